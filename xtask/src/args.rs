@@ -15,6 +15,7 @@ Commands:
   chaos [OPTIONS]                 The long forms of the tests of many processes on one store
   simulate-fleet [EXECUTORS RUNS] What so many executors ask of their store (1,000 and 10,000,000); see docs/scaling.md
   tidy                            Only the checks that lints cannot hold
+  ui [--check]                    Build the page of the inspector into the crate, with Node 20 or later; or hold the two together
   fix                             Change files: format, and apply what clippy can apply by itself
   help                            Print this
 
@@ -69,6 +70,11 @@ pub(crate) enum Command {
     Fix,
     /// Run only the tidy checks.
     Tidy,
+    /// Build the page of the inspector.
+    Ui {
+        /// Whether it is only held against the committed one.
+        check: bool,
+    },
 }
 
 /// How the tests are run.
@@ -153,7 +159,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
         ["tidy"] => Ok(Command::Tidy),
-        ["ci" | "fix" | "tidy" | "simulate-fleet", ..] => {
+        ["ui"] => Ok(Command::Ui { check: false }),
+        ["ui", "--check"] => Ok(Command::Ui { check: true }),
+        ["ci" | "fix" | "tidy" | "ui" | "simulate-fleet", ..] => {
             bail!("`{}` does not take `{}`; see `cargo xtask help`", words[0], words[1..].join(" "))
         }
         [other, ..] => bail!("there is no command `{other}`; see `cargo xtask help`"),
@@ -275,6 +283,8 @@ mod tests {
         assert_eq!(parsed("simulate-fleet 10 200").unwrap(), fleet(10, 200));
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
         assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
+        assert_eq!(parsed("ui").unwrap(), Command::Ui { check: false });
+        assert_eq!(parsed("ui --check").unwrap(), Command::Ui { check: true });
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::args::{TestOptions, Tests};
 use crate::cargo::Cargo;
 use crate::steps::{self, Step};
-use crate::{testing, tidy};
+use crate::{testing, tidy, ui};
 
 /// Runs the gate.
 ///
@@ -24,6 +24,7 @@ fn plan(root: &Path, tests: Tests) -> Vec<Step> {
         Step::cargo("format", Cargo::new("fmt --all --check")),
         Step::inside("tidy", "cargo xtask tidy", tidy::run),
         deny(root),
+        ui::step(),
         Step::cargo("clippy", clippy),
         match tests {
             Tests::Run => {

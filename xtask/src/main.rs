@@ -16,6 +16,7 @@ mod servers;
 mod steps;
 mod testing;
 mod tidy;
+mod ui;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ fn run() -> Result<()> {
         Command::Ci { tests } => gate::run(root, tests),
         Command::Fix => fix::run(root),
         Command::Tidy => tidy::run(root),
+        Command::Ui { check: false } => ui::build(root),
+        Command::Ui { check: true } => ui::check(root),
     }
 }
 

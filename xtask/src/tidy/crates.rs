@@ -22,8 +22,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // The calendar, so that no other library brings time zones.
     ("ferrata-schedule", &["ferrata-core"]),
     ("ferrata", &["ferrata-core", "ferrata-macros", "ferrata-store-*", "ferrata-dot", "ferrata-schedule"]),
-    // The suite of stores, for `store check --conformance`.
-    ("ferrata-cli", &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-store-conformance"]),
+    // It reads runs through the runtime alone, whatever store they are in.
+    ("ferrata-inspector", &["ferrata-core"]),
+    // The suite of stores, for `store check --conformance`; the inspector, for `serve`.
+    (
+        "ferrata-cli",
+        &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-inspector", "ferrata-store-conformance"],
+    ),
     ("ferrata-benches", &["ferrata"]),
     ("ferrata-tests", &["ferrata", "ferrata-core", "ferrata-store-*", "ferrata-test-servers"]),
     ("ferrata-mistakes", &["ferrata"]),

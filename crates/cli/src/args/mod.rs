@@ -6,6 +6,7 @@ mod list;
 mod pipeline;
 mod read;
 mod run;
+mod serve;
 mod steer;
 mod store;
 mod verbs;
@@ -22,6 +23,7 @@ pub(crate) use read::{
     DiffArgs, HistoryArgs, LogsArgs, QuestionsArgs, ShowArgs, StateArgs, TreeArgs, position,
 };
 pub(crate) use run::{HowArgs, ProgressFace, ResumeArgs, RunArgs};
+pub(crate) use serve::ServeArgs;
 pub(crate) use steer::{
     AnswerArgs, CancelArgs, Changes, EditArgs, ForkArgs, PauseArgs, RetryArgs, Runs, SendArgs, UnpauseArgs,
 };
@@ -114,6 +116,8 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     /// List the open questions of a run, or of all runs.
     Questions(QuestionsArgs),
+    /// Show the runs of the store in a browser.
+    Serve(ServeArgs),
     /// Answer a question of a run.
     Answer(AnswerArgs),
     /// Send a message to a run, for whichever node receives next.

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ferrata::Position;
-use ferrata::runtime::Checkpoint;
+use ferrata::record::Labels;
+use ferrata::{Position, RunKey};
 use ferrata_dot::Pipeline;
 use ferrata_dot::run_dir::RunDirectory;
 
@@ -31,10 +31,13 @@ pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Fai
         let checkpoint = runtime.checkpoint(&run, Position::Latest).await?;
         let mut sketch = match &args.pipeline {
             Some(path) => Sketch::of_pipeline(&pipeline::load(context, path)?),
-            None => kept(context, &checkpoint).map_or_else(
-                || Sketch::new(checkpoint.workflow.as_str()),
-                |pipeline| Sketch::of_pipeline(&pipeline),
-            ),
+            None => {
+                kept(&context.global.store, &checkpoint.run, checkpoint.workflow.as_str(), &checkpoint.labels)
+                    .map_or_else(
+                        || Sketch::new(checkpoint.workflow.as_str()),
+                        |pipeline| Sketch::of_pipeline(&pipeline),
+                    )
+            }
         };
         sketch.color(&checkpoint);
         sketch
@@ -53,13 +56,13 @@ pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Fai
 }
 
 /// Finds the pipeline of a run, for the nodes that it has not come to: the copy in its directory, or the file that it was started with.
-fn kept(context: &Context, run: &Checkpoint) -> Option<Pipeline> {
-    let store = store::folder(&context.global.store);
+pub(super) fn kept(store: &str, run: &RunKey, workflow: &str, labels: &Labels) -> Option<Pipeline> {
+    let store = store::folder(store);
     let beside = store.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let directories = [beside, Some(place::usual(&run.run))].into_iter().flatten();
-    let started = run.labels.get(crate::driven::PIPELINE).map(PathBuf::from);
+    let directories = [beside, Some(place::usual(run))].into_iter().flatten();
+    let started = labels.get(crate::driven::PIPELINE).map(PathBuf::from);
     let files = directories.map(RunDirectory::source_path).chain(started);
     let read = |path: PathBuf| Pipeline::parse(&crate::input::bytes(path.to_str()?).ok()?).ok();
     // Another pipeline may have taken the place of the one that was run.
-    files.filter_map(read).find(|pipeline| *pipeline.name() == *run.workflow.as_str())
+    files.filter_map(read).find(|pipeline| *pipeline.name() == *workflow)
 }

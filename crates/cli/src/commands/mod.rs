@@ -20,6 +20,7 @@ mod purge;
 mod questions;
 mod retry;
 mod send;
+mod serve;
 mod show;
 mod state;
 mod store;
@@ -50,6 +51,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Fai
         Command::Diff(args) => diff::run(context, &args).await,
         Command::Logs(args) => logs::run(context, &args).await,
         Command::Questions(args) => questions::run(context, &args).await,
+        Command::Serve(args) => serve::run(context, &args).await,
         Command::Answer(args) => answer::run(context, &args).await,
         Command::Send(args) => send::run(context, &args).await,
         Command::Retry(args) => retry::run(context, &args).await,

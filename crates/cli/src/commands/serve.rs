@@ -1,0 +1,171 @@
+//! `serve`: the runs of the store in a browser.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::net::{IpAddr, SocketAddr};
+use std::process::{Command, Stdio};
+
+use ferrata::store::RunHead;
+use ferrata_dot::Pipeline;
+use ferrata_inspector::{Inspector, Outline, Viewer};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::graph;
+use crate::args::ServeArgs;
+use crate::context::Context;
+use crate::draw::Sketch;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::completed;
+
+pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    // A store that cannot be reached is told here, and not by an empty page.
+    let probe = ferrata::store::Page::first(1);
+    runtime.store().runs(&ferrata::store::RunQuery::default(), probe).await?;
+    let listener = TcpListener::bind(args.listen).await.map_err(|error| {
+        let message = format!("cannot listen at {}: {error}", args.listen);
+        Failure::usage(message, "ferrata serve --listen 127.0.0.1:0")
+    })?;
+    let address =
+        listener.local_addr().map_err(|error| Failure::internal("the address is not known", &error))?;
+    let token = match (&args.token, address.ip().is_loopback()) {
+        (Some(token), _) if token.len() < LEAST => {
+            let message = format!("a token of less than {LEAST} characters is guessed");
+            return Err(Failure::usage(message, "ferrata serve --help"));
+        }
+        (Some(token), _) => Some(token.clone()),
+        (None, true) => None,
+        (None, false) => Some(made()?),
+    };
+    let mut inspector = Inspector::new(runtime).command_options(options(context));
+    if args.allow_writes {
+        inspector = inspector.allow_writes();
+    }
+    for host in args.host.iter().cloned().chain(own_name(address)) {
+        inspector = inspector.allow_host(host);
+    }
+    for path in &args.redact {
+        inspector = inspector.redact(path);
+    }
+    if let Some(token) = &token {
+        inspector = inspector.token(token);
+    }
+    let viewer = viewer(context, args);
+    let inspector = inspector.access(move |_| Some(viewer.clone())).outlines(outlines(context));
+    let url = url(address, token.as_deref());
+    say(context, args, &url)?;
+    let served = axum::serve(listener, inspector.into_router());
+    tokio::select! {
+        // It ends with the process alone.
+        served = async { served.await } => {
+            served.map_err(|error| Failure::internal("the server ended", &error))?;
+        }
+        result = tokio::signal::ctrl_c() => {
+            result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The fewest characters of a token.
+const LEAST: usize = 16;
+
+/// Makes a token that nobody guesses.
+fn made() -> Result<String, Failure> {
+    let mut bytes = [0_u8; 24];
+    let mut random = std::fs::File::open("/dev/urandom")
+        .map_err(|error| Failure::internal("there is no randomness", &error))?;
+    random.read_exact(&mut bytes).map_err(|error| Failure::internal("there is no randomness", &error))?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+/// Returns the name in the address itself, unless it stands for every address of the machine.
+fn own_name(address: SocketAddr) -> Option<String> {
+    match address.ip() {
+        ip if ip.is_unspecified() => None,
+        IpAddr::V4(ip) => Some(ip.to_string()),
+        IpAddr::V6(ip) => Some(format!("[{ip}]")),
+    }
+}
+
+/// Only what `--tenant` says is shown, and who acts is recorded.
+fn viewer(context: &Context, args: &ServeArgs) -> Viewer {
+    let mut viewer = Viewer::new();
+    if let Some(by) = &args.by {
+        viewer = viewer.named(by);
+    }
+    match &context.global.tenant {
+        Some(tenant) => viewer.of_tenant(tenant.clone()),
+        None => viewer,
+    }
+}
+
+/// Returns the options with which a command of the page reaches this store.
+fn options(context: &Context) -> String {
+    completed("ferrata ls", &context.global).trim_start_matches("ferrata ls").trim().to_owned()
+}
+
+/// Finds the pipeline of a run, for the nodes and edges that it has not come to.
+fn outlines(context: &Context) -> impl Fn(&RunHead) -> Option<Outline> + Send + Sync + 'static {
+    let store = context.global.store.clone();
+    move |head| {
+        let facts = &head.facts;
+        let pipeline = graph::kept(&store, &head.run, facts.workflow.as_str(), &facts.labels)?;
+        Some(outline(&pipeline))
+    }
+}
+
+fn outline(pipeline: &Pipeline) -> Outline {
+    let sketch = Sketch::of_pipeline(pipeline);
+    let outline =
+        sketch.nodes.iter().fold(Outline::new(), |outline, node| outline.node(&node.id, &node.label));
+    sketch.edges.iter().fold(outline, |outline, edge| {
+        let kind = if edge.condition.is_empty() { "plain" } else { "when" };
+        outline.edge(&sketch.nodes[edge.from].id, &sketch.nodes[edge.to].id, kind, &edge.label)
+    })
+}
+
+fn url(address: SocketAddr, token: Option<&str>) -> String {
+    // An address that stands for all of the machine's is none that a browser can open.
+    let host = match address.ip() {
+        ip if ip.is_unspecified() => "localhost".to_owned(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    let token = token.map(|token| format!("#token={token}")).unwrap_or_default();
+    format!("http://{host}:{}/{token}", address.port())
+}
+
+/// Tells where the page is, and opens it.
+fn say(context: &Context, args: &ServeArgs, url: &str) -> Result<(), Failure> {
+    context.out.one(
+        &json!({ "url": url, "writes": args.allow_writes }),
+        |_| url.to_owned(),
+        |_| format!("{url}\n"),
+    )?;
+    let may =
+        if args.allow_writes { "it may act on them" } else { "it only reads; --allow-writes lets it act" };
+    context.out.note(&format!(
+        "shows the runs of {}, until Ctrl-C; {may}",
+        crate::store::shown(&context.global.store)
+    ));
+    if args.open {
+        let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+        let opened = Command::new(opener)
+            .arg(url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        if opened.is_err() {
+            context.out.note(&format!("`{opener}` cannot be run: open the address yourself"));
+        }
+    }
+    Ok(())
+}

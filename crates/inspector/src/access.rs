@@ -1,0 +1,89 @@
+//! Who looks: what the service's own authentication says of a request.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+use ferrata_core::{RunKey, TenantId};
+
+/// Whoever sent a request, as the hook of [`Inspector::access`](crate::Inspector::access) knows them.
+///
+/// Made by [`Viewer::new`], who sees every tenant and may act where the inspector [allows acts](crate::Inspector::allow_writes).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Viewer {
+    name: Option<String>,
+    tenant: Option<TenantId>,
+    reads_only: bool,
+}
+
+impl Viewer {
+    /// A viewer without a name.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what the viewer is called: it is recorded with each act.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Shows only the runs of one tenant. To this viewer the others do not exist.
+    pub fn of_tenant(mut self, tenant: TenantId) -> Self {
+        self.tenant = Some(tenant);
+        self
+    }
+
+    /// Refuses acts of this viewer.
+    pub fn reading(mut self) -> Self {
+        self.reads_only = true;
+        self
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    pub(crate) fn tenant(&self) -> Option<&TenantId> {
+        self.tenant.as_ref()
+    }
+
+    pub(crate) fn may_write(&self) -> bool {
+        !self.reads_only
+    }
+
+    /// Whether the viewer may know of a run.
+    pub(crate) fn sees(&self, run: &RunKey) -> bool {
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
+    }
+}
+
+type Hook = dyn Fn(&Parts) -> Option<Viewer> + Send + Sync;
+
+/// The hook that knows viewers.
+#[derive(Clone)]
+pub(crate) struct Access(Arc<Hook>);
+
+impl Access {
+    pub(crate) fn new(hook: impl Fn(&Parts) -> Option<Viewer> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hook))
+    }
+
+    pub(crate) fn viewer(&self, parts: &Parts) -> Option<Viewer> {
+        (self.0)(parts)
+    }
+}
+
+impl Default for Access {
+    /// Knows every client that passes the guard.
+    fn default() -> Self {
+        Self::new(|_| Some(Viewer::new()))
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Access")
+    }
+}

@@ -1,0 +1,176 @@
+//! What a viewer may do to a run, where the inspector allows it. Each act is recorded with who did it.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, header};
+use ferrata_core::RunKey;
+use ferrata_core::ask::{Answer, Resolution};
+use ferrata_core::state::Patch;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::run::place;
+use crate::app::Call;
+use crate::problem::Problem;
+use crate::redact::HIDDEN;
+use crate::view::summary::key;
+
+/// Who acts where nobody said who the viewer is.
+const BY: &str = "inspector";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reason {
+    #[serde(default)]
+    reason: String,
+}
+
+/// One of the four says what the answer is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    question: String,
+    #[serde(default, deserialize_with = "present")]
+    accept: Option<Box<RawValue>>,
+    reject: Option<String>,
+    cancel: Option<String>,
+    resolve: Option<Resolution>,
+}
+
+/// Reads a field that is left out where there is none: a `null` in it is an answer.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Message {
+    message: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Edit {
+    patch: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fork {
+    at: Option<String>,
+    id: Option<String>,
+    #[serde(default)]
+    start_at: Vec<String>,
+    patch: Option<Value>,
+}
+
+/// Answers `POST /api/v1/runs/{tenant}/{run}/acts/{act}`.
+pub(super) async fn act(
+    call: Call,
+    Path((tenant, run, act)): Path<(String, String, String)>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Value>, Problem> {
+    call.params(&[])?;
+    if !call.app.allows_writes {
+        return Err(Problem::forbidden(
+            "this inspector only reads: start it with `--allow-writes`, or `Inspector::allow_writes`",
+        ));
+    }
+    if !call.viewer.may_write() {
+        return Err(Problem::forbidden("you may look and not act"));
+    }
+    // A form of another site cannot send this type unasked.
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some("application/json") {
+        return Err(Problem::not_json());
+    }
+    let body = body.map_err(|error| Problem::too_large(error.body_text()))?;
+    let run = call.run(&(tenant, run))?;
+    let by = call.viewer.name().unwrap_or(BY);
+    let runtime = call.runtime();
+    match act.as_str() {
+        "answer" => {
+            let said: Said = read(&body)?;
+            let question = said.question.clone();
+            runtime.respond(&run, &question, said.answer()?).by(by).await?;
+        }
+        "send" => runtime.send(&run, read::<Message>(&body)?.message).by(by).await?,
+        "retry" => {
+            let Nothing {} = read(&body)?;
+            runtime.retry(&run).by(by).await?;
+        }
+        "pause" => runtime.pause(&run, reason(&body)?).by(by).await?,
+        "unpause" => {
+            let Nothing {} = read(&body)?;
+            runtime.unpause(&run).by(by).await?;
+        }
+        "cancel" => runtime.cancel(&run, reason(&body)?).by(by).await?,
+        "edit" => {
+            let patch = patch(&call, &read::<Edit>(&body)?.patch)?;
+            runtime.edit(&run, patch).by(by).await?;
+        }
+        "fork" => return fork(&call, &run, read(&body)?).await,
+        _ => {
+            let acts = "answer, send, retry, pause, unpause, cancel, edit, fork";
+            return Err(Problem::not_found(format!("there is no such act; there are: {acts}")));
+        }
+    }
+    Ok(Json(json!({ "run": key(&run) })))
+}
+
+async fn fork(call: &Call, run: &RunKey, fork: Fork) -> Result<Json<Value>, Problem> {
+    let mut request = call.runtime().fork(run, place(fork.at.as_deref())?);
+    if let Some(edit) = &fork.patch {
+        request = request.edit(patch(call, edit)?);
+    }
+    if let Some(id) = &fork.id {
+        request = request.id(id);
+    }
+    if !fork.start_at.is_empty() {
+        request = request.start_at(fork.start_at);
+    }
+    Ok(Json(json!({ "run": key(&request.await?) })))
+}
+
+impl Said {
+    fn answer(self) -> Result<Answer, Problem> {
+        match (self.accept, self.reject, self.cancel, self.resolve) {
+            (Some(value), None, None, None) => Ok(Answer::Accept(value)),
+            (None, Some(why), None, None) => Ok(Answer::reject(why)),
+            (None, None, Some(why), None) => Ok(Answer::cancel(why)),
+            (None, None, None, Some(resolution)) => Ok(resolution.into()),
+            _ => Err(Problem::invalid("an answer is one of `accept`, `reject`, `cancel` and `resolve`")),
+        }
+    }
+}
+
+fn reason(body: &[u8]) -> Result<String, Problem> {
+    let said = read::<Reason>(body)?.reason;
+    Ok(if said.trim().is_empty() { "asked for in the inspector".to_owned() } else { said })
+}
+
+fn patch(call: &Call, operations: &Value) -> Result<Patch, Problem> {
+    let text = operations.to_string();
+    // Whoever edits what was shown would write what stands in the place of a hidden value.
+    if !call.app.redaction.is_empty() && text.contains(HIDDEN) {
+        let message =
+            format!("the change holds `{HIDDEN}`, which stands in the place of a value that is hidden");
+        return Err(Problem::invalid(message));
+    }
+    Ok(Patch::from_json(&text)?)
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body)
+        .map_err(|error| Problem::invalid(format!("the body is not as it must be: {error}")))
+}

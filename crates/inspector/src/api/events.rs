@@ -1,0 +1,62 @@
+//! What happens to a run while it happens, as server-sent events.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use axum::extract::Path;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use ferrata_core::runtime::{SseFrames, WatchCursor, WatchKind};
+use futures_util::stream;
+use tokio::sync::watch;
+
+use crate::app::Call;
+use crate::problem::Problem;
+
+/// What holds what nodes say: a page asks for it where it shows it.
+const PAYLOADS: [WatchKind; 3] = [WatchKind::Chunks, WatchKind::Chunk, WatchKind::Custom];
+
+/// Answers `GET /api/v1/runs/{tenant}/{run}/events`: from the record that the browser saw last, or from now on.
+pub(super) async fn follow(
+    call: Call,
+    Path(name): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let params = call.params(&["after"])?;
+    let run = call.run(&name)?;
+    let sent = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?"));
+    let seen = match (sent, params.one("after")?) {
+        (Some(id), _) | (None, Some(id)) => Some(id.parse::<WatchCursor>()?),
+        (None, None) => None,
+    };
+    let kinds = WatchKind::ALL.iter().copied().filter(|kind| !PAYLOADS.contains(kind));
+    let request = call.runtime().watch(&run).kinds(kinds);
+    let request = match seen {
+        Some(seen) => request.after(seen),
+        None => request.from_now(),
+    };
+    let frames = request.await?.sse();
+    // Ends with the server, too: the page connects again.
+    let ending = call.app.ending.clone();
+    let stream = stream::unfold((frames, ending), async |(mut frames, mut ending)| {
+        let frame = next_frame(&mut frames, ending.as_mut()).await?;
+        Some((Ok::<_, Infallible>(frame), (frames, ending)))
+    });
+    let kind = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((kind, Body::from_stream(stream)).into_response())
+}
+
+async fn next_frame(frames: &mut SseFrames, ending: Option<&mut watch::Receiver<bool>>) -> Option<String> {
+    let ended = async {
+        let Some(ending) = ending else { return std::future::pending().await };
+        if ending.wait_for(|ending| *ending).await.is_err() {
+            // Whoever could say so is gone.
+            std::future::pending().await
+        }
+    };
+    tokio::select! {
+        // What went wrong is told to the page when it connects again.
+        frame = frames.next() => frame.ok().flatten(),
+        () = ended => None,
+    }
+}

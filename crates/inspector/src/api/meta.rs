@@ -1,0 +1,25 @@
+//! What this inspector is, and what it lets the viewer do.
+
+use axum::Json;
+use serde_json::{Value, json};
+
+use crate::app::Call;
+use crate::problem::Problem;
+
+/// Answers `GET /api/v1`.
+pub(super) async fn meta(call: Call) -> Result<Json<Value>, Problem> {
+    call.params(&[])?;
+    let (app, store) = (&call.app, call.runtime().store().capabilities());
+    Ok(Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "now": app.now(),
+        "writes": app.allows_writes && call.viewer.may_write(),
+        "viewer": call.viewer.name(),
+        "tenant": call.viewer.tenant(),
+        "redacts": !app.redaction.is_empty(),
+        "options": app.options,
+        "store": {
+            "kind": store.name, "durable": store.durable, "shared": store.shared, "notices": store.notices
+        },
+    })))
+}

@@ -1,0 +1,176 @@
+//! What the API takes and answers, as an OpenAPI 3.1 document.
+
+use axum::Json;
+use serde_json::{Map, Value, json};
+
+use crate::app::Call;
+use crate::problem::Problem;
+
+/// Answers `GET /api/v1/openapi.json`.
+pub(super) async fn show(call: Call) -> Result<Json<Value>, Problem> {
+    call.params(&[])?;
+    Ok(Json(document()))
+}
+
+/// A parameter: its name, its type, and what it is.
+type Parameter = (&'static str, &'static str, &'static str);
+
+const LIMIT: Parameter = ("limit", "integer", "At most how many entries.");
+const CURSOR: Parameter = ("cursor", "string", "Where to go on: `next` of the page before.");
+const TENANT: Parameter = ("tenant", "string", "Only runs of this tenant.");
+const WORKFLOW: Parameter = ("workflow", "string", "Only runs of this workflow.");
+const PLACE: &str = "A place in the log: `latest`, a number, a record id, or `node@visit`.";
+
+/// Each path that is read: the path, what it answers, and its parameters.
+const READS: [(&str, &str, &[Parameter]); 12] = [
+    ("/", "What this inspector is, and what the viewer may do.", &[]),
+    (
+        "/runs",
+        "Runs by filters and a search, the newest first, from their heads alone.",
+        &[
+            TENANT,
+            WORKFLOW,
+            ("status", "string", "Statuses, with commas between."),
+            ("label", "string", "KEY=VALUE; may be said several times."),
+            ("user", "string", "Only runs for this user."),
+            ("since", "integer", "Started at this time or later, in milliseconds since 1970."),
+            ("before", "integer", "Started before this time."),
+            ("forked_from", "string", "Only forks of this run, as TENANT/ID."),
+            ("owner", "string", "Only runs that this executor owns."),
+            ("filter", "string", "`orphaned` or `due`."),
+            ("q", "string", "Words that stand in the id, the workflow, the user or a label."),
+            ("order", "string", "`newest` or `oldest` first."),
+            LIMIT,
+            CURSOR,
+        ],
+    ),
+    (
+        "/briefs",
+        "Where some runs failed and what they wait for.",
+        &[("run", "string", "A run, as TENANT/ID; said for each of them, 50 at most.")],
+    ),
+    ("/questions", "The open questions of runs that have not ended.", &[TENANT, WORKFLOW, LIMIT, CURSOR]),
+    ("/fleet", "Executors, runs without one, and what the store promises.", &[TENANT]),
+    (
+        "/runs/{tenant}/{run}",
+        "A run as of a record: graph, activations, questions.",
+        &[("at", "string", PLACE)],
+    ),
+    ("/runs/{tenant}/{run}/family", "Lineage, forks, parent and children.", &[LIMIT]),
+    (
+        "/runs/{tenant}/{run}/records",
+        "What happened, record by record, in words: the last ones, or those from one on.",
+        &[("from", "integer", "The number of the first record."), LIMIT],
+    ),
+    (
+        "/runs/{tenant}/{run}/state",
+        "The state, a level at a time: what is large is cut, and `next` leads on.",
+        &[
+            ("at", "string", PLACE),
+            ("path", "string", "A JSON pointer to the value."),
+            ("offset", "integer", "The first entry, or the first character of a text."),
+            LIMIT,
+        ],
+    ),
+    (
+        "/runs/{tenant}/{run}/diff",
+        "What differs between two states.",
+        &[
+            ("from", "string", PLACE),
+            ("to", "string", PLACE),
+            ("of", "string", "The run of `to`, as TENANT/ID, if it is another."),
+        ],
+    ),
+    ("/runs/{tenant}/{run}/post-mortem", "What happened and why, as Markdown.", &[]),
+    (
+        "/runs/{tenant}/{run}/events",
+        "What happens while it happens, as server-sent events; `Last-Event-ID` goes on where a stream ended.",
+        &[("after", "string", "The id of the last event that was seen; from now on without it.")],
+    ),
+];
+
+/// Makes the document.
+pub(super) fn document() -> Value {
+    let mut paths = Map::new();
+    for (path, about, parameters) in READS {
+        let mut all = in_path(path);
+        all.extend(parameters.iter().map(|(name, kind, about)| {
+            json!({ "name": name, "in": "query", "description": about, "schema": { "type": kind } })
+        }));
+        let kind = match path.rsplit_once('/') {
+            Some((_, "post-mortem")) => "text/markdown",
+            Some((_, "events")) => "text/event-stream",
+            _ => "application/json",
+        };
+        let mut answer = Map::new();
+        answer.insert(kind.to_owned(), json!({}));
+        let get = json!({
+            "summary": about,
+            "parameters": all,
+            "responses": { "200": { "description": about, "content": answer }, "default": { "$ref": "#/components/responses/Problem" } },
+        });
+        paths.insert(path.to_owned(), json!({ "get": get }));
+    }
+    let act = "/runs/{tenant}/{run}/acts/{act}";
+    paths.insert(act.to_owned(), json!({ "post": acts(act) }));
+    json!({
+        "openapi": "3.1.0",
+        "info": { "title": "Ferrata inspector", "version": env!("CARGO_PKG_VERSION"), "description": "Reads runs, and acts on them where the inspector allows it." },
+        "servers": [{ "url": "api/v1" }],
+        "paths": paths,
+        "components": {
+            "responses": {
+                "Problem": {
+                    "description": "Why it was refused.",
+                    "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+                }
+            },
+            "schemas": {
+                "Problem": {
+                    "type": "object",
+                    "required": ["code", "message"],
+                    "properties": {
+                        "code": { "type": "string", "description": "A code of docs/errors, UNAUTHORIZED, FORBIDDEN, WRONG_HOST or INTERNAL." },
+                        "message": { "type": "string" },
+                    },
+                },
+            },
+        },
+    })
+}
+
+fn in_path(path: &str) -> Vec<Value> {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    names
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
+        .collect()
+}
+
+fn acts(path: &str) -> Value {
+    let mut parameters = in_path(path);
+    for parameter in parameters.iter_mut().filter(|parameter| parameter["name"] == "act") {
+        parameter["schema"]["enum"] =
+            json!(["answer", "send", "retry", "pause", "unpause", "cancel", "edit", "fork"]);
+    }
+    let text = json!({ "type": "string" });
+    let patch = json!({ "type": "array", "items": { "type": "object" }, "description": "Operations, as in docs/format.md." });
+    json!({
+        "summary": "Acts on a run, and records who did; only where the inspector allows it.",
+        "parameters": parameters,
+        "requestBody": { "content": { "application/json": { "schema": { "oneOf": [
+            { "title": "answer", "type": "object", "required": ["question"], "properties": {
+                "question": text, "accept": {}, "reject": text, "cancel": text, "resolve": {} } },
+            { "title": "send", "type": "object", "required": ["message"], "properties": { "message": {} } },
+            { "title": "retry, unpause", "type": "object", "maxProperties": 0 },
+            { "title": "pause, cancel", "type": "object", "properties": { "reason": text } },
+            { "title": "edit", "type": "object", "required": ["patch"], "properties": { "patch": patch } },
+            { "title": "fork", "type": "object", "properties": {
+                "at": { "type": "string", "description": PLACE }, "id": text,
+                "start_at": { "type": "array", "items": text }, "patch": patch } },
+        ] } } } },
+        "responses": {
+            "200": { "description": "The run that was acted on, or the fork.", "content": { "application/json": {} } },
+            "default": { "$ref": "#/components/responses/Problem" },
+        },
+    })
+}

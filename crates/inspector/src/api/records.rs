@@ -1,0 +1,43 @@
+//! What happened to a run, record by record, in words.
+
+use axum::Json;
+use axum::extract::Path;
+use ferrata_core::Seq;
+use serde_json::{Value, json};
+
+use crate::app::Call;
+use crate::problem::Problem;
+use crate::view::text::{LONG, cut};
+
+/// The most lines of one answer.
+const MOST: u32 = 2_000;
+
+/// Answers `GET /api/v1/runs/{tenant}/{run}/records`: those from a record on, or the last ones.
+pub(super) async fn list(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
+    let params = call.params(&["from", "limit"])?;
+    let limit = params.limit(500, MOST)?;
+    let from = params.parsed::<u64>("from")?;
+    let run = call.run(&name)?;
+    let head = call.head(&run).await?;
+    let (first, last) = (head.first.get(), head.seq.get());
+    let from = from.unwrap_or_else(|| last.saturating_sub(u64::from(limit) - 1)).max(first);
+    let told = call.runtime().timeline(&run, Seq::new(from)).await?;
+    let end = from.saturating_add(u64::from(limit));
+    // A record may have several lines, and they stay together.
+    let items: Vec<Value> = told
+        .iter()
+        .take_while(|entry| entry.header.seq.get() < end)
+        .map(|entry| {
+            let header = &entry.header;
+            json!({
+                "seq": header.seq, "at": header.at, "kind": header.kind, "status": header.status, "epoch": header.epoch,
+                "owner": header.owner, "bytes": header.body_len, "base": header.base,
+                "node": entry.activation.as_ref().map(|(node, _)| node),
+                "visit": entry.activation.as_ref().map(|(_, visit)| visit),
+                "text": cut(&entry.text, LONG),
+            })
+        })
+        .collect();
+    let next = told.iter().map(|entry| entry.header.seq.get()).find(|seq| *seq >= end);
+    Ok(Json(json!({ "first": first, "last": last, "from": from, "items": items, "next": next })))
+}

@@ -1,0 +1,132 @@
+//! One run as of some record: its graph, what its nodes came to, and why it stands as it does. No value of its state.
+
+use std::str::FromStr;
+
+use axum::Json;
+use axum::extract::Path;
+use ferrata_core::ask::Question;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Checkpoint, Past, Position};
+use ferrata_core::store::RunHead;
+use serde_json::{Value, json};
+
+use crate::app::Call;
+use crate::cache::About;
+use crate::problem::Problem;
+use crate::view::graph::{Graph, Look, reason};
+use crate::view::summary::summary;
+use crate::view::text::{LONG, SHORT, cut};
+use crate::view::why::why;
+
+/// How many activations are listed, the last ones: a run of 10,000 is drawn by its graph.
+const ACTIVATIONS: usize = 2_000;
+
+/// Answers `GET /api/v1/runs/{tenant}/{run}`.
+pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
+    let params = call.params(&["at"])?;
+    let run = call.run(&name)?;
+    let at = place(params.one("at")?)?;
+    let head = call.head(&run).await?;
+    // Who owns it and whether that is alive change without a record.
+    let latest = at == Position::Latest;
+    let about = About { run: run.clone(), head: head.id, what: "run" };
+    let known = call.app.cache.get(&about).filter(|_| latest);
+    let shown = match known {
+        Some(known) => known,
+        None => {
+            let at = if latest { Position::Record(head.id) } else { at };
+            let now = call.runtime().checkpoint(&run, at).await?;
+            let names = call.runtime().node_names(&run).await?;
+            let outline = call.app.outlines.of(&head);
+            let graph = Graph::of(&now, &names, outline.as_deref());
+            let shown = shown(&head, &now, &graph);
+            if latest { call.app.cache.put(about, shown) } else { shown.into() }
+        }
+    };
+    Ok(Json(json!({
+        "now": call.app.now(),
+        "head": summary(&head, &call.viewer),
+        "stalled": stalled(&call, &head),
+        "run": shown,
+    })))
+}
+
+/// Reads a place in a log.
+pub(super) fn place(text: Option<&str>) -> Result<Position, Problem> {
+    Ok(text.map(Position::from_str).transpose()?.unwrap_or(Position::Latest))
+}
+
+/// Says why this process could not take the run up.
+fn stalled(call: &Call, head: &RunHead) -> Option<Value> {
+    let all = call.runtime().stalled();
+    let own = all.iter().find(|stalled| stalled.run == head.run)?;
+    Some(json!({ "why": cut(&own.error.to_string(), LONG), "tries": own.tries, "next": own.next }))
+}
+
+fn shown(head: &RunHead, now: &Checkpoint, graph: &Graph) -> Value {
+    let older = now.history.len().saturating_sub(ACTIVATIONS);
+    json!({
+        "at": { "seq": now.index, "kind": now.kind, "time": now.at, "status": now.status },
+        "why": why(head, now),
+        "failure": now.failure.as_ref().map(|failure| cut(&failure.to_string(), LONG)),
+        "causes": now.failure.as_ref().map(|failure| failure.causes.iter().map(|cause| cut(cause, SHORT)).collect::<Vec<_>>()),
+        "paused": now.paused.as_ref().map(|reason| cut(reason, LONG)),
+        "cancelled": now.cancelled.as_ref().map(|reason| cut(reason, LONG)),
+        "graph": graph,
+        "past": now.history.iter().skip(older).map(past).collect::<Vec<_>>(),
+        "older": older,
+        "open": open(now),
+        "questions": now.questions.iter().map(question).collect::<Vec<_>>(),
+        "unread": now.unread,
+        "replans": now.replans.iter().rev().take(100).map(|replan| json!({
+            "from": format!("{}@{}", replan.from, replan.visit), "to": replan.to, "reason": cut(&replan.reason, SHORT)
+        })).collect::<Vec<_>>(),
+        "attempts": now.diagnostics.iter().rev().take(ACTIVATIONS).map(|failed| json!({
+            "at": failed.at, "node": failed.node, "visit": failed.visit, "attempt": failed.attempt,
+            "why": cut(&failed.failure.to_string(), SHORT), "retry_at": failed.retry_at
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn past(past: &Past) -> Value {
+    json!({
+        "node": past.node, "visit": past.visit, "look": Look::of(past), "attempts": past.attempts, "took_ms": past.took_ms,
+        "at": past.at, "seq": past.index, "effect": past.effect, "led_to": past.led_to, "why": cut(reason(past), SHORT),
+        "outcome": past.verdict.as_ref().map(|verdict| cut(&verdict.outcome, SHORT)),
+    })
+}
+
+fn open(now: &Checkpoint) -> Vec<Value> {
+    let one = |pending: &ferrata_core::runtime::Pending| {
+        let asks = now.questions.iter().any(|q| q.node == pending.node && q.visit == pending.visit);
+        let look = match pending.stopped {
+            true => Look::Failed,
+            false if asks || now.status != RunStatus::InProgress || pending.retry_at.is_some() => {
+                Look::Waiting
+            }
+            false => Look::Going,
+        };
+        json!({
+            "node": pending.node, "visit": pending.visit, "look": look, "failed": pending.failed, "retry_at": pending.retry_at,
+            "stopped": pending.stopped, "steps": pending.steps.iter().take(200).collect::<Vec<_>>(),
+        })
+    };
+    now.next.iter().take(ACTIVATIONS).map(one).collect()
+}
+
+/// Writes a question: what is asked, and what an answer must look like.
+pub(super) fn question(question: &Question) -> Value {
+    json!({
+        "id": question.id,
+        "node": question.node,
+        "visit": question.visit,
+        "kind": question.kind,
+        "asked_by": question.asked_by.as_ref().map(crate::view::summary::key),
+        "text": question.text.as_ref().map(|text| cut(text, LONG)),
+        "expects": question.expects,
+        "deadline": question.deadline,
+        "default": question.default.as_ref().map(|default| cut(default, SHORT)),
+        "problem": question.problem.as_ref().map(|problem| cut(problem, SHORT)),
+        "failure": question.failure.as_ref().map(|failure| cut(&failure.to_string(), SHORT)),
+    })
+}

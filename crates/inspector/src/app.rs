@@ -1,0 +1,94 @@
+//! What every request works with: the runtime, the choices of the service, and who asks.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::store::RunHead;
+use ferrata_core::{Clock, RunId, RunKey, SystemClock, TenantId, Timestamp};
+use tokio::sync::watch;
+
+use crate::access::{Access, Viewer};
+use crate::cache::Cache;
+use crate::guard::Guard;
+use crate::outline::Outlines;
+use crate::params::Params;
+use crate::problem::Problem;
+use crate::redact::Redaction;
+
+/// What every request works with.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) runtime: Runtime,
+    pub(crate) guard: Guard,
+    pub(crate) access: Access,
+    pub(crate) redaction: Redaction,
+    pub(crate) outlines: Outlines,
+    pub(crate) allows_writes: bool,
+    /// What follows `ferrata` in commands that the page shows, so that they mean this store.
+    pub(crate) options: String,
+    /// Turns true when streams must end.
+    pub(crate) ending: Option<watch::Receiver<bool>>,
+    pub(crate) cache: Cache,
+    pub(crate) clock: SystemClock,
+}
+
+impl App {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+/// A request that passed the guard.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) app: Arc<App>,
+    pub(crate) viewer: Viewer,
+    query: Option<String>,
+}
+
+impl Call {
+    /// Reads the parameters of the request; one that is not listed is refused.
+    pub(crate) fn params(&self, known: &'static [&'static str]) -> Result<Params, Problem> {
+        Params::read(self.query.as_deref(), known)
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.app.runtime
+    }
+
+    /// Reads the name of a run, which the viewer must be allowed to know of.
+    pub(crate) fn run(&self, (tenant, run): &(String, String)) -> Result<RunKey, Problem> {
+        let key = RunKey::new(TenantId::new(tenant)?, RunId::new(run)?);
+        if self.viewer.sees(&key) { Ok(key) } else { Err(Problem::no_run(&key)) }
+    }
+
+    /// Reads the head of a run that is there.
+    pub(crate) async fn head(&self, run: &RunKey) -> Result<RunHead, Problem> {
+        self.runtime().head(run).await?.ok_or_else(|| Problem::no_run(run))
+    }
+
+    /// Returns the tenant whose runs are listed: the viewer's, or the one that is asked for.
+    pub(crate) fn tenant(&self, asked: Option<&str>) -> Result<Option<TenantId>, Problem> {
+        let asked = asked.map(TenantId::new).transpose()?;
+        match (self.viewer.tenant(), asked) {
+            (Some(own), Some(asked)) if *own != asked => {
+                Err(Problem::not_found(format!("there is no tenant `{asked}` here")))
+            }
+            (Some(own), _) => Ok(Some(own.clone())),
+            (None, asked) => Ok(asked),
+        }
+    }
+}
+
+impl FromRequestParts<Arc<App>> for Call {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let query = parts.uri.query().map(str::to_owned);
+        // The guard puts it there; a route that stands before the guard has no viewer.
+        let viewer = parts.extensions.get::<Viewer>().cloned().ok_or_else(Problem::unauthorized)?;
+        Ok(Self { app: Arc::clone(app), viewer, query })
+    }
+}

@@ -1,0 +1,74 @@
+//! The parameters of a request: each is known, and what it holds is checked.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use ferrata_core::{RunId, RunKey, TenantId};
+
+use crate::problem::Problem;
+
+/// The most bytes of a query that are read: a search is short, and a cursor is, too.
+const MOST: usize = 16 * 1024;
+
+/// The parameters of a request.
+#[derive(Debug)]
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl Params {
+    /// Reads a query.
+    pub(crate) fn read(query: Option<&str>, known: &[&str]) -> Result<Self, Problem> {
+        let query = query.unwrap_or_default();
+        if query.len() > MOST {
+            return Err(Problem::too_large(format!("the query has more than {MOST} bytes")));
+        }
+        let pairs = form_urlencoded::parse(query.as_bytes());
+        let pairs: Vec<(String, String)> = pairs.map(|(k, v)| (k.into_owned(), v.into_owned())).collect();
+        match pairs.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+            Some((stranger, _)) => {
+                let shown: String = stranger.chars().take(40).flat_map(char::escape_debug).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                Err(Problem::invalid(format!("there is no parameter `{shown}`; there are: {known}")))
+            }
+            None => Ok(Self(pairs)),
+        }
+    }
+
+    /// Returns each value of a parameter that is not empty.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let own = self.0.iter().filter(move |(key, value)| key == name && !value.is_empty());
+        own.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the value of a parameter that may be said once.
+    pub(crate) fn one(&self, name: &str) -> Result<Option<&str>, Problem> {
+        let mut all = self.0.iter().filter(|(key, value)| key == name && !value.is_empty());
+        match (all.next(), all.next()) {
+            (first, None) => Ok(first.map(|(_, value)| value.as_str())),
+            _ => Err(Problem::invalid(format!("`{name}` is said twice"))),
+        }
+    }
+
+    /// Reads a value.
+    pub(crate) fn parsed<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Problem> {
+        let read = |text: &str| {
+            text.parse().map_err(|error: T::Err| Problem::invalid(format!("`{name}` is wrong: {error}")))
+        };
+        self.one(name)?.map(read).transpose()
+    }
+
+    /// Reads the name of a run, as TENANT/ID, or as ID in the default tenant.
+    pub(crate) fn run(text: &str) -> Result<RunKey, Problem> {
+        Ok(match text.split_once('/') {
+            Some((tenant, id)) => RunKey::new(TenantId::new(tenant)?, RunId::new(id)?),
+            None => RunKey::from(RunId::new(text)?),
+        })
+    }
+
+    /// Reads a number that must be at least 1 and is taken as `most` above that.
+    pub(crate) fn limit(&self, usual: u32, most: u32) -> Result<u32, Problem> {
+        match self.parsed::<u32>("limit")? {
+            Some(0) => Err(Problem::invalid("`limit` is at least 1")),
+            limit => Ok(limit.unwrap_or(usual).min(most)),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A run's graph: every node with how it stands, and the edges with how often they were taken.
+
+use std::collections::BTreeMap;
+
+use ferrata_core::NodeName;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Checkpoint, Past};
+use serde::Serialize;
+
+use super::text::{SHORT, cut};
+use crate::outline::Outline;
+
+/// How a node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Look {
+    /// The run has not come to it.
+    Plain,
+    /// Its last visit ended well.
+    Done,
+    /// Its last visit did a part of its work.
+    Partial,
+    /// Its last visit failed, also where the run went on, or stopped the run.
+    Failed,
+    /// It has begun and not ended.
+    Going,
+    /// It waits: for an answer, a message, a time or other branches.
+    Waiting,
+    /// It will never run, or did nothing.
+    Skipped,
+}
+
+impl Look {
+    /// Tells what an activation came to; a run goes on after many a failure, and none of them is shown as success.
+    pub(crate) fn of(past: &Past) -> Self {
+        match past.verdict.as_ref().map(|verdict| verdict.outcome.as_str()) {
+            _ if !past.ok => Self::Failed,
+            Some("fail" | "retry") => Self::Failed,
+            Some("partial_success") => Self::Partial,
+            Some("skipped") => Self::Skipped,
+            _ => Self::Done,
+        }
+    }
+}
+
+/// A node with how it stands.
+#[derive(Debug, Serialize)]
+pub(crate) struct Node {
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    label: String,
+    look: Look,
+    visits: u32,
+    /// How many attempts of the open visit have failed.
+    #[serde(skip_serializing_if = "is_zero")]
+    failed: u32,
+    /// Why its last visit came to something else than success.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    why: String,
+}
+
+/// An edge with how often it was taken.
+#[derive(Debug, Serialize)]
+pub(crate) struct Edge {
+    from: String,
+    to: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    label: String,
+    taken: u32,
+}
+
+/// A run's graph.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Graph {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) edges: Vec<Edge>,
+    /// Whether the edges that were not taken are known, too.
+    pub(crate) whole: bool,
+    #[serde(skip)]
+    places: BTreeMap<String, usize>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+impl Graph {
+    /// Puts what a run has done over what is known of its graph.
+    pub(crate) fn of(now: &Checkpoint, names: &[NodeName], outline: Option<&Outline>) -> Self {
+        let mut graph = Self { whole: outline.is_some(), ..Self::default() };
+        if let Some(outline) = outline {
+            for node in &outline.nodes {
+                graph.node(&node.name).label.clone_from(&node.label);
+            }
+            for edge in &outline.edges {
+                graph.edges.push(Edge {
+                    from: edge.from.clone(),
+                    to: edge.to.clone(),
+                    kind: edge.kind.clone(),
+                    label: cut(&edge.label, SHORT),
+                    taken: 0,
+                });
+            }
+        }
+        // In the order in which the run came to them, so that a drawing without the other edges reads from the start to the end.
+        for past in &now.history {
+            graph.node(past.node.as_str());
+        }
+        for name in names {
+            graph.node(name.as_str());
+        }
+        graph.color(now);
+        graph
+    }
+
+    fn node(&mut self, name: &str) -> &mut Node {
+        let at = *self.places.entry(name.to_owned()).or_insert_with(|| {
+            self.nodes.push(Node {
+                name: name.to_owned(),
+                label: String::new(),
+                look: Look::Plain,
+                visits: 0,
+                failed: 0,
+                why: String::new(),
+            });
+            self.nodes.len() - 1
+        });
+        &mut self.nodes[at]
+    }
+
+    fn color(&mut self, now: &Checkpoint) {
+        let mut by_ends: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for (at, edge) in self.edges.iter().enumerate() {
+            by_ends.entry((edge.from.clone(), edge.to.clone())).or_insert(at);
+        }
+        for past in &now.history {
+            let node = self.node(past.node.as_str());
+            node.look = Look::of(past);
+            node.why = if node.look == Look::Done { String::new() } else { cut(reason(past), SHORT) };
+            for to in &past.led_to {
+                self.node(to.as_str());
+                let ends = (past.node.to_string(), to.to_string());
+                let at = *by_ends.entry(ends).or_insert_with(|| {
+                    self.edges.push(Edge {
+                        from: past.node.to_string(),
+                        to: to.to_string(),
+                        kind: String::new(),
+                        label: String::new(),
+                        taken: 0,
+                    });
+                    self.edges.len() - 1
+                });
+                self.edges[at].taken += 1;
+            }
+        }
+        for (name, visits) in &now.visited {
+            self.node(name.as_str()).visits = *visits;
+        }
+        for name in &now.skipped {
+            self.node(name.as_str()).look = Look::Skipped;
+        }
+        for waiting in &now.waiting {
+            self.node(waiting.at.as_str()).look = Look::Waiting;
+        }
+        let at_rest = now.status != RunStatus::InProgress;
+        for pending in &now.next {
+            let asks = now.questions.iter().any(|question| question.node == pending.node);
+            let node = self.node(pending.node.as_str());
+            node.failed = pending.failed;
+            node.look = match pending.stopped {
+                true => Look::Failed,
+                false if asks || at_rest || pending.retry_at.is_some() => Look::Waiting,
+                false => Look::Going,
+            };
+        }
+    }
+}
+
+/// Returns why an activation came to what it came to; empty if nothing was said.
+pub(crate) fn reason(past: &Past) -> &str {
+    let said = past.verdict.as_ref().map(|verdict| &*verdict.reason).filter(|reason| !reason.is_empty());
+    let failed = past.failure.as_ref().map(|failure| &*failure.message);
+    failed.or(said).or(past.notes.as_deref()).unwrap_or_default()
+}

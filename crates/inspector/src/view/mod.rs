@@ -1,0 +1,8 @@
+//! Runs as the page shows them: without what they hold.
+
+pub(crate) mod brief;
+pub(crate) mod graph;
+pub(crate) mod summary;
+pub(crate) mod text;
+pub(crate) mod tree;
+pub(crate) mod why;

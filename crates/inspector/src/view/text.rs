@@ -1,0 +1,27 @@
+//! Texts that others wrote, cut to what a page can show.
+
+/// The most characters of a text that stands among others.
+pub(crate) const SHORT: usize = 300;
+
+/// The most characters of a text that stands alone.
+pub(crate) const LONG: usize = 4_000;
+
+/// Returns the beginning of a text, with `…` where it goes on.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöü", 2), "äö…");
+        assert_eq!(cut("", 0), "");
+    }
+}

@@ -1,0 +1,132 @@
+//! A value of any size as a page can show it: one level, what is small whole, what is large cut, with a way to the rest.
+
+use serde_json::{Map, Value, json};
+
+use super::text::cut;
+use crate::redact::escaped;
+
+/// The most entries of a level in one answer.
+pub(crate) const ENTRIES: usize = 200;
+
+/// The most characters of a text in one answer.
+pub(crate) const TEXT: usize = 8_000;
+
+/// The most bytes of an entry that is given whole.
+const WHOLE: usize = 400;
+
+/// Shows a value: of a list or an object the entries from `offset` on, of a text the characters.
+pub(crate) fn tree(path: &str, value: &Value, offset: usize, limit: usize) -> Value {
+    let mut shown = Map::new();
+    shown.insert("path".into(), path.into());
+    shown.insert("kind".into(), kind(value).into());
+    shown.insert("bytes".into(), bytes(value).into());
+    let mut paged = |total: usize, end: usize| {
+        shown.insert("total".into(), total.into());
+        if end < total {
+            shown.insert("next".into(), end.into());
+        }
+    };
+    match value {
+        Value::Object(fields) => {
+            let all = fields.iter().skip(offset).take(limit);
+            let entries: Vec<Value> = all
+                .map(|(key, inner)| entry(&key.clone().into(), &format!("{path}/{}", escaped(key)), inner))
+                .collect();
+            paged(fields.len(), offset.saturating_add(entries.len()));
+            shown.insert("entries".into(), entries.into());
+        }
+        Value::Array(items) => {
+            let all = items.iter().enumerate().skip(offset).take(limit);
+            let entries: Vec<Value> =
+                all.map(|(at, inner)| entry(&at.into(), &format!("{path}/{at}"), inner)).collect();
+            paged(items.len(), offset.saturating_add(entries.len()));
+            shown.insert("entries".into(), entries.into());
+        }
+        Value::String(text) => {
+            let part: String = text.chars().skip(offset).take(TEXT).collect();
+            let total = text.chars().count();
+            paged(total, offset.saturating_add(part.chars().count()).min(total));
+            shown.insert("value".into(), part.into());
+        }
+        scalar => _ = shown.insert("value".into(), scalar.clone()),
+    }
+    Value::Object(shown)
+}
+
+fn entry(key: &Value, path: &str, value: &Value) -> Value {
+    let bytes = bytes(value);
+    let mut shown = json!({ "key": key, "path": path, "kind": kind(value), "bytes": bytes });
+    match value {
+        // The name of a field may be as long as it likes, but then its value is asked for by the page of its own.
+        _ if bytes <= WHOLE => shown["value"] = value.clone(),
+        Value::String(text) => shown["preview"] = cut(text, 120).into(),
+        Value::Object(fields) => shown["total"] = fields.len().into(),
+        Value::Array(items) => shown["total"] = items.len().into(),
+        _ => {}
+    }
+    shown
+}
+
+/// Returns a value whole if it is small, and the beginning of it otherwise.
+pub(crate) fn small(value: &Value) -> Value {
+    let bytes = bytes(value);
+    if bytes <= 4 * WHOLE {
+        return json!({ "value": value, "bytes": bytes });
+    }
+    let preview = match value {
+        Value::String(text) => cut(text, 200),
+        other => cut(&beginning(other), 200),
+    };
+    json!({ "kind": kind(value), "bytes": bytes, "preview": preview })
+}
+
+/// Returns the word for the kind of a value.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Counts the bytes of a value as JSON without writing it down.
+fn bytes(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // A value is always JSON, and counting never fails.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+/// Writes a value down as far as a preview needs it.
+fn beginning(value: &Value) -> String {
+    struct First(Vec<u8>);
+    impl std::io::Write for First {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if self.0.len() > 2_000 {
+                return Err(std::io::ErrorKind::WriteZero.into());
+            }
+            self.0.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut first = First(Vec::new());
+    // It ends early on purpose.
+    let _ = serde_json::to_writer(&mut first, value);
+    String::from_utf8_lossy(&first.0).into_owned()
+}

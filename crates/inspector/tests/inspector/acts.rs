@@ -1,0 +1,90 @@
+//! What may be done where the inspector allows it, and that it is done as the command would do it.
+
+use axum::http::StatusCode;
+use ferrata_core::RunKey;
+use ferrata_core::record::RunStatus;
+use serde_json::json;
+
+use super::support::{World, act, get, pay, read};
+
+#[tokio::test]
+async fn an_inspector_that_only_reads_refuses_every_act() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    for name in ["answer", "send", "retry", "pause", "unpause", "cancel", "edit", "fork", "none"] {
+        let reply = act(&router, &format!("default/pay-2/acts/{name}"), json!({})).await;
+        assert_eq!((reply.status, reply.code().as_str()), (StatusCode::FORBIDDEN, "FORBIDDEN"), "{name}");
+    }
+    assert_eq!((world.reads(), world.writes()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_answer_reaches_the_run_and_a_second_one_is_told() {
+    let world = World::with_runs().await;
+    let router = world.inspector().allow_writes().into_router();
+    let answer = |value: serde_json::Value| json!({ "question": "approve@1:gate", "accept": value });
+    let wrong = act(&router, "default/pay-2/acts/answer", answer(json!("perhaps"))).await;
+    assert_eq!((wrong.status, wrong.code().as_str()), (StatusCode::BAD_REQUEST, "INVALID"), "{}", wrong.text);
+    let none = act(&router, "default/pay-2/acts/answer", json!({ "question": "approve@1:gate" })).await;
+    assert_eq!(none.status, StatusCode::BAD_REQUEST);
+    let said = act(&router, "default/pay-2/acts/answer", answer(json!(true))).await;
+    assert_eq!(said.status, StatusCode::OK, "{}", said.text);
+    let twice = act(&router, "default/pay-2/acts/answer", answer(json!(true))).await;
+    assert_eq!(twice.status, StatusCode::CONFLICT, "{}", twice.text);
+    assert_eq!(read(&router, "/api/v1/questions").await["items"], json!([]));
+    let driver = world.driver().await;
+    let run = driver.resume(&pay(), "pay-2").await.unwrap();
+    let state = run.completed().await.unwrap();
+    assert_eq!(state.get::<bool>("approved").unwrap(), Some(true));
+}
+
+#[tokio::test]
+async fn a_failed_run_is_edited_and_tried_again() {
+    let world = World::with_runs().await;
+    let router = world.inspector().allow_writes().into_router();
+    let edit = act(&router, "default/pay-3/acts/edit", json!({ "patch": [{ "set": ["amount", 12] }] })).await;
+    assert_eq!(edit.status, StatusCode::OK, "{}", edit.text);
+    let bad =
+        act(&router, "default/pay-3/acts/edit", json!({ "patch": [{ "append": ["amount", [1]] }] })).await;
+    assert_eq!(bad.status, StatusCode::BAD_REQUEST, "{}", bad.text);
+    assert_eq!(act(&router, "default/pay-3/acts/retry", json!({})).await.status, StatusCode::OK);
+    assert_eq!(act(&router, "default/pay-3/acts/retry", json!({})).await.status, StatusCode::CONFLICT);
+    let driver = world.driver().await;
+    driver.resume(&pay(), "pay-3").await.unwrap().completed().await.unwrap();
+    let told = get(&router, "/api/v1/runs/default/pay-3/records").await.text;
+    assert!(
+        told.contains("inspector changed the state") && told.contains("inspector had it tried again"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_fork_goes_on_from_the_past_with_another_state() {
+    let world = World::with_runs().await;
+    let router = world.inspector().allow_writes().into_router();
+    let fork = json!({ "at": "check@1", "id": "again", "patch": [{ "set": ["amount", 1] }] });
+    let reply = act(&router, "default/pay-3/acts/fork", fork.clone()).await;
+    assert_eq!(reply.json(), json!({ "run": { "tenant": "default", "id": "again" } }));
+    // The same fork again is the same run: a click that is repeated makes no second one.
+    assert_eq!(act(&router, "default/pay-3/acts/fork", fork).await.json(), reply.json());
+    let driver = world.driver().await;
+    driver.resume(&pay(), "again").await.unwrap().completed().await.unwrap();
+    let source = RunKey::try_from("pay-3").unwrap();
+    assert_eq!(driver.head(&source).await.unwrap().unwrap().status, RunStatus::Failed);
+}
+
+#[tokio::test]
+async fn a_run_is_paused_and_let_go_on() {
+    let world = World::with_runs().await;
+    let router = world.inspector().allow_writes().into_router();
+    assert_eq!(
+        act(&router, "default/pay-2/acts/pause", json!({ "reason": "lunch" })).await.status,
+        StatusCode::OK
+    );
+    let show = read(&router, "/api/v1/runs/default/pay-2").await;
+    assert_eq!(show["run"]["paused"], "lunch");
+    assert_eq!(act(&router, "default/pay-2/acts/unpause", json!({})).await.status, StatusCode::OK);
+    let unknown = act(&router, "default/pay-2/acts/unpause", json!({ "force": true })).await;
+    assert_eq!(unknown.status, StatusCode::BAD_REQUEST, "what is not known is not passed over");
+    assert_eq!(act(&router, "default/pay-2/acts/nothing", json!({})).await.status, StatusCode::NOT_FOUND);
+}

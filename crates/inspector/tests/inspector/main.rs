@@ -1,0 +1,10 @@
+//! The inspector over a store of its own: what it answers, what it refuses, and that looking writes nothing.
+#![expect(clippy::unwrap_used, reason = "all of it is a test")]
+
+mod acts;
+mod hostile;
+mod refusals;
+mod runs;
+mod scopes;
+mod streams;
+mod support;

@@ -1,0 +1,250 @@
+//! What is read: lists, a run, its state, what differs.
+
+use axum::http::StatusCode;
+use ferrata_core::state::Context;
+use serde_json::{Value, json};
+
+use super::support::{READS, World, get, input, pay, read};
+
+#[tokio::test]
+async fn reading_writes_nothing() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    for path in READS {
+        let reply = get(&router, path).await;
+        assert_eq!(reply.status, StatusCode::OK, "{path}: {}", reply.text);
+    }
+    assert!(world.reads() > 0);
+    assert_eq!(world.writes(), 0, "an operator's runtime was written through");
+}
+
+#[tokio::test]
+async fn runs_are_listed_by_filters_and_found_by_words() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    let ids = async |query: &str| -> Vec<String> {
+        let list = read(&router, &format!("/api/v1/runs?{query}")).await;
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|run| format!("{}/{}", run["tenant"].as_str().unwrap(), run["id"].as_str().unwrap()))
+            .collect()
+    };
+    assert_eq!(ids("status=failed").await, ["default/pay-3"]);
+    assert_eq!(ids("status=failed,interrupted").await.len(), 2);
+    assert_eq!(ids("tenant=other").await, ["other/pay-1"]);
+    assert_eq!(
+        ids("label=team%3Dred&user=ann&order=oldest").await,
+        ["default/pay-1", "default/pay-2", "default/pay-3"]
+    );
+    assert_eq!(ids("q=PAY-3").await, ["default/pay-3"], "an id in full, in any case");
+    assert_eq!(ids("q=team%3Dred+pay-2").await, ["default/pay-2"]);
+    assert_eq!(ids("q=other/pay-1").await, ["other/pay-1"]);
+    assert_eq!(ids("q=nothing").await, [""; 0]);
+    // Page by page each run comes once.
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = read(&router, &format!("/api/v1/runs?limit=1&cursor={cursor}")).await;
+        seen.extend(page["items"].as_array().unwrap().iter().map(|run| run["head"].clone()));
+        match page["next"].as_str() {
+            Some(next) => cursor = form_urlencoded::byte_serialize(next.as_bytes()).collect(),
+            None => break,
+        }
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), 4);
+}
+
+#[tokio::test]
+async fn a_list_reads_no_log_and_holds_no_payload() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    let before = world.reads();
+    let list = read(&router, "/api/v1/runs").await;
+    assert_eq!(world.reads() - before, 1, "one question to the store");
+    assert!(!list.to_string().contains("4111") && !list.to_string().contains("bank is closed"));
+    // What it says beyond heads is read once for each head.
+    let brief = async || read(&router, "/api/v1/briefs?run=default/pay-3&run=default/pay-2").await;
+    let first = brief().await;
+    assert_eq!(first["items"][0]["brief"]["failed_node"], "send");
+    assert!(first["items"][0]["brief"]["failure"].as_str().unwrap().contains("the bank is closed"));
+    assert_eq!(first["items"][1]["brief"]["asks"], "approve@1:gate");
+    let before = world.reads();
+    assert_eq!(brief().await, first);
+    assert_eq!(world.reads() - before, 2, "the heads alone");
+}
+
+#[tokio::test]
+async fn a_run_is_shown_with_its_whole_graph_and_no_payload() {
+    let world = World::with_runs().await;
+    let show = read(&world.router(), "/api/v1/runs/default/pay-3").await;
+    assert!(!show.to_string().contains("4111"), "{show}");
+    let names = |show: &Value| -> Vec<String> {
+        let mut names: Vec<String> = show["run"]["graph"]["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| node["name"].as_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&show), ["approve", "check", "refuse", "send"], "also where the run has not been");
+    let look = |show: &Value, name: &str| {
+        let nodes = show["run"]["graph"]["nodes"].as_array().unwrap();
+        nodes.iter().find(|node| node["name"] == name).unwrap()["look"].clone()
+    };
+    assert_eq!(look(&show, "check"), "done");
+    assert_eq!(look(&show, "send"), "failed");
+    assert_eq!(show["run"]["why"][0]["kind"], "failed");
+    assert_eq!(show["run"]["open"][0]["stopped"], true);
+    // Without the code, the edges that were taken; with it, all of them.
+    assert_eq!(show["run"]["graph"]["edges"].as_array().unwrap().len(), 1);
+    let known = world.inspector().graph(&pay()).into_router();
+    let show = read(&known, "/api/v1/runs/default/pay-3").await;
+    let edges = show["run"]["graph"]["edges"].as_array().unwrap();
+    let taken: Vec<&Value> = edges.iter().filter(|edge| edge["taken"] == 1).collect();
+    assert_eq!((edges.len(), taken.len()), (4, 1));
+    assert_eq!(
+        (&taken[0]["from"], &taken[0]["to"], &taken[0]["kind"]),
+        (&json!("check"), &json!("send"), &json!("routed"))
+    );
+    // As of the record before the failure, the node was at work.
+    let then = read(&known, "/api/v1/runs/default/pay-3?at=check@1").await;
+    assert_eq!(look(&then, "send"), "going");
+    assert_eq!(then["run"]["failure"], Value::Null);
+}
+
+#[tokio::test]
+async fn questions_are_in_one_inbox_with_the_shape_of_their_answers() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    let inbox = read(&router, "/api/v1/questions").await;
+    let items = inbox["items"].as_array().unwrap();
+    assert_eq!(items.len(), 1);
+    assert_eq!(items[0]["run"]["id"], "pay-2");
+    assert_eq!(items[0]["question"]["expects"], "bool");
+    assert_eq!(items[0]["question"]["text"], "\"Pay this much?\"");
+    let before = world.reads();
+    read(&router, "/api/v1/questions").await;
+    assert_eq!(world.reads() - before, 1, "an open page costs one question to the store");
+}
+
+#[tokio::test]
+async fn a_state_is_read_a_level_at_a_time() {
+    let world = World::new();
+    let driver = world.driver().await;
+    let graph = ferrata_core::graph::Graph::<Context>::builder("big")
+        .node("keep", async |_cx, s| Ok(s))
+        .entry("keep")
+        .build()
+        .unwrap();
+    let mut state = Context::new();
+    state.set("text", "ä".repeat(20_000)).unwrap();
+    state.set("list", (0..1_000).collect::<Vec<u32>>()).unwrap();
+    state.set("a/b~c", json!({ "deep": { "er": 1 } })).unwrap();
+    driver.start(&graph, state).id("big").await.unwrap().wait().await.unwrap();
+    let router = world.router();
+    let state = async |query: &str| {
+        read(&router, &format!("/api/v1/runs/default/big/state?{query}")).await["state"].clone()
+    };
+    let top = state("").await;
+    assert_eq!((&top["kind"], &top["total"], &top["next"]), (&json!("object"), &json!(3), &Value::Null));
+    let of = |key: &str| {
+        top["entries"].as_array().unwrap().iter().find(|entry| entry["key"] == key).unwrap().clone()
+    };
+    assert_eq!(of("a/b~c")["value"], json!({ "deep": { "er": 1 } }), "what is small is whole");
+    assert_eq!(of("a/b~c")["path"], "/a~1b~0c");
+    assert!(of("text")["value"].is_null() && of("text")["preview"].as_str().unwrap().chars().count() < 200);
+    assert_eq!(state("path=/a~1b~0c/deep/er").await["value"], 1);
+    // A long text and a long list go on where they were cut.
+    let (mut text, mut offset) = (String::new(), 0);
+    loop {
+        let part = state(&format!("path=/text&offset={offset}")).await;
+        text.push_str(part["value"].as_str().unwrap());
+        match part["next"].as_u64() {
+            Some(next) => offset = next,
+            None => break,
+        }
+    }
+    assert_eq!(text, "ä".repeat(20_000));
+    let part = state("path=/list&offset=900&limit=60").await;
+    assert_eq!((part["entries"].as_array().unwrap().len(), &part["next"]), (60, &json!(960)));
+    assert_eq!(part["entries"][0]["value"], 900);
+    assert_eq!(state("path=/list&offset=99999").await["entries"], json!([]));
+    assert_eq!(get(&router, "/api/v1/runs/default/big/state?path=/none").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn states_differ_between_places_and_between_runs() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    let diff = read(&router, "/api/v1/runs/default/pay-1/diff?from=0&to=latest").await;
+    assert_eq!(
+        diff["changes"],
+        json!([{ "op": "add", "path": "/receipt", "after": { "value": "r-1", "bytes": 5 } }])
+    );
+    let diff = read(&router, "/api/v1/runs/default/pay-1/diff?from=0&to=0&of=default/pay-3").await;
+    assert_eq!(diff["changes"][0]["path"], "/amount");
+    assert_eq!(
+        (&diff["changes"][0]["before"]["value"], &diff["changes"][0]["after"]["value"]),
+        (&json!(5), &json!(13))
+    );
+}
+
+#[tokio::test]
+async fn records_are_told_in_words_from_any_on() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    let all = read(&router, "/api/v1/runs/default/pay-3/records").await;
+    let items = all["items"].as_array().unwrap();
+    assert!(items[0]["text"].as_str().unwrap().contains("started at `check`"));
+    assert!(
+        items
+            .iter()
+            .any(|item| item["node"] == "send" && item["text"].as_str().unwrap().contains("bank is closed"))
+    );
+    let part = read(&router, "/api/v1/runs/default/pay-3/records?from=1&limit=1").await;
+    assert_eq!((&part["items"][0]["seq"], &part["from"]), (&json!(1), &json!(1)));
+    assert_eq!(part["next"], json!(2));
+}
+
+#[tokio::test]
+async fn a_family_is_shown_with_forks_and_lineage() {
+    let world = World::with_runs().await;
+    let source = ferrata_core::RunKey::try_from("pay-3").unwrap();
+    world
+        .operator
+        .fork(&source, ferrata_core::runtime::Position::Latest)
+        .id("again")
+        .start_at("check")
+        .await
+        .unwrap();
+    let router = world.router();
+    let family = read(&router, "/api/v1/runs/default/pay-3/family").await;
+    assert_eq!(family["forks"][0]["id"], "again");
+    let family = read(&router, "/api/v1/runs/default/again/family").await;
+    let line: Vec<&Value> =
+        family["lineage"].as_array().unwrap().iter().map(|one| &one["run"]["id"]).collect();
+    assert_eq!(line, [&json!("pay-3"), &json!("again")]);
+    let _ = input(1);
+}
+
+#[tokio::test]
+async fn the_fleet_tells_executors_and_runs_without_one() {
+    let world = World::with_runs().await;
+    let source = ferrata_core::RunKey::try_from("pay-3").unwrap();
+    world
+        .operator
+        .fork(&source, ferrata_core::runtime::Position::Latest)
+        .id("left")
+        .start_at("check")
+        .await
+        .unwrap();
+    let fleet = read(&world.router(), "/api/v1/fleet").await;
+    assert_eq!(fleet["in_progress"], 1, "{fleet}");
+    assert_eq!(fleet["store"]["kind"], "memory");
+    let alone = fleet["queued"]["count"].as_u64().unwrap() + fleet["orphaned"]["count"].as_u64().unwrap();
+    assert_eq!(alone, 1);
+}

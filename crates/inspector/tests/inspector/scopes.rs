@@ -1,0 +1,91 @@
+//! Who sees what: tenants apart, fields hidden, and who may not look at all.
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use ferrata_core::TenantId;
+use ferrata_inspector::Viewer;
+
+use super::support::{READS, World, act, get, read, send};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_viewer_of_one_tenant_learns_of_no_other() {
+    let world = World::with_runs().await;
+    let tenant = TenantId::new("other").unwrap();
+    let viewer = Viewer::new().named("ann").of_tenant(tenant);
+    let router = world.inspector().allow_writes().access(move |_| Some(viewer.clone())).into_router();
+    let list = read(&router, "/api/v1/runs").await;
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    assert_eq!(read(&router, "/api/v1/runs?q=pay-3").await["items"], json!([]));
+    assert_eq!(read(&router, "/api/v1/runs?q=default/pay-3").await["items"], json!([]));
+    assert_eq!(get(&router, "/api/v1/runs?tenant=default").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(read(&router, "/api/v1/questions").await["items"], json!([]));
+    assert_eq!(read(&router, "/api/v1/briefs?run=default/pay-3").await["items"], json!([]));
+    // A run of another tenant and one that is not there are told alike, in every place.
+    for path in READS.iter().filter(|path| path.contains("/runs/default/")) {
+        let there = get(&router, path).await;
+        let gone = get(&router, &path.replace("pay-", "gone-")).await;
+        assert_eq!(there.status, StatusCode::NOT_FOUND, "{path}");
+        assert_eq!(there.text.replace("pay-", "gone-"), gone.text, "{path}");
+    }
+    assert_eq!(
+        get(&router, "/api/v1/runs/other/pay-1/diff?from=0&of=default/pay-1").await.status,
+        StatusCode::NOT_FOUND
+    );
+    assert_eq!(get(&router, "/api/v1/runs/default/pay-1/events").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(act(&router, "default/pay-2/acts/cancel", json!({})).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(world.writes(), 0);
+    assert_eq!(read(&router, "/api/v1/fleet").await["in_progress"], 0);
+    assert_eq!(read(&router, "/api/v1/runs/other/pay-1").await["head"]["id"], "pay-1");
+}
+
+#[tokio::test]
+async fn hidden_fields_are_in_no_answer() {
+    let world = World::with_runs().await;
+    let router = world.inspector().redact("/card/number").redact("/receipt").into_router();
+    for path in READS.iter().filter(|path| path.starts_with("/api")) {
+        let reply = get(&router, path).await;
+        assert_eq!(reply.status, StatusCode::OK, "{path}: {}", reply.text);
+        assert!(!reply.text.contains("4111"), "{path}: {}", reply.text);
+        assert!(!reply.text.contains("\"r-1\""), "{path}: {}", reply.text);
+    }
+    let open = world.router();
+    let shown = async |path: &str| get(&open, path).await.text.contains("4111");
+    assert!(shown("/api/v1/runs/default/pay-3/state").await, "the same is there without the rule");
+    assert!(shown("/api/v1/runs/default/pay-3/post-mortem").await);
+    assert_eq!(
+        read(&router, "/api/v1/runs/default/pay-1/state?path=/card/number").await["state"]["value"],
+        "[redacted]"
+    );
+}
+
+#[tokio::test]
+async fn the_service_says_who_may_look_and_who_may_act() {
+    let world = World::with_runs().await;
+    let router = world
+        .inspector()
+        .allow_writes()
+        .access(|request| {
+            let name = request.headers.get("x-user")?.to_str().ok()?.to_owned();
+            let viewer = Viewer::new().named(&name);
+            Some(if name == "guest" { viewer.reading() } else { viewer })
+        })
+        .into_router();
+    for path in READS.iter().filter(|path| path.starts_with("/api")) {
+        assert_eq!(get(&router, path).await.status, StatusCode::UNAUTHORIZED, "{path}");
+    }
+    let json = ("content-type", "application/json");
+    let cancel = "/api/v1/runs/default/pay-2/acts/cancel";
+    let as_guest = send(&router, "POST", cancel, &[json, ("x-user", "guest")], "{}").await;
+    assert_eq!(as_guest.status, StatusCode::FORBIDDEN);
+    let meta = send(&router, "GET", "/api/v1", &[("x-user", "guest")], Body::empty()).await.json();
+    assert_eq!((&meta["writes"], &meta["viewer"]), (&json!(false), &json!("guest")));
+    assert_eq!(world.writes(), 0);
+    let as_ann = send(&router, "POST", cancel, &[json, ("x-user", "ann")], "{\"reason\":\"enough\"}").await;
+    assert_eq!(as_ann.status, StatusCode::OK, "{}", as_ann.text);
+    let told =
+        send(&router, "GET", "/api/v1/runs/default/pay-2/records", &[("x-user", "ann")], Body::empty())
+            .await
+            .text;
+    assert!(told.contains("ann asked to cancel it: enough"), "{told}");
+}

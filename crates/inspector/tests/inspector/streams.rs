@@ -1,0 +1,64 @@
+//! What happens while it happens: a stream that goes on where it was cut off.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use ferrata_core::RunKey;
+use ferrata_core::ask::Answer;
+use futures_util::StreamExt;
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use super::support::{World, get, pay, send};
+
+#[tokio::test]
+async fn a_stream_goes_on_behind_the_last_event_that_was_seen() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    let all = get(&router, "/api/v1/runs/default/pay-1/events?after=0").await;
+    assert_eq!(all.headers["content-type"], "text/event-stream");
+    let ids: Vec<&str> = all.text.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    assert!(ids.len() >= 2 && all.text.ends_with("event: end\ndata: {}\n\n"), "{}", all.text);
+    for (at, id) in ids.iter().enumerate() {
+        let rest = send(
+            &router,
+            "GET",
+            "/api/v1/runs/default/pay-1/events",
+            &[("last-event-id", id)],
+            Body::empty(),
+        )
+        .await;
+        let seen: Vec<&str> = rest.text.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+        assert_eq!(seen, ids[at + 1..], "behind {id}");
+    }
+    let wrong = send(
+        &router,
+        "GET",
+        "/api/v1/runs/default/pay-1/events",
+        &[("last-event-id", "nonsense")],
+        Body::empty(),
+    )
+    .await;
+    assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
+    assert_eq!(world.writes(), 0);
+}
+
+#[tokio::test]
+async fn what_another_runtime_does_is_told_while_it_happens() {
+    let world = World::with_runs().await;
+    let (end, ending) = watch::channel(false);
+    let router = world.inspector().ending(ending).into_router();
+    let request =
+        Request::get("/api/v1/runs/default/pay-2/events").header("host", "localhost").body(Body::empty());
+    let response = router.oneshot(request.unwrap()).await.unwrap();
+    let mut frames = response.into_body().into_data_stream();
+    let driver = world.driver().await;
+    let run = RunKey::try_from("pay-2").unwrap();
+    driver.respond(&run, "approve", Answer::accept(true).unwrap()).by("ann").await.unwrap();
+    let first = frames.next().await.unwrap().unwrap();
+    let first = String::from_utf8(first.to_vec()).unwrap();
+    assert!(first.contains("event: answered") && first.contains("\"ann\""), "{first}");
+    // It ends with the server, whose shutdown would wait for it.
+    end.send(true).unwrap();
+    while frames.next().await.is_some() {}
+    let _ = pay();
+}

@@ -1,0 +1,60 @@
+// Times, lengths and sizes as people read them.
+
+const UNITS = [['d', 86400000], ['h', 3600000], ['m', 60000], ['s', 1000]];
+
+export function length(ms) {
+  if (ms === null || ms === undefined || Number.isNaN(ms)) return '';
+  if (ms < 0) ms = 0;
+  if (ms < 1000) return `${Math.round(ms)}ms`;
+  if (ms < 10000) return `${(ms / 1000).toFixed(1)}s`;
+  const at = UNITS.findIndex(([, size]) => ms >= size);
+  const [unit, size] = UNITS[at];
+  const next = UNITS[at + 1];
+  const rest = next ? Math.floor((ms % size) / next[1]) : 0;
+  return `${Math.floor(ms / size)}${unit}${rest ? ` ${rest}${next[0]}` : ''}`;
+}
+
+export const ago = (at, now) => (at > now + 1000 ? `in ${length(at - now)}` : `${length(now - at)} ago`);
+
+export const exact = (at) => (at === null || at === undefined ? '' : new Date(at).toISOString().replace('T', ' ').replace('Z', ' UTC'));
+
+export function size(bytes) {
+  if (bytes < 1000) return `${bytes} B`;
+  if (bytes < 1e6) return `${(bytes / 1e3).toFixed(bytes < 1e4 ? 1 : 0)} kB`;
+  return `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+export const STATUS = {
+  in_progress: { word: 'in progress', look: 'going', sign: '▶' },
+  interrupted: { word: 'interrupted', look: 'waiting', sign: '?' },
+  awaiting_input: { word: 'awaiting input', look: 'waiting', sign: '✉' },
+  completed: { word: 'completed', look: 'done', sign: '✓' },
+  failed: { word: 'failed', look: 'failed', sign: '✗' },
+  cancelled: { word: 'cancelled', look: 'skipped', sign: '–' },
+};
+
+export const LOOK = {
+  plain: { word: 'not reached', sign: '' },
+  done: { word: 'done', sign: '✓' },
+  partial: { word: 'partly done', sign: '◐' },
+  failed: { word: 'failed', sign: '✗' },
+  going: { word: 'at work', sign: '▶' },
+  waiting: { word: 'waits', sign: '?' },
+  skipped: { word: 'skipped', sign: '–' },
+};
+
+export const ended = (status) => status === 'completed' || status === 'failed' || status === 'cancelled';
+
+// Makes visible what would be invisible, or would reorder the text around it.
+export function plain(text) {
+  return String(text ?? '').replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, '0')}`);
+}
+
+export const json = (value) => plain(JSON.stringify(value));
+
+// A word as a shell reads it as one.
+export const quoted = (word) => (/^[A-Za-z0-9\-_./:@%+=,]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
+export const named = (run) => (run.tenant === 'default' ? run.id : `${run.tenant}/${run.id}`);
+
+export const command = (meta, ...words) => ['ferrata', ...words.map(String).map(quoted), meta?.options].filter(Boolean).join(' ');

@@ -1,0 +1,90 @@
+//! The page of the inspector: built of its sources, and held against what is committed, so that nobody who uses the crate needs Node.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::{fs, io};
+
+use anyhow::{Context, Result, bail};
+
+use crate::steps::Step;
+
+/// Where the sources are, and what was built of them.
+const SOURCES: &str = "crates/inspector/ui";
+const ASSETS: &str = "crates/inspector/assets";
+
+/// The most bytes of the page's files together, as a proxy would compress them: a page that is opened at night over a slow line.
+const MOST: usize = 250_000;
+
+/// Builds the page into the crate.
+pub(crate) fn build(root: &Path) -> Result<()> {
+    install(root)?;
+    bundle(root, &root.join(ASSETS))
+}
+
+/// Builds the page beside the crate's copy, and fails if the two are not the same byte for byte.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let built = root.join("target/inspector-ui");
+    install(root)?;
+    bundle(root, &built)?;
+    let (built, committed) = (files(&built)?, files(&root.join(ASSETS))?);
+    let names = built.keys().chain(committed.keys());
+    if let Some(name) = names.into_iter().find(|name| built.get(*name) != committed.get(*name)) {
+        bail!("{ASSETS}/{name} is not what {SOURCES} builds: run `cargo xtask ui`, and commit it");
+    }
+    let bytes: usize = committed.values().map(Vec::len).sum();
+    // What is compressed is smaller than what is not.
+    if bytes > MOST {
+        bail!("the page has {bytes} bytes, and {MOST} are allowed");
+    }
+    Ok(())
+}
+
+/// The step of the gate: without Node it says that it was skipped.
+pub(crate) fn step() -> Step {
+    let has_node = Command::new("npm").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if has_node.is_ok_and(|status| status.success()) {
+        Step::inside("page", "cargo xtask ui --check", check)
+    } else {
+        Step::skipped(
+            "page",
+            "Node is not installed: whether the inspector's page is what its sources build is not known",
+        )
+    }
+}
+
+fn install(root: &Path) -> Result<()> {
+    npm(root, &["ci", "--ignore-scripts", "--no-audit", "--no-fund"], None)
+}
+
+fn bundle(root: &Path, out: &Path) -> Result<()> {
+    npm(root, &["run", "build"], Some(out))
+}
+
+fn npm(root: &Path, arguments: &[&str], out: Option<&Path>) -> Result<()> {
+    let mut command = Command::new("npm");
+    command.args(arguments).current_dir(root.join(SOURCES)).stdin(Stdio::null());
+    if let Some(out) = out {
+        command.env("FERRATA_UI_OUT", out);
+    }
+    let status = match command.status() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            bail!("npm is not installed: the page is built with Node 20 or later")
+        }
+        status => status.context("npm cannot be started")?,
+    };
+    if !status.success() {
+        bail!("`npm {}` failed ({status})", arguments.join(" "));
+    }
+    Ok(())
+}
+
+fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    entries
+        .map(|entry| {
+            let entry = entry?;
+            Ok((entry.file_name().to_string_lossy().into_owned(), fs::read(entry.path())?))
+        })
+        .collect()
+}
