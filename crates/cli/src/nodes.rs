@@ -5,6 +5,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use ferrata::runtime::{Checkpoint, Past, Pending};
 use ferrata::{RunStatus, Timestamp};
+use serde_json::Value;
 
 use crate::table::{Cell, Table, clean};
 use crate::time::short;
@@ -139,7 +140,21 @@ fn going(now: &Checkpoint, pending: &Pending) -> Line {
         attempts: if pending.failed > 0 { format!("{} failed", pending.failed) } else { String::new() },
         took: None,
         at: pending.retry_at,
-        details: String::new(),
+        details: pending.progress.as_ref().map(come_to).unwrap_or_default(),
+    }
+}
+
+/// Writes how far attempts have come, on one line and not long.
+fn come_to(progress: &Value) -> String {
+    const WIDTH: usize = 60;
+    let text = match progress {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    let text = clean(&text);
+    match text.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("at {}…", &text[..end]),
+        None => format!("at {text}"),
     }
 }
 
@@ -194,6 +209,14 @@ fn range((least, most): (Duration, Duration)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_far_an_attempt_has_come_is_one_short_line() {
+        assert_eq!(come_to(&serde_json::json!("page 3 of 9")), "at page 3 of 9");
+        assert_eq!(come_to(&serde_json::json!({ "rows": 7 })), r#"at {"rows":7}"#);
+        let long = come_to(&serde_json::json!(format!("a\n{}", "b".repeat(100))));
+        assert!(!long.contains('\n') && long.chars().count() <= 64, "{long}");
+    }
 
     #[test]
     fn a_range_has_its_unit_once() {

@@ -129,7 +129,7 @@ impl fmt::Debug for Input {
     }
 }
 
-fn read<T: DeserializeOwned>(text: &RawValue, what: &str) -> Result<T> {
+pub(super) fn read<T: DeserializeOwned>(text: &RawValue, what: &str) -> Result<T> {
     serde_json::from_str(text.get()).map_err(|source| {
         Error::new(ErrorKind::Invalid, format!("the {what} is not of type {}", type_name::<T>()))
             .with_source(source)

@@ -8,6 +8,7 @@ mod conversation;
 mod end_waiters;
 mod error;
 mod gate;
+mod progress;
 mod question;
 mod resources;
 mod step;

@@ -17,7 +17,7 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunKey, Seq, Visit, WorkflowName};
 use crate::record::body::{Event, Started};
-use crate::record::memo::{Memo, Memos};
+use crate::record::memo::{Memo, Memos, PROGRESS};
 use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
 use crate::store::{At, CheckpointStore};
 
@@ -142,6 +142,9 @@ pub struct Pending {
     /// The item it was made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<Value>,
+    /// How far its attempts have come, as the last of them [said](crate::node::NodeContext::progress).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Value>,
     /// The names of its steps that were done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
@@ -327,6 +330,10 @@ fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<V
             retry_at: activation.retry_at,
             stopped,
             item: activation.item.as_ref().map(|item| json(item.get())).transpose()?,
+            progress: match activation.memos.get(PROGRESS) {
+                Some(Memo::Result(text)) => Some(json(text.get())?),
+                _ => None,
+            },
             steps: steps.map(|(name, _)| name.clone()).collect(),
         })
     };

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
 use crate::record::body::{Event, NodeDone, SignalKind, StatusChange};
 use crate::record::chunks::stream_of;
+use crate::record::memo::PROGRESS;
 use crate::record::pause::Noted;
 use crate::record::{Failure, RecordHeader};
 use crate::store::{At, CheckpointStore};
@@ -134,6 +135,9 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<String> {
             one(format!("`{}@{}` is about to do what must not be done twice", intent.node, intent.visit))
         }
         Event::Step(step) => one(match &step.what {
+            Noted::Result(_) if step.name == PROGRESS => {
+                format!("`{}@{}` said how far it has come", step.node, step.visit)
+            }
             Noted::Result(_) => match stream_of(&step.name) {
                 Some((_, stream)) => format!("`{}@{}` sent a part of `{stream}`", step.node, step.visit),
                 None => format!("`{}@{}` did its step `{}`", step.node, step.visit, step.name),

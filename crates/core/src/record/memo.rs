@@ -49,6 +49,9 @@ impl DerefMut for Memos {
     }
 }
 
+/// The name of what an attempt said last of how far it has come.
+pub(crate) const PROGRESS: &str = "#progress";
+
 /// What the names of those memos begin with that say which wait ended, and their number follows.
 const ENDED: &str = "#ended";
 
@@ -77,9 +80,9 @@ impl Memos {
         self.range(ENDED.to_owned()..).next().is_some_and(|(name, _)| place_of(name).is_some())
     }
 
-    /// Whether a memo of this name is kept for the node, and not about the order of others.
+    /// Whether a memo of this name is kept for the node, and neither about the order of others nor how far an attempt has come.
     pub(crate) fn is_of_node(name: &str) -> bool {
-        place_of(name).is_none()
+        place_of(name).is_none() && name != PROGRESS
     }
 
     /// Returns under which name the next wait that ends is noted.

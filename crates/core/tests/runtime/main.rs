@@ -33,6 +33,7 @@ mod overdue;
 mod parents;
 mod past;
 mod pauses;
+mod progress;
 mod prompt;
 mod recovery;
 mod refusals;

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::record::RunStatus;
-use crate::record::memo::Memo;
+use crate::record::memo::{Memo, PROGRESS};
 use crate::record::pause::Noted;
 use crate::state::State;
 use crate::store::At;
@@ -110,6 +110,8 @@ impl<S: State> Driver<S> {
                 (Noted::Refused { message, .. }, Some(Memo::Message(taken))) => taken.number == *message,
                 (Noted::Refused { .. }, _) => false,
                 (Noted::Idle, memo) => matches!(memo, Some(Memo::Until(_))),
+                // What was said later takes the place of what was said before.
+                (Noted::Result(_), _) if name == PROGRESS => true,
                 (Noted::Result(_) | Noted::Until(_), memo) => memo.is_none(),
             },
         }

@@ -12,6 +12,7 @@ use crate::past::Verdict;
 use crate::record::body::{Event, NodeDone, Signal, SignalKind, StatusChange};
 use crate::record::child::{Bond, ChildEnd, ChildNote, Note, note_of};
 use crate::record::chunks::{Batch, stream_of};
+use crate::record::memo::PROGRESS;
 use crate::record::pause::{Noted, Stepped};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Patch;
@@ -167,6 +168,9 @@ fn result(step: &Stepped, text: &RawValue) -> Option<Recorded> {
     if let Some((round, stream)) = stream_of(&step.name) {
         let Batch { attempt, first, chunks } = serde_json::from_str(text.get()).ok()?;
         return Some(Recorded::Chunks { node, visit, attempt, stream: stream.into(), round, first, chunks });
+    }
+    if step.name == PROGRESS {
+        return Some(Recorded::Progress { node, visit, value: text.to_owned().into() });
     }
     match note_of(&step.name) {
         Some((Note::Child, _, name)) => {

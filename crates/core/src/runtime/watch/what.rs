@@ -148,6 +148,15 @@ pub enum Recorded {
         /// The step.
         name: String,
     },
+    /// An attempt [said](crate::node::NodeContext::progress) how far it has come.
+    Progress {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// What it said, as JSON text.
+        value: Arc<RawValue>,
+    },
     /// A node sent chunks of a [durable stream](super::StreamWriter::durable): see [`WatchEvent::chunks`].
     Chunks {
         /// The node.
@@ -408,6 +417,7 @@ kinds! {
         InDoubt = "in_doubt" (node, visit),
         Intent = "intent" (node, visit),
         StepDone = "step_done" (node, visit),
+        Progress = "progress" (node, visit),
         Chunks = "chunks" (node, visit),
         Waiting = "waiting" (node, visit),
         MessageTaken = "message_taken" (node, visit),
