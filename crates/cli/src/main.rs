@@ -2,6 +2,7 @@
 
 mod args;
 mod changes;
+mod choose;
 mod commands;
 mod context;
 mod directory;

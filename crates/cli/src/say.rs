@@ -5,11 +5,11 @@ use ferrata::{RunKey, Runtime};
 use serde::Serialize;
 
 use crate::args::Runs;
+use crate::choose::Chosen;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
-use crate::input;
 use crate::table::Table;
 
 /// What became of one run.
@@ -32,10 +32,15 @@ impl Context {
         &self,
         target: &Runs,
         done: &'static str,
+        chosen: Chosen,
         what: impl Fn(&Runtime, &RunKey) -> SignalRequest,
     ) -> Result<Exit, Failure> {
         let runtime = self.runtime()?;
-        let names = input::runs(&target.runs)?;
+        let names = chosen.names;
+        if target.dry_run {
+            let chosen = Chosen { names, by_filter: chosen.by_filter };
+            return self.print_chosen(&**runtime.store(), &chosen).await.map(|()| Exit::Done);
+        }
         let (mut told, mut refused) = (Vec::new(), None);
         for name in &names {
             let said = async {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::list::Status;
+use super::list::{FILTERS, Filter, Status};
 use crate::time;
 
 /// Check the log of a run: every checksum and link, and that each base holds what the records before it amount to.
@@ -82,8 +82,14 @@ pub(crate) struct PruneArgs {
 )]
 pub(crate) struct PurgeArgs {
     /// The runs; `-` reads them from stdin, one a line.
-    #[arg(value_name = "RUN", required = true)]
+    #[arg(value_name = "RUN", required_unless_present_any = FILTERS, conflicts_with_all = FILTERS)]
     pub(crate) runs: Vec<String>,
+    /// All that are so, instead of naming them.
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Only list the runs that are meant.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// The directory by which the run was named.
     #[arg(skip)]
     pub(crate) directory: Option<PathBuf>,

@@ -44,12 +44,9 @@ impl Status {
     }
 }
 
-/// List runs, the newest first.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ferrata ls --status waiting,failed --since 2h\n  ferrata ls --workflow pay --label region=eu -o ids | xargs -n1 ferrata cancel --yes"
-)]
-pub(crate) struct LsArgs {
+/// Which runs are meant, by what is known of them: the same flags wherever runs can be chosen so.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Filter {
     /// Only runs that stand so; several with commas.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
@@ -74,6 +71,21 @@ pub(crate) struct LsArgs {
     /// Only forks of this run.
     #[arg(long, value_name = "RUN")]
     pub(crate) parent: Option<String>,
+}
+
+/// The flags of [`Filter`], of which one stands in the place of names.
+pub(crate) const FILTERS: [&str; 8] =
+    ["status", "workflow", "user", "label", "since", "orphaned", "roots", "parent"];
+
+/// List runs, the newest first.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ferrata ls --status waiting,failed --since 2h\n  ferrata ls --workflow pay --label region=eu --all"
+)]
+pub(crate) struct LsArgs {
+    /// Which.
+    #[command(flatten)]
+    pub(crate) filter: Filter,
     /// At most so many.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
     pub(crate) limit: usize,

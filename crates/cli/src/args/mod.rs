@@ -17,7 +17,7 @@ use ferrata::TenantId;
 
 pub(crate) use completions::CompletionsArgs;
 pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepArgs, VerifyArgs};
-pub(crate) use list::LsArgs;
+pub(crate) use list::{Filter, LsArgs};
 pub(crate) use pipeline::{Drawing, GraphArgs, LintArgs};
 pub(crate) use read::{
     DiffArgs, HistoryArgs, LogsArgs, QuestionsArgs, ShowArgs, StateArgs, TreeArgs, position,

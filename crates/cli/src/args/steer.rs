@@ -2,15 +2,21 @@
 
 use ferrata::Position;
 
-use super::list::pair;
+use super::list::{FILTERS, Filter, pair};
 use super::read::position;
 
 /// Which runs are meant, and who says so.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Runs {
     /// The runs; `-` reads them from stdin, one a line.
-    #[arg(value_name = "RUN", required = true)]
+    #[arg(value_name = "RUN", required_unless_present_any = FILTERS, conflicts_with_all = FILTERS)]
     pub(crate) runs: Vec<String>,
+    /// All that are so, instead of naming them.
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Only list the runs that are meant.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Who says so; it is recorded.
     #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
     pub(crate) by: Option<String>,
@@ -81,7 +87,7 @@ pub(crate) struct SendArgs {
 /// Have the failed nodes of failed runs tried again, attempts counted anew.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ferrata retry 019a6f2e\n  ferrata ls --status failed --workflow pay -o ids | ferrata retry -"
+    after_help = "Examples:\n  ferrata retry 019a6f2e\n  ferrata retry --workflow pay --since 2h --dry-run"
 )]
 pub(crate) struct RetryArgs {
     /// The runs.
@@ -92,7 +98,7 @@ pub(crate) struct RetryArgs {
 /// Stop runs for good.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ferrata cancel 019a6f2e --yes --reason 'ordered twice'\n  ferrata ls --label batch=7 -o ids | ferrata cancel - --yes"
+    after_help = "Examples:\n  ferrata cancel 019a6f2e --yes --reason 'ordered twice'\n  ferrata cancel --label batch=7 --dry-run"
 )]
 pub(crate) struct CancelArgs {
     /// The runs.

@@ -1,16 +1,27 @@
 //! `cancel`: stops runs for good.
 
+use ferrata::{RunKey, RunStatus, Runtime};
+
 use crate::args::CancelArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
+/// How runs stand that can be cancelled or paused.
+pub(super) const UNFINISHED: [RunStatus; 3] =
+    [RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput];
+
 pub(super) async fn run(context: &Context, args: &CancelArgs) -> Result<Exit, Failure> {
-    let named = args.target.runs.join(" ");
-    context.confirm(
-        args.yes,
-        &format!("cancel {named} for good"),
-        &format!("ferrata cancel {named} --yes"),
-    )?;
-    context.say(&args.target, "cancel asked", |runtime, run| runtime.cancel(run, args.reason.clone())).await
+    let store = context.store()?;
+    let chosen = context.chosen(&*store, &args.target.runs, &args.target.filter, &UNFINISHED).await?;
+    if !args.target.dry_run && !chosen.names.is_empty() {
+        // What was typed again, with a yes: not the names, which may be many.
+        let next = match chosen.by_filter {
+            true => "ferrata cancel .. --yes".to_owned(),
+            false => format!("ferrata cancel {} --yes", args.target.runs.join(" ")),
+        };
+        context.confirm(args.yes, &format!("cancel {} for good", chosen.told()), &next)?;
+    }
+    let cancel = |runtime: &Runtime, run: &RunKey| runtime.cancel(run, args.reason.clone());
+    context.say(&args.target, "cancel asked", chosen, cancel).await
 }

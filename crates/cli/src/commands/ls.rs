@@ -3,7 +3,7 @@
 use ferrata::store::{Page, RunFilter, RunHead, RunQuery};
 use ferrata::{CheckpointStore, Timestamp};
 
-use crate::args::LsArgs;
+use crate::args::{Filter, LsArgs};
 use crate::context::Context;
 use crate::driven::is_idle;
 use crate::exit::Exit;
@@ -21,9 +21,9 @@ pub(super) async fn run(context: &Context, args: &LsArgs) -> Result<Exit, Failur
 }
 
 async fn list(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) -> Result<(), Failure> {
-    let roots = args.roots;
+    let roots = args.filter.roots;
     let limit = if args.all { usize::MAX } else { args.limit };
-    let query = query(context, store, args).await?;
+    let query = query(context, store, &args.filter).await?;
     let stream = matches!(context.out.format, Format::Jsonl | Format::Ids);
     let (mut heads, mut listed) = (Vec::new(), 0);
     let mut cursor = None;
@@ -65,7 +65,12 @@ async fn list(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) -> 
     Ok(())
 }
 
-async fn query(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) -> Result<RunQuery, Failure> {
+/// Makes a query of the flags that choose runs.
+pub(crate) async fn query(
+    context: &Context,
+    store: &dyn CheckpointStore,
+    args: &Filter,
+) -> Result<RunQuery, Failure> {
     let mut query = RunQuery::default();
     query.tenant.clone_from(&context.global.tenant);
     query.workflow.clone_from(&args.workflow);
@@ -85,7 +90,8 @@ async fn query(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) ->
     Ok(query)
 }
 
-fn table(heads: &[RunHead], at: impl Fn(Timestamp) -> String) -> Table {
+/// Makes a table of runs.
+pub(crate) fn table(heads: &[RunHead], at: impl Fn(Timestamp) -> String) -> Table {
     let mut table = Table::new(["RUN", "STATUS", "WORKFLOW", "RECORDS", "STARTED", "UPDATED", "DETAILS"])
         .sparing(["STARTED", "RECORDS", "UPDATED"]);
     for head in heads {

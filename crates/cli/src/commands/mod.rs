@@ -12,7 +12,7 @@ mod history;
 mod import;
 mod lint;
 mod logs;
-mod ls;
+pub(crate) mod ls;
 mod node;
 mod pause;
 mod prune;

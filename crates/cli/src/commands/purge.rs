@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferrata::store::{At, Page, RunQuery};
-use ferrata::{CheckpointStore, RunId, RunKey, Runtime, TenantId};
+use ferrata::{CheckpointStore, RunId, RunKey, RunStatus, Runtime, TenantId};
 use ferrata_dot::Pipeline;
 use ferrata_dot::run_dir::RunDirectory;
 use serde::Serialize;
@@ -14,7 +14,6 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
-use crate::input;
 use crate::run::place;
 use crate::table::Table;
 
@@ -27,9 +26,14 @@ struct Gone {
 
 pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Failure> {
     let store = context.store()?;
-    let names = input::runs(&args.runs)?;
+    let ended = [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled];
+    let chosen = context.chosen(&*store, &args.runs, &args.filter, &ended).await?;
+    if args.dry_run {
+        return context.print_chosen(&*store, &chosen).await.map(|()| Exit::Done);
+    }
+    let names = &chosen.names;
     let mut runs = Vec::new();
-    for name in &names {
+    for name in names {
         let run = match context.find(&*store, name).await {
             Ok(head) if args.force => (head.run, None),
             Ok(head) if head.status.is_finished() => (head.run.clone(), Some(head.head())),
@@ -49,9 +53,15 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
         };
         runs.push(run);
     }
-    let listed: Vec<String> = runs.iter().map(|(run, _)| shown(run)).collect();
-    let what = format!("remove {} and every trace of it", listed.join(" "));
-    context.confirm(args.yes, &what, &format!("ferrata purge {} --yes", listed.join(" ")))?;
+    if !runs.is_empty() {
+        let listed: Vec<String> = runs.iter().map(|(run, _)| shown(run)).collect();
+        let (what, next) = match chosen.by_filter {
+            true => (chosen.told(), "ferrata purge .. --yes".to_owned()),
+            false => (listed.join(" "), format!("ferrata purge {} --yes", listed.join(" "))),
+        };
+        let traces = if runs.len() == 1 { "every trace of it" } else { "every trace of them" };
+        context.confirm(args.yes, &format!("remove {what} and {traces}"), &next)?;
+    }
     let mut gone = Vec::new();
     for (run, expected) in runs {
         let nodes = nodes(&store, &run).await;

@@ -1,10 +1,15 @@
 //! `retry`: has what failed tried again.
 
+use ferrata::RunStatus;
+
 use crate::args::RetryArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
 pub(super) async fn run(context: &Context, args: &RetryArgs) -> Result<Exit, Failure> {
-    context.say(&args.target, "retry asked", |runtime, run| runtime.retry(run)).await
+    let store = context.store()?;
+    let chosen =
+        context.chosen(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Failed]).await?;
+    context.say(&args.target, "retry asked", chosen, |runtime, run| runtime.retry(run)).await
 }

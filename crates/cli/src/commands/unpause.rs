@@ -1,10 +1,15 @@
 //! `unpause`: lets paused runs go on.
 
+use ferrata::RunStatus;
+
 use crate::args::UnpauseArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
 pub(super) async fn run(context: &Context, args: &UnpauseArgs) -> Result<Exit, Failure> {
-    context.say(&args.target, "unpaused", |runtime, run| runtime.unpause(run)).await
+    let store = context.store()?;
+    let chosen =
+        context.chosen(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Interrupted]).await?;
+    context.say(&args.target, "unpaused", chosen, |runtime, run| runtime.unpause(run)).await
 }

@@ -92,6 +92,42 @@ async fn a_cancel_reaches_a_run_at_work_and_takes_a_yes() {
     assert!(place.ok(&["show", "busy-1"]).contains("enough"));
 }
 
+/// Who had to stop a batch piped ids from one command to another, and each refusal ended up between them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verb_is_for_all_runs_that_its_flags_choose() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    for id in ["busy-1", "busy-2"] {
+        service.run(&busy(), id, Context::new()).await;
+    }
+    let other = service.run(&chat(), "chat-1", Context::new()).await;
+    service.until(&other, RunStatus::AwaitingInput).await;
+    let listed = place.call(&["cancel", "--workflow", "busy", "--label", "team=red", "--dry-run"]);
+    assert_eq!(listed.code, 0, "{listed:?}");
+    assert!(listed.out.contains("busy-1") && listed.out.contains("busy-2"), "{listed:?}");
+    assert!(!listed.out.contains("chat-1") && listed.err.contains("nothing was done"), "{listed:?}");
+    let refused = place.call(&["cancel", "--workflow", "busy"]);
+    assert!(refused.code == 2 && refused.err.contains("cancel 2 runs for good"), "{refused:?}");
+    assert_eq!(place.call(&["cancel", "busy-1", "--workflow", "busy"]).code, 2, "named and chosen");
+    assert_eq!(place.call(&["cancel", "--yes"]).code, 2, "neither named nor chosen");
+
+    place.ok(&["cancel", "--workflow", "busy", "--yes", "--reason", "enough"]);
+    for id in ["busy-1", "busy-2"] {
+        service.until(&key(id), RunStatus::Cancelled).await;
+    }
+    let none = place.call(&["cancel", "--workflow", "busy", "--yes"]);
+    assert!(
+        none.code == 0 && none.err.contains("no such runs"),
+        "those that have ended are not meant: {none:?}"
+    );
+    place.ok(&["pause", "--label", "team=red"]);
+    service.until(&other, RunStatus::Interrupted).await;
+    place.ok(&["unpause", "--workflow", "chat"]);
+    service.until(&other, RunStatus::AwaitingInput).await;
+    place.ok(&["purge", "--status", "cancelled", "--yes"]);
+    assert_eq!(place.ok(&["ls", "-o", "ids"]).split_whitespace().collect::<Vec<_>>(), ["chat-1"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_after_an_edit_mends_a_failed_run() {
     let place = Place::new();

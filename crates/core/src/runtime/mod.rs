@@ -32,8 +32,8 @@ pub use self::handle::RunHandle;
 pub use self::inbox::Message;
 pub use self::outcome::Outcome;
 pub use self::requests::{
-    DriveRequest, EditRequest, ForkRequest, ResumeRequest, RunsRequest, SendRequest, SignalRequest,
-    StartRequest, StartWithin, Ticket,
+    BulkReport, BulkRequest, DriveRequest, EditRequest, ForkRequest, ResumeRequest, RunsRequest, SendRequest,
+    SignalRequest, StartRequest, StartWithin, Ticket,
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{

@@ -4,6 +4,7 @@
 
 mod answerers;
 mod awake;
+mod bulk;
 mod cancelling;
 mod children;
 mod choices;

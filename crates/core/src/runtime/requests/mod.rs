@@ -1,6 +1,7 @@
 //! What callers ask of a runtime: starting, claiming and forking runs, and writing to them from outside their drivers.
 
 pub(crate) mod amend;
+pub(crate) mod bulk;
 pub(crate) mod drive;
 pub(crate) mod edit;
 pub(crate) mod fork;
@@ -12,6 +13,7 @@ pub(crate) mod signal;
 pub(crate) mod start;
 pub(crate) mod within;
 
+pub use bulk::{BulkReport, BulkRequest};
 pub use edit::EditRequest;
 pub use fork::{DriveRequest, ForkRequest};
 pub use resume::ResumeRequest;

@@ -53,11 +53,18 @@ pub struct RunsRequest {
     shared: Arc<Shared>,
     query: Result<RunQuery>,
     page: Page,
+    /// Whether it is said how many runs are listed.
+    is_limited: bool,
 }
 
 impl RunsRequest {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), query: Ok(RunQuery::default()), page: Page::default() }
+        Self {
+            shared: Arc::clone(shared),
+            query: Ok(RunQuery::default()),
+            page: Page::default(),
+            is_limited: false,
+        }
     }
 
     fn with(mut self, set: impl FnOnce(&mut RunQuery) -> Result<()>) -> Self {
@@ -118,6 +125,7 @@ impl RunsRequest {
     /// Sets how many runs the page has at most: 1 to 1,000.
     pub fn limit(mut self, runs: u32) -> Self {
         self.page.limit = Page::first(runs).limit;
+        self.is_limited = true;
         self
     }
 
@@ -139,6 +147,53 @@ impl RunsRequest {
     /// <!-- held by: watching_runs::who_watches_runs_is_told_what_who_watches_each_is_told -->
     pub fn watch(self) -> RunsWatchRequest {
         RunsWatchRequest::new(&self.shared, self.query)
+    }
+}
+
+impl RunsRequest {
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Lists only runs of these statuses, unless it is said of which.
+    pub(super) fn set_statuses(&mut self, statuses: &[RunStatus]) {
+        if let Ok(query) = &mut self.query
+            && query.statuses.is_empty()
+        {
+            query.statuses = statuses.to_vec();
+        }
+    }
+
+    /// Lists page by page.
+    pub(super) fn pages(self) -> Pages {
+        Pages { runs: self, is_over: false }
+    }
+}
+
+/// The pages of a listing: one, if it is said how many runs are listed.
+pub(super) struct Pages {
+    runs: RunsRequest,
+    is_over: bool,
+}
+
+impl Pages {
+    /// Lists the page behind `after`, and the first page of the listing if there is none before.
+    pub(super) async fn next(&mut self, after: Option<Cursor>) -> Result<Paged<RunHead>> {
+        let mut page = self.runs.page.clone();
+        if after.is_some() {
+            page.cursor = after;
+        }
+        let query = match &self.runs.query {
+            Ok(query) => query,
+            Err(error) => return Err(error.clone()),
+        };
+        self.is_over = self.runs.is_limited;
+        self.runs.shared.store.runs(query, page).await
+    }
+
+    /// Tells whether no further page is asked for.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
     }
 }
 

@@ -1,0 +1,259 @@
+//! One verb for all runs of a listing.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::runs::RunsRequest;
+use super::signal::SignalRequest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::RunKey;
+use crate::past::family::check_purge;
+use crate::record::RunStatus;
+use crate::record::body::{Settled, SignalKind};
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::finish;
+use crate::store::{Cursor, RunHead};
+
+/// How many runs are dealt with at once: as many as a batch of the store's takes in one go, and few beside what the runs themselves do.
+const AT_ONCE: usize = 16;
+
+/// What is done to each run.
+#[derive(Clone, Debug)]
+enum Verb {
+    Cancel { reason: String },
+    Retry,
+    Purge,
+}
+
+impl Verb {
+    /// The statuses of the runs that it is for.
+    fn is_for(&self) -> &'static [RunStatus] {
+        match self {
+            Self::Cancel { .. } => &[RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput],
+            Self::Retry => &[RunStatus::Failed],
+            Self::Purge => &[RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled],
+        }
+    }
+
+    /// Refuses a run by how it stood when it was listed.
+    fn check(&self, head: &RunHead) -> Result<()> {
+        if self.is_for().contains(&head.status) {
+            return Ok(());
+        }
+        let why = match self {
+            Self::Cancel { .. } => "there is nothing to cancel",
+            Self::Retry => "only a failed run is retried",
+            Self::Purge => "cancel it first",
+        };
+        let message = format!("the run is {}; {why}", head.status);
+        Err(Error::new(ErrorKind::WrongStatus, message).with_run(&head.run))
+    }
+
+    async fn carry_out(self, shared: Arc<Shared>, head: RunHead, by: Option<String>) -> Result<()> {
+        let run = &head.run;
+        let what = match self {
+            Self::Cancel { reason } => SignalKind::Cancel { reason },
+            Self::Retry => SignalKind::Retry { settled: Settled::default() },
+            Self::Purge => {
+                check_purge(&*shared.store, run).await?;
+                // What was said to the run since it was listed is not lost with it.
+                shared.store.purge(run, Some(head.head())).await?;
+                shared.resting.forget(run);
+                return Ok(());
+            }
+        };
+        let request = SignalRequest::new(&shared, run, Ok(what));
+        match by {
+            Some(by) => request.by(by).await,
+            None => request.await,
+        }
+    }
+}
+
+impl RunsRequest {
+    /// Cancels all runs of the listing, and not only those of a page: as [`Runtime::cancel`](crate::runtime::Runtime::cancel) each. Unless a
+    /// status is set, those that have not ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::node::NodeContext;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::{Context, Draft};
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let graph = Graph::<Context>::builder("order")
+    /// #     .node("wait", async |cx: NodeContext, s: Draft<Context>| {
+    /// #         cx.receive::<String>().await?;
+    /// #         Ok(s)
+    /// #     })
+    /// #     .entry("wait")
+    /// #     .build()?;
+    /// # for batch in ["7", "7", "8"] {
+    /// #     runtime.start(&graph, Context::new()).label("batch", batch).await?.wait().await?;
+    /// # }
+    /// let wrong = || runtime.runs().workflow("order").label("batch", "7").cancel_all("ordered twice");
+    /// assert_eq!(wrong().dry_run().await?.done.len(), 2); // nothing is done yet
+    /// let report = wrong().by("ann").await?;
+    /// assert_eq!(report.to_string(), "2 runs done, none refused");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cancel_all(self, reason: impl Into<String>) -> BulkRequest {
+        BulkRequest::new(self, Verb::Cancel { reason: reason.into() })
+    }
+
+    /// Has all runs of the listing tried again, as [`Runtime::retry`](crate::runtime::Runtime::retry) each. Unless a status is set, those that
+    /// failed.
+    pub fn retry_all(self) -> BulkRequest {
+        BulkRequest::new(self, Verb::Retry)
+    }
+
+    /// Removes all runs of the listing and every trace of them. Unless a status is set, those that have ended; one that has not is refused,
+    /// and so is one to which something was said since it was listed, or whose family still needs it.
+    pub fn purge_all(self) -> BulkRequest {
+        BulkRequest::new(self, Verb::Purge)
+    }
+}
+
+/// One verb for all runs of a listing, about to be carried out; `.await` carries it out and returns what was done.
+///
+/// Runs are listed in pages, and those of a page dealt with before the next is listed: a run that comes to match meanwhile may be missed. If
+/// the listing has a [`limit`](RunsRequest::limit), no more runs are dealt with; if it begins [behind a page](RunsRequest::after), none before.
+///
+/// # Errors
+///
+/// As the listing, if the first page cannot be listed. What is wrong later is in the [report](BulkReport).
+///
+/// # Cancel safety
+///
+/// Dropped, it begins with no further run; what was begun is carried out.
+#[must_use = "nothing is done before it is awaited"]
+#[derive(Debug)]
+pub struct BulkRequest {
+    runs: RunsRequest,
+    verb: Verb,
+    by: Option<String>,
+    is_dry: bool,
+    at_once: usize,
+}
+
+/// What one verb for many runs came to.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct BulkReport {
+    /// The runs for which it was done, or would be; as they were dealt with.
+    pub done: Vec<RunKey>,
+    /// The runs that were left as they are, each with the reason, which names it.
+    pub refused: Vec<Error>,
+    /// Why the listing ended before its end, if it did: the runs behind were not looked at.
+    pub stopped: Option<Error>,
+    /// Where to go on, if the listing ended before its end or has a limit: see [`RunsRequest::after`].
+    pub next: Option<Cursor>,
+}
+
+impl BulkRequest {
+    fn new(mut runs: RunsRequest, verb: Verb) -> Self {
+        runs.set_statuses(verb.is_for());
+        Self { runs, verb, by: None, is_dry: false, at_once: AT_ONCE }
+    }
+
+    /// Does nothing, and reports what would be done as far as the listing tells.
+    pub fn dry_run(mut self) -> Self {
+        self.is_dry = true;
+        self
+    }
+
+    /// Says who says it; it is recorded, but of a purge.
+    pub fn by(mut self, who: impl Into<String>) -> Self {
+        self.by = Some(who.into());
+        self
+    }
+
+    /// Sets how many runs are dealt with at once; 16 unless set. More: sooner done, and less room for the runs that go on.
+    pub fn at_once(mut self, runs: NonZeroUsize) -> Self {
+        self.at_once = runs.get();
+        self
+    }
+
+    async fn carry_out(self) -> Result<BulkReport> {
+        let Self { runs, verb, by, is_dry, at_once } = self;
+        let (shared, mut listing) = (runs.shared(), runs.pages());
+        let mut report = BulkReport::default();
+        let mut page = listing.next(None).await?;
+        loop {
+            let mut heads = page.items.into_iter();
+            let mut working: JoinSet<(RunKey, Result<()>)> = JoinSet::new();
+            loop {
+                let head = if working.len() < at_once { heads.next() } else { None };
+                match head {
+                    Some(head) => match verb.check(&head) {
+                        Ok(()) if is_dry => report.done.push(head.run),
+                        Ok(()) => {
+                            let (verb, shared, by) = (verb.clone(), Arc::clone(&shared), by.clone());
+                            let run = head.run.clone();
+                            working
+                                .spawn(async move { (run, finish(verb.carry_out(shared, head, by)).await) });
+                        }
+                        Err(error) => report.refused.push(error),
+                    },
+                    None => match working.join_next().await {
+                        None => break,
+                        Some(Ok((run, Ok(())))) => report.done.push(run),
+                        Some(Ok((run, Err(error)))) => report.refused.push(error.with_run(&run)),
+                        Some(Err(panicked)) => {
+                            let message = "a task that dealt with a run panicked";
+                            report.refused.push(Error::new(ErrorKind::Closed, message).with_source(panicked));
+                        }
+                    },
+                }
+            }
+            let Some(next) = page.next else { return Ok(report) };
+            report.next = Some(next.clone());
+            if listing.is_over() {
+                return Ok(report);
+            }
+            page = match listing.next(Some(next)).await {
+                Ok(page) => page,
+                Err(error) => {
+                    report.stopped = Some(error);
+                    return Ok(report);
+                }
+            };
+            report.next = None;
+        }
+    }
+}
+
+impl IntoFuture for BulkRequest {
+    type Output = Result<BulkReport>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.carry_out())
+    }
+}
+
+/// In a few words, such as `12 runs done, 1 refused`.
+impl fmt::Display for BulkReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs = if self.done.len() == 1 { "run" } else { "runs" };
+        write!(f, "{} {runs} done, ", self.done.len())?;
+        match self.refused.len() {
+            0 => f.write_str("none refused")?,
+            refused => write!(f, "{refused} refused")?,
+        }
+        match &self.stopped {
+            Some(error) => write!(f, "; not all runs were listed: {error}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! One verb for all runs of a listing.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::future::IntoFuture;
+use std::num::NonZeroUsize;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{BulkReport, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::{ErrorKind, RunKey};
+
+use super::world::World;
+
+/// Ends, fails or waits, as its input says.
+fn graph() -> Graph<Context> {
+    Graph::<Context>::builder("bulk")
+        .node("n", async |cx: NodeContext, s: Draft<Context>| match s.get::<String>("do")?.as_deref() {
+            Some("fail") if !s.contains_key("mended") => Err(NodeError::new("broken")),
+            Some("wait") => {
+                cx.receive::<String>().await?;
+                Ok(s)
+            }
+            _ => Ok(s),
+        })
+        .entry("n")
+        .build()
+        .unwrap()
+}
+
+/// Starts so many runs that do this, with a label that says so.
+async fn start(runtime: &Runtime, what: &str, runs: usize) {
+    for n in 0..runs {
+        let mut input = Context::new();
+        input.set("do", what).unwrap();
+        let start = runtime.start(&graph(), input).id(format!("{what}-{n}")).label("do", what);
+        start.await.unwrap().wait().await.unwrap();
+    }
+}
+
+async fn count(runtime: &Runtime, status: RunStatus) -> usize {
+    runtime.runs().status(status).limit(1_000).await.unwrap().items.len()
+}
+
+fn sorted(report: &BulkReport) -> Vec<String> {
+    let mut runs: Vec<String> = report.done.iter().map(|run| run.run.to_string()).collect();
+    runs.sort();
+    runs
+}
+
+/// Who had to stop a thousand runs wrote a loop over pages, and learned of the first refusal alone.
+#[tokio::test]
+async fn all_runs_of_a_listing_are_dealt_with_over_pages() {
+    let world = World::new();
+    let one = world.process().await;
+    start(&one, "wait", 130).await;
+    start(&one, "end", 3).await;
+    let before = one.head(&RunKey::try_from("wait-0").unwrap()).await.unwrap().unwrap().seq;
+    let dry = one.runs().workflow("bulk").cancel_all("no").dry_run().await.unwrap();
+    assert_eq!((dry.done.len(), dry.refused.len()), (130, 0), "more than a page, and none that has ended");
+    assert_eq!(one.head(&RunKey::try_from("wait-0").unwrap()).await.unwrap().unwrap().seq, before);
+
+    // A limit is one of all runs, and the rest is where it says.
+    let part = one.runs().label("do", "wait").limit(5).cancel_all("no").by("ann").await.unwrap();
+    assert_eq!(part.done.len(), 5);
+    assert_eq!(count(&one, RunStatus::Cancelled).await, 5);
+    assert!(part.next.is_some());
+    let at_once = NonZeroUsize::new(3).unwrap();
+    let rest =
+        one.runs().label("do", "wait").after(part.next).cancel_all("no").at_once(at_once).await.unwrap();
+    assert_eq!((rest.done.len(), rest.refused.len(), rest.next.is_none()), (125, 0, true));
+    assert_eq!(count(&one, RunStatus::Cancelled).await, 130);
+    assert_eq!(rest.to_string(), "125 runs done, none refused");
+
+    let gone = one.runs().status(RunStatus::Cancelled).purge_all().await.unwrap();
+    assert_eq!(gone.done.len(), 130);
+    assert_eq!(one.runs().limit(1_000).await.unwrap().items.len(), 3);
+    assert_eq!(
+        one.runs().label("do", "nothing").purge_all().await.unwrap().to_string(),
+        "0 runs done, none refused"
+    );
+}
+
+#[tokio::test]
+async fn what_is_refused_is_told_and_the_others_are_done() {
+    let world = World::new();
+    let one = world.process().await;
+    for (what, runs) in [("wait", 2), ("end", 2), ("fail", 2)] {
+        start(&one, what, runs).await;
+    }
+    // Where it is said of which status, those that cannot be are refused by name.
+    let all = [RunStatus::Completed, RunStatus::AwaitingInput, RunStatus::Failed];
+    let of_all = || all.iter().fold(one.runs(), |runs, status| runs.status(*status));
+    for is_dry in [true, false] {
+        let purge = of_all().purge_all();
+        let report = if is_dry { purge.dry_run().await } else { purge.await }.unwrap();
+        assert_eq!(sorted(&report), ["end-0", "end-1", "fail-0", "fail-1"], "dry: {is_dry}");
+        assert_eq!(report.refused.len(), 2);
+        for error in &report.refused {
+            assert_eq!(error.kind(), ErrorKind::WrongStatus);
+            assert!(error.to_string().contains("wait-"), "{error}");
+        }
+        assert_eq!(report.to_string(), "4 runs done, 2 refused");
+    }
+    assert_eq!(one.runs().await.unwrap().items.len(), 2);
+    // A name that is none is no empty listing.
+    assert_eq!(one.runs().workflow("\n").cancel_all("no").await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn failed_runs_are_tried_again_together() {
+    let world = World::new();
+    let one = world.process().await;
+    start(&one, "fail", 4).await;
+    start(&one, "end", 1).await;
+    let mended = || ferrata_core::state::Patch::from_json(r#"[{"set":["mended",true]}]"#).unwrap();
+    for n in 0..4 {
+        one.edit(&RunKey::try_from(&*format!("fail-{n}")).unwrap(), mended()).await.unwrap();
+    }
+    // Two operators at once: each run is retried once.
+    let two = world.process().await;
+    let (first, second) =
+        tokio::join!(one.runs().retry_all().into_future(), two.runs().retry_all().into_future());
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first.done.len() + second.done.len(), 4, "{first} / {second}");
+    assert!(first.refused.iter().chain(&second.refused).all(|error| error.kind() == ErrorKind::WrongStatus));
+    for n in 0..4 {
+        one.resume(&graph(), &*format!("fail-{n}")).await.unwrap().completed().await.unwrap();
+    }
+    assert_eq!(count(&one, RunStatus::Completed).await, 5);
+}
