@@ -58,7 +58,7 @@ impl Keys {
     }
 
     /// Returns who has the key that a request was sent with.
-    fn caller(&self, sent: Option<&str>) -> Option<Caller> {
+    pub(crate) fn caller(&self, sent: Option<&str>) -> Option<Caller> {
         match self {
             Self::Open => Some(Caller("anybody".to_owned())),
             Self::Of(keys) => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Extension, Path, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -13,6 +14,7 @@ use axum::{Json, Router, middleware};
 use ferrata::ask::Question;
 use ferrata::runtime::{SseFrames, Stalled, WatchCursor};
 use ferrata::{Answer, Error, ErrorKind, Graph, Position, RunId, RunKey, RunStatus, Runtime};
+use ferrata_inspector::{Inspector, Viewer};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -42,6 +44,7 @@ pub(crate) struct App {
 
 /// Makes the routes, all but `/health` behind the keys.
 pub(crate) fn router(app: Arc<App>, keys: Arc<Keys>) -> Router {
+    let keys_of_viewers = Arc::clone(&keys);
     Router::new()
         .route("/orders", post(place))
         .route("/orders/{id}", get(read))
@@ -51,7 +54,24 @@ pub(crate) fn router(app: Arc<App>, keys: Arc<Keys>) -> Router {
         .layer(DefaultBodyLimit::max(MOST))
         .layer(middleware::from_fn_with_state(keys, authenticate))
         .route("/health", get(health))
-        .with_state(app)
+        .with_state(Arc::clone(&app))
+        .nest("/ferrata", inspector(&app, &keys_of_viewers))
+}
+
+/// Shows the runs of the orders in a browser, to whoever has a key: the page asks for it. Acts are recorded with the name of the key.
+fn inspector(app: &App, keys: &Arc<Keys>) -> Router {
+    let inspector = Inspector::new(app.runtime.clone()).graph(&app.graph).ending(app.ending.subscribe());
+    // Without keys the replica listens where this machine alone reaches it, and then its usual names are the only ones that are meant.
+    let inspector = match **keys {
+        Keys::Open => inspector,
+        Keys::Of(_) => inspector.allow_any_host().allow_writes(),
+    };
+    let keys = Arc::clone(keys);
+    let viewer = move |request: &Parts| {
+        let sent = request.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        keys.caller(sent).map(|Caller(name)| Viewer::new().named(name))
+    };
+    inspector.access(viewer).into_router()
 }
 
 #[derive(Debug, Deserialize)]

@@ -369,6 +369,7 @@ async fn only_who_has_a_key_is_answered_and_no_body_is_too_large() {
             assert_eq!((status, &refused["code"]), (401, &json!("UNAUTHORIZED")), "{key:?}");
             assert_eq!(ann.call("GET", "/orders/o-1", &Value::Null).0, 401);
             assert_eq!(ann.call("GET", "/stalled", &Value::Null).0, 401);
+            assert_eq!(ann.call("GET", "/ferrata/api/v1/runs", &Value::Null).0, 401);
             // Whoever balances the load has none.
             assert_eq!(ann.call("GET", "/health", &Value::Null), (200, json!({ "replica": "ann" })));
         }
@@ -383,6 +384,8 @@ async fn only_who_has_a_key_is_answered_and_no_body_is_too_large() {
         assert_eq!(ann.decide("o-1", true).0, 202);
         // Who answered is who had the key, whatever a body says.
         ann.key = Some("a-key-that-is-long-enough");
+        let (status, runs) = ann.call("GET", "/ferrata/api/v1/runs?workflow=order", &Value::Null);
+        assert_eq!((status, &runs["items"][0]["id"]), (200, &json!("o-1")), "{runs}");
         let (status, late) = ann.decide("o-1", true);
         assert!(status == 409 && late["message"].as_str().unwrap().contains("bob"), "{late}");
     })

@@ -1,6 +1,7 @@
 //! The command as a shell runs it: exit codes, what goes to stdout and stderr, and what it does to runs of a service.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod browser;
 mod every_store;
 mod failures;
 mod families;

@@ -27,9 +27,10 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     let run = call.run(&name)?;
     let at = place(params.one("at")?)?;
     let head = call.head(&run).await?;
-    // Who owns it and whether that is alive change without a record.
     let latest = at == Position::Latest;
-    let about = About { run: run.clone(), head: head.id, what: "run" };
+    // Whether its owner is alive changes without a record.
+    let what = if head.owner_alive { "run of the living" } else { "run of the dead" };
+    let about = About { run: run.clone(), head: head.id, what };
     let known = call.app.cache.get(&about).filter(|_| latest);
     let shown = match known {
         Some(known) => known,

@@ -65,10 +65,10 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
             let looked = found.items.len();
             (found.items, found.next, looked)
         }
-        Some(words) => {
-            let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+        Some(text) => {
+            let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
             let mut items = match cursor {
-                None => named(&call, &query, &words).await?.into_iter().collect(),
+                None => named(&call, &query, text).await?.into_iter().collect(),
                 Some(_) => Vec::new(),
             };
             let (mut cursor, mut looked) = (cursor, 0);
@@ -137,8 +137,8 @@ pub(super) fn status(word: &str) -> Result<RunStatus, Problem> {
 }
 
 /// Finds the run that a search names in full, however old it is.
-async fn named(call: &Call, query: &RunQuery, words: &[String]) -> Result<Option<RunHead>, Problem> {
-    let [word] = words else { return Ok(None) };
+async fn named(call: &Call, query: &RunQuery, text: &str) -> Result<Option<RunHead>, Problem> {
+    let word = text.trim();
     let Ok(mut key) = Params::run(word) else { return Ok(None) };
     if let Some(tenant) = query.tenant.as_ref().filter(|_| !word.contains('/')) {
         key.tenant.clone_from(tenant);

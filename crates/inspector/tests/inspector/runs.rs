@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use ferrata_core::state::Context;
+use ferrata_core::store::CheckpointStore as _;
 use serde_json::{Value, json};
 
 use super::support::{READS, World, get, input, pay, read};
@@ -247,4 +248,25 @@ async fn the_fleet_tells_executors_and_runs_without_one() {
     assert_eq!(fleet["store"]["kind"], "memory");
     let alone = fleet["queued"]["count"].as_u64().unwrap() + fleet["orphaned"]["count"].as_u64().unwrap();
     assert_eq!(alone, 1);
+}
+
+#[tokio::test]
+async fn an_owner_that_is_not_heard_of_any_more_is_told_without_a_new_record() {
+    let world = World::new();
+    let driver = world.driver().await;
+    let graph = ferrata_core::graph::Graph::<Context>::builder("long")
+        .node("work", async |_cx, _s: ferrata_core::state::Draft<Context>| {
+            std::future::pending::<Result<(), ferrata_core::node::NodeError>>().await
+        })
+        .entry("work")
+        .build()
+        .unwrap();
+    driver.start(&graph, Context::new()).id("Long-1").await.unwrap();
+    let router = world.router();
+    let kinds = async || read(&router, "/api/v1/runs/default/Long-1").await["run"]["why"].clone();
+    assert_eq!(kinds().await[0]["kind"], "working");
+    world.store.heartbeat(&driver.executor(), std::time::Duration::ZERO).await.unwrap();
+    assert_eq!(kinds().await[0]["kind"], "orphaned");
+    let found = read(&router, "/api/v1/runs?q=Long-1").await;
+    assert_eq!(found["items"].as_array().unwrap().len(), 1, "capitals are part of an id");
 }
