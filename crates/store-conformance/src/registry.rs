@@ -143,7 +143,8 @@ macro_rules! __properties {
                 core: only_a_run_in_progress_is_orphaned;
                 core: a_run_to_be_woken_is_not_orphaned;
                 core: a_run_whose_time_has_come_is_due;
-                core: a_finished_run_is_never_due;
+                core: a_run_in_any_status_may_be_due;
+                core: a_finished_run_that_has_delivered_is_not_due;
                 core: a_run_of_a_living_owner_is_not_due;
                 core: an_owner_that_expires_leaves_its_runs;
                 core: a_released_run_is_orphaned_at_once;

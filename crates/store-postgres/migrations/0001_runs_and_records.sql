@@ -47,7 +47,7 @@ CREATE INDEX IF NOT EXISTS {prefix}runs_of_nobody ON {runs} (created, tenant, ru
     WHERE status = 'p' AND wake_at IS NULL AND owner IS NULL;
 -- Runs that are to be woken, by time.
 CREATE INDEX IF NOT EXISTS {prefix}runs_to_wake ON {runs} (wake_at)
-    WHERE wake_at IS NOT NULL AND status IN ('p', 'i', 'w');
+    WHERE wake_at IS NOT NULL;
 
 -- The log of each run. Columns of eight bytes stand first, so that no byte is lost to padding.
 CREATE TABLE IF NOT EXISTS {records} (

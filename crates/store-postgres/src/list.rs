@@ -19,7 +19,7 @@ const OPERATION: &str = "store.runs";
 const TO_ADOPT: &str = "r.status = 'p' AND r.wake_at IS NULL";
 
 /// The condition of the index `runs_to_wake`, word for word.
-const TO_WAKE: &str = "r.wake_at IS NOT NULL AND r.status IN ('p', 'i', 'w')";
+const TO_WAKE: &str = "r.wake_at IS NOT NULL";
 
 /// A value that is compared with a column.
 #[derive(Clone, Debug)]

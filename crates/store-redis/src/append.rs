@@ -234,7 +234,7 @@ impl Inner {
         match self.options.keep_finished {
             // Without its signpost a run could be started in another shard. A map may have an end from before this was so.
             Some(_) if entry.append.is_mark() => stood.moving.map_or("", |_| "-").to_owned(),
-            Some(keep) if last.status.is_finished() => keep.as_millis().to_string(),
+            Some(keep) if last.status.is_finished() && last.wake_at.is_none() => keep.as_millis().to_string(),
             // Only a finished run was ever given an end.
             _ if stood.moving.is_some_and(|moving| moving.status.is_finished()) => "-".to_owned(),
             _ => String::new(),

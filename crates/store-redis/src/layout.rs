@@ -173,7 +173,6 @@ pub(crate) fn moving_places(standing: &Standing) -> impl Iterator<Item = (String
         Some(owner) => Some(place::owner(&owner.to_string())),
         None => (status == RunStatus::InProgress).then(|| place::owner(place::NOBODY)),
     };
-    let wake_at = wake_at.filter(|_| !status.is_finished());
     let due = wake_at.map(|wake| (place::DUE.to_owned(), wake.unix_ms().to_string()));
     let others = [Some(place::status(status)), owner].into_iter().flatten();
     others.map(|place| (place, "0".to_owned())).chain(due)

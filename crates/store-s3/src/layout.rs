@@ -12,16 +12,16 @@ pub(crate) const LAYOUT: u32 = 2;
 /// Which half of the index a run stands in: what recovery asks for again and again is kept apart from what has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tree {
-    /// Runs that may go on.
+    /// Runs that may go on, or are to be woken.
     Live,
-    /// Runs that are finished.
+    /// Runs that are finished and have nothing left to deliver.
     Done,
 }
 
 impl Tree {
     /// The half in which a run stands.
     pub(crate) fn of(standing: &Standing) -> Self {
-        if standing.status.is_finished() { Self::Done } else { Self::Live }
+        if standing.status.is_finished() && standing.wake_at.is_none() { Self::Done } else { Self::Live }
     }
 
     const fn as_str(self) -> &'static str {

@@ -350,14 +350,10 @@ impl Inquiry<'_> {
     /// Tells which halves of the index may hold what is asked for.
     fn trees(&self) -> Vec<Tree> {
         let RunQuery { statuses, filter, .. } = self.query;
-        let may = |is_finished: bool| {
-            statuses.is_empty() || statuses.iter().any(|status| status.is_finished() == is_finished)
-        };
-        let mut trees = Vec::new();
-        if may(false) {
-            trees.push(Tree::Live);
-        }
-        if may(true) && *filter == RunFilter::Any {
+        let may_be_finished = statuses.is_empty() || statuses.iter().any(|status| status.is_finished());
+        // A finished run that has something left to deliver stands where recovery looks.
+        let mut trees = vec![Tree::Live];
+        if may_be_finished && *filter == RunFilter::Any {
             trees.push(Tree::Done);
         }
         trees

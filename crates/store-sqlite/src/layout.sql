@@ -35,8 +35,8 @@ CREATE INDEX IF NOT EXISTS ferrata_runs_by_owner ON ferrata_runs (owner, created
 -- Runs in progress that nothing but an executor can move, by executor: its death makes them orphans.
 CREATE INDEX IF NOT EXISTS ferrata_runs_to_adopt ON ferrata_runs (owner, created, tenant, run)
     WHERE status = 'in_progress' AND wake_at IS NULL;
-CREATE INDEX IF NOT EXISTS ferrata_runs_to_wake ON ferrata_runs (wake_at)
-    WHERE wake_at IS NOT NULL AND status IN ('in_progress', 'interrupted', 'awaiting_input');
+CREATE INDEX IF NOT EXISTS ferrata_runs_by_wake ON ferrata_runs (wake_at)
+    WHERE wake_at IS NOT NULL;
 
 -- The log of each run, in the order of its records. `base` stands before what a search for the newest base need not read.
 CREATE TABLE IF NOT EXISTS ferrata_records (

@@ -15,9 +15,8 @@ const OPERATION: &str = "store.runs";
 /// The condition of the index `ferrata_runs_to_adopt`, word for word.
 const TO_ADOPT: &str = "r.status = 'in_progress' AND r.wake_at IS NULL";
 
-/// The condition of the index `ferrata_runs_to_wake`, word for word.
-const TO_WAKE: &str =
-    "r.wake_at IS NOT NULL AND r.status IN ('in_progress', 'interrupted', 'awaiting_input')";
+/// The condition of the index `ferrata_runs_by_wake`, word for word.
+const TO_WAKE: &str = "r.wake_at IS NOT NULL";
 
 /// Lists a page of the runs that meet the query.
 pub(crate) async fn run(db: &Db, asked: &RunQuery, page: &Page, now: Timestamp) -> Result<Paged<RunHead>> {
@@ -109,7 +108,7 @@ fn statement(
             conditions.push(format!("{TO_ADOPT} AND r.owner IN ({dead})"));
         }
         RunFilter::Due => {
-            index = "INDEXED BY ferrata_runs_to_wake";
+            index = "INDEXED BY ferrata_runs_by_wake";
             conditions.push(format!("{TO_WAKE} AND r.wake_at <= ?1 AND r.owner NOT IN ({alive})"));
         }
         // A condition that a later version adds selects nothing here rather than everything.

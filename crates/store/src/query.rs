@@ -92,6 +92,11 @@ impl RunHead {
         self.epoch == Epoch::NEVER && self.status == RunStatus::InProgress
     }
 
+    /// Tells whether the run is finished and has something left to deliver.
+    pub fn is_delivering(&self) -> bool {
+        self.status.is_finished() && self.wake_at.is_some()
+    }
+
     /// Returns position and id, as the next append must expect them.
     pub fn head(&self) -> HeadRef {
         HeadRef { seq: self.seq, id: self.id }
@@ -134,7 +139,8 @@ pub enum RunFilter {
     Any,
     /// In progress, without a wake-up time, and its owner's heartbeat has expired by the store's clock, or it has no owner.
     Orphaned,
-    /// Not finished, its wake-up time has come by the store's clock, and it has no owner whose heartbeat is alive.
+    /// Its wake-up time has come by the store's clock, and it has no owner whose heartbeat is alive. A finished run is woken, too: for
+    /// what it still has to deliver.
     Due,
 }
 
@@ -169,9 +175,7 @@ impl RunQuery {
             && match self.filter {
                 RunFilter::Any => true,
                 RunFilter::Orphaned => status == RunStatus::InProgress && wake_at.is_none() && !owner_alive,
-                RunFilter::Due => {
-                    !status.is_finished() && wake_at.is_some_and(|wake| wake <= now) && !owner_alive
-                }
+                RunFilter::Due => wake_at.is_some_and(|wake| wake <= now) && !owner_alive,
             }
     }
 }

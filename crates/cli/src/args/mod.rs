@@ -20,7 +20,7 @@ pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepA
 pub(crate) use list::{Filter, LsArgs};
 pub(crate) use pipeline::{Drawing, GraphArgs, LintArgs};
 pub(crate) use read::{
-    DiffArgs, HistoryArgs, LogsArgs, QuestionsArgs, ShowArgs, StateArgs, TreeArgs, position,
+    DiffArgs, HistoryArgs, LogsArgs, OutboxArgs, QuestionsArgs, ShowArgs, StateArgs, TreeArgs, position,
 };
 pub(crate) use run::{HowArgs, ProgressFace, ResumeArgs, RunArgs};
 pub(crate) use serve::ServeArgs;
@@ -118,6 +118,8 @@ pub(crate) enum Command {
     Questions(QuestionsArgs),
     /// Show the runs of the store in a browser.
     Serve(ServeArgs),
+    /// List what runs sent out and no outlet has taken; --retry or --drop what was put aside.
+    Outbox(OutboxArgs),
     /// Answer a question of a run.
     Answer(AnswerArgs),
     /// Send a message to a run, for whichever node receives next.

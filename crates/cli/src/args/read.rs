@@ -135,3 +135,29 @@ pub(crate) struct QuestionsArgs {
     #[command(flatten)]
     pub(crate) watch: Watch,
 }
+
+/// List what runs sent out and no outlet has taken; --retry or --drop what was put aside.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ferrata outbox\n  ferrata outbox 019a6f2e --retry\n  ferrata outbox 019a6f2e --drop --letter 7"
+)]
+pub(crate) struct OutboxArgs {
+    /// The run; all that have something to deliver unless given.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Have letters that were put aside delivered after all.
+    #[arg(long, requires = "run", conflicts_with = "drop")]
+    pub(crate) retry: bool,
+    /// Drop letters: they are never delivered.
+    #[arg(long, requires = "run")]
+    pub(crate) drop: bool,
+    /// Who says so; it is recorded.
+    #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
+    pub(crate) by: Option<String>,
+    /// Only the letter of this number; all that were put aside unless given.
+    #[arg(long = "letter", value_name = "NUMBER", requires = "run")]
+    pub(crate) letters: Vec<u64>,
+    /// Without a run, look at no more runs than this, the newest first.
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1_000)]
+    pub(crate) limit: usize,
+}

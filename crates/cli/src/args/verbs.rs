@@ -12,7 +12,10 @@ const WIDEST: usize = 100;
 
 /// Each verb in its group, in the order of the manual.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Look", &["ls", "show", "tree", "history", "state", "diff", "logs", "questions", "wait", "serve"]),
+    (
+        "Look",
+        &["ls", "show", "tree", "history", "state", "diff", "logs", "questions", "outbox", "wait", "serve"],
+    ),
     ("Steer", &["answer", "send", "retry", "pause", "unpause", "cancel", "edit", "fork"]),
     ("Keep", &["verify", "export", "import", "prune", "purge", "sweep"]),
     ("Pipelines", &["run", "resume", "lint", "graph"]),

@@ -101,6 +101,9 @@ pub(crate) fn table(heads: &[RunHead], at: impl Fn(Timestamp) -> String) -> Tabl
         if is_idle(head) {
             details = format!("no process drives it {details}");
         }
+        if head.is_delivering() {
+            details = format!("delivering {details}");
+        }
         if let Some(wake) = head.wake_at.filter(|_| !head.status.is_finished()) {
             details = format!("wakes {} {details}", at(wake));
         }

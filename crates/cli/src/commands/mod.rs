@@ -14,6 +14,7 @@ mod lint;
 mod logs;
 pub(crate) mod ls;
 mod node;
+mod outbox;
 mod pause;
 mod prune;
 mod purge;
@@ -52,6 +53,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Fai
         Command::Logs(args) => logs::run(context, &args).await,
         Command::Questions(args) => questions::run(context, &args).await,
         Command::Serve(args) => serve::run(context, &args).await,
+        Command::Outbox(args) => outbox::run(context, &args).await,
         Command::Answer(args) => answer::run(context, &args).await,
         Command::Send(args) => send::run(context, &args).await,
         Command::Retry(args) => retry::run(context, &args).await,

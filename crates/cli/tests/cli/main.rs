@@ -10,6 +10,7 @@ mod help;
 mod hostile;
 mod looks;
 mod nobody;
+mod outbox;
 mod pipelines;
 mod service;
 mod steering;

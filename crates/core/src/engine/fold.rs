@@ -169,6 +169,13 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to let go on"))
         }
+        SignalKind::Letters { life, .. } if life.is_some_and(|life| life != machine.life()) => {
+            refuse(ErrorKind::WrongStatus, "the run was purged and started anew since".into())
+        }
+        SignalKind::Letters { change, .. } => match machine.letters() {
+            Some(letters) => letters.check(change),
+            None => refuse(ErrorKind::NotFound, "nothing was sent out of the run".into()),
+        },
         SignalKind::Pin { seq } if machine.pins().contains(seq) => {
             refuse(ErrorKind::AlreadyExists, format!("record {seq} is pinned already"))
         }

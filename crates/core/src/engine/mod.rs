@@ -8,6 +8,7 @@ pub(crate) mod fold;
 pub(crate) mod frontier;
 pub(crate) mod history;
 mod inbox;
+pub(crate) mod letters;
 pub(crate) mod machine;
 mod nodes;
 mod progress;

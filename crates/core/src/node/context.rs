@@ -3,8 +3,8 @@
 use std::any::type_name;
 use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -25,6 +25,7 @@ use crate::record::body::Item;
 use crate::record::effect::Effect;
 use crate::record::memo::Memos;
 use crate::record::{Labels, RunFacts};
+use crate::state::SentOut;
 
 /// What all activations of a run share.
 #[derive(Clone)]
@@ -78,8 +79,17 @@ pub(crate) struct NodeScope {
     pub(crate) started: StartedChildren,
     pub(crate) effect: Effect,
     pub(crate) transactions: AttemptTransactions,
+    /// What it sends out of the run if it ends well.
+    pub(crate) sent: Mutex<Vec<SentOut>>,
     /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
+}
+
+impl NodeScope {
+    /// Takes what the attempt sends out of the run.
+    pub(crate) fn take_sent(&self) -> Vec<SentOut> {
+        std::mem::take(&mut *self.sent.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// What arrived at a node; most nodes come after one other.
@@ -342,6 +352,21 @@ impl NodeContext {
         let gone = || self.gone();
         self.scope.run.commands.send(Command::Checkpoint(reply)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
+    }
+
+    /// Sends a letter out of the run, if this attempt ends well: as
+    /// [`Update::send_out`](crate::state::Update::send_out), before what the update sends. An attempt that fails sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the topic has not 1 to 128 bytes or holds a control character, or if the payload cannot be expressed in
+    /// JSON.
+    ///
+    /// <!-- held by: letters::what_an_attempt_sends_goes_out_if_it_ends_well -->
+    pub fn send_out(&self, topic: impl AsRef<str>, payload: impl serde::Serialize) -> Result<()> {
+        let letter = SentOut::new(topic.as_ref(), &payload).map_err(|error| error.with_node(self.node()))?;
+        self.scope.sent.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
+        Ok(())
     }
 
     pub(super) fn gone(&self) -> Error {

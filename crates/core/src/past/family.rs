@@ -82,6 +82,12 @@ pub(crate) async fn check_removal(
 ) -> Result<()> {
     let run = &head.run;
     let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
+    if head.is_delivering() || folded.is_some_and(|folded| folded.machine.is_delivering()) {
+        return refuse(
+            "it has letters that are not delivered; let a process with their outlet deliver them, or drop them with \
+             `Runtime::drop_letters`".to_owned(),
+        );
+    }
     if let Some(child) = open_child(store, run, folded).await? {
         return refuse(format!(
             "its child {child} goes on, and would be without a parent; cancel the run and wait for its end, or purge the child before it"

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
 use crate::record::body::{Event, NodeDone, SignalKind, StatusChange};
 use crate::record::chunks::stream_of;
+use crate::record::letter::LetterChange;
 use crate::record::memo::PROGRESS;
 use crate::record::pause::Noted;
 use crate::record::{Failure, RecordHeader};
@@ -178,6 +179,7 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<String> {
                 SignalKind::Pause { reason } => format!("{who} paused it: {reason}"),
                 SignalKind::Pin { seq } => format!("{who} pinned record {seq}"),
                 SignalKind::Unpin { seq } => format!("{who} unpinned record {seq}"),
+                SignalKind::Letters { change, .. } => letters(change, signal.by.as_deref()),
                 SignalKind::Unpause => format!("{who} let it go on"),
                 SignalKind::Cancel { reason } => format!("{who} asked to cancel it: {reason}"),
                 SignalKind::Retry { .. } => format!("{who} had it tried again"),
@@ -191,6 +193,28 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<String> {
             one(format!("{} changed the state", edited.by.as_deref().unwrap_or("somebody")))
         }
         Event::Base => one("written down whole".into()),
+    }
+}
+
+/// Says what became of letters.
+fn letters(change: &LetterChange, by: Option<&str>) -> String {
+    let who = by.unwrap_or("somebody");
+    let named = |numbers: &[u64]| match numbers {
+        [] => "what was put aside".to_owned(),
+        numbers => {
+            let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
+            format!("letter {}", numbers.join(", "))
+        }
+    };
+    match change {
+        LetterChange::Taken => "a process delivers its letters".to_owned(),
+        LetterChange::Delivered { numbers } => format!("delivered {}", named(numbers)),
+        LetterChange::Failed { number, why, retry_at: Some(_), .. } => {
+            format!("could not deliver letter {number}: {why}")
+        }
+        LetterChange::Failed { number, why, .. } => format!("put letter {number} aside: {why}"),
+        LetterChange::Retry { numbers } => format!("{who} had {} delivered again", named(numbers)),
+        LetterChange::Drop { numbers } => format!("{who} dropped {}", named(numbers)),
     }
 }
 

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 pub(crate) use super::done::NodeDone;
 use super::effect::Effect;
+use super::letter::LetterChange;
 use super::pause::{Asking, Edited, Expired, Looks, MessageKey, Receiver, Rested, Stepped};
 use super::prints::{ByNode, Prints};
 use crate::ask::{Answer, Resolution};
@@ -340,6 +341,12 @@ pub(crate) enum SignalKind {
     Unpause,
     /// The run is to stop for good.
     Cancel { reason: String },
+    /// Something became of letters of this life of the run; of whichever if none is named.
+    Letters {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        life: Option<Uuid>,
+        change: LetterChange,
+    },
     /// A failed run is to go on from its frontier, attempts counted anew.
     Retry {
         /// Tokens that start.

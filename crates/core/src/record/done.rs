@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::body::{End, Fired, Settled, present};
+use super::letter::Sent;
 use crate::compact::few::Few;
 use crate::failure::Failure;
 use crate::id::{NodeName, Visit};
@@ -50,6 +51,8 @@ pub(crate) struct Rare {
     pub(crate) wrote: Vec<String>,
     /// Whether what it leads to starts only once an answer agrees.
     pub(crate) hold: bool,
+    /// What it sends out of the run.
+    pub(crate) letters: Vec<Sent>,
     /// How the run ended with it; absent if it did not.
     pub(crate) end: Option<End>,
 }
@@ -64,6 +67,7 @@ static NOTHING: Rare = Rare {
     settled: Settled { start: None, spent: Vec::new(), fresh: Vec::new() },
     wrote: Vec::new(),
     hold: false,
+    letters: Vec::new(),
     end: None,
 };
 
@@ -76,8 +80,10 @@ impl NodeDone {
     /// Whether it succeeded and led to what it fired, and nothing else is to be said for what follows.
     pub(crate) fn has_no_more_than_fired(&self) -> bool {
         let Some(rare) = &self.rare else { return true };
-        let Rare { failure, notes: _, bypassed: _, skipped, dropped, settled, wrote, hold, end } = &**rare;
+        let Rare { failure, notes: _, bypassed: _, skipped, dropped, settled, wrote, hold, letters, end } =
+            &**rare;
         failure.is_none()
+            && letters.is_empty()
             && dropped.is_empty()
             && skipped.is_empty()
             && wrote.is_empty()
@@ -116,6 +122,7 @@ impl PartialEq for NodeDone {
             && text(&self.output) == text(&other.output)
             && self.fired == other.fired
             && self.settled == other.settled
+            && self.letters == other.letters
             && self.end == other.end
     }
 }
@@ -163,6 +170,9 @@ pub(super) struct Stored {
     #[cfg_attr(test, serde(skip_serializing_if = "is_default"))]
     hold: bool,
     #[serde(default)]
+    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
+    letters: Vec<Sent>,
+    #[serde(default)]
     #[cfg_attr(test, serde(skip_serializing_if = "Option::is_none"))]
     end: Option<End>,
 }
@@ -185,8 +195,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl From<Stored> for NodeDone {
     fn from(stored: Stored) -> Self {
         let Stored { node, visit, attempts, took_ms, output, fired, failure, notes, .. } = stored;
-        let Stored { bypassed, skipped, dropped, settled, wrote, hold, end, .. } = stored;
-        let rare = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, end };
+        let Stored { bypassed, skipped, dropped, settled, wrote, hold, letters, end, .. } = stored;
+        let rare = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, end };
         let rare = (rare != NOTHING).then(|| Box::new(rare));
         Self { node, visit, attempts, took_ms, output, fired: fired.into_iter().collect(), rare }
     }
@@ -195,7 +205,8 @@ impl From<Stored> for NodeDone {
 #[cfg(test)]
 impl From<&NodeDone> for Stored {
     fn from(done: &NodeDone) -> Self {
-        let Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, end } = (**done).clone();
+        let Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, end } =
+            (**done).clone();
         let NodeDone { node, visit, attempts, took_ms, output, fired, .. } = done.clone();
         let fired = fired.into();
         Self {
@@ -213,6 +224,7 @@ impl From<&NodeDone> for Stored {
             settled,
             wrote,
             hold,
+            letters,
             end,
         }
     }

@@ -6,6 +6,7 @@ pub(crate) mod chunks;
 pub(crate) mod codec;
 mod done;
 pub(crate) mod effect;
+pub(crate) mod letter;
 pub(crate) mod memo;
 pub(crate) mod parent_link;
 pub(crate) mod pause;

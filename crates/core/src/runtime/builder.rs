@@ -1,5 +1,6 @@
 //! What a runtime is made with.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +9,14 @@ use super::committer::{Committer, RetryBudget};
 use super::fleet::admission::RunLimits;
 use super::fleet::heartbeat::{HeartbeatMonitor, Tried};
 use super::fleet::life;
+use super::post::{Outlet, Post, RETRY, Route};
 use super::runtime::Runtime;
 use super::shared::{Limits, Role, Services, Shared};
 use super::tasks::spawn;
 use crate::ask::Answerer;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
+use crate::graph::RetryPolicy;
 use crate::id::{ExecutorId, IdSource, RandomIds};
 use crate::node::Resources;
 use crate::past::retention::RetentionPolicy;
@@ -57,6 +60,7 @@ pub struct RuntimeBuilder {
     answerer: Option<Arc<dyn Answerer>>,
     retention: Option<RetentionPolicy>,
     run_limits: RunLimits,
+    routes: BTreeMap<String, Route>,
     budget: RetryBudget,
     store_timeout: Duration,
     by_node: bool,
@@ -89,6 +93,7 @@ impl RuntimeBuilder {
             answerer: None,
             retention: None,
             run_limits: RunLimits::new(),
+            routes: BTreeMap::new(),
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
             store_timeout: STORE_TIMEOUT,
             by_node: false,
@@ -100,6 +105,24 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn resource<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.resources.insert(value);
+        self
+    }
+
+    /// Has an outlet deliver the letters of a topic: what nodes [send out](crate::state::Update::send_out). It is tried 25 times, at first after a
+    /// second and then twice as long each time, up to five minutes; then a letter is put aside for an operator.
+    ///
+    /// A letter is delivered after its record is durable: at least once, under the same [key](crate::runtime::Letter::key), and in order for
+    /// each run and topic. A process that has no outlet for a topic leaves its letters to others; one that
+    /// [serves](crate::runtime::Runtime::serve) a workflow also delivers those of runs that rest or have ended elsewhere.
+    #[must_use]
+    pub fn outlet(self, topic: impl Into<String>, outlet: impl Outlet) -> Self {
+        self.outlet_with(topic, outlet, RETRY)
+    }
+
+    /// As [`outlet`](Self::outlet), tried as this policy says. With the last attempt of a letter it is put aside.
+    #[must_use]
+    pub fn outlet_with(mut self, topic: impl Into<String>, outlet: impl Outlet, retry: RetryPolicy) -> Self {
+        self.routes.insert(topic.into(), Route { outlet: Arc::new(outlet), retry });
         self
     }
 
@@ -348,6 +371,7 @@ impl RuntimeBuilder {
             answerer,
             retention,
             run_limits,
+            routes,
             budget,
             by_node,
             trace,
@@ -359,7 +383,8 @@ impl RuntimeBuilder {
         let committer =
             Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&heartbeat), budget);
         let telemetry = Telemetry::new(by_node);
-        let services = Services { resources: Arc::new(resources), answerer, retention, telemetry, trace };
+        let (resources, post) = (Arc::new(resources), Post::new(routes));
+        let services = Services { resources, answerer, retention, telemetry, trace, post };
         Arc::new(Shared::new(
             role, store, committer, clock, ids, executor, heartbeat, limits, services, run_limits, EVENTS,
         ))

@@ -133,6 +133,13 @@ impl LogWriter {
         let body = codec::encode(event, base)?;
         let owned = machine.status() == RunStatus::InProgress && !options.release;
         let (node, visit) = options.node.unzip();
+        let mut wake_at = options.wake_at.filter(|_| owned).or(machine.wake());
+        if let Some(letters) = machine.letters().filter(|_| !owned)
+            // A run in progress that waits for no time has an owner soon, who delivers.
+            && (wake_at.is_some() || machine.status() != RunStatus::InProgress)
+        {
+            wake_at = wake_at.into_iter().chain(letters.wake(now)).min();
+        }
         let header = RecordHeader {
             format: FORMAT,
             seq: self.head.map_or(Seq::new(0), |head| head.seq.next()),
@@ -144,7 +151,7 @@ impl LogWriter {
             visit,
             epoch: self.epoch,
             owner: owned.then_some(self.executor),
-            wake_at: options.wake_at.filter(|_| owned).or(machine.wake()),
+            wake_at,
             at: now,
             base: base.is_some(),
             body_len: 0,

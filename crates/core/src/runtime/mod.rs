@@ -13,6 +13,7 @@ mod inbox;
 mod load;
 mod log;
 mod outcome;
+mod post;
 mod print;
 mod registry;
 mod requests;
@@ -31,6 +32,7 @@ pub use self::fleet::{RunLimits, Stalled};
 pub use self::handle::RunHandle;
 pub use self::inbox::Message;
 pub use self::outcome::Outcome;
+pub use self::post::{Letter, Outlet, Undelivered};
 pub use self::requests::{
     BulkReport, BulkRequest, DriveRequest, EditRequest, ForkRequest, ResumeRequest, RunsRequest, SendRequest,
     SignalRequest, StartRequest, StartWithin, Ticket,

@@ -14,6 +14,7 @@ use super::fleet::life::{self, Tenure};
 use super::fleet::recovery::Recovery;
 use super::fleet::resting::Resting;
 use super::log::LogWriter;
+use super::post::Post;
 use super::registry::Registry;
 use super::tasks::spawn;
 use super::watch::Feeds;
@@ -115,6 +116,7 @@ pub(crate) struct Services {
     pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) telemetry: Telemetry,
     pub(crate) trace: Option<Arc<dyn TraceContext>>,
+    pub(crate) post: Post,
 }
 
 pub(crate) struct Shared {
@@ -174,6 +176,11 @@ impl Shared {
     pub(crate) fn log_writer(&self, run: &RunKey) -> LogWriter {
         let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
         LogWriter::new(run.clone(), self.executor, self.limits.max_body, clock, ids)
+    }
+
+    /// What is delivered here.
+    pub(crate) fn post(&self) -> &Post {
+        &self.services.post
     }
 
     /// What is measured here.

@@ -31,5 +31,6 @@ pub use op::Op;
 pub use patch::Patch;
 pub(crate) use reread::reread;
 pub use schema::{ChannelSpec, Reducer, Schema};
+pub(crate) use update::SentOut;
 pub use update::Update;
 pub use writer::{Mark, PatchWriter, Touch, Write, Written};

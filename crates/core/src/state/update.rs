@@ -10,7 +10,7 @@ use super::contract::State;
 use super::draft::Draft;
 use super::strict;
 use super::writer::PatchWriter;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// What a node hands back: the change of the state, an output for the nodes after it, and notes for people.
 ///
@@ -30,6 +30,8 @@ use crate::error::{Error, Result};
 /// # Ok::<(), ferrata_core::Error>(())
 /// ```
 pub struct Update<S: State> {
+    /// What is sent out of the run; absent if nothing is.
+    sent: Option<Box<Result<Vec<SentOut>>>>,
     change: Result<Option<S::Update>>,
     output: Result<Option<Arc<RawValue>>>,
     notes: Option<String>,
@@ -63,6 +65,47 @@ impl<S: State> Update<S> {
         self
     }
 
+    /// Sends a letter out of the run: it is recorded with the end of the node, and the outlet of the topic delivers it after that, at
+    /// least once, in the order in which the run sent letters to the topic.
+    ///
+    /// See [`RuntimeBuilder::outlet`](crate::runtime::RuntimeBuilder::outlet). What is wrong with topic or payload is reported when the
+    /// update is applied: a topic has 1 to 128 bytes and no control character.
+    #[must_use]
+    pub fn send_out(mut self, topic: impl AsRef<str>, payload: impl Serialize) -> Self {
+        let letter = SentOut::new(topic.as_ref(), &payload);
+        let sent = self.sent.get_or_insert_with(|| Box::new(Ok(Vec::new())));
+        match (&mut **sent, letter) {
+            (Ok(letters), Ok(letter)) => letters.push(letter),
+            (Ok(_), Err(error)) => **sent = Err(error),
+            (Err(_), _) => {}
+        }
+        self
+    }
+
+    /// Puts what was sent out during the attempt before what the update sends.
+    pub(crate) fn sent_before(mut self, letters: Vec<SentOut>) -> Self {
+        match self.sent.as_deref_mut() {
+            _ if letters.is_empty() => {}
+            None => self.sent = Some(Box::new(Ok(letters))),
+            Some(Ok(own)) => drop(own.splice(0..0, letters)),
+            Some(Err(_)) => {}
+        }
+        self
+    }
+
+    /// What is sent out of the run.
+    pub(crate) fn sent(&self) -> &[SentOut] {
+        match self.sent.as_deref() {
+            Some(Ok(letters)) => letters,
+            _ => &[],
+        }
+    }
+
+    /// Whether applying it reports nothing but what the change itself does.
+    pub(crate) fn has_nothing_to_report(&self) -> bool {
+        self.output.is_ok() && self.sent.as_deref().is_none_or(Result::is_ok)
+    }
+
     /// Returns the value that travels along the fired edges.
     pub fn output(&self) -> Option<&RawValue> {
         self.output.as_ref().ok()?.as_deref()
@@ -89,7 +132,7 @@ impl<S: State> Update<S> {
         change: impl FnOnce(S::Update) -> Result<Option<O::Update>>,
     ) -> Update<O> {
         let change = self.change.and_then(|own| own.map_or(Ok(None), change));
-        Update { change, output: self.output, notes: self.notes }
+        Update { change, output: self.output, notes: self.notes, sent: self.sent }
     }
 
     /// Applies the change to `state` and writes it to `patch`: whole, or not at all.
@@ -102,6 +145,9 @@ impl<S: State> Update<S> {
         if let Err(error) = &self.output {
             return Err(again(error, "output: "));
         }
+        if let Some(Err(error)) = self.sent.as_deref() {
+            return Err(again(error, "what it sends out: "));
+        }
         match &self.change {
             Ok(None) => Ok(()),
             Ok(Some(change)) => {
@@ -113,6 +159,26 @@ impl<S: State> Update<S> {
     }
 }
 
+/// A letter that is sent out of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct SentOut {
+    pub(crate) topic: Arc<str>,
+    pub(crate) payload: Arc<RawValue>,
+}
+
+impl SentOut {
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the topic is none, or the payload cannot be expressed in JSON.
+    pub(crate) fn new(topic: &str, payload: &impl Serialize) -> Result<Self> {
+        if topic.is_empty() || topic.len() > 128 || topic.chars().any(char::is_control) {
+            let message = "a topic has 1 to 128 bytes and no control character";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Self { topic: topic.into(), payload: strict::to_raw_value(payload)?.into() })
+    }
+}
+
 /// The same error once more, because an update may be applied more than once.
 fn again(error: &Error, before: &str) -> Error {
     Error::new(error.kind(), format!("{before}{}", error.message()))
@@ -120,7 +186,7 @@ fn again(error: &Error, before: &str) -> Error {
 
 impl<S: State> Default for Update<S> {
     fn default() -> Self {
-        Self { change: Ok(None), output: Ok(None), notes: None }
+        Self { change: Ok(None), output: Ok(None), notes: None, sent: None }
     }
 }
 

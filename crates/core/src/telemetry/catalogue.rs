@@ -53,6 +53,8 @@ pub const ERROR: &str = "error.type";
 pub const SYSTEM: &str = "ferrata.store.name";
 /// What was asked of the store.
 pub const OPERATION: &str = "ferrata.store.operation";
+/// The topic of a letter; one without an outlet in this process never stands here.
+pub const TOPIC: &str = "ferrata.letter.topic";
 /// Why a run needs a driver.
 pub const LISTING: &str = "ferrata.recovery.listing";
 
@@ -81,6 +83,8 @@ catalogue! {
     ACTIVATION_FAILURES = Counter "ferrata.activation.failures" in "{failure}" by [WORKFLOW, NODE, ERROR]: "Failures of activations by kind, those that are retried included.";
     ATTEMPT_DURATION = Histogram "ferrata.attempt.duration" in "s" by [WORKFLOW, NODE, OUTCOME]: "Time of an attempt: completed, failed, unfinished (its run was to stop), or dropped (its run rests or stopped).";
     ATTEMPT_ACTIVE = Gauge "ferrata.attempt.active" in "{attempt}" by [WORKFLOW, NODE]: "Attempts under way in this process now.";
+    LETTER_DELAY = Histogram "ferrata.letter.delay" in "s" by [TOPIC]: "Time from a letter's record to its delivery by this process.";
+    LETTER_FAILURES = Counter "ferrata.letter.failures" in "{letter}" by [TOPIC, OUTCOME]: "Letters that an outlet did not take: retried, or put_aside.";
     STORE_DURATION = Histogram "ferrata.store.operation.duration" in "s" by [SYSTEM, OPERATION, ERROR]: "Time of a call to the store.";
     STORE_RECORDS = Counter "ferrata.store.records" in "{record}" by [SYSTEM, OPERATION]: "Records appended, loaded, pruned and purged.";
     STORE_IO = Counter "ferrata.store.io" in "By" by [SYSTEM, OPERATION]: "Bytes of bodies appended, loaded, pruned and purged.";

@@ -24,6 +24,10 @@ impl Telemetry {
 
     pub(crate) fn rested(&self, _status: RunStatus, _rested: Duration) {}
 
+    pub(crate) fn delivered(&self, _topic: &str, _delay: Duration) {}
+
+    pub(crate) fn undelivered(&self, _topic: &str, _gives_up: bool) {}
+
     pub(crate) fn beat(&self, _tried: Tried, _now: impl FnOnce() -> Timestamp) {}
 
     pub(crate) fn looked(&self, _listing: RunFilter, _oldest: Duration) {}

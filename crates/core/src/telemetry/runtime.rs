@@ -8,7 +8,7 @@ use ferrata_store::RunFilter;
 use metrics::{Counter, Gauge};
 
 use super::Tried;
-use super::catalogue::{self as all, LISTING, OUTCOME, STATUS};
+use super::catalogue::{self as all, LISTING, OUTCOME, STATUS, TOPIC};
 use super::instrument::{counter, describe_all, gauge, histogram};
 use super::runs::{MOST_NAMES, OTHER, RunMeter};
 use crate::clock::Timestamp;
@@ -66,6 +66,18 @@ impl Telemetry {
     /// A signal moved a run that had rested for so long.
     pub(crate) fn rested(&self, status: RunStatus, rested: Duration) {
         histogram(&all::RUN_REST_DURATION, &[(STATUS, status.as_str().into())]).record(rested);
+    }
+
+    /// An outlet took a letter that was sent so long ago.
+    pub(crate) fn delivered(&self, topic: &str, delay: Duration) {
+        histogram(&all::LETTER_DELAY, &[(TOPIC, topic.to_owned().into())]).record(delay);
+    }
+
+    /// An outlet did not take a letter.
+    pub(crate) fn undelivered(&self, topic: &str, gives_up: bool) {
+        let outcome = if gives_up { "put_aside" } else { "retried" };
+        counter(&all::LETTER_FAILURES, &[(TOPIC, topic.to_owned().into()), (OUTCOME, outcome.into())])
+            .increment(1);
     }
 
     /// A heartbeat was tried.

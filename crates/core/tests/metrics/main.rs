@@ -22,6 +22,7 @@ fn every_metric_moves_and_none_tells_of_a_run() {
         runs::nodes_are_told_apart_only_if_asked_for,
         runs::runs_beyond_the_limit_are_counted_while_they_wait,
         runs::what_is_made_again_after_a_conflict_is_counted_once,
+        runs::letters_are_counted_by_topic,
         stores::appends_loads_and_removals_are_counted,
         stores::a_failed_append_is_counted_with_its_retry,
         fleet::claims_are_counted_as_won_late_or_failed,

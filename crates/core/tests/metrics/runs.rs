@@ -9,8 +9,8 @@ use std::time::Duration;
 use ferrata_core::ask::Answer;
 use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
-use ferrata_core::runtime::{Outcome, RunLimits};
-use ferrata_core::state::{Context, Draft};
+use ferrata_core::runtime::{Letter, Outcome, Outlet, RunLimits, Runtime, Undelivered};
+use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::store::CheckpointStore;
 use tokio::sync::Notify;
 
@@ -218,6 +218,41 @@ pub(crate) async fn what_is_made_again_after_a_conflict_is_counted_once() {
         assert_eq!(world.value("ferrata.activation.ended", &[WORKFLOW, COMPLETED]), 1.0);
         let records = world.store.head(&key()).await.unwrap().unwrap().seq.get() + 1;
         assert_eq!(records, 3, "start, message, end");
+    })
+    .await;
+}
+
+struct Picky;
+
+#[async_trait::async_trait]
+impl Outlet for Picky {
+    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+        let refused = batch.iter().position(|letter| letter.json() == "0");
+        refused.map_or(Ok(()), |at| Err(Undelivered::new("zero").after(at).refused()))
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn letters_are_counted_by_topic() {
+    observe(async |world| {
+        let runtime = Runtime::builder(world.store.clone())
+            .clock(Arc::clone(&world.clock) as _)
+            .outlet("mail", Picky)
+            .build()
+            .await
+            .unwrap();
+        let graph = Graph::<Context>::builder("w")
+            .node("n", async |_cx: NodeContext, s: Draft<Context>| {
+                Ok(Update::from(s).send_out("mail", 7).send_out("mail", 0))
+            })
+            .entry("n")
+            .build()
+            .unwrap();
+        let run = world.start(&runtime, &graph).await;
+        run.wait().await.unwrap();
+        let aside = [("ferrata.letter.topic", "mail"), ("ferrata.outcome", "put_aside")];
+        world.pass_until(|| world.value("ferrata.letter.failures", &aside) > 0.0).await;
+        assert_eq!(world.seen.series("ferrata.letter.delay", &[("ferrata.letter.topic", "mail")]).moves, 1);
     })
     .await;
 }

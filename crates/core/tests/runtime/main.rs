@@ -23,6 +23,7 @@ mod family;
 mod gathering;
 mod given;
 mod keyed;
+mod letters;
 mod levels;
 mod losses;
 mod many;

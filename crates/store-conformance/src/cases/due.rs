@@ -72,8 +72,9 @@ pub(crate) async fn a_run_whose_time_has_come_is_due(stage: Stage) {
     lists(&stage, RunFilter::Due, &["b", "d", "e"]).await;
 }
 
-/// A finished run is never due; one that waits for an answer or a message may be, for its deadline.
-pub(crate) async fn a_finished_run_is_never_due(stage: Stage) {
+/// A run in whatever status is due when its time has come: one that waits for an answer has a deadline, and one that has ended
+/// has something to deliver.
+pub(crate) async fn a_run_in_any_status_may_be_due(stage: Stage) {
     let mut expected = Vec::new();
     for status in RunStatus::ALL {
         let shape = |header: &mut RecordHeader| {
@@ -81,12 +82,26 @@ pub(crate) async fn a_finished_run_is_never_due(stage: Stage) {
             header.wake_at = Some(Timestamp::from_unix_ms(PAST));
         };
         shaped(&stage, status.as_str(), shape).await;
-        if !status.is_finished() {
-            expected.push(status.as_str());
-        }
+        expected.push(status.as_str());
     }
     expected.sort_unstable();
     lists(&stage, RunFilter::Due, &expected).await;
+    lists(&stage, RunFilter::Any, &expected).await;
+}
+
+/// A finished run that was woken and has nothing left to deliver is not due any more.
+pub(crate) async fn a_finished_run_that_has_delivered_is_not_due(stage: Stage) {
+    let shape = |wake: Option<i64>| {
+        move |header: &mut RecordHeader| {
+            header.status = RunStatus::Completed;
+            header.wake_at = wake.map(Timestamp::from_unix_ms);
+        }
+    };
+    let mut log = shaped(&stage, "a", shape(Some(PAST))).await;
+    lists(&stage, RunFilter::Due, &["a"]).await;
+    log.write_with(&*stage.store(), 1, shape(None)).await;
+    lists(&stage, RunFilter::Due, &[]).await;
+    lists(&stage, RunFilter::Any, &["a"]).await;
 }
 
 /// A run with a living owner is woken by it, not by others.

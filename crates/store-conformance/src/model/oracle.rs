@@ -224,12 +224,11 @@ fn meets(head: &RunHead, query: &RunQuery) -> bool {
     {
         return false;
     }
-    let is_finished = [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled].contains(&head.status);
     match query.filter {
         RunFilter::Orphaned => {
             head.status == RunStatus::InProgress && head.wake_at.is_none() && !head.owner_alive
         }
-        RunFilter::Due => !is_finished && head.wake_at.is_some_and(|at| at <= NOW) && !head.owner_alive,
+        RunFilter::Due => head.wake_at.is_some_and(|at| at <= NOW) && !head.owner_alive,
         _ => true,
     }
 }

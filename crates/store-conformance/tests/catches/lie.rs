@@ -119,7 +119,7 @@ lies! {
     OrphansAnyStatus,
     OrphansThoseToBeWoken,
     WakesTooEarly,
-    WakesTheFinished,
+    ForgetsTheFinished,
     WakesDespiteOwner,
 
     // Pruning and purging.
@@ -277,7 +277,8 @@ pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("due::only_a_run_in_progress_is_orphaned", &[OrphansAnyStatus]),
     ("due::a_run_to_be_woken_is_not_orphaned", &[OrphansThoseToBeWoken]),
     ("due::a_run_whose_time_has_come_is_due", &[WakesTooEarly]),
-    ("due::a_finished_run_is_never_due", &[WakesTheFinished]),
+    ("due::a_run_in_any_status_may_be_due", &[ForgetsTheFinished]),
+    ("due::a_finished_run_that_has_delivered_is_not_due", &[ListsStaleHeads]),
     ("due::a_run_of_a_living_owner_is_not_due", &[WakesDespiteOwner]),
     ("due::an_owner_that_expires_leaves_its_runs", &[NeverExpires]),
     ("due::a_released_run_is_orphaned_at_once", &[EverybodyLives]),

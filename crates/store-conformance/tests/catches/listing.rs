@@ -156,7 +156,7 @@ impl Liar {
             (Lie::OrphansAnyStatus, RunFilter::Orphaned) => told.status = RunStatus::InProgress,
             (Lie::OrphansThoseToBeWoken, RunFilter::Orphaned) => told.wake_at = None,
             (Lie::WakesTooEarly, RunFilter::Due) => told.wake_at = told.wake_at.map(|_| now),
-            (Lie::WakesTheFinished, RunFilter::Due) => told.status = RunStatus::InProgress,
+            (Lie::ForgetsTheFinished, RunFilter::Due) if told.status.is_finished() => told.wake_at = None,
             (Lie::WakesDespiteOwner, RunFilter::Due) => told.owner_alive = false,
             _ => {}
         }

@@ -43,7 +43,7 @@ async fn every_listing_is_answered_by_its_index() {
         (query(&|q| q.parent = Some(run.clone())), "by_parent"),
         (query(&|q| q.owner = Some(executor)), "by_owner"),
         (query(&|q| q.filter = RunFilter::Orphaned), "to_adopt"),
-        (query(&|q| q.filter = RunFilter::Due), "to_wake"),
+        (query(&|q| q.filter = RunFilter::Due), "by_wake"),
     ];
     let place = RunPlace { created: Timestamp::from_unix_ms(250), run };
     for (asked, index) in cases {

@@ -23,6 +23,8 @@ impl Machine {
         self.progress.forget_claims();
         self.answered.clear();
         self.pins.clear();
+        // The source delivers what was sent until then.
+        self.letters = None;
         if let Some(plan) = plan {
             self.nodes.note_graph(&plan.prints);
         }

@@ -45,6 +45,9 @@ impl Machine {
             self.frontier.drop_last(node, to, self.nodes.way(node, to));
         }
         self.note_replans(done);
+        if !done.letters.is_empty() {
+            self.letters.get_or_insert_default().post(done);
+        }
         for name in &done.skipped {
             let skipped = self.nodes.local(name);
             self.nodes.state_mut(skipped).skipped = true;

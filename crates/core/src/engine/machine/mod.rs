@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::frontier::{Activation, ActivationKey, Frontier, Local, Token};
 use super::history::Ended;
 use super::inbox::Inbox;
+use super::letters::Letters;
 use super::nodes::{NodeState, Nodes};
 use super::progress::Progress;
 use super::questions::Answered;
@@ -50,6 +51,8 @@ pub(crate) struct Machine {
     standing: Standing,
     progress: Progress,
     inbox: Inbox,
+    /// What was sent out of it; absent if nothing ever was.
+    letters: Option<Box<Letters>>,
     /// Records that are not to be pruned, with what came after them.
     pins: BTreeSet<Seq>,
     /// Questions that were answered, the last ones.
@@ -71,6 +74,7 @@ impl Machine {
             standing: Standing::new(),
             progress: Progress::default(),
             inbox: Inbox::default(),
+            letters: None,
             pins: BTreeSet::new(),
             answered: Vec::new(),
             config: None,
@@ -277,6 +281,16 @@ impl Machine {
     /// How many messages were sent.
     pub(crate) fn messages(&self) -> u64 {
         self.inbox.sent()
+    }
+
+    /// What was sent out of the run.
+    pub(crate) fn letters(&self) -> Option<&Letters> {
+        self.letters.as_deref()
+    }
+
+    /// Whether anything that was sent out of the run is not delivered.
+    pub(crate) fn is_delivering(&self) -> bool {
+        self.letters().is_some_and(|letters| !letters.waiting().is_empty())
     }
 
     /// Records that are not to be pruned, with what came after them.

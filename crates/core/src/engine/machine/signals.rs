@@ -29,6 +29,13 @@ impl Machine {
                     self.standing.wake_up();
                 }
             }
+            SignalKind::Letters { life, change } => {
+                if life.is_none_or(|life| life == self.life)
+                    && let Some(letters) = &mut self.letters
+                {
+                    letters.change(change, signal.at);
+                }
+            }
             SignalKind::Pin { seq } => drop(self.pins.insert(*seq)),
             SignalKind::Unpin { seq } => drop(self.pins.remove(seq)),
             SignalKind::Pause { reason } => self.standing.pause(reason.clone()),

@@ -12,6 +12,7 @@ use crate::clock::Timestamp;
 use crate::engine::frontier::{Activation, Local, Overwrite, Token};
 use crate::engine::history::Ended;
 use crate::engine::inbox::Inbox;
+use crate::engine::letters::Letters;
 use crate::engine::nodes::NodeState;
 use crate::engine::progress::Progress;
 use crate::engine::questions::Answered;
@@ -48,6 +49,8 @@ struct Stored<N = StoredNode> {
     keys: Vec<MessageKey>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     config: Option<Item>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    letters: Option<Box<Letters>>,
     #[serde(default, skip_serializing_if = "is_default")]
     receiving: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -208,6 +211,7 @@ impl Machine {
             messages: self.messages(),
             keys: self.inbox.keys().to_vec(),
             config: self.config.clone(),
+            letters: self.letters.clone(),
             receiving: self.is_receiving(),
             receivers: self
                 .receivers()
@@ -280,6 +284,7 @@ impl Machine {
         machine.standing.restore(stored.failure, stored.cancel, stored.paused);
         machine.inbox = Inbox::restore(stored.inbox, stored.messages, stored.keys);
         machine.config = stored.config;
+        machine.letters = stored.letters;
         machine.pins = stored.pins;
         machine.answered = stored.answered;
         for (node, visit) in stored.begun {
@@ -337,6 +342,9 @@ impl Stored {
         let counts = self.nodes.iter().flat_map(counted).chain(failed);
         if !counts.chain([self.tick, self.started, self.messages]).all(small) {
             return Err(Unsound("it counts further than any run gets"));
+        }
+        if !self.letters.as_ref().is_none_or(|letters| letters.is_sound()) {
+            return Err(Unsound("its letters are not in order"));
         }
         let mut keys = BTreeSet::new();
         for activation in self.in_flight.iter().chain(&self.stopped_at) {

@@ -4,12 +4,14 @@ use proptest::prelude::*;
 use serde::Serialize;
 
 use super::*;
+use crate::clock::Timestamp;
 use crate::compact::few::Few;
 use crate::failure::{Failure, FailureKind};
 use crate::id::Visit;
 use crate::record::body::{End, Item, Settled, Start};
 use crate::record::codec::to_raw;
 use crate::record::done::Stored;
+use crate::record::letter::Sent;
 use crate::state::{ChannelId, Patch, PatchWriter, Write};
 
 /// The body as serde writes it.
@@ -74,6 +76,7 @@ prop_compose! {
             settled(),
             prop::collection::vec(any::<String>(), 0..3),
             any::<bool>(),
+            prop::collection::vec((any::<String>(), any::<String>(), any::<i32>()), 0..3),
             prop::option::of(prop_oneof![Just(End::Completed), failure().prop_map(End::Failed)]),
         )),
     ) -> NodeDone {
@@ -82,8 +85,14 @@ prop_compose! {
         done.took_ms = took_ms;
         done.output = output.map(|output| to_raw(&output).unwrap().into());
         done.fired = fired.into_iter().collect::<Few<_>>();
-        if let Some((failure, notes, [bypassed, skipped, dropped], settled, wrote, hold, end)) = rare {
-            *done = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, end };
+        if let Some((failure, notes, [bypassed, skipped, dropped], settled, wrote, hold, letters, end)) = rare {
+            let sent = |(topic, text, at): (String, String, i32)| Sent {
+                topic: topic.into(),
+                payload: to_raw(&text).unwrap().into(),
+                at: Timestamp::from_unix_ms(i64::from(at)),
+            };
+            let letters = letters.into_iter().map(sent).collect();
+            *done = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, end };
         }
         done
     }

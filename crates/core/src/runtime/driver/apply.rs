@@ -82,14 +82,15 @@ impl<S: State> Driver<S> {
             false if alone => PatchWriter::idle(),
             false => PatchWriter::touching(),
         };
-        if !update.is_none() || update.output().is_none() {
+        if !(update.is_none() && update.has_nothing_to_report()) {
             let state = Arc::make_mut(&mut self.state);
             catch_unwind(AssertUnwindSafe(|| update.apply(state, &mut writer)))
                 .map_err(|panic| caught("a reducer of the state", &*panic))?
                 .map_err(|error| Failure::of(FailureKind::Update, &error))?;
         }
         let (patch, touched) = writer.close();
-        self.check_size(&touched, update.output())?;
+        let sent = update.sent().iter().map(|letter| letter.payload.get().len() + letter.topic.len()).sum();
+        self.check_size(&touched, update.output(), sent)?;
         let name = &self.plan.node(index).name;
         let replans = self.machine.replan_counts();
         let cx = RouteContext::new(name, key.1, update.output())
@@ -109,14 +110,17 @@ impl<S: State> Driver<S> {
     }
 
     /// Refuses what would not fit into a record, and names what is to blame.
-    fn check_size(&self, touched: &[Touch], output: Option<&RawValue>) -> Result<(), Failure> {
+    fn check_size(&self, touched: &[Touch], output: Option<&RawValue>, sent: usize) -> Result<(), Failure> {
         let output_bytes = output.map_or(0, |text| text.get().len());
-        let bytes: usize = touched.iter().map(|touch| touch.bytes).sum::<usize>() + output_bytes;
+        let bytes: usize = touched.iter().map(|touch| touch.bytes).sum::<usize>() + output_bytes + sent;
         let most = self.journal.max_body();
         if bytes <= most {
             return Ok(());
         }
         let blame = match touched.iter().max_by_key(|touch| touch.bytes) {
+            _ if sent > output_bytes && touched.iter().all(|touch| touch.bytes < sent) => {
+                format!("what it sends out alone {sent} bytes")
+            }
             Some(touch) if touch.bytes >= output_bytes => {
                 format!("the channel `{}` alone {} bytes", touch.channel.name(), touch.bytes)
             }

@@ -15,9 +15,10 @@ use crate::graph::node_set::NodeIx;
 use crate::past::Verdict;
 use crate::record::Failure;
 use crate::record::body::{AttemptFailed, Event};
+use crate::record::letter::Sent;
 use crate::runtime::attempt::AttemptEnd;
 use crate::runtime::event::Event as RunEventKind;
-use crate::state::{Patch, State, Update};
+use crate::state::{Patch, SentOut, State, Update};
 
 impl<S: State> Driver<S> {
     /// Takes in the end of an attempt.
@@ -197,6 +198,18 @@ impl<S: State> Driver<S> {
                 done.notes = notes;
             }
         }
+        if let (None, Ok(update)) = (&failed, &result)
+            && !update.sent().is_empty()
+        {
+            let at = self.shared.clock.now();
+            let sent = |letter: &SentOut| Sent {
+                topic: Arc::clone(&letter.topic),
+                payload: Arc::clone(&letter.payload),
+                at,
+            };
+            done.letters = update.sent().iter().map(sent).collect();
+        }
+        let sends = !done.letters.is_empty();
         let status = self.machine.status();
         self.line.forget(key);
         for &fresh in self.machine.absorb_end(&done)? {
@@ -228,7 +241,9 @@ impl<S: State> Driver<S> {
             self.emit(told);
         }
         let node = self.plan.node(index);
-        let (checkpoint, must) = (node.checkpoint, within || node.effect == Effect::External);
+        // Without any record, what was sent out would be lost with the process.
+        let must = within || node.effect == Effect::External || sends && !self.journal.encodes_patches();
+        let checkpoint = node.checkpoint;
         self.hold(done, patch, checkpoint, must)?;
         if !untold {
             self.announce(status);

@@ -2,8 +2,8 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -87,6 +87,7 @@ impl<S: State> Driver<S> {
             started: StartedChildren::default(),
             effect: self.plan.node(index).effect,
             transactions: AttemptTransactions::default(),
+            sent: Mutex::default(),
             lacks: AtomicBool::new(false),
         };
         let scope = Arc::new(scope);

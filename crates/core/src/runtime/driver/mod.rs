@@ -11,6 +11,7 @@ mod end;
 mod inputs;
 mod journal;
 mod launch;
+mod letters;
 mod line;
 mod lost;
 mod offers;
@@ -172,6 +173,7 @@ impl<S: State> Driver<S> {
     }
 
     async fn drive(&mut self) -> Result<Stopped> {
+        self.hand_in_all();
         loop {
             let told = self.shared.registry.stop();
             if told.term != self.registration.term {
@@ -199,6 +201,7 @@ impl<S: State> Driver<S> {
                 self.acknowledge(answer).await?;
             }
             self.commit_steps().await?;
+            self.take_in_deferred().await?;
             self.grant_transaction()?;
             if self.journal.pending() >= self.shared.limits.max_pending {
                 if !self.journal.is_sending() {
@@ -319,6 +322,10 @@ impl<S: State> Driver<S> {
             }
             // The next turn looks at it.
             Control::Stop => Ok(()),
+            Control::Signal { signal, reply } if self.is_deferred(&signal) => {
+                self.defer(signal, reply);
+                Ok(())
+            }
             Control::Signal { signal, reply } => {
                 signal::reply_to_signaller(Box::pin(self.signal(signal)).await, reply)
             }
@@ -354,6 +361,7 @@ impl<S: State> Driver<S> {
                     self.waiters.expired(key, &name);
                 }
                 self.line.pass_barriers(head.seq);
+                self.hand_in_durable(head.seq);
                 self.keep_small(head.seq);
                 Ok(())
             }

@@ -88,6 +88,7 @@ impl<S: State> Driver<S> {
             S::from_channels(self.graph.migrated(&folded.channels, folded.version)?, self.graph.schema())?;
         let facts = self.journal.restart(&folded);
         (self.machine, self.state) = (folded.machine, Arc::new(state));
+        self.hand_in_all();
         Ok(facts)
     }
 

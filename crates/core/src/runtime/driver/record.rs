@@ -31,7 +31,9 @@ impl<S: State> Driver<S> {
 
     /// Writes what is held back. `whole` asks for a checkpoint even if nothing has been written at all.
     pub(super) fn flush(&mut self, whole: bool) -> Result<()> {
-        self.journal.flush(whole, &mut self.machine, &self.state)
+        self.journal.flush(whole, &mut self.machine, &self.state)?;
+        self.note_sent();
+        Ok(())
     }
 
     /// Absorbs an event and writes it, after everything that is held back.

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::admission::Admission;
 use super::heartbeat::Tried;
+use crate::clock::within;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
@@ -226,5 +227,12 @@ pub(crate) async fn end(shared: &Arc<Shared>, phase: Phase) -> Result<()> {
     let mut drivers = shared.registry.count();
     // The sender lives as long as `shared`.
     let _ = drivers.wait_for(|count| *count == 0).await;
+    let mut lines = shared.post().count();
+    let grace = match shared.registry.stop().phase {
+        Phase::Ending(grace) => grace,
+        _ => Duration::MAX,
+    };
+    // What is being delivered is to be on record, so that it does not come again.
+    drop(within(&*shared.clock, grace, lines.wait_for(|count| *count == 0)).await);
     shared.heartbeat.end(&*shared.store, &shared.executor).await
 }

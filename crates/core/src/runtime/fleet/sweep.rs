@@ -20,6 +20,7 @@ use super::admission::Permit;
 use super::recovery::{ClaimOutcome, Claimer};
 use crate::clock::within;
 use crate::error::Result;
+use crate::runtime::post::take_listed;
 use crate::runtime::requests::resume::Known;
 use crate::runtime::shared::{Phase, Shared};
 use crate::runtime::tasks::{caught, spawn};
@@ -86,6 +87,24 @@ pub(crate) async fn sweep(shared: Weak<Shared>) {
             () = clock.sleep(wait) => {}
         }
     }
+}
+
+/// Delivers the letters of a run that has ended, if this process delivers any.
+fn deliver(shared: &Arc<Shared>, head: RunHead, filter: RunFilter) {
+    let (part, at_once) = (shared.store.part(&head.run), shared.limits.recovered_at_once);
+    if !shared.post().has_outlets()
+        || shared.recovery.rests(&head.run, filter, shared.clock.now())
+        || shared.recovery.is_claiming(part, &head.run, at_once)
+    {
+        return;
+    }
+    let claiming = shared.recovery.begin_claim(part, &head.run);
+    let shared = Arc::clone(shared);
+    spawn(async move {
+        let _claiming = claiming;
+        let taken = caught(&head.run, Box::pin(take_listed(&shared, &head))).await.flatten();
+        shared.recovery.tried(head.run, taken, filter, shared.clock.now());
+    });
 }
 
 /// Spreads a pause by a quarter to both sides, for a chance between 0 and 1.
@@ -251,6 +270,10 @@ impl Sweeper {
                 break;
             }
             let now = shared.clock.now();
+            if head.is_delivering() {
+                deliver(shared, head, filter);
+                continue;
+            }
             let Some(claimer) = shared.recovery.claimer(&head.facts.workflow) else {
                 read.unserved += 1;
                 shared.recovery.unserved(&head, filter, now);

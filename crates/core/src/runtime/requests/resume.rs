@@ -19,6 +19,7 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::fleet::admission::Permit;
 use crate::runtime::fleet::life::Tenure;
 use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::post::take;
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::finish;
 use crate::state::{Channels, State};
@@ -208,6 +209,16 @@ async fn claim<S: State>(
     if (tip.folded.last.status, tip.folded.last.owner) != (head.status, head.owner) {
         // It came to rest, ended, or was taken since it was looked at: what was checked does not hold any more.
         return Ok(Claim::Overtaken(head.epoch));
+    }
+    let now = shared.clock.now();
+    let is_asleep = head.owner.is_none() && !tip.folded.machine.wake().is_some_and(|wake| wake <= now);
+    if due && is_asleep && tip.folded.machine.is_delivering() {
+        // It is woken for its letters alone, and rests on.
+        return match Box::pin(take(shared, &mut tip)).await {
+            Ok(()) => Ok(Claim::Taken(watching())),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Claim::Overtaken(epoch)),
+            Err(error) => Err(error.with_run(run)),
+        };
     }
     if terms.recovery && tip.folded.machine.looks().is_some() {
         match look(shared, &mut tip).await {

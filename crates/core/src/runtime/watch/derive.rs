@@ -205,6 +205,6 @@ fn said(signal: &Signal) -> Option<Recorded> {
         SignalKind::Unpause => Recorded::Unpaused { by },
         SignalKind::Cancel { reason } => Recorded::CancelRequested { reason: reason.clone(), by },
         SignalKind::Retry { .. } => Recorded::RetryRequested { by },
-        SignalKind::Pin { .. } | SignalKind::Unpin { .. } => return None,
+        SignalKind::Pin { .. } | SignalKind::Unpin { .. } | SignalKind::Letters { .. } => return None,
     })
 }

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use self::facts::{Fact, Facts};
 use self::outbox::Anew;
 pub(crate) use self::outbox::Outbox;
+use super::letters::Sending;
 use crate::clock::Clock;
 use crate::engine::fold::Folded;
 use crate::engine::frontier::ActivationKey;
@@ -101,6 +102,8 @@ pub(super) struct Journal<S: State> {
     within: bool,
     /// Replies, each with the record that must be durable before it is sent.
     replies: VecDeque<(Seq, Owed)>,
+    /// Letters in records on their way.
+    pub(super) sending: Sending,
     /// The last record when old ones were last pruned.
     pruned_at: u64,
 }
@@ -125,6 +128,7 @@ impl<S: State> Journal<S> {
             facts: Facts::default(),
             within: false,
             replies: VecDeque::new(),
+            sending: Sending::default(),
             pruned_at,
         }
     }
@@ -161,6 +165,11 @@ impl<S: State> Journal<S> {
             self.policy.frequency,
             CheckpointFrequency::Disabled | CheckpointFrequency::StatusChangeOnly
         )
+    }
+
+    /// Returns the last record that was made, if it holds everything that was absorbed.
+    pub(super) fn holding_all(&self) -> Option<Seq> {
+        self.log.head.filter(|_| !self.held.any).map(|head| head.seq)
     }
 
     /// Whether patches are encoded: without any record to come there is no use for them, and a later one becomes a base.

@@ -1,0 +1,41 @@
+//! What waits to be delivered, and what an operator does about it.
+
+use ferrata::prelude::*;
+use serde_json::json;
+
+use crate::support::Place;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_are_listed_and_dropped_by_an_operator() {
+    let place = Place::new();
+    // No process of this service has an outlet for mail.
+    let runtime = Runtime::builder_with(place.open()).build().await.unwrap();
+    let graph = Graph::<Context>::builder("order")
+        .node("confirm", async |_cx, s: Draft<Context>| {
+            Ok(Update::from(s).send_out("mail", json!({"to": "ann"})).send_out("mail", 2))
+        })
+        .entry("confirm")
+        .build()
+        .unwrap();
+    runtime.start(&graph, Context::new()).id("order-1").await.unwrap().completed().await.unwrap();
+    runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    for line in [&["outbox"][..], &["outbox", "order-1"]] {
+        let letters = place.json(line);
+        assert_eq!((&letters[0]["topic"], &letters[0]["payload"]), (&json!("mail"), &json!({"to": "ann"})));
+        assert_eq!((&letters[1]["number"], &letters[1]["put_aside"]), (&json!(2), &json!(false)));
+    }
+    let listed = place.ok(&["outbox"]);
+    assert!(listed.contains("confirm@1") && listed.contains("mail"), "{listed}");
+    assert!(place.ok(&["ls"]).contains("delivering"));
+    let kept = place.call(&["purge", "order-1", "--yes"]);
+    assert!(kept.code != 0 && kept.err.contains("letters that are not delivered"), "{kept:?}");
+    // Neither was put aside.
+    assert_ne!(place.call(&["outbox", "order-1", "--retry"]).code, 0);
+    assert_eq!(place.json(&["outbox", "order-1", "--drop", "--letter", "1", "--by", "eve"]), json!([]));
+    assert_eq!(place.ok(&["outbox", "-o", "ids"]), "order-1 2\n");
+    place.ok(&["outbox", "order-1", "--drop", "--letter", "2"]);
+    assert_eq!(place.json(&["outbox"]), json!([]));
+    let logs = place.ok(&["logs", "order-1"]);
+    assert!(logs.contains("eve dropped letter 1"), "{logs}");
+    place.ok(&["purge", "order-1", "--yes"]);
+}

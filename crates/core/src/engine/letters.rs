@@ -1,0 +1,171 @@
+//! The letters of a run that no outlet has taken yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{NodeName, Visit};
+use crate::record::body::NodeDone;
+use crate::record::letter::LetterChange;
+
+/// How long after its last record a run whose letters wait is left to the process that wrote it: longer than one try of an outlet may take.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// When a run is woken of which only letters are left that were put aside: the last moment that RFC 3339 can name. They need an
+/// operator, and the run stays in the listing of those that have something to deliver.
+const NEVER: i64 = 253_402_300_799_999;
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A letter that no outlet has taken.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Posted {
+    pub(crate) number: u64,
+    pub(crate) topic: Arc<str>,
+    pub(crate) payload: Arc<RawValue>,
+    pub(crate) node: NodeName,
+    pub(crate) visit: Visit,
+    pub(crate) at: Timestamp,
+    /// How often its outlet did not take it, and why the last time.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) tries: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retry_at: Option<Timestamp>,
+    /// Whether it was put aside.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) dead: bool,
+}
+
+/// The letters of a run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Letters {
+    /// How many were sent; the last one has this number.
+    sent: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<Posted>,
+}
+
+impl Letters {
+    /// Checks what a base holds: letters in order, none of a number that is still to come.
+    pub(super) fn is_sound(&self) -> bool {
+        let ordered = self.waiting.windows(2).all(|two| two[0].number < two[1].number);
+        ordered && self.waiting.last().is_none_or(|last| last.number <= self.sent) && self.sent < u64::MAX / 2
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Those that wait, in order, also those that were put aside.
+    pub(crate) fn waiting(&self) -> &[Posted] {
+        &self.waiting
+    }
+
+    /// Takes in the letters of an activation that ended.
+    pub(super) fn post(&mut self, done: &NodeDone) {
+        for letter in &done.letters {
+            self.sent += 1;
+            self.waiting.push(Posted {
+                number: self.sent,
+                topic: Arc::clone(&letter.topic),
+                payload: Arc::clone(&letter.payload),
+                node: done.node.clone(),
+                visit: done.visit,
+                at: letter.at,
+                tries: 0,
+                why: None,
+                retry_at: None,
+                dead: false,
+            });
+        }
+    }
+
+    /// When a process is to look after them if none has written to the run since `now`.
+    pub(crate) fn wake(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut firsts = BTreeMap::new();
+        for letter in self.waiting.iter().filter(|letter| !letter.dead) {
+            firsts.entry(&letter.topic).or_insert_with(|| letter.retry_at.unwrap_or(now).plus(LEASE));
+        }
+        let first = firsts.into_values().min();
+        first.or((!self.waiting.is_empty()).then_some(Timestamp::from_unix_ms(NEVER)))
+    }
+
+    /// Tells whether a change follows.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongStatus`]: it is on record already, or was overtaken. [`ErrorKind::NotFound`]: an operator names a letter that
+    /// does not wait, or was not put aside.
+    pub(crate) fn check(&self, change: &LetterChange) -> Result<()> {
+        let overtaken = || Err(Error::new(ErrorKind::WrongStatus, "the letter does not wait any more"));
+        let find = |number: &u64| self.waiting.iter().find(|letter| letter.number == *number);
+        match change {
+            LetterChange::Taken if self.waiting.is_empty() => overtaken(),
+            LetterChange::Delivered { numbers } if !numbers.iter().any(|number| find(number).is_some()) => {
+                overtaken()
+            }
+            LetterChange::Failed { number, tries, .. }
+                if !find(number).is_some_and(|letter| !letter.dead && letter.tries < *tries) =>
+            {
+                overtaken()
+            }
+            LetterChange::Retry { numbers } | LetterChange::Drop { numbers } => {
+                let is_drop = matches!(change, LetterChange::Drop { .. });
+                let meant = |letter: &Posted| letter.dead || is_drop;
+                let bad = numbers.iter().find(|number| !find(number).is_some_and(meant));
+                match bad {
+                    Some(number) => {
+                        let message = format!("the run has no such letter to deliver: {number}");
+                        Err(Error::new(ErrorKind::NotFound, message))
+                    }
+                    None if numbers.is_empty() && !self.waiting.iter().any(|letter| letter.dead) => {
+                        Err(Error::new(ErrorKind::NotFound, "no letter of the run was put aside"))
+                    }
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes in a change. What does not follow changes nothing: of two processes that deliver, one is later.
+    pub(super) fn change(&mut self, change: &LetterChange, at: Timestamp) {
+        match change {
+            LetterChange::Taken => {}
+            LetterChange::Delivered { numbers } => {
+                let numbers: BTreeSet<_> = numbers.iter().collect();
+                self.waiting.retain(|letter| !numbers.contains(&letter.number));
+            }
+            LetterChange::Failed { number, tries, why, retry_at } => {
+                if let Some(letter) = self.waiting.iter_mut().find(|letter| letter.number == *number) {
+                    (letter.tries, letter.why) = (*tries, Some(why.clone()));
+                    (letter.retry_at, letter.dead) = (*retry_at, retry_at.is_none());
+                }
+            }
+            LetterChange::Retry { numbers } => {
+                let meant = |letter: &&mut Posted| {
+                    letter.dead && (numbers.is_empty() || numbers.contains(&letter.number))
+                };
+                for letter in self.waiting.iter_mut().filter(meant) {
+                    // Due at once, for whoever looks first.
+                    let lease = i64::try_from(LEASE.as_millis()).unwrap_or_default();
+                    letter.retry_at = Some(Timestamp::from_unix_ms(at.unix_ms().saturating_sub(lease)));
+                    (letter.dead, letter.tries) = (false, 0);
+                }
+            }
+            LetterChange::Drop { numbers } => self.waiting.retain(|letter| match numbers.is_empty() {
+                true => !letter.dead,
+                false => !numbers.contains(&letter.number),
+            }),
+        }
+    }
+}

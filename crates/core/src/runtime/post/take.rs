@@ -1,0 +1,64 @@
+//! Taking up the letters of a run that is driven nowhere: it rests, or has ended.
+
+use std::sync::Arc;
+
+use super::hand_in;
+use super::line::signal;
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::body::Event;
+use crate::record::letter::LetterChange;
+use crate::runtime::requests::amend::Tip;
+use crate::runtime::shared::Shared;
+use crate::store::RunHead;
+
+/// Takes the letters of a run up, and leaves the run as it is.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unsupported`] if this process has no outlet for any of them. [`ErrorKind::Conflict`] if another writer was first. What the
+/// store says.
+pub(crate) async fn take(shared: &Arc<Shared>, tip: &mut Tip) -> Result<()> {
+    if !has_work(shared, &tip.folded.machine)? {
+        return Ok(());
+    }
+    // Says to others that they are being delivered, by when this is written.
+    let taken = signal(Some(tip.folded.machine.life()), LetterChange::Taken, shared.clock.now());
+    tip.append(shared, None, &[Event::Signal(taken)]).await?;
+    hand_in(shared, &tip.log.run, &tip.folded.machine, u64::MAX);
+    Ok(())
+}
+
+/// Whether this process has an outlet for any letter of a run; false if none waits but those that were put aside.
+fn has_work(shared: &Shared, machine: &Machine) -> Result<bool> {
+    let waiting = machine.letters().map_or(&[][..], |letters| letters.waiting());
+    let mut topic = None;
+    for letter in waiting.iter().filter(|letter| !letter.dead) {
+        if shared.post().routes.contains_key(&*letter.topic) {
+            return Ok(true);
+        }
+        topic.get_or_insert(&letter.topic);
+    }
+    let Some(topic) = topic else { return Ok(false) };
+    let message = format!(
+        "the run has letters for the topic `{topic}`, which has no outlet here; add it with `Runtime::builder(..).outlet(..)` in some \
+         process that serves a workflow"
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+/// As [`take`], of a run that has ended, as it was listed.
+pub(crate) async fn take_listed(shared: &Arc<Shared>, head: &RunHead) -> Result<()> {
+    let mut tip = match Tip::load(shared, &head.run, None).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        tip => tip?,
+    };
+    if tip.folded.last.head() != head.head() {
+        // It was written to since.
+        return Ok(());
+    }
+    match take(shared, &mut tip).await {
+        Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+        taken => taken.map_err(|error| error.with_run(&head.run)),
+    }
+}
