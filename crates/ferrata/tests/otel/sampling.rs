@@ -1,6 +1,7 @@
 //! Whether a trace is sampled is decided once, and what a caller says of it is recorded.
 
 use ferrata::runtime::TraceParent;
+use ferrata::store::LedgerStore;
 use ferrata::{CheckpointStore, Context, ErrorKind, Graph, MemoryStore, OpenTelemetry, RunKey, Runtime};
 use opentelemetry_sdk::trace::Sampler;
 use tracing::Instrument as _;
@@ -83,4 +84,22 @@ async fn the_trace_of_a_start_is_recorded_only_if_there_is_one() {
     let source = RunKey::try_from("within").unwrap();
     let fork = runtime.fork(&source, ferrata::Seq::new(0)).id("fork").await.unwrap();
     assert_eq!(recorded(&store, fork.run.as_str()).await, None);
+}
+
+/// A run that was started within a transaction of the application's hung on the request itself, beside those that were started without one.
+#[tokio::test]
+async fn a_start_within_a_transaction_is_a_start_in_the_trace() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), LedgerStore::new());
+    let file = folder.path().join("spans");
+    let _installed = tracing::subscriber::set_default(subscriber("one", &file, Sampler::AlwaysOn));
+    let runtime = Runtime::builder(store.clone()).trace_context(OpenTelemetry::new()).build().await.unwrap();
+    let mut transaction = store.transaction().await.unwrap();
+    let start = runtime.start(&graph(), Context::new()).id("r").trace_parent(SAMPLED);
+    let ticket = start.within(&mut *transaction).await.unwrap();
+    store.finish(transaction).await.unwrap();
+    ticket.follow().await.unwrap().completed().await.unwrap();
+    let spans = collected(&file);
+    let of = |name: &str| spans.iter().find(|span| span.name == name && span.ended).unwrap();
+    assert_eq!(of("ferrata.start").parent, "b7ad6b7169203331");
+    assert_eq!(of("ferrata.run").parent, of("ferrata.start").id);
 }

@@ -7,6 +7,7 @@ pub(crate) mod life;
 pub(crate) mod read_budget;
 pub(crate) mod recovery;
 pub(crate) mod resting;
+mod sightings;
 pub(crate) mod sweep;
 
 pub use admission::RunLimits;

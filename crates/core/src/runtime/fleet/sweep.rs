@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::admission::Permit;
 use super::recovery::{ClaimOutcome, Claimer};
+use super::sightings::Sightings;
 use crate::clock::within;
 use crate::error::Result;
 use crate::runtime::post::take_listed;
@@ -124,6 +125,9 @@ struct Sweeper {
     reach: u64,
     /// How long the oldest run of the listing has waited.
     oldest: Duration,
+    orphans: Sightings,
+    /// The look that it is at.
+    round: u64,
 }
 
 /// What one page came to.
@@ -154,6 +158,8 @@ impl Sweeper {
             share: 1.0,
             reach: LEAST_REACH,
             oldest: Duration::ZERO,
+            orphans: Sightings::default(),
+            round: 0,
         }
     }
 
@@ -180,6 +186,7 @@ impl Sweeper {
             let (from, since) = std::mem::take(&mut self.left_off[place]);
             let round = shared.recovery.begin_round();
             let since = if from.is_some() { since } else { round };
+            self.round = round;
             self.oldest = Duration::ZERO;
             let (some, unserved, end) = self.list(shared, &any, from).await?;
             shared.telemetry().looked(filter, self.oldest);
@@ -195,7 +202,12 @@ impl Sweeper {
                     self.left_off[place] = (Some(cursor), since);
                 }
                 End::More(cursor) => self.left_off[place] = (Some(cursor), since),
-                End::Last => shared.recovery.forget_before(filter, since),
+                End::Last => {
+                    shared.recovery.forget_before(filter, since);
+                    if filter == RunFilter::Orphaned {
+                        self.orphans.forget_before(since);
+                    }
+                }
                 End::Full => shared.recovery.fill(),
                 End::Contended => {}
             }
@@ -279,7 +291,10 @@ impl Sweeper {
                 shared.recovery.unserved(&head, filter, now);
                 continue;
             };
-            let waits_since = head.wake_at.filter(|_| filter == RunFilter::Due).unwrap_or(head.updated);
+            let waits_since = match filter {
+                RunFilter::Due => head.wake_at.unwrap_or(head.updated),
+                _ => self.orphans.since(&head, self.round, now),
+            };
             self.oldest = self.oldest.max(now.since(waits_since));
             if shared.driver(&head.run).is_some()
                 || shared.admission.is_waiting(&head.run)

@@ -171,6 +171,12 @@ impl<S: State> StartRequest<S> {
         self
     }
 
+    /// Makes the span of the start.
+    pub(super) fn span(&self) -> Span {
+        let parent = self.trace.as_ref().and_then(|trace| trace.as_ref().ok());
+        spans::start(self.graph.name(), self.shared.trace(), parent)
+    }
+
     /// Checks what is asked for; nothing is touched yet.
     pub(super) fn checked(self) -> Result<Checked<S>> {
         let Self { shared, graph, mut input, id, tenant, user, labels, parent_labels, given, policy, trace } =
@@ -432,8 +438,7 @@ impl<S: State> IntoFuture for StartRequest<S> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let parent = self.trace.as_ref().and_then(|trace| trace.as_ref().ok());
-            let span = spans::start(self.graph.name(), self.shared.trace(), parent);
+            let span = self.span();
             async move { finish(self.checked()?.start()).await }.instrument(span).await
         })
     }

@@ -6,6 +6,8 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tracing::Instrument as _;
+
 use super::resume::{Terms, resume};
 use super::start::{Checked, StartRequest, line_up};
 use crate::error::{Error, ErrorKind, Result};
@@ -77,7 +79,9 @@ impl<'c, S: State> IntoFuture for StartWithin<'c, S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { begin(self.request.checked()?, self.connection).await })
+        let Self { request, connection } = self;
+        let span = request.span();
+        Box::pin(async move { begin(request.checked()?, connection).await }.instrument(span))
     }
 }
 
