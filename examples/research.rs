@@ -9,13 +9,14 @@
 //! Each agent is a run of its own, a child of the first; the review at the end is a subgraph. The model is a stand-in that always says the
 //! same, so nothing is called. Kill it at any moment, with `kill -9` too: the same command goes on.
 #![expect(clippy::print_stdout, reason = "the report is what the program is for")]
-#![expect(clippy::print_stderr, reason = "errors of a command go there")]
+#![expect(clippy::print_stderr, reason = "errors of a command go there, and what is shown while it comes")]
 
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use ferrata::prelude::*;
+use ferrata::runtime::{Watch, WatchKind};
 use ferrata::store::RunHead;
 use ferrata::{Clock, RunId, RunKey, RunStatus, SystemClock};
 use serde::{Deserialize, Serialize};
@@ -100,6 +101,11 @@ mod model {
         let year = year.map(|year| format!(", as of {year}")).unwrap_or_default();
         format!("{} sources agree{year}", sources.len())
     }
+
+    /// Writes a text piece by piece.
+    pub(super) fn write(text: &str) -> impl Iterator<Item = &str> {
+        text.split_inclusive(' ')
+    }
 }
 
 fn say(what: &str) {
@@ -170,13 +176,18 @@ fn research(agent: &Graph<Agent>) -> Result<Graph<Research>, Box<dyn Error>> {
             },
         )
         .max_running(AT_ONCE)
-        .node("write", async |_cx, mut research| {
+        .node("write", async |cx, mut research| {
             say("writes");
             let mut findings = research.findings.clone();
             // Agents end in any order; the report is to be the same.
             findings.sort_unstable();
             let lines = findings.iter().map(|found| format!("- {} {}.\n", found.question, found.answer));
             research.report = format!("On {}:\n{}", research.topic, lines.collect::<String>());
+            // Whoever watches sees the report while it is written. Nothing of it is recorded before it is done.
+            let mut tokens = cx.stream("report")?;
+            for token in model::write(&research.report) {
+                tokens.send(token).await?;
+            }
             Ok(research)
         })
         .subgraph("review", &review()?, part)
@@ -248,6 +259,8 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         let year: u32 = answer.parse().map_err(|_| format!("`{answer}` is no year"))?;
         runtime.respond(&key, &question.id, Answer::accept(year)?).by("you").await?;
     }
+    let mut shown =
+        tokio::spawn(show(runtime.watch(&key).before_start().from_now().kinds([WatchKind::Chunk]).await?));
     // What a killed process left of the family is taken up with it.
     match runtime.head(&key).await? {
         None => {
@@ -264,6 +277,8 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         let head = runtime.head(&key).await?.ok_or("the run was removed")?;
         match head.status {
             RunStatus::Completed => {
+                // It ends with the run.
+                (&mut shown).await??;
                 let done = runtime.state_at(&research, &key, ferrata::Position::Latest).await?;
                 print!("{}", done.report);
                 println!("reviewed: {}", done.remarks.join(", "));
@@ -290,8 +305,23 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         }
         clock.sleep(LOOK).await;
     };
+    shown.abort();
     runtime.shutdown(Duration::ZERO).await?;
     Ok(ended)
+}
+
+/// Shows the report while it is written: token by token, in the terminal and beside what is printed.
+async fn show(mut watch: Watch) -> Result<(), ferrata::Error> {
+    while let Some(event) = watch.next().await? {
+        for chunk in event.chunks() {
+            if chunk.number == 0 {
+                // A further attempt begins anew.
+                eprintln!("\n({}, attempt {})", chunk.node, chunk.attempt);
+            }
+            eprint!("{}", chunk.read::<String>()?);
+        }
+    }
+    Ok(())
 }
 
 /// Lists the agents of a run.

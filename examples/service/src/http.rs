@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use crate::auth::{Caller, Keys, authenticate};
 use crate::orders::Order;
+use crate::page;
 
 /// What an order asks, by its id, so that a second answer is told from one to nothing: the gate's first visit.
 const QUESTION: &str = "approve@1:gate";
@@ -42,7 +43,7 @@ pub(crate) struct App {
     pub(crate) ending: watch::Sender<bool>,
 }
 
-/// Makes the routes, all but `/health` behind the keys.
+/// Makes the routes, all but `/health` and the page behind the keys.
 pub(crate) fn router(app: Arc<App>, keys: Arc<Keys>) -> Router {
     let keys_of_viewers = Arc::clone(&keys);
     Router::new()
@@ -54,6 +55,7 @@ pub(crate) fn router(app: Arc<App>, keys: Arc<Keys>) -> Router {
         .layer(DefaultBodyLimit::max(MOST))
         .layer(middleware::from_fn_with_state(keys, authenticate))
         .route("/health", get(health))
+        .merge(page::router())
         .with_state(Arc::clone(&app))
         .nest("/ferrata", inspector(&app, &keys_of_viewers))
 }

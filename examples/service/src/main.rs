@@ -10,6 +10,7 @@
 mod auth;
 mod http;
 mod orders;
+mod page;
 
 use std::error::Error;
 use std::future::Future;

@@ -22,6 +22,8 @@ pub(crate) struct Order {
     pub(crate) approved: Option<bool>,
     /// The receipt of the payment.
     pub(crate) receipt: Option<String>,
+    /// What the customer is told.
+    pub(crate) note: Option<String>,
     /// What was done, and by which replica.
     #[state(append)]
     pub(crate) done: Vec<String>,
@@ -72,6 +74,22 @@ async fn pay(cx: NodeContext, order: Draft<Order>) -> NodeResult<Order> {
     Ok(Order::update().receipt(Some(receipt)).done([format!("pay by {}", replica.name)]).into())
 }
 
+/// Ships, and writes the customer a note: word by word, as a model would. The words are recorded, so that whoever watches the order sees
+/// them come at any replica, and goes on where it was cut off.
+async fn ship(cx: NodeContext, order: Draft<Order>) -> NodeResult<Order> {
+    let (replica, clock) = (cx.resource::<Replica>(), SystemClock::new());
+    let text = format!("Good news: {} for {} EUR is on its way to you.", order.item, order.eur);
+    let words: Vec<_> = text.split_inclusive(' ').collect();
+    let pause = replica.pace / u32::try_from(words.len()).unwrap_or(u32::MAX);
+    let mut note = cx.stream("note")?.durable();
+    for word in words {
+        note.send(word).await?;
+        clock.sleep(pause).await;
+    }
+    note.finish().await?;
+    Ok(Order::update().note(Some(text)).done([format!("{} by {}", cx.node(), replica.name)]).into())
+}
+
 /// Builds the graph of an order.
 ///
 /// # Errors
@@ -87,7 +105,7 @@ pub(crate) fn graph() -> Result<Graph<Order>, GraphError> {
                 |order: &mut Order, yes| order.approved = Some(yes),
             )
             .node("pay", pay)
-            .node("ship", work)
+            .node("ship", ship)
             .node("release", work)
             .entry("reserve")
             .route(

@@ -306,6 +306,59 @@ async fn one_is_watched(service: Option<Service>) {
     .await;
 }
 
+/// Opens the page of an order as a browser does that is cut off after each piece of the note, and connects to another replica then.
+async fn one_is_shown(service: Option<Service>) {
+    Space::within(service, async |space| {
+        let (ann, bob) = (Replica::start(space, "ann", LONG), Replica::start(space, "bob", LONG));
+        assert_eq!(ann.place("o", 20).0, 202);
+        for (path, kind, says) in [
+            ("/?order=o", "text/html", "<script src=\"/page.js\">"),
+            ("/page.js", "text/javascript", "new EventSource(`/orders/"),
+        ] {
+            let mut page = String::new();
+            ann.send("GET", path, &Value::Null).read_to_string(&mut page).unwrap();
+            assert!(page.contains("200 OK") && page.contains(kind) && page.contains(says), "{page}");
+            let policy =
+                "content-security-policy: default-src 'none'; script-src 'self'; connect-src 'self'; ";
+            assert!(page.contains(policy) && !page.contains("unsafe"), "{page}");
+        }
+        let (mut note, mut pieces, mut seen) = (String::new(), 0, None);
+        let mut replicas = [&ann, &bob].into_iter().cycle();
+        'page: loop {
+            let mut frames = replicas.next().unwrap().events("o", seen.as_deref());
+            while let Some((id, frame)) = frames.next() {
+                seen = Some(id);
+                let data = frame.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+                let event: Value = serde_json::from_str(data).unwrap();
+                if event["kind"] == "chunks" && event["event"]["stream"] == "note" {
+                    let words: Vec<String> =
+                        serde_json::from_value(event["event"]["chunks"].clone()).unwrap();
+                    if event["event"]["first"] == 0 {
+                        note.clear();
+                    }
+                    note.push_str(&words.concat());
+                    pieces += 1;
+                    continue 'page;
+                }
+            }
+            break;
+        }
+        assert_eq!(json!(note), bob.read("o")["order"]["note"], "no gap and no double");
+        assert!(pieces > 2, "the note came in {pieces} pieces");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_shows_the_note_as_it_is_written_wherever_its_connection_is_cut_on_files() {
+    one_is_shown(None).await;
+}
+
+#[tokio::test]
+async fn a_page_shows_the_note_as_it_is_written_wherever_its_connection_is_cut_on_postgres() {
+    one_is_shown(Some(Service::Postgres)).await;
+}
+
 #[tokio::test]
 async fn an_order_is_watched_from_any_replica_wherever_the_client_drops_out_on_files() {
     one_is_watched(None).await;

@@ -102,6 +102,10 @@ pub(crate) async fn research_is_killed_on(kind: impl Into<StoreKind>) {
                       - Who works on tidal power? 3 sources agree.\n\
                       reviewed: 4 lines, nothing to improve\n";
         assert!(report.contains(wanted), "{report}");
+        // In the terminal it was seen token by token before.
+        let seen = String::from_utf8_lossy(&output.stderr);
+        let (text, _) = wanted.split_once("reviewed").unwrap();
+        assert!(seen.contains(&format!("(write, attempt 1)\n{text}")), "{seen}");
         assert_eq!(all_ended_once(&*space.open()).await, 4);
         let again = command(space, "research", &[]).output().unwrap();
         assert!(said(&again).contains(wanted), "{}", said(&again));
