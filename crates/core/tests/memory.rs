@@ -167,3 +167,21 @@ fn an_activation_asks_for_memory_a_few_times() {
         }
     });
 }
+
+/// The room for events was made with the runtime, subscribed to or not: more than all the rest of it, and slow to make without optimisation.
+#[test]
+fn a_runtime_that_nobody_subscribes_to_has_no_room_for_events() {
+    alone(async {
+        let build = async || Runtime::builder(MemoryStore::new()).build().await.unwrap();
+        let _warm = build().await;
+        let before = live();
+        let runtime = build().await;
+        let idle = live().saturating_sub(before);
+        let events = runtime.events();
+        let told = live().saturating_sub(before);
+        println!("{idle} bytes for a runtime, {told} with a subscriber");
+        assert!(idle < 100_000, "a runtime takes {idle} bytes");
+        assert!(told > 2 * idle, "{told} bytes with a subscriber: where are the events kept?");
+        drop(events);
+    });
+}

@@ -1,7 +1,7 @@
 //! What subscribers hear of runs as they go on.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -136,7 +136,9 @@ pub enum Event {
 
 /// The subscribers of a runtime's events.
 pub(crate) struct Subscribers {
-    sender: broadcast::Sender<RunEvent>,
+    /// Made by the first of them: its room for events is most of what a runtime takes.
+    sender: OnceLock<broadcast::Sender<RunEvent>>,
+    lag: usize,
     /// How many subscribe, and how many runs are watched.
     count: Arc<AtomicUsize>,
     /// Those who watch a run.
@@ -147,7 +149,7 @@ impl Subscribers {
     /// Each may lag behind by so many events.
     pub(crate) fn new(lag: usize) -> Self {
         let count = Arc::default();
-        Self { sender: broadcast::channel(lag).0, feeds: Arc::new(Feeds::new(Arc::clone(&count))), count }
+        Self { sender: OnceLock::new(), lag, feeds: Arc::new(Feeds::new(Arc::clone(&count))), count }
     }
 
     /// Tells every subscriber; `event` is made only if there is one.
@@ -157,9 +159,9 @@ impl Subscribers {
         }
         let event = event();
         self.feeds.hear(run, &event);
-        if self.sender.receiver_count() > 0 {
+        if let Some(sender) = self.sender.get().filter(|sender| sender.receiver_count() > 0) {
             // The last subscriber may have gone by now.
-            let _ = self.sender.send(RunEvent { run: run.clone(), event });
+            let _ = sender.send(RunEvent { run: run.clone(), event });
         }
     }
 
@@ -171,7 +173,8 @@ impl Subscribers {
     /// Subscribes to the events of all runs.
     pub(crate) fn subscribe(&self) -> Events {
         self.count.fetch_add(1, Ordering::Release);
-        Events { receiver: self.sender.subscribe(), subscribers: Arc::clone(&self.count) }
+        let sender = self.sender.get_or_init(|| broadcast::channel(self.lag).0);
+        Events { receiver: sender.subscribe(), subscribers: Arc::clone(&self.count) }
     }
 }
 
