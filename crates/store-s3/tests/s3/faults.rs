@@ -67,17 +67,17 @@ async fn count<T, F: Future<Output = T>>(scene: &Scene, call: impl FnOnce() -> F
 /// How many cases are under way at once: each has a server and clients of its own.
 const CASES: usize = 8;
 
-/// Returns the faults of one of several rounds over the same requests: of each three, the one whose turn it is, so that the rounds
-/// together try all of them. All with `FERRATA_FAULTS=all`.
-fn in_turn(faults: Vec<Fault>, round: usize) -> Vec<Fault> {
+/// Returns the faults whose turn it is, of each three one, so that neighbouring requests and rounds together meet all of them. All with
+/// `FERRATA_FAULTS=all`.
+fn in_turn(faults: &[Fault], turn: usize) -> Vec<Fault> {
     if std::env::var_os("FERRATA_FAULTS").is_some_and(|which| which == "all") {
-        return faults;
+        return faults.to_vec();
     }
-    faults.into_iter().skip(round % 3).step_by(3).collect()
+    faults.iter().skip(turn % 3).step_by(3).cloned().collect()
 }
 
-/// Runs a case for each request of a call and each fault; `case` gets the number and the fault.
-async fn at_each<F>(requests: u64, faults: Vec<Fault>, case: impl Fn(u64, Fault) -> F)
+/// Runs a case for each request of a call and each fault whose turn it is in this round; `case` gets the number and the fault.
+async fn at_each<F>(requests: u64, round: usize, faults: Vec<Fault>, case: impl Fn(u64, Fault) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -87,12 +87,12 @@ where
             std::panic::resume_unwind(failed.into_panic());
         }
     };
-    for number in 0..requests {
-        for fault in &faults {
+    for (turn, number) in (round..).zip(0..requests) {
+        for fault in in_turn(&faults, turn) {
             if cases.len() >= CASES {
                 ended(cases.join_next().await);
             }
-            cases.spawn(case(number, fault.clone()));
+            cases.spawn(case(number, fault));
         }
     }
     while !cases.is_empty() {
@@ -165,10 +165,10 @@ async fn is_true(
 /// One fault at one request: the store gets over it by itself, and nothing is doubled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_fault_at_any_request_of_an_append_is_overcome() {
-    for kind in Kind::ALL {
+    for (round, kind) in Kind::ALL.into_iter().enumerate() {
         let (scene, _, append, store) = kind.prepare().await;
         let requests = count(&scene, || append_to(&store, &append)).await;
-        at_each(requests, faults(), |number, fault| async move {
+        at_each(requests, round, faults(), |number, fault| async move {
             let what = format!("{kind:?}, {fault:?} at request {number}");
             let (scene, author, append, store) = kind.prepare().await;
             scene.fault_at(number, &fault, true);
@@ -184,10 +184,10 @@ async fn one_fault_at_any_request_of_an_append_is_overcome() {
 /// A server that fails from some request on: the store says so, and what it says is true.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_goes_down_at_any_request_of_an_append_leaves_no_lie() {
-    for kind in Kind::ALL {
+    for (round, kind) in Kind::ALL.into_iter().enumerate() {
         let (scene, _, append, store) = kind.prepare().await;
         let requests = count(&scene, || append_to(&store, &append)).await;
-        at_each(requests, ends(), |number, fault| async move {
+        at_each(requests, round, ends(), |number, fault| async move {
             let what = format!("{kind:?}, {fault:?} from request {number} on");
             let (scene, author, append, store) = kind.prepare().await;
             scene.fault_at(number, &fault, false);
@@ -268,8 +268,8 @@ async fn a_prune_that_ends_at_any_request_can_be_called_again() {
         let (scene, author, cut) = prepare().await;
         let requests = count(&scene, || scene.store.prune(&author.key, cut)).await;
         for is_once in [true, false] {
-            let faults = in_turn(if is_once { faults() } else { ends() }, round);
-            at_each(requests, faults, |number, fault| async move {
+            let faults = if is_once { faults() } else { ends() };
+            at_each(requests, round, faults, |number, fault| async move {
                 let what = format!("{counts:?} cut at {at}, {fault:?} at request {number}, once: {is_once}");
                 let (scene, mut author, cut) = prepare().await;
                 scene.fault_at(number, &fault, is_once);
@@ -311,7 +311,7 @@ async fn a_purge_that_ends_at_any_request_can_be_called_again() {
     let (scene, author) = prepare().await;
     let requests = count(&scene, || scene.store.purge(&author.key, None)).await;
     for is_once in [true, false] {
-        at_each(requests, if is_once { faults() } else { ends() }, |number, fault| async move {
+        at_each(requests, 0, if is_once { faults() } else { ends() }, |number, fault| async move {
             let what = format!("{fault:?} at request {number}, once: {is_once}");
             let (scene, mut author) = prepare().await;
             scene.fault_at(number, &fault, is_once);
