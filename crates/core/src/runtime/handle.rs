@@ -25,6 +25,9 @@ use crate::store::RunHead;
 /// How often a run that goes on elsewhere is looked at.
 const WATCH: Duration = Duration::from_millis(200);
 
+/// The end of a run that rested is seen late by this share of the time for which it was waited for, and by no more than the interval of polls.
+const PATIENT: u32 = 8;
+
 /// How often one is looked at that waits here for room, at the least: there may be thousands, and the line tells first.
 const LINE_WATCH: Duration = Duration::from_secs(2);
 
@@ -156,7 +159,9 @@ impl<S: State> RunHandle<S> {
     /// <!-- held by: endings::whoever_watches_a_run_that_nobody_serves_is_told -->
     pub async fn completed(&self) -> Result<S> {
         let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(&self.run));
+        let clock = &self.shared.clock;
         let mut outcome = self.wait().await;
+        let begun = clock.monotonic();
         loop {
             match outcome {
                 Ok(Outcome::Completed(state)) => return Ok(state),
@@ -164,7 +169,12 @@ impl<S: State> RunHandle<S> {
                 Ok(Outcome::Cancelled { reason, .. }) => {
                     return refuse(format!("the run was cancelled: {reason}"));
                 }
-                Ok(_) => self.shared.clock.sleep(WATCH).await,
+                // A rest may last for months: the longer it does, the rarer are the looks.
+                Ok(_) => {
+                    let rested = clock.monotonic().saturating_sub(begun);
+                    let rarest = self.shared.limits.poll.max(WATCH);
+                    clock.sleep((rested / PATIENT).clamp(WATCH, rarest)).await;
+                }
                 // It goes on elsewhere.
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
                 Err(error) => return Err(error),

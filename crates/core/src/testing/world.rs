@@ -160,7 +160,10 @@ impl World {
             }
         }
         let passed = self.shared.clock.monotonic().saturating_sub(begun);
-        panic!("nothing came of it in {} days of the world's clock", passed.as_secs() / 86_400);
+        panic!(
+            "nothing came of it in {passed:?} of the world's clock; a run that rests goes on when its workflow is served, or when it is \
+             resumed"
+        );
     }
 
     /// Lets this much time pass.

@@ -178,3 +178,25 @@ async fn what_the_world_does_not_move_is_told_as_that() {
     let _process = world.process().await.unwrap();
     world.pass(std::future::pending::<()>()).await;
 }
+
+/// The end of a run that rested was looked for five times a second, however long it rested: the world had no patience for that, and a
+/// store no need of it.
+#[tokio::test]
+async fn a_question_that_nobody_answers_is_over_at_its_deadline_at_once() {
+    let graph = Graph::<Context>::builder("ask")
+        .gate(
+            "approve",
+            |_s: &Context| Ask::<bool>::new("Go on?").deadline(3 * DAY).or_default(false),
+            |s, yes| s.set("approved", yes),
+        )
+        .entry("approve")
+        .build()
+        .unwrap();
+    let world = World::new();
+    let process = world.process().await.unwrap();
+    process.serve(&graph).unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    let done = world.pass(run.completed()).await.unwrap();
+    assert_eq!(done.get::<bool>("approved").unwrap(), Some(false));
+    assert!(world.clock().monotonic() >= 3 * DAY);
+}
