@@ -2,6 +2,7 @@
 //!
 //! - `cargo run --example hello`: a graph of one node.
 //! - `cargo run --example crash_and_resume`: a process dies in the middle of a chain, and the next one goes on.
+//! - `cargo run --example agent -- "climbing ropes"`: an agent with tools, that asks before it sends a mail and when its money is spent.
 //! - `cargo run --example approval -- start inv-7`: a question that is answered by another process than the one that asks.
 //! - `cargo run --example chat`: a conversation that survives `kill -9`.
 //! - `cargo run --example map_reduce`: a run for each file of a directory, a few at a time, and one table of what they counted.
@@ -12,7 +13,7 @@
 //!
 //! A service of several replicas is in `examples/service`.
 //!
-//! `crash_and_resume`, `approval`, `chat`, `map_reduce`, `research` and `survey` take `--store URL`. The drivers of servers are features, so that the first
+//! `agent`, `crash_and_resume`, `approval`, `chat`, `map_reduce`, `research` and `survey` take `--store URL`. The drivers of servers are features, so that the first
 //! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `redis`, `s3`, `sqlite`,
 //! `all-stores`. Here is what they share: opening that store, and waiting
 //! for a run that a process has, or had until it died.

@@ -10,6 +10,7 @@
 //! | [`people`] | questions, messages and times |
 //! | [`children`] | subgraphs, maps, sub-agents, detached runs |
 //! | [`errors`] | failures, retries, and what an operator does |
+//! | [`testing`] | a world to test workflows in, and the five tests every workflow should have |
 //! | [`changing`] | other code, other graphs, other state |
 //! | [`deploying`] | a service of several copies |
 //! | [`operating`] | at night |
@@ -25,4 +26,4 @@ macro_rules! pages {
     };
 }
 
-pages! { first_graph state graphs nodes effects people children errors changing deploying operating limits coming_from }
+pages! { first_graph state graphs nodes effects people children errors testing changing deploying operating limits coming_from }

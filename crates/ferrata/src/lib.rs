@@ -147,9 +147,6 @@ mod pages {
     #[doc = include_str!("../../../docs/steps.md")]
     struct Steps;
 
-    #[doc = include_str!("../../../docs/testing.md")]
-    struct Testing;
-
     #[doc = include_str!("../../../docs/timers.md")]
     struct Timers;
 

@@ -1,6 +1,7 @@
 //! The example programs, run as a user runs them, and killed as no user would.
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
+mod agent;
 mod approval;
 mod chat;
 mod crash;

@@ -1,0 +1,178 @@
+//! The agent in a world of its own, as [the page on tests](../../../crates/ferrata/guide/testing/README.md) has it; and the program, killed.
+
+#[path = "../../agent/graph.rs"]
+mod graph;
+#[path = "../../agent/model.rs"]
+mod model;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use ferrata::prelude::*;
+use ferrata::testing::{Fault, Process, Script, World, assert_replays};
+use ferrata::{Clock as _, SystemClock};
+use ferrata_tests::{Space, StoreKind};
+use tempfile::TempDir;
+
+use self::graph::{Agent, Outbox, PATIENCE, graph};
+use self::model::Model;
+use crate::support::{Chance, ended, program};
+
+/// A run of an earlier version of the example; to be kept as it is, whatever becomes of the graph.
+const KEPT: &str = include_str!("agent.jsonl");
+
+/// What it may spend: a thought costs 2, so it is asked for more once.
+const CENTS: u32 = 5;
+
+fn input() -> Agent {
+    Agent { task: "ropes".into(), cents: CENTS, ..Agent::default() }
+}
+
+fn yes() -> Script {
+    Script::new()
+        .answer("budget", Answer::accept(10_u32).unwrap())
+        .answer("approve", Answer::accept(true).unwrap())
+}
+
+async fn process(world: &World, outbox: &Path, script: &Script) -> Process {
+    let set = |builder: ferrata::runtime::RuntimeBuilder| {
+        builder.resource(Model { cents: 2 }).resource(Outbox(outbox.to_owned())).answerer(script.clone())
+    };
+    world.process_with(set).await.unwrap()
+}
+
+/// How many mails there are, one for each key.
+fn mails(outbox: &TempDir) -> usize {
+    std::fs::read_dir(outbox.path()).unwrap().count()
+}
+
+#[tokio::test]
+async fn it_sends_a_mail_when_a_person_agrees_and_has_spent_what_it_was_given() {
+    let (world, outbox, script) = (World::new(), TempDir::new().unwrap(), yes());
+    let process = process(&world, outbox.path(), &script).await;
+    let run = process.start(&graph().unwrap(), input()).id("r").await.unwrap();
+    let done = world.pass(run.completed()).await.unwrap();
+    assert_eq!(done.answer.as_deref(), Some("2 searches; the mail: sent"));
+    assert_eq!((done.spent, done.cents, mails(&outbox)), (8, 15, 1));
+    assert!(script.is_over());
+    if let Some(file) = std::env::var_os("FERRATA_KEEP") {
+        std::fs::write(file, process.export(run.run()).await.unwrap()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_mail_that_nobody_agrees_to_in_time_is_not_sent() {
+    let (world, outbox) = (World::new(), TempDir::new().unwrap());
+    let script = Script::new().answer("budget", Answer::accept(10_u32).unwrap());
+    let (process, graph) = (process(&world, outbox.path(), &script).await, graph().unwrap());
+    // A run that rests goes on when its time comes, where its workflow is served.
+    process.serve(&graph).unwrap();
+    let run = process.start(&graph, input()).id("r").await.unwrap();
+    world.pass_for(PATIENCE / 2).await;
+    assert!(process.head(run.run()).await.unwrap().is_some_and(|head| !head.status.is_finished()));
+    let done = world.pass(run.completed()).await.unwrap();
+    assert_eq!(done.answer.as_deref(), Some("2 searches; the mail: a person refused it"));
+    assert_eq!(mails(&outbox), 0);
+}
+
+#[tokio::test]
+async fn without_more_money_it_stops() {
+    let (world, outbox) = (World::new(), TempDir::new().unwrap());
+    let script = Script::new().answer("budget", Answer::accept(0_u32).unwrap());
+    let process = process(&world, outbox.path(), &script).await;
+    let run = process.start(&graph().unwrap(), input()).await.unwrap();
+    let done = world.pass(run.completed()).await.unwrap();
+    assert_eq!(done.answer.as_deref(), Some("stopped: 6 of 5 cents are spent"));
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_loses_nothing_and_sends_one_mail() {
+    for n in 0.. {
+        let (world, outbox, graph) = (World::new(), TempDir::new().unwrap(), graph().unwrap());
+        let first = process(&world, outbox.path(), &yes()).await;
+        first.fail_write(n, if n % 2 == 0 { Fault::CrashAfter } else { Fault::CrashBefore });
+        if let Ok(run) = world.pass(first.start(&graph, input()).id("r")).await {
+            let _ = world.pass(run.wait()).await;
+        }
+        if !first.is_crashed() {
+            assert!(n > 8, "{n} writes");
+            return;
+        }
+        first.crash().await;
+        let second = process(&world, outbox.path(), &yes()).await;
+        let run = world.pass(second.start(&graph, input()).id("r")).await.unwrap();
+        let done = world.pass(run.completed()).await.unwrap();
+        assert_eq!((done.spent, mails(&outbox)), (8, 1), "at write {n}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_for_a_moment_is_not_noticed() {
+    for (n, fault) in [(0, Fault::Before), (1, Fault::After), (3, Fault::Before), (5, Fault::After)] {
+        let (world, outbox, script) = (World::new(), TempDir::new().unwrap(), yes());
+        let process = process(&world, outbox.path(), &script).await;
+        process.fail_write(n, fault);
+        let run = world.pass(process.start(&graph().unwrap(), input())).await.unwrap();
+        let done = world.pass(run.completed()).await.unwrap();
+        assert_eq!((done.spent, mails(&outbox)), (8, 1), "at write {n}");
+    }
+}
+
+#[tokio::test]
+async fn the_graph_of_today_understands_a_run_of_yesterday() {
+    assert_replays(KEPT, &graph().unwrap()).await;
+}
+
+fn agent(space: &Space, args: &[&str]) -> Command {
+    let mut command = Command::new(program("agent"));
+    command.args(args).args(["--store", space.url(), "--outbox", "mails"]);
+    command.envs(space.environment()).current_dir(space.folder());
+    command
+}
+
+fn said(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
+}
+
+/// Starts it and kills it after a moment, three times; then lets it come to a question or its end.
+async fn killed(space: &Space, args: &[&str], chance: &mut Chance) -> Output {
+    for _ in 0..3 {
+        let mut child = agent(space, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        SystemClock::new().sleep(Duration::from_millis(5 + chance.below(60))).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    agent(space, args).output().unwrap()
+}
+
+#[tokio::test]
+async fn a_killed_agent_asks_for_money_and_for_the_mail_and_sends_it_once() {
+    Space::within(StoreKind::Files, async |space| {
+        let mut chance = Chance::seeded();
+        let output = killed(space, &["ropes"], &mut chance).await;
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert!(said(&output).contains("6 of 5 cents are spent. How many more?"), "{}", said(&output));
+        let output = agent(space, &["--answer", "10"]).output().unwrap();
+        assert!(
+            said(&output).contains("Send `Two ropes, please.` to dealer@example.org?"),
+            "{}",
+            said(&output)
+        );
+        let refused = agent(space, &["--answer", "maybe"]).output().unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+        let output = agent(space, &["--answer", "yes"]).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        let output = killed(space, &[], &mut chance).await;
+        assert!(
+            said(&output).contains("2 searches; the mail: sent\n8 of 15 cents are spent\n"),
+            "{}",
+            said(&output)
+        );
+        assert_eq!(std::fs::read_dir(space.folder().join("mails")).unwrap().count(), 1);
+        let log = ended(&*space.open(), "agent").await;
+        assert!(log.values().all(|times| *times == 1), "{log:?}");
+    })
+    .await;
+}
