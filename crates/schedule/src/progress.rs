@@ -102,6 +102,8 @@ impl Progress {
         let (late, mut in_time) = self.take_ticks(definition, times, now, now);
         let mut starting = self.catch_up(definition, late, in_time.is_empty());
         starting.append(&mut in_time);
+        // With a jitter longer than between two ticks, an earlier tick may start later, and be in time where a later one is late.
+        starting.sort_unstable();
         if definition.overlap == Overlap::CancelOld {
             // Each would be cancelled by the next before it has begun.
             let missed = Vec::from_iter(starting.drain(..starting.len().saturating_sub(1)));
@@ -128,8 +130,10 @@ impl Progress {
         };
         let (late, came) = self.take_ticks(definition, times, span.ended, span.began);
         let (queued, skipped) = came.split_at(room.min(came.len()));
-        let starting = self.catch_up(definition, late, queued.is_empty());
-        self.due.extend(starting.iter().chain(queued));
+        let mut starting = self.catch_up(definition, late, queued.is_empty());
+        starting.extend(queued);
+        starting.sort_unstable();
+        self.due.extend(starting);
         self.skipped += skipped.len() as u64;
         self.say_all(skipped, TickEnd::Skipped);
     }
@@ -195,3 +199,6 @@ impl Progress {
         self.recent.push_back(happened);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! What becomes of ticks, against a plain model of a line, and with processes that come and go at random.
+
+use std::time::Duration;
+
+use ferrata_core::Timestamp;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::{Progress, Span, TickEnd};
+use crate::definition::Definition;
+use crate::policy::{CatchUp, Overlap};
+use crate::times::Times;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn definition(catch_up: CatchUp, overlap: Overlap, jitter: Duration) -> Definition {
+    Definition {
+        name: "model".to_owned(),
+        version: 1,
+        cron: "*/10 * * * *".to_owned(),
+        timezone: "UTC".to_owned(),
+        jitter_ms: u64::try_from(jitter.as_millis()).unwrap(),
+        tolerance_ms: 60_000,
+        catch_up,
+        overlap,
+        workflow: "work".to_owned(),
+        input: Value::Null,
+    }
+}
+
+fn catch_ups() -> impl Strategy<Value = CatchUp> {
+    prop_oneof![Just(CatchUp::None), Just(CatchUp::Last), (1..5_u32).prop_map(CatchUp::All)]
+}
+
+fn overlaps() -> impl Strategy<Value = Overlap> {
+    prop_oneof![
+        Just(Overlap::Skip),
+        (1..4_u32).prop_map(Overlap::Queue),
+        Just(Overlap::CancelOld),
+        Just(Overlap::Allow),
+    ]
+}
+
+/// A line as one would draw it: at each tick there is a run or not, and room or not.
+fn line(ticks: &[Timestamp], room: usize, runs: &mut impl Iterator<Item = Duration>) -> Vec<Timestamp> {
+    let (mut started, mut waiting) = (Vec::new(), Vec::new());
+    let mut until = Timestamp::from_unix_ms(-1);
+    for tick in ticks {
+        while until < *tick && !waiting.is_empty() {
+            started.push(waiting.remove(0));
+            until = until.plus(runs.next().unwrap());
+        }
+        if until < *tick {
+            started.push(*tick);
+            until = tick.plus(runs.next().unwrap());
+        } else if waiting.len() < room {
+            waiting.push(*tick);
+        }
+    }
+    started
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// While a process is there, the line is the plain one.
+    #[test]
+    fn ticks_that_meet_a_run_are_as_in_a_plain_line(
+        room in 0..4_u32,
+        minutes in prop::collection::vec(0..60_u32, 24),
+    ) {
+        let overlap = if room == 0 { Overlap::Skip } else { Overlap::Queue(room) };
+        let definition = definition(CatchUp::None, overlap, Duration::ZERO);
+        let times = definition.times().unwrap();
+        let mut progress = Progress { decided: Some(Timestamp::from_unix_ms(0)), ..Progress::default() };
+        let mut now = Timestamp::from_unix_ms(0);
+        let mut started = Vec::new();
+        for run in &minutes {
+            if progress.due.is_empty() {
+                let planned = times.after(progress.decided.unwrap()).unwrap();
+                now = now.max(planned);
+                progress.come_due(&definition, &times, planned, now);
+            }
+            started.push(progress.due[0]);
+            let began = now;
+            now = now.plus(MINUTE * *run);
+            progress.ended(&definition, &times, TickEnd::Completed, Span { began, ended: now });
+        }
+        let ticks: Vec<_> = times.iter(Timestamp::from_unix_ms(0)).take(200).collect();
+        let mut runs = minutes.iter().map(|run| MINUTE * *run).chain(std::iter::repeat(Duration::ZERO));
+        let wanted = line(&ticks, room as usize, &mut runs);
+        prop_assert_eq!(&started[..], &wanted[..started.len()]);
+        prop_assert_eq!(progress.missed, 0);
+    }
+
+    /// Whatever comes when, each tick is started, skipped, missed or due once, and no tick is started behind a later one.
+    #[test]
+    fn each_tick_is_accounted_for_once(
+        catch_up in catch_ups(),
+        overlap in overlaps(),
+        jitter in 0..30_u32,
+        // How late the process wakes, how long it is away before the run begins, and how long that takes.
+        hours in prop::collection::vec((0..300_u32, 0..100_u32, 0..100_u32, any::<[bool; 2]>()), 1..20),
+    ) {
+        let definition = definition(catch_up, overlap, MINUTE * jitter);
+        let times = definition.times().unwrap();
+        let mut progress = Progress { decided: Some(Timestamp::from_unix_ms(0)), ..Progress::default() };
+        let mut now = Timestamp::from_unix_ms(0);
+        let mut started = Vec::new();
+        for (away, lost, run, [is_away, is_lost]) in hours {
+            if progress.due.is_empty() {
+                let planned = times.after(progress.decided.unwrap()).unwrap();
+                now = now.max(definition.start_of(planned));
+                now = if is_away { now.plus(MINUTE * away) } else { now };
+                progress.come_due(&definition, &times, planned, now);
+            }
+            if let Some(&tick) = progress.due.front() {
+                started.push(tick);
+                let began = if is_lost { now.plus(MINUTE * lost) } else { now };
+                now = began.plus(MINUTE * run);
+                progress.ended(&definition, &times, TickEnd::Completed, Span { began, ended: now });
+            }
+            let decided = progress.decided.unwrap();
+            let all = times.iter(Timestamp::from_unix_ms(0)).take_while(|tick| *tick <= decided).count() as u64;
+            let Progress { started: begun, skipped, missed, due, .. } = &progress;
+            prop_assert_eq!(begun + skipped + missed + due.len() as u64, all, "{:?}", progress);
+            prop_assert!(due.iter().is_sorted_by(|a, b| a < b));
+            prop_assert!(started.is_sorted_by(|a, b| a < b));
+            prop_assert!(due.front().is_none_or(|next| started.last().is_none_or(|last| last < next)));
+        }
+    }
+}
+
+/// Of so many at once that none can walk through them, the last are those that a walk would end with.
+#[test]
+fn the_last_of_very_many_ticks_are_those_of_a_walk() {
+    let definition = Definition {
+        cron: "*/7 * * * * *".to_owned(),
+        ..definition(CatchUp::All(1_000), Overlap::Allow, Duration::from_secs(5))
+    };
+    let times: Times = definition.times().unwrap();
+    let from = Timestamp::from_unix_ms(0);
+    let mut progress = Progress { decided: Some(from), ..Progress::default() };
+    let now = from.plus(MINUTE * 300);
+    progress.come_due(&definition, &times, times.after(from).unwrap(), now);
+    let come: Vec<_> = times.iter(from).take_while(|tick| definition.start_of(*tick) <= now).collect();
+    assert!(come.len() > 2_000);
+    assert_eq!(progress.due.make_contiguous(), &come[come.len() - 1_000..]);
+    assert_eq!(progress.decided, come.last().copied());
+}
