@@ -41,7 +41,10 @@ impl<S: State> Driver<S> {
     /// Hands in the letters of records that have become durable.
     pub(super) fn hand_in_durable(&mut self, durable: Seq) {
         let mut to = None;
-        while let Some((_, sent)) = self.journal.sending.written.pop_front_if(|(seq, _)| *seq <= durable) {
+        while let Some(&(seq, sent)) = self.journal.sending.written.front()
+            && seq <= durable
+        {
+            self.journal.sending.written.pop_front();
             to = Some(sent);
         }
         if let Some(to) = to {

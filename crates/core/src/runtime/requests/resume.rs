@@ -211,7 +211,7 @@ async fn claim<S: State>(
         return Ok(Claim::Overtaken(head.epoch));
     }
     let now = shared.clock.now();
-    let is_asleep = head.owner.is_none() && !tip.folded.machine.wake().is_some_and(|wake| wake <= now);
+    let is_asleep = head.owner.is_none() && tip.folded.machine.wake().is_none_or(|wake| wake > now);
     if due && is_asleep && tip.folded.machine.is_delivering() {
         // It is woken for its letters alone, and rests on.
         return match Box::pin(take(shared, &mut tip)).await {
