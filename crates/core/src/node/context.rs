@@ -25,7 +25,7 @@ use crate::record::body::Item;
 use crate::record::effect::Effect;
 use crate::record::memo::Memos;
 use crate::record::{Labels, RunFacts};
-use crate::state::SentOut;
+use crate::state::{Artifact, MemoryRead, NodeNotes, SentOut};
 
 /// What all activations of a run share.
 #[derive(Clone)]
@@ -81,6 +81,8 @@ pub(crate) struct NodeScope {
     pub(crate) transactions: AttemptTransactions,
     /// What it sends out of the run if it ends well.
     pub(crate) sent: Mutex<Vec<SentOut>>,
+    /// What it notes beside the state, if it ends well.
+    pub(crate) noted: Mutex<NodeNotes>,
     /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
 }
@@ -89,6 +91,11 @@ impl NodeScope {
     /// Takes what the attempt sends out of the run.
     pub(crate) fn take_sent(&self) -> Vec<SentOut> {
         std::mem::take(&mut *self.sent.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes what the attempt noted beside the state.
+    pub(crate) fn take_noted(&self) -> NodeNotes {
+        std::mem::take(&mut *self.noted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -367,6 +374,40 @@ impl NodeContext {
         let letter = SentOut::new(topic.as_ref(), &payload).map_err(|error| error.with_node(self.node()))?;
         self.scope.sent.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
         Ok(())
+    }
+
+    /// Notes something that the node made elsewhere, by reference: a checkpoint lists it under the node, if this attempt ends well.
+    ///
+    /// Nothing is read or copied. The note is part of the record of the node, and goes when that is pruned.
+    pub fn artifact(&self, artifact: Artifact) {
+        self.scope.noted.lock().unwrap_or_else(PoisonError::into_inner).artifacts.push(artifact);
+    }
+
+    /// Notes what the node read from a memory: a checkpoint has it in `memory`, if this attempt ends well, so that what a node knew is
+    /// found again without asking the memory.
+    ///
+    /// The note is part of the record of the node, and goes when that is pruned.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the strength is not a finite number, or `extra` has a field of the type's own.
+    ///
+    /// <!-- held by: noted::a_checkpoint_lists_artifacts_and_the_memory -->
+    pub fn remember_read(&self, read: MemoryRead) -> Result<()> {
+        let own = ["trace_id", "content", "strength"].into_iter().find(|own| read.extra.contains_key(*own));
+        let fault = match own {
+            Some(own) => {
+                format!("what was read from the memory has a second `{own}`; name the field otherwise")
+            }
+            None if !read.strength.is_finite() => {
+                "the strength of what was read from the memory is not a finite number".to_owned()
+            }
+            None => {
+                self.scope.noted.lock().unwrap_or_else(PoisonError::into_inner).reads.push(read);
+                return Ok(());
+            }
+        };
+        Err(Error::new(ErrorKind::Invalid, fault).with_node(self.node()))
     }
 
     pub(super) fn gone(&self) -> Error {

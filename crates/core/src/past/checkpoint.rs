@@ -19,6 +19,7 @@ use crate::id::{Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunKey, Seq,
 use crate::record::body::{Event, Started};
 use crate::record::memo::{Memo, Memos, PROGRESS};
 use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
+use crate::state::{Artifact, MemoryRead};
 use crate::store::{At, CheckpointStore};
 
 /// A run as of one record.
@@ -108,6 +109,12 @@ pub struct Checkpoint {
     /// The questions that were open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
+    /// What nodes made elsewhere, by node, in the order of the records that are kept.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub artifacts: BTreeMap<NodeName, Vec<Artifact>>,
+    /// What nodes read from a memory, and what was to be written to one.
+    #[serde(default, skip_serializing_if = "MemorySnapshot::is_empty")]
+    pub memory: MemorySnapshot,
     /// How many messages no node had taken.
     #[serde(default)]
     pub unread: usize,
@@ -120,6 +127,25 @@ pub struct Checkpoint {
     /// What newer versions say.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
+}
+
+/// What a run had read from a memory, and what was still to be written to one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct MemorySnapshot {
+    /// What nodes [had read](crate::node::NodeContext::remember_read), in the order of the records that are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<MemoryRead>,
+    /// The payloads of the letters to the topic `memory` that no outlet had taken, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending_writes: Vec<Value>,
+}
+
+impl MemorySnapshot {
+    /// Tells whether nothing was read, and nothing is to be written.
+    pub fn is_empty(&self) -> bool {
+        self.reads.is_empty() && self.pending_writes.is_empty()
+    }
 }
 
 /// An activation that had begun and not ended.
@@ -259,6 +285,9 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
     for (node, text) in &told.results {
         results.insert(node.clone(), json(text)?);
     }
+    let letters = machine.letters().map_or(&[][..], |letters| letters.waiting());
+    let to_memory = letters.iter().filter(|letter| &*letter.topic == "memory");
+    let pending_writes = to_memory.map(|letter| json(letter.payload.get())).collect::<Result<_>>()?;
     let visited = machine.names().zip(machine.nodes()).filter(|(_, node)| node.visits > 0);
     let skipped = machine.names().zip(machine.nodes()).filter(|(_, node)| node.skipped);
     let gates = told.started.as_ref().map(|started| Arc::clone(&started.gates)).unwrap_or_default();
@@ -299,6 +328,8 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
         waiting: waiting(&machine),
         gates: gates.iter().cloned().filter_map(gate).collect(),
         questions: questions(&machine),
+        artifacts: told.artifacts,
+        memory: MemorySnapshot { reads: told.reads, pending_writes },
         unread: machine.inbox().len(),
         replans: machine
             .replans()
@@ -384,6 +415,8 @@ pub(super) struct RecordDetails {
     ended: BTreeMap<(NodeName, Visit), Vec<Past>>,
     results: BTreeMap<NodeName, std::sync::Arc<str>>,
     pub(super) failed: Vec<Diagnostic>,
+    artifacts: BTreeMap<NodeName, Vec<Artifact>>,
+    reads: Vec<MemoryRead>,
 }
 
 impl RecordDetails {
@@ -429,6 +462,10 @@ impl RecordDetails {
                 retry_at: None,
             });
         }
+        if !done.noted.artifacts.is_empty() {
+            self.artifacts.entry(done.node.clone()).or_default().extend(done.noted.artifacts.iter().cloned());
+        }
+        self.reads.extend(done.noted.reads.iter().cloned());
         let effects = self.started.as_ref().map(|started| &started.effects);
         let effect = effects.map(|effects| effects.get(&done.node).copied().unwrap_or_default());
         let past = Past {

@@ -17,7 +17,7 @@ mod verify;
 mod walk;
 
 pub use check::CheckedLog;
-pub use checkpoint::{Checkpoint, Diagnostic, Past, Pending, Replanned, WaitingToken};
+pub use checkpoint::{Checkpoint, Diagnostic, MemorySnapshot, Past, Pending, Replanned, WaitingToken};
 pub use diff::{Change, Diff};
 pub use lineage::Ancestor;
 pub use position::Position;

@@ -11,6 +11,7 @@ use super::letter::Sent;
 use crate::compact::few::Few;
 use crate::failure::Failure;
 use crate::id::{NodeName, Visit};
+use crate::state::{Artifact, MemoryRead, NodeNotes};
 
 /// One activation that ended.
 ///
@@ -53,6 +54,8 @@ pub(crate) struct Rare {
     pub(crate) hold: bool,
     /// What it sends out of the run.
     pub(crate) letters: Vec<Sent>,
+    /// What it noted beside the state.
+    pub(crate) noted: NodeNotes,
     /// How the run ended with it; absent if it did not.
     pub(crate) end: Option<End>,
 }
@@ -68,6 +71,7 @@ static NOTHING: Rare = Rare {
     wrote: Vec::new(),
     hold: false,
     letters: Vec::new(),
+    noted: NodeNotes { artifacts: Vec::new(), reads: Vec::new() },
     end: None,
 };
 
@@ -80,8 +84,7 @@ impl NodeDone {
     /// Whether it succeeded and led to what it fired, and nothing else is to be said for what follows.
     pub(crate) fn has_no_more_than_fired(&self) -> bool {
         let Some(rare) = &self.rare else { return true };
-        let Rare { failure, notes: _, bypassed: _, skipped, dropped, settled, wrote, hold, letters, end } =
-            &**rare;
+        let Rare { failure, skipped, dropped, settled, wrote, hold, letters, end, .. } = &**rare;
         failure.is_none()
             && letters.is_empty()
             && dropped.is_empty()
@@ -173,6 +176,12 @@ pub(super) struct Stored {
     #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
     letters: Vec<Sent>,
     #[serde(default)]
+    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
+    artifacts: Vec<Artifact>,
+    #[serde(default)]
+    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
+    reads: Vec<MemoryRead>,
+    #[serde(default)]
     #[cfg_attr(test, serde(skip_serializing_if = "Option::is_none"))]
     end: Option<End>,
 }
@@ -195,8 +204,12 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl From<Stored> for NodeDone {
     fn from(stored: Stored) -> Self {
         let Stored { node, visit, attempts, took_ms, output, fired, failure, notes, .. } = stored;
-        let Stored { bypassed, skipped, dropped, settled, wrote, hold, letters, end, .. } = stored;
-        let rare = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, end };
+        let Stored {
+            bypassed, skipped, dropped, settled, wrote, hold, letters, artifacts, reads, end, ..
+        } = stored;
+        let noted = NodeNotes { artifacts, reads };
+        let rare =
+            Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, noted, end };
         let rare = (rare != NOTHING).then(|| Box::new(rare));
         Self { node, visit, attempts, took_ms, output, fired: fired.into_iter().collect(), rare }
     }
@@ -205,7 +218,7 @@ impl From<Stored> for NodeDone {
 #[cfg(test)]
 impl From<&NodeDone> for Stored {
     fn from(done: &NodeDone) -> Self {
-        let Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, end } =
+        let Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, noted, end } =
             (**done).clone();
         let NodeDone { node, visit, attempts, took_ms, output, fired, .. } = done.clone();
         let fired = fired.into();
@@ -225,6 +238,8 @@ impl From<&NodeDone> for Stored {
             wrote,
             hold,
             letters,
+            artifacts: noted.artifacts,
+            reads: noted.reads,
             end,
         }
     }

@@ -77,7 +77,8 @@ fn one(done: &NodeDone, out: &mut Vec<u8>) -> serde_json::Result<()> {
 }
 
 fn rare(rare: &Rare, out: &mut Vec<u8>) -> serde_json::Result<()> {
-    let Rare { failure: _, notes: _, bypassed, skipped, dropped, settled, wrote, hold, letters, end } = rare;
+    let Rare { failure: _, notes: _, bypassed, skipped, dropped, settled, wrote, hold, letters, noted, end } =
+        rare;
     for (key, names) in [("bypassed", bypassed), ("skipped", skipped), ("dropped", dropped)] {
         if !names.is_empty() {
             field(key, names, out)?;
@@ -98,6 +99,12 @@ fn rare(rare: &Rare, out: &mut Vec<u8>) -> serde_json::Result<()> {
     }
     if !letters.is_empty() {
         field("letters", letters, out)?;
+    }
+    if !noted.artifacts.is_empty() {
+        field("artifacts", &noted.artifacts, out)?;
+    }
+    if !noted.reads.is_empty() {
+        field("reads", &noted.reads, out)?;
     }
     if let Some(end) = end {
         field("end", end, out)?;

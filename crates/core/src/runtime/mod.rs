@@ -43,7 +43,8 @@ pub use self::watch::{
     WatchCursor, WatchEvent, WatchKind, WatchRequest, What,
 };
 pub use crate::past::{
-    Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position,
-    Replanned, RetentionPolicy, SweepLimits, SweepReport, TimelineEntry, Verdict, Verified, WaitingToken,
+    Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, MemorySnapshot, Past, Pending,
+    Position, Replanned, RetentionPolicy, SweepLimits, SweepReport, TimelineEntry, Verdict, Verified,
+    WaitingToken,
 };
 pub use crate::telemetry::{TraceContext, TraceParent};

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::contract::State;
 use super::draft::Draft;
+use super::noted::NodeNotes;
 use super::strict;
 use super::writer::PatchWriter;
 use crate::error::{Error, ErrorKind, Result};
@@ -32,6 +33,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Update<S: State> {
     /// What is sent out of the run; absent if nothing is.
     sent: Option<Box<Result<Vec<SentOut>>>>,
+    /// What the attempt noted; absent if nothing.
+    noted: Option<Box<NodeNotes>>,
     change: Result<Option<S::Update>>,
     output: Result<Option<Arc<RawValue>>>,
     notes: Option<String>,
@@ -93,6 +96,18 @@ impl<S: State> Update<S> {
         self
     }
 
+    /// Adds what the attempt noted.
+    pub(crate) fn noting(mut self, noted: NodeNotes) -> Self {
+        if !noted.is_empty() {
+            self.noted = Some(Box::new(noted));
+        }
+        self
+    }
+
+    pub(crate) fn noted(&self) -> Option<&NodeNotes> {
+        self.noted.as_deref()
+    }
+
     /// What is sent out of the run.
     pub(crate) fn sent(&self) -> &[SentOut] {
         match self.sent.as_deref() {
@@ -132,7 +147,7 @@ impl<S: State> Update<S> {
         change: impl FnOnce(S::Update) -> Result<Option<O::Update>>,
     ) -> Update<O> {
         let change = self.change.and_then(|own| own.map_or(Ok(None), change));
-        Update { change, output: self.output, notes: self.notes, sent: self.sent }
+        Update { change, output: self.output, notes: self.notes, sent: self.sent, noted: self.noted }
     }
 
     /// Applies the change to `state` and writes it to `patch`: whole, or not at all.
@@ -186,7 +201,7 @@ fn again(error: &Error, before: &str) -> Error {
 
 impl<S: State> Default for Update<S> {
     fn default() -> Self {
-        Self { change: Ok(None), output: Ok(None), notes: None, sent: None }
+        Self { change: Ok(None), output: Ok(None), notes: None, sent: None, noted: None }
     }
 }
 

@@ -29,6 +29,7 @@ mod losses;
 mod many;
 mod maps;
 mod moved;
+mod noted;
 mod once;
 mod operator;
 mod overdue;

@@ -12,7 +12,7 @@ use crate::record::body::{End, Item, Settled, Start};
 use crate::record::codec::to_raw;
 use crate::record::done::Stored;
 use crate::record::letter::Sent;
-use crate::state::{ChannelId, Patch, PatchWriter, Write};
+use crate::state::{Artifact, ChannelId, MemoryRead, NodeNotes, Patch, PatchWriter, Write};
 
 /// The body as serde writes it.
 #[derive(Serialize)]
@@ -91,8 +91,12 @@ prop_compose! {
                 payload: to_raw(&text).unwrap().into(),
                 at: Timestamp::from_unix_ms(i64::from(at)),
             };
-            let letters = letters.into_iter().map(sent).collect();
-            *done = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, end };
+            let letters: Vec<Sent> = letters.into_iter().map(sent).collect();
+            let noted = NodeNotes {
+                artifacts: letters.iter().map(|letter| Artifact::new(&*letter.topic, letter.payload.get())).collect(),
+                reads: letters.iter().map(|letter| MemoryRead::new(&*letter.topic, "x", 0.5).with("n", 1)).collect(),
+            };
+            *done = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, noted, end };
         }
         done
     }

@@ -16,7 +16,7 @@ use crate::graph::{EdgeKind, RouteContext};
 use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
 use crate::runtime::log::too_large;
-use crate::state::{Patch, PatchWriter, Schema, State, Touch, Update, Write, reread};
+use crate::state::{NodeNotes, Patch, PatchWriter, Schema, State, Touch, Update, Write, reread};
 
 /// An activation whose update went wrong after it had changed the live state.
 pub(super) struct FailedApply {
@@ -89,7 +89,8 @@ impl<S: State> Driver<S> {
                 .map_err(|error| Failure::of(FailureKind::Update, &error))?;
         }
         let (patch, touched) = writer.close();
-        let sent = update.sent().iter().map(|letter| letter.payload.get().len() + letter.topic.len()).sum();
+        let letters = update.sent().iter().map(|letter| letter.payload.get().len() + letter.topic.len());
+        let sent = letters.sum::<usize>() + update.noted().map_or(0, NodeNotes::bytes);
         self.check_size(&touched, update.output(), sent)?;
         let name = &self.plan.node(index).name;
         let replans = self.machine.replan_counts();
@@ -119,7 +120,7 @@ impl<S: State> Driver<S> {
         }
         let blame = match touched.iter().max_by_key(|touch| touch.bytes) {
             _ if sent > output_bytes && touched.iter().all(|touch| touch.bytes < sent) => {
-                format!("what it sends out alone {sent} bytes")
+                format!("what it sends out and notes alone {sent} bytes")
             }
             Some(touch) if touch.bytes >= output_bytes => {
                 format!("the channel `{}` alone {} bytes", touch.channel.name(), touch.bytes)

@@ -209,6 +209,11 @@ impl<S: State> Driver<S> {
             };
             done.letters = update.sent().iter().map(sent).collect();
         }
+        if let (None, Ok(update)) = (&failed, &result)
+            && let Some(noted) = update.noted()
+        {
+            done.noted = noted.clone();
+        }
         let sends = !done.letters.is_empty();
         let status = self.machine.status();
         self.line.forget(key);

@@ -88,6 +88,7 @@ impl<S: State> Driver<S> {
             effect: self.plan.node(index).effect,
             transactions: AttemptTransactions::default(),
             sent: Mutex::default(),
+            noted: Mutex::default(),
             lacks: AtomicBool::new(false),
         };
         let scope = Arc::new(scope);

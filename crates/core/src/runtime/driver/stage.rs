@@ -118,6 +118,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         effect: Effect::default(),
         transactions: AttemptTransactions::default(),
         sent: Default::default(),
+        noted: Default::default(),
         lacks: AtomicBool::new(false),
     })
 }

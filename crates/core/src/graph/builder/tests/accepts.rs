@@ -149,6 +149,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         effect: Effect::default(),
         transactions: AttemptTransactions::default(),
         sent: Default::default(),
+        noted: Default::default(),
         lacks: std::sync::atomic::AtomicBool::new(false),
     }));
     let mut state = Context::new();
