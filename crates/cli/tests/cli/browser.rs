@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrata::ask::Ask;
 use ferrata::graph::Graph;
@@ -98,6 +98,9 @@ fn prepared() -> Result<(PathBuf, PathBuf), String> {
     let found = named.or_else(|| CHROMIUM.iter().map(PathBuf::from).find(|path| path.exists()));
     let browser = found.ok_or("no Chromium: install Debian's `chromium`, or name one in FERRATA_CHROMIUM")?;
     let ui = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../inspector/ui");
+    // The tests of this program share the folder: of those that find it empty, one fills it.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     if !ui.join("node_modules/playwright-core").exists() {
         let install = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"];
         let status = Command::new("npm").args(install).current_dir(&ui).stdin(Stdio::null()).status();
