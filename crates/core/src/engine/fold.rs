@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::RunKey;
-use crate::record::body::{Event, SignalKind};
+use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Channels;
 
@@ -119,10 +119,10 @@ impl Folded {
 }
 
 /// Tells whether an answer may be given, so that a refused one leaves the run untouched.
-pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp) -> Result<()> {
+pub(crate) fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -> Result<()> {
     let refuse = |kind, message: String| Err(Error::new(kind, message));
     let status = machine.status();
-    match what {
+    match &signal.what {
         SignalKind::Respond { question, resolution } => {
             if status.is_finished() {
                 return refuse(
@@ -162,7 +162,7 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Pause { .. } if status.is_finished() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to pause"))
         }
-        SignalKind::Pause { .. } if machine.paused().is_some() => {
+        SignalKind::Pause { .. } if machine.is_paused_by(signal.of_parent) => {
             refuse(ErrorKind::WrongStatus, "the run is paused already".into())
         }
         // A failed run may be let go on before its retry.
@@ -182,7 +182,9 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Unpin { seq } if !machine.pins().contains(seq) => {
             refuse(ErrorKind::NotFound, format!("record {seq} is not pinned"))
         }
-        SignalKind::Unpause if machine.paused().is_none() => {
+        SignalKind::Unpause
+            if !(machine.is_paused_by(true) || !signal.of_parent && machine.is_paused_by(false)) =>
+        {
             refuse(ErrorKind::WrongStatus, format!("the run is {status} and not paused"))
         }
         SignalKind::Cancel { .. } if status.is_finished() => {

@@ -5,6 +5,15 @@ use crate::clock::Timestamp;
 use crate::record::pause::Looks;
 use crate::record::{Failure, RunStatus};
 
+/// Why a run is paused: by what was said to it, and by its parent. One leaves the other as it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pauses {
+    pub(crate) own: Option<String>,
+    pub(crate) of_parent: Option<String>,
+    /// Whether the run was ever paused: then children may be paused with it.
+    pub(crate) any: bool,
+}
+
 /// How a run stands.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
@@ -12,8 +21,7 @@ pub(crate) struct Standing {
     failure: Option<Failure>,
     /// Why the run was asked to stop.
     cancel: Option<String>,
-    /// Why the run was paused.
-    paused: Option<String>,
+    pauses: Pauses,
     /// Whether a message moves the run, which is at rest.
     receiving: bool,
     /// The activations that waited for a message when the run last rested on several, with the names of their waits; the longest
@@ -31,7 +39,7 @@ impl Standing {
             status: RunStatus::InProgress,
             failure: None,
             cancel: None,
-            paused: None,
+            pauses: Pauses::default(),
             receiving: false,
             receivers: Vec::new(),
             wake: None,
@@ -52,7 +60,11 @@ impl Standing {
     }
 
     pub(super) fn paused(&self) -> Option<&str> {
-        self.paused.as_deref()
+        self.pauses.own.as_deref().or(self.pauses.of_parent.as_deref())
+    }
+
+    pub(super) fn pauses(&self) -> &Pauses {
+        &self.pauses
     }
 
     pub(super) fn is_receiving(&self) -> bool {
@@ -90,7 +102,7 @@ impl Standing {
 
     /// Lets a run at rest go on, unless it is paused or has ended.
     pub(super) fn wake_up(&mut self) {
-        if !(self.status.is_finished() || self.paused.is_some()) {
+        if !(self.status.is_finished() || self.paused().is_some()) {
             self.rest(RunStatus::InProgress, false, None);
         }
     }
@@ -122,16 +134,30 @@ impl Standing {
         self.cancel = Some(reason);
     }
 
-    pub(super) fn pause(&mut self, reason: String) {
-        self.paused = Some(reason);
+    pub(super) fn pause(&mut self, reason: String, of_parent: bool) {
+        let paused = if of_parent { &mut self.pauses.of_parent } else { &mut self.pauses.own };
+        *paused = Some(reason);
+        self.pauses.any = true;
         if self.status == RunStatus::AwaitingInput {
             self.status = RunStatus::Interrupted;
         }
     }
 
-    pub(super) fn unpause(&mut self) {
-        self.paused = None;
+    /// Ends a pause: the parent ends its own alone, any other signaller both.
+    pub(super) fn unpause(&mut self, of_parent: bool) {
+        self.pauses.of_parent = None;
+        if !of_parent {
+            self.pauses.own = None;
+        }
         self.wake_up();
+    }
+
+    /// Lets a run be claimed that rests, and was told to stop.
+    pub(super) fn let_stop(&mut self) {
+        let is_told = self.cancel.is_some() || self.paused().is_some();
+        if is_told && matches!(self.status, RunStatus::Interrupted | RunStatus::AwaitingInput) {
+            self.status = RunStatus::InProgress;
+        }
     }
 
     /// Forgets what was said to the run and why, as a run that branches off does.
@@ -140,12 +166,7 @@ impl Standing {
     }
 
     /// Restores why the run stands as it does, as a base holds it.
-    pub(super) fn restore(
-        &mut self,
-        failure: Option<Failure>,
-        cancel: Option<String>,
-        paused: Option<String>,
-    ) {
-        (self.failure, self.cancel, self.paused) = (failure, cancel, paused);
+    pub(super) fn restore(&mut self, failure: Option<Failure>, cancel: Option<String>, pauses: Pauses) {
+        (self.failure, self.cancel, self.pauses) = (failure, cancel, pauses);
     }
 }

@@ -18,9 +18,10 @@ use crate::store::{At, CheckpointStore, RunHead};
 /// How the parent of a run stands to it.
 #[derive(Debug)]
 pub(crate) enum Parent {
-    /// It waits for the run, or may, and knows whether it was started.
+    /// It waits for the run, or may, and knows whether it was started; it may be paused.
     Waits {
         began: bool,
+        paused: bool,
     },
     /// It has noted what came of the run.
     Told,
@@ -64,7 +65,7 @@ pub(crate) async fn parent_of(
     let known = known.filter(|(key, child)| machine.child_ref(&link.parent, *key, child).start == link.start);
     Ok(match known {
         Some((_, Child { told: Some(_), .. })) => Parent::Told,
-        Some((_, Child { began, .. })) => Parent::Waits { began },
+        Some((_, Child { began, .. })) => Parent::Waits { began, paused: machine.paused().is_some() },
         None => Parent::WentOn,
     })
 }
@@ -101,7 +102,7 @@ pub(crate) async fn check_removal(
         Parent::Waits { .. } if head.status.is_finished() => refuse(format!(
             "its parent {parent} has not noted yet what came of it; let the parent go on, and try again, or purge the parent before it"
         )),
-        Parent::Waits { began: false } => refuse(format!(
+        Parent::Waits { began: false, .. } => refuse(format!(
             "its parent {parent} has not noted yet that it was started, and would start it again; let the parent go on, and try again, \
              or cancel the run and purge the parent before it"
         )),

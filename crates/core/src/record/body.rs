@@ -315,6 +315,9 @@ pub(crate) struct Signal {
     /// When, by the signaller's clock.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) at: Timestamp,
+    /// Whether a pause, or the end of one, is the parent's: it leaves a pause of the run's own as it is.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) of_parent: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

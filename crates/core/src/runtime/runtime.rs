@@ -251,23 +251,26 @@ impl Runtime {
     /// Stops a run until [`unpause`](Self::unpause): nodes at work finish and are recorded, nothing new starts, and the run is
     /// `Interrupted`. Answers and messages are taken meanwhile, and wait.
     ///
+    /// Its children that end with it ([`OnParentEnd::Cancel`](super::OnParentEnd::Cancel)) are paused before it is `Interrupted`, and go on
+    /// when it does.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is paused). The run is untouched then.
     ///
-    /// <!-- held by: rests::a_pause_holds_what_waits, model::every_operation_does_what_the_documentation_says -->
+    /// <!-- held by: held::a_pause_reaches_the_children_that_end_with_the_parent_at_any_depth_and_no_others, rests::a_pause_holds_what_waits, model::every_operation_does_what_the_documentation_says -->
     pub fn pause(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Pause { reason: reason.into() }))
     }
 
-    /// Lets a paused run go on. Resume it afterwards.
+    /// Lets a paused run go on, whoever paused it: a child that is paused with its parent goes on alone. Resume it afterwards.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not paused, or is completed or cancelled). The run is untouched
     /// then.
     ///
-    /// <!-- held by: sentences::a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry, model::every_operation_does_what_the_documentation_says -->
+    /// <!-- held by: held::a_child_that_its_parent_holds_is_paused_by_itself_and_let_go_on_by_itself, sentences::a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry, model::every_operation_does_what_the_documentation_says -->
     pub fn unpause(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Unpause))
     }

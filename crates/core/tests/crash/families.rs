@@ -111,7 +111,7 @@ fn one() -> Case {
     Case { name: "one", graphs: vec![child, top], left: 0, rests: false }
 }
 
-fn three() -> Case {
+pub(super) fn three() -> Case {
     let child = leaf();
     let top = Graph::<Context>::builder("top").node("wait", using!(child; cx, mut s => {
         tell(&cx);
@@ -123,7 +123,7 @@ fn three() -> Case {
     Case { name: "three", graphs: vec![child, top.entry("wait").build().unwrap()], left: 0, rests: false }
 }
 
-fn nested() -> Case {
+pub(super) fn nested() -> Case {
     let child = leaf();
     let third = over("third", &child);
     let second = over("second", &third);
@@ -153,7 +153,7 @@ fn many() -> Case {
 }
 
 /// A map of items, a few at a time.
-fn mapped() -> Case {
+pub(super) fn mapped() -> Case {
     let child = leaf();
     let top = Graph::<Context>::builder("top").node(
         "wait",
@@ -168,7 +168,7 @@ fn mapped() -> Case {
     Case { name: "mapped", graphs: vec![child, top.entry("wait").build().unwrap()], left: 0, rests: false }
 }
 
-fn asks() -> Case {
+pub(super) fn asks() -> Case {
     let child = Graph::<Context>::builder("asks")
         .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("number", u32::from(yes)))
         .entry("ok")
@@ -281,16 +281,16 @@ fn three_at_rest() -> Case {
     Case { name: "three at rest", rests: true, ..three() }
 }
 
-fn nested_at_rest() -> Case {
+pub(super) fn nested_at_rest() -> Case {
     Case { name: "nested at rest", rests: true, ..nested() }
 }
 
-fn asks_at_rest() -> Case {
+pub(super) fn asks_at_rest() -> Case {
     Case { name: "asks at rest", rests: true, ..asks() }
 }
 
 pub(super) struct Family {
-    label: String,
+    pub(super) label: String,
     pub(super) store: MemoryStore,
     pub(super) clock: Arc<ManualClock>,
     told: Told,
@@ -335,15 +335,11 @@ impl Family {
 
     /// Lets one process live until the family has come to its end, or the process has died. Returns whether the family has.
     pub(super) async fn live(&self, case: &Case, store: &FaultStore<MemoryStore>, runtime: &Runtime) -> bool {
-        let top = case.graphs.last().unwrap();
-        // What it comes to is in the store.
         if !(case.rests && self.runs().await.iter().any(|run| run.run == key())) {
-            drop(self.pass(async { runtime.start(top, Context::new()).id("p").await }).await);
+            self.begin(case, runtime).await;
         }
         for _ in 0..MOMENTS {
-            for _ in 0..48 {
-                tokio::task::yield_now().await;
-            }
+            self.settle().await;
             if store.is_crashed() {
                 return false;
             }
@@ -351,25 +347,44 @@ impl Family {
             if self.is_over(case, &runs) {
                 return true;
             }
-            let top_ended = runs.iter().any(|run| run.run == key() && run.status.is_finished());
-            for asking in runs.iter().filter(|run| run.status == RunStatus::Interrupted && !top_ended) {
-                let name = asking.facts.labels.get("ferrata.child").unwrap_or_default();
-                if !(name.ends_with(":left") || name.ends_with(":bound")) {
-                    let answer = Answer::accept(true).unwrap();
-                    let said = self.pass(async { runtime.respond(&asking.run, "ok", answer).await }).await;
-                    let refused = [ErrorKind::NotFound, ErrorKind::AlreadyExists, ErrorKind::WrongStatus];
-                    assert!(
-                        store.is_crashed()
-                            || said.is_ok()
-                            || said.is_err_and(|e| refused.contains(&e.kind()) || e.is_retryable())
-                    );
-                }
-            }
+            self.answer_all(store, runtime).await;
             self.clock.advance(Duration::from_millis(500));
         }
         let runs = self.runs().await;
         let stands: Vec<_> = runs.iter().map(|run| (run.run.to_string(), run.status, run.wake_at)).collect();
         panic!("{}: nothing moves the family: {stands:?}", self.label);
+    }
+
+    /// Starts the first run; what comes of that is in the store.
+    pub(super) async fn begin(&self, case: &Case, runtime: &Runtime) {
+        let top = case.graphs.last().unwrap();
+        drop(self.pass(async { runtime.start(top, Context::new()).id("p").await }).await);
+    }
+
+    /// Lets everything go as far as it can at this time.
+    pub(super) async fn settle(&self) {
+        for _ in 0..48 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Answers what the runs of the family ask, unless the first has ended.
+    pub(super) async fn answer_all(&self, store: &FaultStore<MemoryStore>, runtime: &Runtime) {
+        let runs = self.runs().await;
+        let top_ended = runs.iter().any(|run| run.run == key() && run.status.is_finished());
+        for asking in runs.iter().filter(|run| run.status == RunStatus::Interrupted && !top_ended) {
+            let name = asking.facts.labels.get("ferrata.child").unwrap_or_default();
+            if !(name.ends_with(":left") || name.ends_with(":bound")) {
+                let answer = Answer::accept(true).unwrap();
+                let said = self.pass(async { runtime.respond(&asking.run, "ok", answer).await }).await;
+                let refused = [ErrorKind::NotFound, ErrorKind::AlreadyExists, ErrorKind::WrongStatus];
+                assert!(
+                    store.is_crashed()
+                        || said.is_ok()
+                        || said.is_err_and(|e| refused.contains(&e.kind()) || e.is_retryable())
+                );
+            }
+        }
     }
 
     /// Lets time pass until something is done: a store that fails is asked again.
@@ -451,7 +466,7 @@ impl Family {
     }
 
     /// Says how the family ended: how many runs there are of each workflow and status, and what the first has in its state.
-    async fn ending(&self, runtime: &Runtime) -> Value {
+    pub(super) async fn ending(&self, runtime: &Runtime) -> Value {
         let mut count = BTreeMap::new();
         for head in self.runs().await {
             let stands = if head.status.is_finished() { head.status.to_string() } else { "open".to_owned() };
@@ -467,7 +482,7 @@ pub(super) fn key() -> RunKey {
 }
 
 /// Lets a family live through these faults, one process after the other. Returns how it ended, and how many writes the last took.
-async fn live(case: &Case, faults: &[(u64, Fault)]) -> (Value, u64) {
+pub(super) async fn live(case: &Case, faults: &[(u64, Fault)]) -> (Value, u64) {
     let family = Family::new(format!("{} {faults:?}", case.name));
     for &(at, fault) in faults {
         let (store, runtime) = family.process(case, FaultPlan::new().with_fault(at, fault)).await;

@@ -4,6 +4,7 @@
 
 mod families;
 mod graphs;
+mod held;
 mod ledger;
 mod log;
 

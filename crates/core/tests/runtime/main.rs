@@ -22,6 +22,7 @@ mod extremes;
 mod family;
 mod gathering;
 mod given;
+mod held;
 mod keyed;
 mod letters;
 mod levels;

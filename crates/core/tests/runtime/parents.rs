@@ -262,7 +262,18 @@ async fn a_fork_at_any_record_of_a_parent_shares_no_child_that_goes_on() {
 async fn a_paused_parent_gets_what_came_of_its_child_when_it_is_let_go_on() {
     let world = World::new();
     let (runtime, child) = (world.process().await, gate());
-    let graph = parent(&child, "yes");
+    let graph = Graph::<Context>::builder("parent")
+        .node(
+            "wait",
+            using!(child; cx, s => {
+                // Its parent's pause is not its own.
+                cx.child(&child, with(1)).on_parent_end(OnParentEnd::Leave).await?;
+                Ok(s)
+            }),
+        )
+        .entry("wait")
+        .build()
+        .unwrap();
     served(&runtime, &[&graph, &child]);
     runtime.start(&graph, Context::new()).id("p").await.unwrap();
     until_asleep(&world, &key("p")).await;

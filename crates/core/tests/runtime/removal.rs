@@ -87,7 +87,9 @@ async fn an_ended_child_stays_until_its_parent_has_noted_its_end() {
     runtime.start(&graph, Context::new()).id("p").await.unwrap();
     until_asleep(&world, &key("p")).await;
     runtime.pause(&key("p"), "lunch").await.unwrap();
+    until(&world, &key("p"), RunStatus::Interrupted).await;
     let child_run = only_child_of(&world, "p").await.run;
+    runtime.unpause(&child_run).await.unwrap();
     runtime.respond(&child_run, "ok", Answer::accept(true).unwrap()).await.unwrap();
     until(&world, &child_run, RunStatus::Completed).await;
     assert_eq!(sweep(&runtime).await, 0);

@@ -88,6 +88,10 @@ impl Hands {
     }
 
     async fn try_to(&self, runtime: &Runtime, run: &RunKey, deed: Deed, by: &str) -> Result<()> {
+        if deed == Deed::Unpause {
+            // Also of a child, which has no graph of its own here.
+            return runtime.unpause(run).by(by).await;
+        }
         let graph = self.workload.graph_of(run);
         match deed {
             Deed::Start => {
@@ -101,7 +105,7 @@ impl Hands {
             Deed::Purge => runtime.purge(run).await.map(drop),
             Deed::Send => runtime.send(run, by).by(by).await,
             Deed::Pause => runtime.pause(run, "a pause").by(by).await,
-            Deed::Unpause => runtime.unpause(run).by(by).await,
+            Deed::Unpause => Ok(()),
             Deed::Cancel => runtime.cancel(run, "enough").by(by).await,
             Deed::Retry => runtime.retry(run).by(by).await,
             Deed::Answer => self.answer(runtime, run, by).await,

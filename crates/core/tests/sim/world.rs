@@ -343,6 +343,15 @@ impl World {
                 now(self.store.head(run)).unwrap().is_some_and(|head| !head.status.is_finished())
             };
             is_over &= !children.iter().any(is_open);
+            // A parent that failed while it was paused leaves its children paused: whoever does not retry it lets them go on.
+            for child in &children {
+                let head = now(self.store.head(child)).unwrap();
+                let is_held = head.is_some_and(|head| head.status == RunStatus::Interrupted);
+                if is_held && asked.get(child).is_none_or(|last| *last + Duration::from_secs(1) <= time) {
+                    asked.insert(child.clone(), time);
+                    self.act(child, Deed::Unpause);
+                }
+            }
             if is_over {
                 return;
             }

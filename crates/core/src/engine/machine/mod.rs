@@ -109,6 +109,9 @@ impl Machine {
             Event::Release(released) => {
                 self.standing.rest(self.standing.status(), released.receiving, released.wake);
                 self.standing.note_looks(released.looks);
+                if released.wake.is_none() {
+                    self.standing.let_stop();
+                }
                 for Intent { node, visit } in &released.begun {
                     let key = (self.nodes.local(node), *visit);
                     match self.frontier.activation_mut(&key) {
@@ -215,6 +218,17 @@ impl Machine {
     /// Why the run was paused.
     pub(crate) fn paused(&self) -> Option<&str> {
         self.standing.paused()
+    }
+
+    /// Whether the run is paused by its parent, or else by what was said to it.
+    pub(crate) fn is_paused_by(&self, parent: bool) -> bool {
+        let pauses = self.standing.pauses();
+        if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() }
+    }
+
+    /// Whether the run was ever paused.
+    pub(crate) fn was_paused(&self) -> bool {
+        self.standing.pauses().any
     }
 
     /// Whether a message moves the run, which is at rest.

@@ -38,10 +38,10 @@ impl Machine {
             }
             SignalKind::Pin { seq } => drop(self.pins.insert(*seq)),
             SignalKind::Unpin { seq } => drop(self.pins.remove(seq)),
-            SignalKind::Pause { reason } => self.standing.pause(reason.clone()),
+            SignalKind::Pause { reason } => self.standing.pause(reason.clone(), signal.of_parent),
             SignalKind::Unpause => {
-                self.standing.unpause();
-                if self.status() == RunStatus::InProgress && self.is_over() {
+                self.standing.unpause(signal.of_parent);
+                if self.paused().is_none() && self.status() == RunStatus::InProgress && self.is_over() {
                     // Its last node ended during the pause.
                     self.standing.complete();
                 }

@@ -17,6 +17,7 @@ use crate::engine::nodes::NodeState;
 use crate::engine::progress::Progress;
 use crate::engine::questions::Answered;
 use crate::engine::replan::Replan;
+use crate::engine::standing::Pauses;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::{NodePlan, Plan};
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
@@ -41,6 +42,10 @@ struct Stored<N = StoredNode> {
     cancel: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     paused: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paused_by_parent: Option<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    was_paused: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inbox: Vec<Message>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -201,12 +206,16 @@ impl Machine {
             .iter()
             .flat_map(|(&to, tokens)| tokens.iter().map(move |token| StoredToken::new(Some(to), token)));
         let writes = self.frontier.overwrites().iter().map(|(ch, w)| (ch.clone(), (w.tick, w.node, w.visit)));
+        let pauses = self.standing.pauses();
         to_raw(&Stored {
             life: self.life,
             status: self.status(),
             failure: self.failure().cloned(),
             cancel: self.cancel().map(str::to_owned),
-            paused: self.paused().map(str::to_owned),
+            paused: pauses.own.clone(),
+            paused_by_parent: pauses.of_parent.clone(),
+            // One that is paused was.
+            was_paused: pauses.any && pauses.own.is_none(),
             inbox: self.inbox().iter().cloned().collect(),
             messages: self.messages(),
             keys: self.inbox.keys().to_vec(),
@@ -281,7 +290,10 @@ impl Machine {
         machine.life = stored.life;
         machine.standing.rest(stored.status, stored.receiving, stored.wake);
         machine.standing.note_looks(stored.looks);
-        machine.standing.restore(stored.failure, stored.cancel, stored.paused);
+        // A base of before there were pauses of parents says only that the run is paused now.
+        let any = stored.was_paused || stored.paused.is_some();
+        let pauses = Pauses { own: stored.paused, of_parent: stored.paused_by_parent, any };
+        machine.standing.restore(stored.failure, stored.cancel, pauses);
         machine.inbox = Inbox::restore(stored.inbox, stored.messages, stored.keys);
         machine.config = stored.config;
         machine.letters = stored.letters;

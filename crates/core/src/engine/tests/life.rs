@@ -192,7 +192,7 @@ impl Life {
         self.retried += self.machine.stopped_at().len();
         let what = SignalKind::Retry { settled: Settled::default() };
         self.flush();
-        self.absorb(&Event::Signal(Signal { what, by: None, at: Timestamp::default() }));
+        self.absorb(&Event::Signal(Signal { what, by: None, at: Timestamp::default(), of_parent: false }));
         let (settled, unmet) = self.machine.decide_starts();
         let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
         self.absorb(&Event::Claim(Claimed { executor, graph: None, settled }));

@@ -121,7 +121,12 @@ impl Run {
     fn retry(&mut self) {
         let what = SignalKind::Retry { settled: Settled::default() };
         self.machine
-            .absorb(&Event::Signal(Signal { what, by: None, at: crate::clock::Timestamp::default() }))
+            .absorb(&Event::Signal(Signal {
+                what,
+                by: None,
+                at: crate::clock::Timestamp::default(),
+                of_parent: false,
+            }))
             .unwrap();
         let (settled, unmet) = self.machine.decide_starts();
         assert_eq!(unmet, None);

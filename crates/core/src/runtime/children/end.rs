@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use super::hold::let_go_on;
 use crate::clock::Timestamp;
 use crate::engine::fold::{fold, missing};
 use crate::engine::machine::Machine;
@@ -71,10 +72,13 @@ pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<C
 
 /// Waits for the end of a child, and returns what came of it. A store that fails is asked again, ever less often.
 ///
+/// If the parent `was_paused`, the child is let go on where a pause of the parent holds it.
+///
 /// `since` is a wait that was begun before the child was started in this process: then the child is not looked at first.
 pub(crate) async fn await_end(
     shared: &Arc<Shared>,
     child: &ChildRef,
+    was_paused: bool,
     since: Option<EndWaiter>,
 ) -> Arc<RawValue> {
     let run = &child.run;
@@ -85,6 +89,11 @@ pub(crate) async fn await_end(
         if std::mem::replace(&mut looks, true) {
             match end_of(shared, child).await.and_then(|end| end.map(|end| end.to_raw()).transpose()) {
                 Ok(Some(end)) => return end,
+                Ok(None) if was_paused => {
+                    if let Err(error) = let_go_on(shared, child).await {
+                        tracing::debug!(%run, %error, "cannot let a child go on; trying again");
+                    }
+                }
                 Ok(None) => {}
                 Err(error) => tracing::debug!(%run, %error, "cannot look at a child; looking again"),
             }
@@ -104,17 +113,18 @@ pub(crate) async fn await_in_time(
     shared: &Arc<Shared>,
     child: &ChildRef,
     deadline: Option<Timestamp>,
+    was_paused: bool,
     since: Option<EndWaiter>,
 ) -> Arc<RawValue> {
     if let Some(deadline) = deadline {
         let left = deadline.since(shared.clock.now());
         tokio::select! {
             biased;
-            end = await_end(shared, child, since.clone()) => return end,
+            end = await_end(shared, child, was_paused, since.clone()) => return end,
             () = shared.clock.sleep(left) => cancel(shared, child, OVERDUE).await,
         }
     }
-    await_end(shared, child, since).await
+    await_end(shared, child, was_paused, since).await
 }
 
 /// Returns the next deadline of a child that a run waits for.
@@ -123,7 +133,7 @@ pub(crate) fn next_deadline(machine: &Machine, now: Timestamp) -> Option<Timesta
     open.filter_map(|(_, child)| child.note.deadline).filter(|&deadline| deadline > now).min()
 }
 
-fn next(pause: Duration, shared: &Shared) -> Duration {
+pub(super) fn next(pause: Duration, shared: &Shared) -> Duration {
     (pause * 2).min(shared.limits.poll.saturating_mul(RAREST))
 }
 
@@ -152,7 +162,7 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, reason: &str)
         shared.clock.sleep(pause).await;
         pause = next(pause, shared);
     }
-    await_end(shared, child, None).await;
+    await_end(shared, child, false, None).await;
 }
 
 pub(super) async fn cancel_once(shared: &Arc<Shared>, child: &ChildRef, reason: &str) -> Result<()> {

@@ -7,6 +7,7 @@
 mod end;
 mod error;
 mod gather;
+mod hold;
 mod many;
 mod node;
 mod notify;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub(crate) use end::{await_in_time, cancel, closing, end_as, next_deadline};
 pub use error::{ChildError, ChildFailure};
+pub(crate) use hold::hold;
 pub use many::ChildrenRequest;
 pub(crate) use notify::{look, look_after_rest, notify_parent, notify_parent_after_signal, wake};
 pub(crate) use orphan::{is_wanted, look_after_start};

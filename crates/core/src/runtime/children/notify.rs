@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::end::{OVERDUE, cancel_once, end_of, next_deadline};
+use super::hold::let_go_on;
 use super::pause;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
@@ -141,6 +142,8 @@ pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
                 Err(error) if error.kind() != ErrorKind::WrongStatus => return Err(error),
                 _ => {}
             }
+        } else if machine.was_paused() {
+            let_go_on(shared, &machine.child_ref(&tip.log.run, *key, child)).await?;
         }
     }
     if events.is_empty() {

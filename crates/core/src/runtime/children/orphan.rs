@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LONGEST_LOOK;
+use super::hold::hold_once;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::past::family::{Parent, parent_of};
 use crate::record::RunFacts;
 use crate::record::body::SignalKind;
 use crate::record::child::Bond;
-use crate::record::parent_link::{ParentLink, parent_link};
+use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
 use crate::runtime::requests::signal::send;
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::spawn;
@@ -64,7 +65,14 @@ pub(crate) fn look_after_start(shared: &Arc<Shared>, run: &RunKey, link: ParentL
 /// Cancels a run that its parent does not wait for any more.
 async fn cancel_orphan(shared: &Arc<Shared>, run: &RunKey, link: &ParentLink) -> Result<Orphan> {
     let reason = match parent_of(&*shared.store, run, link).await? {
-        Parent::Waits { began } => return Ok(Orphan::No { decided: began }),
+        Parent::Waits { began, paused } => {
+            if paused && !began {
+                // The parent may have come to rest before the run was there to be paused with it.
+                let child = ChildRef::of(run, link);
+                hold_once(shared, &child, true).await?;
+            }
+            return Ok(Orphan::No { decided: began });
+        }
         Parent::Unknown | Parent::Told => return Ok(Orphan::No { decided: true }),
         Parent::Gone => format!("its parent {} was purged", link.parent),
         Parent::Completed => format!("its parent {} is completed", link.parent),

@@ -34,7 +34,7 @@ const LONGEST: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnParentEnd {
-    /// The child is cancelled, and the activation ends when the child has ended, or when the grace is over.
+    /// The child is cancelled, and the activation ends when the child has ended, or when the grace is over. It is paused with its parent.
     #[default]
     Cancel,
     /// The child goes on.

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tokio::task::{JoinError, JoinSet};
 
 use super::Driver;
+use super::holds::Holds;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
@@ -26,12 +27,15 @@ pub(super) enum ChildEvent {
     End(ActivationKey, String, Arc<RawValue>),
     /// It was told to stop, and has.
     Stopped,
+    /// It knows whether it is paused with its parent.
+    Held(ChildRef),
 }
 
 /// The children that nodes wait for here, and those that are told to stop.
 #[derive(Default)]
 pub(super) struct ChildTasks {
-    tasks: JoinSet<ChildEvent>,
+    pub(super) tasks: JoinSet<ChildEvent>,
+    pub(super) holds: Holds,
     watched: BTreeSet<(ActivationKey, String)>,
     stopped: BTreeSet<ChildRef>,
     /// How many that were told to stop have not.
@@ -48,13 +52,13 @@ impl ChildTasks {
         key: ActivationKey,
         name: &str,
         child: ChildRef,
-        deadline: Option<Timestamp>,
+        (deadline, was_paused): (Option<Timestamp>, bool),
         since: Option<EndWaiter>,
     ) {
         if self.watched.insert((key, name.to_owned())) {
             let (shared, name) = (Arc::clone(shared), name.to_owned());
             self.tasks.spawn(async move {
-                ChildEvent::End(key, name, await_in_time(&shared, &child, deadline, since).await)
+                ChildEvent::End(key, name, await_in_time(&shared, &child, deadline, was_paused, since).await)
             });
         }
     }
@@ -90,11 +94,28 @@ impl ChildTasks {
 }
 
 impl<S: State> Driver<S> {
+    /// Watches a child for the wait of this name.
+    pub(super) fn watch_child(
+        &mut self,
+        key: ActivationKey,
+        name: &str,
+        child: ChildRef,
+        deadline: Option<Timestamp>,
+        since: Option<EndWaiter>,
+    ) {
+        let terms = (deadline, self.machine.was_paused());
+        self.waiters.children.watch(&self.shared, key, name, child, terms, since);
+    }
+
     /// Takes in what is heard of a child.
     pub(super) fn absorb_child_event(&mut self, event: ChildEvent) -> Result<()> {
         match event {
             ChildEvent::Stopped => {
                 self.waiters.children.stopping -= 1;
+                Ok(())
+            }
+            ChildEvent::Held(child) => {
+                self.waiters.children.holds.done(&child);
                 Ok(())
             }
             ChildEvent::End(key, name, end) => {

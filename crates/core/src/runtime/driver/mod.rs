@@ -8,6 +8,7 @@ mod asks;
 mod barrier;
 mod children;
 mod end;
+mod holds;
 mod inputs;
 mod journal;
 mod launch;

@@ -20,7 +20,9 @@ impl<S: State> Driver<S> {
             self.stopping.tell();
             self.line.abort_repeatable();
         }
-        if self.line.is_at_work(|key| self.waiters.waits(key)) {
+        let is_at_work = self.line.is_at_work(|key| self.waiters.waits(key));
+        let settling = self.settle_holds(is_at_work);
+        if is_at_work {
             return Ok(None);
         }
         let stopping = self.is_stopping();
@@ -39,6 +41,12 @@ impl<S: State> Driver<S> {
                     return Ok(None);
                 }
                 self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
+            } else if settling && !self.stopping.has_grace() {
+                // A parent that rests as paused has paused its children, and one that rests otherwise has let them go on.
+                return Ok(None);
+            } else if settling && self.machine.paused().is_some() {
+                self.release("the runtime was shut down while it paused its children", None, None)?;
+                return self.drain().await.map(|settled| settled.then_some(Stopped::Released));
             } else if self.machine.paused().is_some() {
                 let status = RunStatus::Interrupted;
                 let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());

@@ -28,7 +28,7 @@ impl<S: State> Driver<S> {
             Err(error) => return Ok(Err(error.with_run(self.journal.run()))),
         }
         let most = self.shared.limits.max_waiting_messages;
-        let checked = check_signal(&self.machine, &signal.what, self.shared.clock.now())
+        let checked = check_signal(&self.machine, &signal, self.shared.clock.now())
             .and_then(|()| check_room(&self.machine, &signal.what, most))
             .and_then(|()| full_id(&self.machine, &mut signal.what));
         if let Err(error) = checked {
@@ -96,7 +96,7 @@ impl<S: State> Driver<S> {
         let Some(answer) = answer.filter(|_| is_current) else { return Ok(()) };
         let by = self.shared.services.answerer.as_ref().map(|answerer| answerer.name());
         let what = SignalKind::Answer { question: question.clone(), answer };
-        let signal = Signal { what, by, at: self.shared.clock.now() };
+        let signal = Signal { what, by, at: self.shared.clock.now(), of_parent: false };
         let mut races = Races::new();
         loop {
             match self.signal(signal.clone()).await? {

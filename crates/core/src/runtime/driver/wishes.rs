@@ -76,7 +76,7 @@ impl<S: State> Driver<S> {
                     self.note_step(key, &began, Noted::Result(to_raw(&true)?.into()), false)?;
                 }
                 if !is_told {
-                    self.waiters.children.watch(&self.shared, key, &name, child, deadline, since);
+                    self.watch_child(key, &name, child, deadline, since);
                 }
                 self.waiters.join_group(key, group, name, is_told);
                 reply.send(Ok(Given::Done));
@@ -95,7 +95,7 @@ impl<S: State> Driver<S> {
             }
             Wish::Child { child, deadline, since } => {
                 if memo.is_none() {
-                    self.waiters.children.watch(&self.shared, key, &name, child, deadline, since);
+                    self.watch_child(key, &name, child, deadline, since);
                 }
                 self.waiters.add(key, name, WaitsFor::Child, None, reply);
                 Ok(())

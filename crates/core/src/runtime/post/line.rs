@@ -165,7 +165,7 @@ async fn say(shared: &Arc<Shared>, (run, life, _): &LineKey, change: LetterChang
     let signal = signal(Some(*life), change, shared.clock.now());
     let message = |reply| Control::Signal { signal: signal.clone(), reply };
     let decide = |tip: &mut crate::runtime::requests::amend::Tip| {
-        check_signal(&tip.folded.machine, &signal.what, signal.at)?;
+        check_signal(&tip.folded.machine, &signal, signal.at)?;
         Ok(vec![Event::Signal(signal.clone())])
     };
     amend(shared, run, Writer::Signaller(&message), decide).await.map(|_| ()).map_err(|error: Error| {
@@ -178,5 +178,5 @@ async fn say(shared: &Arc<Shared>, (run, life, _): &LineKey, change: LetterChang
 }
 
 pub(super) fn signal(life: Option<uuid::Uuid>, change: LetterChange, at: Timestamp) -> Signal {
-    Signal { what: SignalKind::Letters { life, change }, by: None, at }
+    Signal { what: SignalKind::Letters { life, change }, by: None, at, of_parent: false }
 }

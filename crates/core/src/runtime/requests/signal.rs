@@ -107,7 +107,11 @@ pub(crate) async fn send(
     what: SignalKind,
     by: Option<String>,
 ) -> Result<()> {
-    let signal = Signal { what, by, at: shared.clock.now() };
+    send_signal(shared, run, Signal { what, by, at: shared.clock.now(), of_parent: false }).await
+}
+
+/// Records a signal as it is. Returns when it is durable.
+pub(crate) async fn send_signal(shared: &Arc<Shared>, run: &RunKey, signal: Signal) -> Result<()> {
     let message = |reply| Control::Signal { signal: signal.clone(), reply };
     let tip =
         amend(shared, run, Writer::Signaller(&message), |tip| decide(shared, tip, signal.clone())).await?;
@@ -124,15 +128,13 @@ fn decide(shared: &Shared, tip: &Tip, mut signal: Signal) -> Result<Vec<Event>> 
     if machine.was_sent(&signal.what)? {
         return Ok(Vec::new());
     }
-    check_signal(machine, &signal.what, shared.clock.now())?;
+    check_signal(machine, &signal, shared.clock.now())?;
     check_room(machine, &signal.what, shared.limits.max_waiting_messages)?;
     full_id(machine, &mut signal.what)?;
     // A run at rest has no driver, so the signaller carries out a stop. The owner does otherwise, or the next claimer.
     let stop = stop(machine, &signal.what).filter(|_| tip.folded.last.owner.is_none());
-    if matches!(stop, Some(StatusChange::Cancelled))
-        && machine.children().any(|(_, child)| child.ends_with_parent())
-    {
-        // Its children end first, which takes a driver.
+    if stop.is_some() && machine.children().any(|(_, child)| child.ends_with_parent()) {
+        // Its children are cancelled, or paused, before it: that takes a driver.
         return Ok(vec![Event::Signal(signal), wake()]);
     }
     Ok([Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect())
@@ -158,7 +160,7 @@ fn stop(machine: &Machine, what: &SignalKind) -> Option<StatusChange> {
 pub(crate) fn parked(machine: &Machine, reason: String, at: Timestamp) -> Vec<Event> {
     let what = SignalKind::Pause { reason };
     let stop = stop(machine, &what);
-    let signal = Signal { what, by: Some("recovery".to_owned()), at };
+    let signal = Signal { what, by: Some("recovery".to_owned()), at, of_parent: false };
     [Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect()
 }
 

@@ -1,0 +1,69 @@
+//! Pausing the children of a run that is paused, and letting them go on with it.
+
+use std::sync::Arc;
+
+use super::end::next;
+use crate::error::{ErrorKind, Result};
+use crate::id::RunKey;
+use crate::record::RunStatus;
+use crate::record::body::{Signal, SignalKind};
+use crate::record::parent_link::ChildRef;
+use crate::runtime::requests::signal::send_signal;
+use crate::runtime::shared::Shared;
+
+/// Pauses a child with its parent, or ends that pause. Returns when that is on record, or when there is nothing to do: the child has
+/// ended, is purged, or stands so already. A store that fails is asked again, ever less often.
+pub(crate) async fn hold(shared: &Arc<Shared>, child: &ChildRef, pause: bool) {
+    let mut wait = shared.limits.poll;
+    loop {
+        match hold_once(shared, child, pause).await {
+            Ok(()) => return,
+            Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {
+                tracing::debug!(run = %child.run, pause, %error, "cannot reach a child; trying again");
+            }
+            Err(error) => {
+                tracing::warn!(run = %child.run, pause, %error, "a child cannot be paused with its parent, or let go on");
+                return;
+            }
+        }
+        shared.clock.sleep(wait).await;
+        wait = next(wait, shared);
+    }
+}
+
+/// As [`hold`], once.
+///
+/// # Errors
+///
+/// What the store says.
+pub(super) async fn hold_once(shared: &Arc<Shared>, child: &ChildRef, pause: bool) -> Result<()> {
+    let run = &child.run;
+    let head = shared.store.head(run).await?;
+    if !head.is_some_and(|head| child.is(&head.facts) && !head.status.is_finished()) {
+        return Ok(());
+    }
+    let what = match pause {
+        true => {
+            let parent = RunKey::new(run.tenant.clone(), child.parent.clone());
+            SignalKind::Pause { reason: format!("its parent {parent} is paused") }
+        }
+        false => SignalKind::Unpause,
+    };
+    let signal = Signal { what, by: Some("parent".to_owned()), at: shared.clock.now(), of_parent: true };
+    match send_signal(shared, run, signal).await {
+        Err(error) if matches!(error.kind(), ErrorKind::WrongStatus | ErrorKind::NotFound) => Ok(()),
+        sent => sent,
+    }
+}
+
+/// Ends the pause of a child whose parent goes on, if it rests under one: an owner of before may have paused it too late.
+///
+/// # Errors
+///
+/// What the store says.
+pub(super) async fn let_go_on(shared: &Arc<Shared>, child: &ChildRef) -> Result<()> {
+    match shared.store.head(&child.run).await? {
+        Some(head) if head.status == RunStatus::Interrupted => hold_once(shared, child, false).await,
+        _ => Ok(()),
+    }
+}

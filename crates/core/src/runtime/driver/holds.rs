@@ -1,0 +1,70 @@
+//! Pausing the children of a run with it: those that would be cancelled with it, and no others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Driver;
+use super::children::ChildEvent;
+use crate::record::child::Child;
+use crate::record::parent_link::ChildRef;
+use crate::runtime::children::hold;
+use crate::state::State;
+
+/// Which children know that the run is paused, or that it goes on.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    /// What each was told last, with whether its start was on record by then.
+    told: BTreeMap<(ChildRef, bool), bool>,
+    /// Those that are being told.
+    busy: BTreeSet<ChildRef>,
+    /// Whether all were let go on since the last pause.
+    all_go_on: bool,
+}
+
+impl Holds {
+    /// Notes that a child was told.
+    pub(super) fn done(&mut self, child: &ChildRef) {
+        self.busy.remove(child);
+    }
+}
+
+impl<S: State> Driver<S> {
+    /// Pauses the children that end with the run if it is paused, and lets them go on if it is not any more. Returns whether some are still
+    /// to be told: until then the run does not come to rest.
+    ///
+    /// A child whose start is not on record is told once no node is at work: then no node here starts it any more.
+    pub(super) fn settle_holds(&mut self, is_at_work: bool) -> bool {
+        let pause = self.machine.paused().is_some();
+        let holds = &mut self.waiters.children.holds;
+        let is_settled = !pause && (holds.all_go_on || !self.machine.was_paused());
+        if is_settled || self.machine.cancel().is_some() || self.machine.status().is_finished() {
+            return false;
+        }
+        holds.all_go_on = false;
+        if !holds.busy.is_empty() {
+            return true;
+        }
+        let run = self.journal.run();
+        let bound = self.machine.children().filter(|(_, child)| child.ends_with_parent());
+        let told: Vec<_> = bound
+            .filter(|(_, child)| child.began || !(pause && is_at_work))
+            .map(|(key, child): (_, Child)| (self.machine.child_ref(run, key, &child), child.began))
+            .filter(|start| holds.told.get(start) != Some(&pause))
+            .collect();
+        for (child, began) in told {
+            holds.told.insert((child.clone(), began), pause);
+            holds.busy.insert(child.clone());
+            let shared = Arc::clone(&self.shared);
+            self.waiters.children.tasks.spawn(async move {
+                hold(&shared, &child, pause).await;
+                ChildEvent::Held(child)
+            });
+        }
+        let holds = &mut self.waiters.children.holds;
+        if !pause && holds.busy.is_empty() {
+            holds.told.clear();
+            holds.all_go_on = true;
+        }
+        !holds.busy.is_empty()
+    }
+}
