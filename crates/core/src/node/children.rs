@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use serde_json::value::RawValue;
@@ -26,6 +26,8 @@ pub(crate) struct Host {
     pub(crate) depth: u32,
     /// The first of them.
     pub(crate) root: RunKey,
+    /// How many runs the nodes of the run have started.
+    pub(crate) children: Arc<AtomicU64>,
 }
 
 /// The children that an attempt has started, or gone on with.
@@ -94,6 +96,17 @@ impl NodeContext {
     /// Counts a child that no attempt before has started.
     pub(crate) fn count_child(&self) {
         self.scope.started.new.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a run that is about to be started, unless the nodes of the run have started `most` by now.
+    ///
+    /// # Errors
+    ///
+    /// How many they have started.
+    pub(crate) fn count_start(&self, most: u64) -> Result<(), u64> {
+        let started = &self.host().children;
+        let more = |started: u64| (started < most).then(|| started + 1);
+        started.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(drop)
     }
 
     /// Returns what time it is.

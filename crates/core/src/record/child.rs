@@ -226,6 +226,16 @@ impl Memos {
         Some(self.child_of(name, round, serde_json::from_str(note.get()).ok()?))
     }
 
+    /// Tells whether a note says that a run is about to be started, and not that a further attempt goes on with the same.
+    pub(crate) fn is_start(&self, text: &str, memo: &Memo) -> bool {
+        let (Some((round, name)), Memo::Result(note)) = (split(text, CHILD), memo) else { return false };
+        if round < 2 {
+            return !self.contains_key(text);
+        }
+        let run = |note: &RawValue| serde_json::from_str(note.get()).ok().map(|note: ChildNote| note.run);
+        self.child(name).is_none_or(|known| run(note).is_some_and(|run| run != known.note.run))
+    }
+
     /// Counts the children.
     pub(crate) fn count_children(&self) -> usize {
         self.child_names().map(|(_, name)| name).collect::<BTreeSet<_>>().len()

@@ -83,6 +83,7 @@ impl RuntimeBuilder {
                 release_after: Duration::from_secs(60),
                 max_depth: 16,
                 max_children: 10_000,
+                max_children_of_run: 100_000,
                 sweep: Duration::from_secs(1),
                 max_recovered: 10_000,
                 recovered_at_once: 128,
@@ -206,6 +207,16 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn max_children(mut self, children: usize) -> Self {
         self.limits.max_children = children;
+        self
+    }
+
+    /// Sets how many runs the nodes of one run may start over its life, children that are started anew and detached runs included; 100,000
+    /// unless set. A loop that starts children for ever fails there.
+    ///
+    /// The log of the run counts them, so the count holds over restarts, and a fork goes on with it.
+    #[must_use]
+    pub fn max_children_of_run(mut self, runs: u64) -> Self {
+        self.limits.max_children_of_run = runs;
         self
     }
 

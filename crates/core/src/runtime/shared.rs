@@ -65,6 +65,8 @@ pub(crate) struct Limits {
     pub(crate) max_depth: u32,
     /// How many children an activation may have.
     pub(crate) max_children: usize,
+    /// How many runs the nodes of a run may start.
+    pub(crate) max_children_of_run: u64,
 }
 
 /// What a driver is told by others in its process.

@@ -44,13 +44,13 @@ pub(super) fn tell(cx: &NodeContext) {
     told.lock().unwrap().entry(place).or_default().insert(cx.idempotency_key());
 }
 
-fn with(number: u32) -> Context {
+pub(super) fn with(number: u32) -> Context {
     let mut state = Context::new();
     state.set("number", number).unwrap();
     state
 }
 
-fn number(state: &Context) -> Result<u32, NodeError> {
+pub(super) fn number(state: &Context) -> Result<u32, NodeError> {
     Ok(state.get("number")?.unwrap_or_default())
 }
 
@@ -509,7 +509,7 @@ pub(super) async fn live(case: &Case, faults: &[(u64, Fault)]) -> (Value, u64) {
     (family.ending(&runtime).await, store.operations())
 }
 
-async fn crash_everywhere(case: &Case, stride: usize) {
+pub(super) async fn crash_everywhere(case: &Case, stride: usize) {
     let (wanted, writes) = live(case, &[]).await;
     assert_eq!(wanted["status"], "completed", "{wanted}");
     for at in (0..writes).step_by(stride) {

@@ -10,8 +10,9 @@ use ferrata_core::ask::Answer;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{ChildError, Outcome, Runtime};
+use ferrata_core::runtime::{ChildError, OnParentEnd, Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore, Page, RunQuery};
 
 use super::family::*;
 use super::world::World;
@@ -246,4 +247,122 @@ async fn a_parent_at_rest_with_a_thousand_children_keeps_nothing_in_memory() {
     }
     assert_eq!(Arc::strong_count(&held), before);
     assert_eq!(children_of(&world, "p").await.len(), 1_000);
+}
+
+/// A child that doubles small numbers, fails for 13, and asks for all others.
+fn mixed() -> Graph<Context> {
+    Graph::<Context>::builder("mixed")
+        .node("double", async |cx, mut s| {
+            let number: u32 = s.get("number")?.unwrap_or_default();
+            match number {
+                13 => return Err("an unlucky number".into()),
+                0..10 => s.set("number", number * 2)?,
+                _ => drop(cx.ask::<_, bool>("ok", "Go on?").await?),
+            }
+            Ok(s)
+        })
+        .entry("double")
+        .build()
+        .unwrap()
+}
+
+/// A map whose slowest item decided how long it took: with three answers of five, the other two held the node until a person answered.
+#[tokio::test]
+async fn as_many_as_are_needed_end_the_wait_and_the_others_are_cancelled() {
+    for bond in [OnParentEnd::Cancel, OnParentEnd::Leave] {
+        let world = World::new();
+        let (runtime, child, store) = (world.process().await, mixed(), world.store.clone());
+        let graph = over(
+            "parent",
+            using!(child, store; cx, mut s => {
+                let items = [100, 1, 2, 100, 13, 3, 100].map(with);
+                let request = cx.children(&child, items).max_running(5).on_parent_end(bond);
+                let got = request.at_least(3).await?;
+                let places: Vec<_> = got.iter().map(|item| item.as_ref().and_then(|s| s.get::<u32>("number").unwrap())).collect();
+                s.set("places", places)?;
+                // Not at the end of the activation, which may be far.
+                let mut query = RunQuery::default();
+                query.workflow = Some(child.name().clone());
+                let all = store.runs(&query, Page::first(10)).await?.items;
+                s.set("open", all.iter().filter(|head| !head.status.is_finished()).count())?;
+                s.set("all", all.len())?;
+                Ok(s)
+            }),
+        );
+        let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+        let state = world.pass(run.completed()).await.unwrap();
+        let places: Vec<Option<u32>> = state.get("places").unwrap().unwrap();
+        assert_eq!(places, [None, Some(2), Some(4), None, None, Some(6), None]);
+        let (open, all): (usize, usize) =
+            (state.get("open").unwrap().unwrap(), state.get("all").unwrap().unwrap());
+        let is_left = bond == OnParentEnd::Leave;
+        assert_eq!(open, if is_left { all - 4 } else { 0 }, "{bond:?}: {open} of {all} go on");
+        assert!(all >= 6, "{all}");
+    }
+}
+
+#[tokio::test]
+async fn too_many_failures_leave_too_few_and_a_count_that_cannot_be_is_refused() {
+    let world = World::new();
+    let (runtime, child) = (world.process().await, mixed());
+    let graph = over(
+        "parent",
+        using!(child; cx, s => {
+            for count in [0, 3] {
+                let items = [1, 2].map(with);
+                let refused = cx.children(&child, items).name(format!("none{count}")).at_least(count).await.unwrap_err();
+                assert!(refused.to_string().contains(&format!("{count} of 2")), "{refused}");
+            }
+            let items = [13, 1, 13, 100].map(with);
+            let failed = cx.children(&child, items).at_least(3).await.unwrap_err();
+            assert!(matches!(failed, ChildError::Failed { .. }), "{failed}");
+            Ok(s)
+        }),
+    );
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    let children = children_of(&world, "p").await;
+    assert_eq!(children.len(), 4, "of what was refused nothing was started");
+    assert!(children.iter().all(|child| child.status.is_finished()));
+}
+
+/// A workflow that starts children in a loop for ever stopped at no limit: depth and the children of an activation bound it nowhere.
+#[tokio::test]
+async fn a_run_that_starts_children_for_ever_is_stopped_and_says_so() {
+    let (world, child) = (World::new(), double());
+    let process = async || {
+        let runtime = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);
+        runtime.max_children_of_run(60).build().await.unwrap()
+    };
+    let graph = Graph::<Context>::builder("loop")
+        .node(
+            "start",
+            using!(child; cx, s => {
+                cx.child(&child, with(1)).await?;
+                cx.spawn(&child, with(1)).name("alone").await?;
+                Ok(s)
+            }),
+        )
+        .entry("start")
+        .edge("start", "start")
+        .build()
+        .unwrap();
+    let first = process().await;
+    let run = first.start(&graph, Context::new()).id("p").await.unwrap();
+    let refused = |outcome: Outcome<Context>| {
+        let Outcome::Failed { failure, .. } = outcome else { panic!("{outcome:?}") };
+        assert!(
+            failure.message.contains("started 60 runs") && failure.message.contains("max_children_of_run"),
+            "{failure}"
+        );
+    };
+    refused(world.pass(run.wait()).await.unwrap());
+    assert_eq!(children_of(&world, "p").await.len(), 60);
+    drop((run, first));
+    // The log knows it, also where a base stands for most of it.
+    let second = process().await;
+    second.retry(&key("p")).await.unwrap();
+    let run = second.resume(&graph, &key("p")).await.unwrap();
+    refused(world.pass(run.wait()).await.unwrap());
+    assert_eq!(children_of(&world, "p").await.len(), 60);
 }

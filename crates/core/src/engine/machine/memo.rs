@@ -26,11 +26,13 @@ impl Machine {
             }
         };
         let memos = self.memos(&step.node, step.visit)?;
+        let is_start = memos.is_start(&step.name, &memo);
         if step.first {
             let place = memos.next_ended();
             memos.insert(place, Memo::Result(ended(&step.name)?));
         }
         memos.insert(step.name.clone(), memo);
+        self.children_started += u64::from(is_start);
         Ok(())
     }
 

@@ -59,6 +59,8 @@ pub(crate) struct Machine {
     answered: Vec<Answered>,
     /// What the run is configured with.
     config: Option<Item>,
+    /// How many runs its nodes have started, or were about to.
+    children_started: u64,
     /// Activations that were made by the last event, in order.
     fresh: Vec<ActivationKey>,
 }
@@ -78,6 +80,7 @@ impl Machine {
             pins: BTreeSet::new(),
             answered: Vec::new(),
             config: None,
+            children_started: 0,
             fresh: Vec::new(),
         }
     }
@@ -250,6 +253,11 @@ impl Machine {
     /// When the children are looked at of the run, which waits for them at rest.
     pub(crate) fn looks(&self) -> Option<Looks> {
         self.standing.looks()
+    }
+
+    /// How many runs the nodes of the run have started, or were about to, detached ones included.
+    pub(crate) fn children_started(&self) -> u64 {
+        self.children_started
     }
 
     /// Lists the children of the activations in flight, each as it was started last.

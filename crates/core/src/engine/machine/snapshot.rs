@@ -46,6 +46,8 @@ struct Stored<N = StoredNode> {
     paused_by_parent: Option<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     was_paused: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    children: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inbox: Vec<Message>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -216,6 +218,7 @@ impl Machine {
             paused_by_parent: pauses.of_parent.clone(),
             // One that is paused was.
             was_paused: pauses.any && pauses.own.is_none(),
+            children: self.children_started(),
             inbox: self.inbox().iter().cloned().collect(),
             messages: self.messages(),
             keys: self.inbox.keys().to_vec(),
@@ -297,6 +300,7 @@ impl Machine {
         machine.inbox = Inbox::restore(stored.inbox, stored.messages, stored.keys);
         machine.config = stored.config;
         machine.letters = stored.letters;
+        machine.children_started = stored.children;
         machine.pins = stored.pins;
         machine.answered = stored.answered;
         for (node, visit) in stored.begun {

@@ -201,7 +201,8 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
     Some(close(shared, children, reason))
 }
 
-async fn close(shared: Arc<Shared>, children: Vec<ChildRef>, reason: String) {
+/// Cancels children, and waits for their ends, but no longer than a cancelled run has time.
+pub(super) async fn close(shared: Arc<Shared>, children: Vec<ChildRef>, reason: String) {
     let grace = shared.clock.sleep(shared.limits.cancel_grace);
     let mut stopping = tokio::task::JoinSet::new();
     for child in children {

@@ -12,6 +12,7 @@ use super::error::ChildError;
 use super::request::{ChildHandle, Wanted};
 use crate::error::Result;
 use crate::node::{Kept, NodeContext};
+use crate::record::parent_link::ChildRef;
 use crate::state::State;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -61,6 +62,11 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
     /// Cancel safe: dropped, it leaves the children as they are.
     pub(super) async fn next(&mut self) -> Came<S> {
         poll_fn(|task| self.poll_next(task)).await
+    }
+
+    /// Lists the children that go on and end with their activation. What is being started is left to that.
+    pub(super) fn bound(self) -> Vec<ChildRef> {
+        self.open.into_values().filter_map(|(_, child)| child.bound()).collect()
     }
 
     fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Came<S>> {

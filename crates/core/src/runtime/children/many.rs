@@ -3,8 +3,10 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::end::close;
 use super::error::ChildError;
 use super::gather::Gather;
 use super::request::{OnParentEnd, Wanted};
@@ -12,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::node::NodeContext;
 use crate::runtime::requests::given::Given;
+use crate::runtime::shared::Shared;
 use crate::state::State;
 
 /// How many children run at once, unless it is said.
@@ -84,14 +87,97 @@ impl<S: State> ChildrenRequest<S> {
     ///
     /// <!-- held by: many::the_failures_of_items_are_collected -->
     pub async fn settle(self) -> Result<Vec<Result<S, ChildError>>, ChildError> {
-        self.gather(Ok).await
+        let mut kept: Vec<_> = self.items.iter().map(|_| None).collect();
+        self.gather(|index, ended| {
+            kept[index] = Some(ended);
+            Ok(false)
+        })
+        .await?;
+        Ok(kept.into_iter().flatten().collect())
     }
 
-    /// Starts the children in order, so many at a time, and keeps what `keep` makes of what comes of each. Its error ends the wait.
-    async fn gather<T>(
+    /// Starts the children, and waits until `count` have completed: returns their states, each in the place of its item. Those that have
+    /// not ended by then are cancelled, and have ended, or the grace is over, when this returns; with [`OnParentEnd::Leave`] they go on.
+    /// None of the items that are left is started.
+    ///
+    /// The same children come first again whenever the node runs again.
+    ///
+    /// # Errors
+    ///
+    /// The failure that left too few: so many others have failed that `count` cannot complete. [`ChildError::Refused`]: `count` is 0, or
+    /// more than there are items, or there are more items than an activation may have children. No child was started then.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each of those that were started.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::node::NodeContext;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::{Context, Draft};
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let ask = Graph::<Context>::builder("ask").node("ask", async |_cx, s| Ok(s)).entry("ask").build()?;
+    /// let child = ask.clone();
+    /// let quorum = Graph::<Context>::builder("quorum")
+    ///     .node("ask", move |cx: NodeContext, mut s: Draft<Context>| {
+    ///         let child = child.clone();
+    ///         async move {
+    ///             let inputs = (0..5).map(|_| Context::new());
+    ///             let first = cx.children(&child, inputs).at_least(3).await?;
+    ///             s.set("answers", first.iter().flatten().count())?;
+    ///             Ok(s)
+    ///         }
+    ///     })
+    ///     .entry("ask")
+    ///     .build()?;
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # runtime.serve(&ask)?;
+    /// # let state = runtime.start(&quorum, Context::new()).await?.completed().await?;
+    /// # assert_eq!(state.get::<u32>("answers")?, Some(3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: many::as_many_as_are_needed_end_the_wait_and_the_others_are_cancelled -->
+    pub async fn at_least(self, count: usize) -> Result<Vec<Option<S>>, ChildError> {
+        let items = self.items.len();
+        if count == 0 || count > items {
+            let message = format!("{count} of {items} children cannot be waited for; wait for 1 to {items}");
+            return Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()).into());
+        }
+        let mut kept: Vec<_> = self.items.iter().map(|_| None).collect();
+        let (mut completed, mut failed) = (0, 0);
+        self.gather(|index, ended| {
+            match ended {
+                Ok(state) => {
+                    kept[index] = Some(state);
+                    completed += 1;
+                }
+                Err(ChildError::Refused(error)) => return Err(error.into()),
+                Err(error) => {
+                    failed += 1;
+                    if items - failed < count {
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(completed == count)
+        })
+        .await?;
+        Ok(kept)
+    }
+
+    /// Starts the children in order, so many at a time, and has `take` take in what comes of each. Its error ends the wait; so does that it
+    /// has enough, and then the others end as their bond says.
+    async fn gather(
         self,
-        keep: impl Fn(Result<S, ChildError>) -> Result<T, ChildError>,
-    ) -> Result<Vec<T>, ChildError> {
+        mut take: impl FnMut(usize, Result<S, ChildError>) -> Result<bool, ChildError>,
+    ) -> Result<(), ChildError> {
         let most = self.cx.most_children();
         if self.items.len() > most {
             let message = format!(
@@ -101,9 +187,8 @@ impl<S: State> ChildrenRequest<S> {
             return Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()).into());
         }
         let name = self.name.unwrap_or_else(|| self.graph.name().as_str().replace(':', "-"));
-        let mut kept: Vec<Option<T>> = self.items.iter().map(|_| None).collect();
         let cx = self.cx.grouped();
-        let _waiting = cx.wait_as_one();
+        let waiting = cx.wait_as_one();
         let (graph, labels, given, bond) = (&self.graph, &self.labels, &self.given, self.bond.into());
         let wanted = self.items.into_iter().enumerate().map(|(index, item)| {
             let mut wanted = Wanted::new(&cx, graph, item, bond);
@@ -117,10 +202,16 @@ impl<S: State> ChildrenRequest<S> {
         loop {
             let came = gather.next().await;
             if came.is_empty() {
-                return Ok(kept.into_iter().flatten().collect());
+                return Ok(());
             }
             for (index, ended) in came {
-                kept[index] = Some(keep(ended)?);
+                if take(index, ended)? {
+                    let _working = cx.at_work();
+                    drop(waiting);
+                    let reason = format!("enough of the children `{name}` have completed");
+                    close(cx.shared()?, gather.bound(), reason).await;
+                    return Ok(());
+                }
             }
         }
     }
@@ -131,7 +222,15 @@ impl<S: State> IntoFuture for ChildrenRequest<S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.gather(|ended| ended))
+        Box::pin(async move {
+            let mut kept: Vec<_> = self.items.iter().map(|_| None).collect();
+            self.gather(|index, ended| {
+                kept[index] = Some(ended?);
+                Ok(false)
+            })
+            .await?;
+            Ok(kept.into_iter().flatten().collect())
+        })
     }
 }
 
@@ -214,11 +313,16 @@ impl NodeContext {
 
     /// How many children an activation may have.
     fn most_children(&self) -> usize {
-        let shared = self
-            .host()
-            .runtime
-            .upgrade()
-            .and_then(|host| host.downcast::<crate::runtime::shared::Shared>().ok());
-        shared.map_or(usize::MAX, |shared| shared.limits.max_children)
+        self.shared().map_or(usize::MAX, |shared| shared.limits.max_children)
+    }
+
+    /// Returns what drives the run.
+    ///
+    /// # Errors
+    ///
+    /// That the run is left.
+    pub(super) fn shared(&self) -> Result<Arc<Shared>> {
+        let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<Shared>().ok());
+        shared.ok_or_else(|| self.left())
     }
 }

@@ -4,6 +4,7 @@
 //! whoever sees first that the child has ended. Everything else is about seeing it soon: `EndWaiters` within a process, `notify` from the
 //! child's process to a parent at rest, and looks at the children of parents that rest for long.
 
+mod bounds;
 mod end;
 mod error;
 mod gather;

@@ -122,6 +122,7 @@ impl<S: State> Wanted<S> {
         }
         self.check_limits(shared)?;
         let note = self.note(name, 1)?;
+        self.count_start(shared)?;
         self.cx.count_child();
         Ok(Some(note))
     }
@@ -139,8 +140,7 @@ impl<S: State> Wanted<S> {
     }
 
     fn shared(&self) -> Result<Arc<Shared>> {
-        let shared = self.cx.host().runtime.upgrade().and_then(|host| host.downcast::<Shared>().ok());
-        shared.ok_or_else(|| self.cx.left())
+        self.cx.shared()
     }
 
     /// Finds the child as an attempt before has noted it, or notes that it is about to be started anew.
@@ -174,7 +174,10 @@ impl<S: State> Wanted<S> {
             },
         };
         let note = match is_over {
-            true => self.note(name, round)?,
+            true => {
+                self.count_start(shared)?;
+                self.note(name, round)?
+            }
             false => ChildNote { attempt, ..known.note },
         };
         let kept = cx.note_child(name, round, note).await?;
@@ -197,29 +200,8 @@ impl<S: State> Wanted<S> {
         Ok(ChildNote { run, workflow, attempt, bond: self.bond, deadline })
     }
 
-    fn check_limits(&self, shared: &Shared) -> Result<()> {
-        let (depth, children) = (self.depth(), self.cx.count_children());
-        let limits = &shared.limits;
-        let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()));
-        if depth > limits.max_depth {
-            return refuse(format!(
-                "the run is {} levels below {}, and no child may be deeper than {}: does the workflow start itself for ever? \
-                 If it is meant to, raise `max_depth`",
-                depth - 1,
-                self.cx.host().root,
-                limits.max_depth
-            ));
-        }
-        if children >= limits.max_children {
-            return refuse(format!(
-                "the activation has {children} children, which is the most; start children of children, or raise `max_children`"
-            ));
-        }
-        Ok(())
-    }
-
     /// How deep the run is that is started. No parent waits for one that is detached, so it is the first of its own.
-    fn depth(&self) -> u32 {
+    pub(super) fn depth(&self) -> u32 {
         if self.is_detached() { 0 } else { self.cx.host().depth + 1 }
     }
 
@@ -449,6 +431,11 @@ impl<S: State> ChildHandle<S> {
     /// Returns the child's key.
     pub fn run(&self) -> &RunKey {
         &self.run
+    }
+
+    /// Names the child if it ends with its activation.
+    pub(super) fn bound(&self) -> Option<ChildRef> {
+        self.child.ends_with_parent().then(|| self.cx.child_ref(&self.child))
     }
 
     /// Waits for the child's final state, now or after a restart months later. While nothing but children can move the run, it rests

@@ -54,7 +54,7 @@ pub(crate) fn drive<S: State>(
         clock: Arc::clone(&shared.clock),
         commands,
         cancelled,
-        host: Host { runtime, depth, root },
+        host: Host { runtime, depth, root, children: Arc::new(parts.machine.children_started().into()) },
     });
     let (ended, outcome) = once();
     let channels = (scope, receiver, cancel);

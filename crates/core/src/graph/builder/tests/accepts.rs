@@ -131,6 +131,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
             runtime: std::sync::Weak::<()>::new(),
             depth: 0,
             root: RunId::new("run")?.into(),
+            children: Arc::default(),
         },
     };
     let cx = NodeContext::new(Arc::new(NodeScope {

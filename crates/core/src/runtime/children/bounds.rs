@@ -1,0 +1,42 @@
+//! How many runs nodes may start: how deep, of one activation, and of one run.
+
+use super::request::Wanted;
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::shared::Shared;
+use crate::state::State;
+
+impl<S: State> Wanted<S> {
+    /// Refuses a child that is too deep, or of an activation that has as many as it may.
+    pub(super) fn check_limits(&self, shared: &Shared) -> Result<()> {
+        let (depth, children) = (self.depth(), self.cx.count_children());
+        let limits = &shared.limits;
+        let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()));
+        if depth > limits.max_depth {
+            return refuse(format!(
+                "the run is {} levels below {}, and no child may be deeper than {}: does the workflow start itself for ever? \
+                 If it is meant to, raise `max_depth`",
+                depth - 1,
+                self.cx.host().root,
+                limits.max_depth
+            ));
+        }
+        if children >= limits.max_children {
+            return refuse(format!(
+                "the activation has {children} children, which is the most; start children of children, or raise `max_children`"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Counts the run that is about to be started.
+    pub(super) fn count_start(&self, shared: &Shared) -> Result<()> {
+        let most = shared.limits.max_children_of_run;
+        self.cx.count_start(most).map_err(|started| {
+            let message = format!(
+                "the nodes of the run have started {started} runs, which is the most: does it start them for ever? Start children of \
+                 children, or raise `max_children_of_run`"
+            );
+            Error::new(ErrorKind::Invalid, message).with_run(self.cx.run()).with_node(self.cx.node())
+        })
+    }
+}
