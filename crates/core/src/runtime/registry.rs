@@ -14,7 +14,8 @@ use crate::node::EndWaiters;
 
 /// The drivers of this process, by their runs.
 pub(crate) struct Registry {
-    active: Mutex<BTreeMap<RunKey, Sender<Control>>>,
+    /// The way to the driver of each run, and whether recovery took the run up.
+    active: Mutex<BTreeMap<RunKey, (Sender<Control>, bool)>>,
     /// How many there are.
     count: watch::Sender<usize>,
     stop: watch::Sender<Stop>,
@@ -37,7 +38,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    fn active(&self) -> MutexGuard<'_, BTreeMap<RunKey, Sender<Control>>> {
+    fn active(&self) -> MutexGuard<'_, BTreeMap<RunKey, (Sender<Control>, bool)>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -46,7 +47,7 @@ impl Registry {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if the run is driven here already.
-    pub(crate) fn enter(&self, run: &RunKey) -> Result<Receiver<Control>> {
+    pub(crate) fn enter(&self, run: &RunKey, is_recovered: bool) -> Result<Receiver<Control>> {
         let (sender, control) = queue();
         let mut active = self.active();
         if active.contains_key(run) {
@@ -54,7 +55,7 @@ impl Registry {
                 "the run is going on in this process already; use the handle that its start returned";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
         }
-        active.insert(run.clone(), sender);
+        active.insert(run.clone(), (sender, is_recovered));
         self.count.send_modify(|count| *count += 1);
         Ok(control)
     }
@@ -65,9 +66,14 @@ impl Registry {
         self.count.send_modify(|count| *count -= 1);
     }
 
+    /// Whether the run is driven here because recovery took it up: then no caller has a handle.
+    pub(crate) fn is_recovered(&self, run: &RunKey) -> bool {
+        self.active().get(run).is_some_and(|(_, is_recovered)| *is_recovered)
+    }
+
     /// Returns the way to the driver of a run, if it is driven here.
     pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<Control>> {
-        self.active().get(run).cloned()
+        self.active().get(run).map(|(driver, _)| driver.clone())
     }
 
     /// Returns how many runs are driven here, and tells when that changes.
@@ -88,7 +94,7 @@ impl Registry {
     /// Changes what the drivers are told together, and tells every one, in the order of their runs.
     pub(crate) fn change_stop(&self, change: impl FnOnce(&mut Stop)) {
         self.stop.send_modify(change);
-        for driver in self.active().values() {
+        for (driver, _) in self.active().values() {
             // A driver that has ended need not be told.
             let _ = driver.send(Control::Stop);
         }
@@ -108,20 +114,20 @@ mod tests {
     fn a_run_has_one_driver_at_a_time() {
         let registry = Registry::default();
         let count = registry.count();
-        let first = registry.enter(&run("a")).unwrap();
-        assert_eq!(registry.enter(&run("a")).map(|_| ()).unwrap_err().kind(), ErrorKind::Conflict);
-        let _other = registry.enter(&run("b")).unwrap();
+        let first = registry.enter(&run("a"), false).unwrap();
+        assert_eq!(registry.enter(&run("a"), false).map(|_| ()).unwrap_err().kind(), ErrorKind::Conflict);
+        let _other = registry.enter(&run("b"), true).unwrap();
         assert_eq!(*count.borrow(), 2);
         drop(first);
         registry.leave(&run("a"));
         assert!(registry.driver(&run("a")).is_none() && registry.driver(&run("b")).is_some());
-        assert!(registry.enter(&run("a")).is_ok());
+        assert!(registry.enter(&run("a"), false).is_ok());
     }
 
     #[test]
     fn every_driver_is_told_of_a_stop() {
         let registry = Registry::default();
-        let mut drivers = ["a", "b"].map(|id| registry.enter(&run(id)).unwrap());
+        let mut drivers = ["a", "b"].map(|id| registry.enter(&run(id), false).unwrap());
         registry.change_stop(|stop| stop.phase = Phase::Draining);
         assert_eq!(registry.stop().phase, Phase::Draining);
         assert!(drivers.iter_mut().all(|driver| matches!(driver.try_recv(), Some(Control::Stop))));

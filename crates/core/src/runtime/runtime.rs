@@ -112,13 +112,15 @@ impl Runtime {
         StartRequest::new(Arc::clone(&self.shared), graph.clone(), input)
     }
 
-    /// Goes on with a run after its process ended, from its last record. A recorded activation never runs again.
+    /// Goes on with a run after its process ended, from its last record. A recorded activation never runs again. If this process has taken it
+    /// up by itself, because it [serves](Self::serve) the workflow, the handle is that of the run as it goes on.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`]: there is no such run.
     /// - [`ErrorKind::WrongStatus`]: it is completed, cancelled, or failed (see [`Runtime::retry`]).
-    /// - [`ErrorKind::Conflict`]: its owner is alive, or another executor took it at the same moment, or it goes on here.
+    /// - [`ErrorKind::Conflict`]: its owner is alive, or another executor took it at the same moment, or it goes on here
+    ///   by a start or resume of before.
     /// - [`ErrorKind::GraphChanged`]: a node where the run is differs from the one it was recorded with.
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
     /// - [`ErrorKind::Closed`]: this runtime is shutting down. [`ErrorKind::Unavailable`]: the store, or others keep writing to the run.
@@ -129,7 +131,7 @@ impl Runtime {
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it. Start the run again with the same id for a handle.
     ///
-    /// <!-- held by: signals::of_two_that_resume_at_once_one_wins, refusals::a_changed_graph_is_refused_only_where_the_run_is -->
+    /// <!-- held by: recovery::a_run_that_was_taken_up_just_before_is_resumed_all_the_same, signals::of_two_that_resume_at_once_one_wins, refusals::a_changed_graph_is_refused_only_where_the_run_is -->
     pub fn resume<S: State>(
         &self,
         graph: &Graph<S>,

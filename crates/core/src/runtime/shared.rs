@@ -228,9 +228,14 @@ impl Shared {
     ///
     /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
     /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
-    pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Registration> {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        run: &RunKey,
+        permit: Permit,
+        is_recovered: bool,
+    ) -> Result<Registration> {
         let (term, gaps) = self.takes(run)?;
-        let control = self.registry.enter(run)?;
+        let control = self.registry.enter(run, is_recovered)?;
         let (shared, run) = (Arc::clone(self), run.clone());
         let meter = RunMeter::silent();
         Ok(Registration { shared, run, term, gaps, owed: None, control, meter, _permit: permit })

@@ -12,7 +12,7 @@ use ferrata_core::node::{Node, NodeContext, NodeResult};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{Fault, FaultStore, MemoryStore};
+use ferrata_core::store::{CheckpointStore, Fault, FaultStore, MemoryStore};
 use ferrata_core::{Clock, ErrorKind, RunKey};
 use tokio::sync::Notify;
 
@@ -205,4 +205,39 @@ async fn a_run_that_was_taken_without_a_reply_is_not_left_to_a_process_that_does
         world.pass(watching.completed()).await.unwrap();
     }
     assert_eq!(first.head(&key("claimed")).await.unwrap().unwrap().status, RunStatus::Completed);
+}
+
+/// Who served a workflow and then resumed one of its runs lost to its own process at times: the run was going on "in this process already",
+/// by no handle that anybody had.
+#[tokio::test]
+async fn a_run_that_was_taken_up_just_before_is_resumed_all_the_same() {
+    let (world, go) = (World::new(), Arc::new(Notify::new()));
+    let work = Arc::clone(&go);
+    let graph = Graph::<Context>::builder("g")
+        .node("work", move |_cx: NodeContext, s: Draft<Context>| {
+            let work = Arc::clone(&work);
+            async move {
+                work.notified().await;
+                Ok(s)
+            }
+        })
+        .entry("work")
+        .build()
+        .unwrap();
+    let (store, first) = world.mortal().await;
+    drop(first.start(&graph, Context::new()).id("r").await.unwrap());
+    store.crash();
+    drop(first);
+    let before = world.store.head(&key("r")).await.unwrap().unwrap().epoch;
+    let second = world.process().await;
+    second.serve(&graph).unwrap();
+    let taken = async {
+        while world.store.head(&key("r")).await.unwrap().unwrap().epoch == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(taken).await;
+    let run = second.resume(&graph, &key("r")).await.unwrap();
+    go.notify_one();
+    world.pass(run.completed()).await.unwrap();
 }

@@ -190,7 +190,17 @@ async fn claim<S: State>(
     }
     // Kept over further tries, so that no other run takes the room meanwhile.
     let room = permit.get_or_insert_with(|| shared.admission.admit(run, &head.facts)).clone();
-    let registration = shared.enter(run, room)?;
+    let registration = match shared.enter(run, room, terms.recovery) {
+        // A process that serves the workflow may have taken it up just before: it goes on, as the caller wants.
+        Err(error)
+            if error.kind() == ErrorKind::Conflict
+                && !terms.recovery
+                && shared.registry.is_recovered(run) =>
+        {
+            return Ok(Claim::Taken(watching()));
+        }
+        entered => entered?,
+    };
     let mut reservation = None;
     let mut tip = match tip {
         Some(tip) => tip.with_plan(graph.plan())?,

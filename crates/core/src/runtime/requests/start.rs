@@ -277,7 +277,7 @@ impl<S: State> Checked<S> {
             // Nothing is recorded that could wait in its place.
             permit = Some(room(shared, run, facts).await?);
         }
-        let mut registration = match permit.map(|permit| shared.enter(run, permit)).transpose() {
+        let mut registration = match permit.map(|permit| shared.enter(run, permit, false)).transpose() {
             Ok(registration) => registration,
             Err(error) if error.kind() == ErrorKind::Conflict => return self.again().await,
             Err(error) => return Err(error),
