@@ -71,6 +71,13 @@ pub enum FailureKind {
     Expired,
 }
 
+/// The word by which it is stored, such as `max_visits`.
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl FailureKind {
     /// Returns the name as it is stored and shown.
     pub const fn as_str(self) -> &'static str {

@@ -28,23 +28,10 @@ pub(crate) fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str
     }
     let limit = (unknown.chars().count() / 3).max(1);
     let near = names.into_iter().take(MAX_NAMES).filter(|name| name.len().abs_diff(unknown.len()) <= limit);
-    let best = near.map(|name| (edits(unknown, name), name)).min_by_key(|(edits, _)| *edits);
+    let lower = unknown.to_lowercase();
+    let edits = |name: &str| strsim::osa_distance(&lower, &name.to_lowercase());
+    let best = near.map(|name| (edits(name), name)).min_by_key(|(edits, _)| *edits);
     best.filter(|(edits, _)| *edits <= limit && *edits < unknown.len()).map(|(_, name)| name)
-}
-
-/// Counts the letters to insert, remove or replace to make one text of the other, without regard to case.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().flat_map(char::to_lowercase).collect();
-    let mut costs: Vec<usize> = (0..=to.len()).collect();
-    for (row, letter) in from.chars().flat_map(char::to_lowercase).enumerate() {
-        let mut diagonal = std::mem::replace(&mut costs[0], row + 1);
-        for (at, other) in to.iter().enumerate() {
-            let kept = diagonal + usize::from(letter != *other);
-            diagonal = costs[at + 1];
-            costs[at + 1] = kept.min(diagonal + 1).min(costs[at] + 1);
-        }
-    }
-    costs[to.len()]
 }
 
 #[cfg(test)]

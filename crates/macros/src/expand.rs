@@ -124,6 +124,13 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
             }
 
             #[automatically_derived]
+            impl #state::IntoUpdate<#name> for #update {
+                fn into_update(self) -> #state::Update<#name> {
+                    #state::Update::new(self)
+                }
+            }
+
+            #[automatically_derived]
             impl #state::State for #name {
                 type Update = #update;
 

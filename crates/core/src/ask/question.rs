@@ -65,6 +65,13 @@ pub enum QuestionKind {
     After,
 }
 
+/// The word by which it is stored, such as `asked`.
+impl std::fmt::Display for QuestionKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl Question {
     /// Reads what is asked, as the type that the node asked with.
     ///

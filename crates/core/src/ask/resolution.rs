@@ -18,3 +18,31 @@ pub enum Resolution {
     /// Treat it as failed, for this reason.
     Fail(String),
 }
+
+/// In a few words, without the values of a patch, such as `fail: lost`.
+impl std::fmt::Display for Resolution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Retry => f.write_str("retry"),
+            Self::Supply(_) => f.write_str("supply the change of the state"),
+            Self::Skip => f.write_str("skip"),
+            Self::Fail(reason) => write!(f, "fail: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Resolution;
+    use crate::ask::QuestionKind;
+    use crate::failure::FailureKind;
+
+    #[test]
+    fn what_people_print_is_a_word_and_shows_no_values() {
+        assert_eq!(QuestionKind::Before.to_string(), "before");
+        assert_eq!(FailureKind::MaxVisits.to_string(), "max_visits");
+        assert_eq!(Resolution::Fail("lost".into()).to_string(), "fail: lost");
+        let patch = crate::state::Patch::from_json(r#"[{"set":["pin","1234"]}]"#).unwrap();
+        assert!(!Resolution::Supply(patch).to_string().contains("1234"));
+    }
+}

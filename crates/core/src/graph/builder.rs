@@ -21,7 +21,7 @@ use crate::graph::route::{Route, RouteContext};
 use crate::graph::subgraph::{Subgraph, Whole, dissolve};
 use crate::graph::typed::{Behaviour, Graph, Predicate};
 use crate::node::{Begin, Called, Node, NodeContext, NodeError, Typed};
-use crate::state::{Draft, State, Update};
+use crate::state::{Draft, IntoUpdate, State};
 
 /// Declares a [`Graph`], made by [`Graph::builder`].
 ///
@@ -90,7 +90,7 @@ impl<S: State> GraphBuilder<S> {
     where
         F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
-        R: Into<Update<S>>,
+        R: IntoUpdate<S>,
     {
         self.push(name, Arc::new(Called(work)))
     }

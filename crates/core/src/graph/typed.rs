@@ -13,7 +13,7 @@ use crate::graph::plan::Plan;
 use crate::graph::suggest::no_node;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
 use crate::node::{Begin, Called, NodeContext, NodeError, Work};
-use crate::state::{Draft, Schema, State, Update};
+use crate::state::{Draft, IntoUpdate, Schema, State};
 
 /// A condition on the state.
 pub(crate) type Predicate<S> = dyn Fn(&S) -> bool + Send + Sync;
@@ -165,7 +165,7 @@ impl<S: State> Graph<S> {
     where
         F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = std::result::Result<R, NodeError>> + Send + 'static,
-        R: Into<Update<S>>,
+        R: IntoUpdate<S>,
     {
         let Some(node) = self.plan().find(name) else {
             let message = no_node(name, self.node_names().map(NodeName::as_str));

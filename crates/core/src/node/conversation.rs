@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Node, NodeContext, NodeError, NodeResult};
 use crate::record::pause::Left;
-use crate::state::{Draft, State, Update};
+use crate::state::{Draft, IntoUpdate, State, Update};
 
 type Over<S> = dyn Fn(&S) -> bool + Send + Sync;
 
@@ -109,7 +109,7 @@ where
     M: DeserializeOwned + Send + 'static,
     F: Fn(NodeContext, Draft<S>, M) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
-    R: Into<Update<S>>,
+    R: IntoUpdate<S>,
 {
     async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
         if self.policy.turns.is_some_and(|most| cx.scope.heard >= most) {
@@ -127,7 +127,7 @@ where
         let left = match cx.next_message_as(self.policy.idle, read).await? {
             Some(Some(message)) => {
                 let future = (self.handle)(cx, state, message);
-                return future.await.map(Into::into);
+                return future.await.map(IntoUpdate::into_update);
             }
             Some(None) => Left::Command,
             None => Left::Idle,

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::{Node, NodeContext, NodeError, NodeResult};
-use crate::state::{Draft, State, Update};
+use crate::state::{Draft, IntoUpdate, State};
 
 /// The work of one attempt.
 pub(crate) type Work<S> = Pin<Box<dyn Future<Output = NodeResult<S>> + Send>>;
@@ -33,13 +33,13 @@ where
     S: State,
     F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
-    R: Into<Update<S>>,
+    R: IntoUpdate<S>,
 {
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S> {
         Box::pin(async move {
             // What a node returns need not be `Send`, so it is turned into an update before anything else is awaited.
             let future = (self.0)(cx, state);
-            future.await.map(Into::into)
+            future.await.map(IntoUpdate::into_update)
         })
     }
 }

@@ -1,5 +1,7 @@
 //! How a run stands when nothing moves it any more.
 
+use std::fmt;
+
 use crate::ask::Question;
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
@@ -47,6 +49,36 @@ pub enum Outcome<S> {
     },
     /// The runtime was shut down before the run ended; the next claimer goes on with it.
     Released,
+}
+
+/// In a few words, without the state, such as `interrupted, approve@1:gate is asked`.
+///
+/// ```
+/// use ferrata_core::runtime::Outcome;
+///
+/// assert_eq!(Outcome::Completed(7).to_string(), "completed");
+/// assert_eq!(Outcome::<()>::Paused { reason: "lunch".into(), questions: Vec::new() }.to_string(), "paused: lunch");
+/// ```
+impl<S> fmt::Display for Outcome<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Completed(_) => f.write_str("completed"),
+            Self::Failed { failure, .. } => write!(f, "failed: {failure}"),
+            Self::Interrupted(questions) => {
+                f.write_str("interrupted")?;
+                match questions.as_slice() {
+                    [] => Ok(()),
+                    [only] => write!(f, ", {} is asked", only.id),
+                    [first, more @ ..] => write!(f, ", {} and {} more are asked", first.id, more.len()),
+                }
+            }
+            Self::AwaitingInput => f.write_str("awaiting a message"),
+            Self::Paused { reason, .. } => write!(f, "paused: {reason}"),
+            Self::Sleeping { until } => write!(f, "sleeping until {until}"),
+            Self::Cancelled { reason, .. } => write!(f, "cancelled: {reason}"),
+            Self::Released => f.write_str("released"),
+        }
+    }
 }
 
 impl<S: State> Outcome<S> {

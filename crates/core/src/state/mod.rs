@@ -35,5 +35,5 @@ pub use patch::Patch;
 pub(crate) use reread::reread;
 pub use schema::{ChannelSpec, Reducer, Schema};
 pub(crate) use update::SentOut;
-pub use update::Update;
+pub use update::{IntoUpdate, Update};
 pub use writer::{Mark, PatchWriter, Touch, Write, Written};

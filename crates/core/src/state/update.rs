@@ -199,6 +199,38 @@ fn again(error: &Error, before: &str) -> Error {
     Error::new(error.kind(), format!("{before}{}", error.message()))
 }
 
+/// What a node may return: its draft, a typed update, an [`Update`], or `()`.
+///
+/// The derive of a state implements it for the state's typed update.
+#[diagnostic::on_unimplemented(
+    message = "a node over the state `{S}` cannot return `{Self}`",
+    label = "not an update of `{S}`",
+    note = "return the draft that the node was given, as in `Ok(s)`; a typed update, as in `Ok({S}::update())` with what changes; or `Ok(())`",
+    note = "a value for the next nodes is an output: `Ok(Update::none().with_output(value))`"
+)]
+pub trait IntoUpdate<S: State> {
+    /// Makes the update.
+    fn into_update(self) -> Update<S>;
+}
+
+impl<S: State> IntoUpdate<S> for Update<S> {
+    fn into_update(self) -> Self {
+        self
+    }
+}
+
+impl<S: State> IntoUpdate<S> for Draft<S> {
+    fn into_update(self) -> Update<S> {
+        self.into()
+    }
+}
+
+impl<S: State> IntoUpdate<S> for () {
+    fn into_update(self) -> Update<S> {
+        self.into()
+    }
+}
+
 impl<S: State> Default for Update<S> {
     fn default() -> Self {
         Self { change: Ok(None), output: Ok(None), notes: None, sent: None, noted: None }

@@ -11,7 +11,7 @@ use crate::graph::names::NodeNames;
 use crate::graph::route::Route;
 use crate::node::{Conversation, GateNode, NodeContext, NodeError, Taken, TalkNode};
 use crate::record::effect::Effect;
-use crate::state::{Draft, State, Update};
+use crate::state::{Draft, IntoUpdate, State};
 
 impl<S: State> GraphBuilder<S> {
     /// Adds a node that asks a question and takes the answer into the state. Its question is `name@visit:gate`, and `name` is
@@ -117,7 +117,7 @@ impl<S: State> GraphBuilder<S> {
         M: DeserializeOwned + Send + 'static,
         F: Fn(NodeContext, Draft<S>, M) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
-        R: Into<Update<S>>,
+        R: IntoUpdate<S>,
     {
         let (name, next) = (name.into(), next.into_names());
         let (turns, over) = (policy.turns, policy.over.clone());

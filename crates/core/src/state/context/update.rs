@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::strict;
-use crate::state::update::Update;
+use crate::state::update::{IntoUpdate, Update};
 
 /// What a node returns to change a [`Context`]: operations, applied in order.
 ///
@@ -136,6 +136,12 @@ impl fmt::Debug for ContextUpdate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ContextUpdate ")?;
         f.debug_list().entries(self.changes.iter().map(|(key, _)| key)).finish()
+    }
+}
+
+impl IntoUpdate<Context> for ContextUpdate {
+    fn into_update(self) -> Update<Context> {
+        self.into()
     }
 }
 
