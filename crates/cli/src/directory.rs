@@ -43,6 +43,7 @@ fn named(command: &mut Command) -> Option<&mut String> {
         Command::Answer(args) => Some(&mut args.run),
         Command::Send(args) => Some(&mut args.run),
         Command::Edit(args) => Some(&mut args.run),
+        Command::Goto(args) => Some(&mut args.run),
         Command::Fork(args) => Some(&mut args.run),
         Command::Verify(args) => Some(&mut args.run),
         Command::Export(args) => Some(&mut args.run),

@@ -25,7 +25,8 @@ pub(crate) use read::{
 pub(crate) use run::{HowArgs, ProgressFace, ResumeArgs, RunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use steer::{
-    AnswerArgs, CancelArgs, Changes, EditArgs, ForkArgs, PauseArgs, RetryArgs, Runs, SendArgs, UnpauseArgs,
+    AnswerArgs, CancelArgs, Changes, EditArgs, ForkArgs, GotoArgs, PauseArgs, RetryArgs, Runs, SendArgs,
+    UnpauseArgs,
 };
 pub(crate) use store::{CheckArgs, StoreArgs, StoreCommand};
 pub(crate) use verbs::parse;
@@ -136,6 +137,8 @@ pub(crate) enum Command {
     Wait(WaitArgs),
     /// Change the state of a run.
     Edit(EditArgs),
+    /// Have a run at rest go on at other nodes than where it is; what it had begun there is dropped.
+    Goto(GotoArgs),
     /// Make a new run that goes on from some place in the log of another; that one stays as it is.
     Fork(ForkArgs),
     /// Check the log of a run: every checksum and link, and that each base holds what the records before it amount to.

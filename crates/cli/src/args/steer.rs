@@ -169,6 +169,27 @@ pub(crate) struct EditArgs {
     pub(crate) by: Option<String>,
 }
 
+/// Have a run at rest go on at other nodes than where it is; what it had begun there is dropped.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  ferrata goto 019a6f2e refund --reason 'the bank is closed' --yes")]
+pub(crate) struct GotoArgs {
+    /// The run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    /// The nodes at which it goes on.
+    #[arg(value_name = "NODE", required = true)]
+    pub(crate) nodes: Vec<String>,
+    /// Why; it is recorded.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Who says so; it is recorded.
+    #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
+    pub(crate) by: Option<String>,
+    /// Do not ask.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
 /// Make a new run that goes on from some place in the log of another; that one stays as it is.
 ///
 /// A process that serves the workflow takes the new run up. Gates are asked again. Where nodes that change the world (`Write`, `External`) ran

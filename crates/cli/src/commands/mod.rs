@@ -7,6 +7,7 @@ mod diff;
 mod edit;
 mod export;
 mod fork;
+mod goto;
 mod graph;
 mod history;
 mod import;
@@ -62,6 +63,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Fai
         Command::Cancel(args) => cancel::run(context, &args).await,
         Command::Wait(args) => wait::run(context, &args).await,
         Command::Edit(args) => edit::run(context, &args).await,
+        Command::Goto(args) => goto::run(context, &args).await,
         Command::Fork(args) => fork::run(context, &args).await,
         Command::Verify(args) => verify::run(context, &args).await,
         Command::Export(args) => export::run(context, &args).await,

@@ -146,6 +146,25 @@ async fn a_retry_after_an_edit_mends_a_failed_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_failed_run_goes_on_elsewhere() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    let asked = place.call(&["goto", "pay-3", "begin", "--reason", "from the start"]);
+    assert!(
+        asked.code == 2 && asked.err.contains("drop what pay-3 has begun and go on at begin"),
+        "{asked:?}"
+    );
+    let unknown = place.call(&["goto", "pay-3", "begni", "--reason", "from the start", "--yes"]);
+    assert!(unknown.err.contains("did you mean `begin`?"), "{unknown:?}");
+    assert!(place.call(&["goto", "pay-3", "begin", "--yes"]).code == 2, "a reason is asked for");
+    place.ok(&["goto", "pay-3", "begin", "--reason", "from the start", "--by", "ann", "--yes"]);
+    // It asks again whether to pay.
+    service.until(&key("pay-3"), RunStatus::Interrupted).await;
+    let told = place.ok(&["show", "pay-3", "--report"]);
+    assert!(told.contains("ann had it go on at `begin`: from the start"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fork_is_taken_up_by_the_service() {
     let place = Place::new();
     let service = some_runs(&place).await;

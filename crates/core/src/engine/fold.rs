@@ -193,6 +193,7 @@ pub(crate) fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -
         SignalKind::Cancel { .. } if machine.cancel().is_some() => {
             refuse(ErrorKind::WrongStatus, "the run is being cancelled already".into())
         }
+        SignalKind::GoTo { nodes, reason } => machine.check_go_to(nodes, reason),
         SignalKind::Retry { .. } if status != RunStatus::Failed => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; only a failed run is retried"))
         }

@@ -183,6 +183,10 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<String> {
                 SignalKind::Unpause => format!("{who} let it go on"),
                 SignalKind::Cancel { reason } => format!("{who} asked to cancel it: {reason}"),
                 SignalKind::Retry { .. } => format!("{who} had it tried again"),
+                SignalKind::GoTo { nodes, reason } => {
+                    let nodes: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
+                    format!("{who} had it go on at {}: {reason}", nodes.join(", "))
+                }
             })
         }
         Event::Claim(claimed) => {

@@ -350,6 +350,8 @@ pub(crate) enum SignalKind {
         life: Option<Uuid>,
         change: LetterChange,
     },
+    /// A run at rest is to go on at these nodes instead of where it is, for this reason.
+    GoTo { nodes: Vec<NodeName>, reason: String },
     /// A failed run is to go on from its frontier, attempts counted anew.
     Retry {
         /// Tokens that start.

@@ -23,8 +23,8 @@ use crate::engine::fold::missing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::graph::{CheckpointPolicy, Graph};
-use crate::id::{ExecutorId, RunKey};
+use crate::graph::{CheckpointPolicy, Graph, NodeNames};
+use crate::id::{ExecutorId, NodeName, RunKey};
 use crate::past::family::questions_of_all;
 use crate::record::body::{Settled, SignalKind};
 use crate::state::{Patch, State};
@@ -292,6 +292,53 @@ impl Runtime {
     /// <!-- held by: retries::a_retry_asks_every_rejected_question_again_and_no_accepted_one, runs::a_run_that_missed_its_goal_has_nothing_left_to_retry -->
     pub fn retry(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: Settled::default() }))
+    }
+
+    /// Has a run at rest go on at these nodes instead of where it is: activations that had begun, questions, timers and tokens that wait are
+    /// dropped, and joins count anew. The state stays, [`edit`](Self::edit) changes it. The move and its reason are recorded, and stand
+    /// among the replans of a [checkpoint](Self::checkpoint); no limit of replans counts it.
+    ///
+    /// A run at work is [paused](Self::pause) first. Messages that a dropped activation had taken are gone with it. A node that is run again
+    /// does its work again: a [fork](Self::fork) leaves the run as it is.
+    ///
+    /// # Errors
+    ///
+    /// The run is untouched in each of these cases.
+    ///
+    /// - [`ErrorKind::NotFound`]: no such run, or no such node in its graph.
+    /// - [`ErrorKind::WrongStatus`]: it is at work, completed or cancelled; an activation of it may have done what must not be done twice, and
+    ///   nobody has answered what became of it; or a child of it has not ended.
+    /// - [`ErrorKind::Invalid`]: no node or no reason is given.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let graph = Graph::<Context>::builder("order")
+    ///     .node("charge", async |_cx, _s| Err::<(), _>("the bank is closed for good".into()))
+    ///     .node("refund", async |_cx, s| Ok(s))
+    ///     .entry("charge")
+    ///     .edge("charge", "refund")
+    ///     .build()?;
+    /// let run = runtime.start(&graph, Context::new()).id("o-7").await?;
+    /// assert!(run.wait().await?.to_string().starts_with("failed"));
+    /// runtime.go_to(run.run(), "refund", "the bank will not open again").by("ann").await?;
+    /// runtime.resume(&graph, "o-7").await?.completed().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: moves::a_run_at_rest_goes_on_where_it_is_told, moves::a_run_that_cannot_be_moved_says_why_and_stays_as_it_is -->
+    pub fn go_to(&self, run: &RunKey, nodes: impl NodeNames, reason: impl Into<String>) -> SignalRequest {
+        let names = nodes.into_names().into_iter().map(NodeName::new).collect::<Result<Vec<_>>>();
+        let what = names.map(|nodes| SignalKind::GoTo { nodes, reason: reason.into() });
+        SignalRequest::new(&self.shared, run, what)
     }
 
     /// Changes the state of a run, wherever it is; the change and who made it are recorded. Activations that start afterwards

@@ -30,6 +30,7 @@ mod losses;
 mod many;
 mod maps;
 mod moved;
+mod moves;
 mod noted;
 mod once;
 mod operator;

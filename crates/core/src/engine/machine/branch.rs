@@ -6,9 +6,14 @@ use uuid::Uuid;
 
 use super::Machine;
 use super::memo::forget_open;
-use crate::engine::frontier::{Activation, Apart};
+use crate::engine::frontier::{Activation, ActivationKey, Apart};
+use crate::engine::replan::{REASON_BYTES, Replan};
+use crate::error::{Error, ErrorKind, Result};
+use crate::failure::clip;
 use crate::graph::plan::Plan;
+use crate::graph::suggest::no_node;
 use crate::id::NodeName;
+use crate::record::RunStatus;
 use crate::record::body::Item;
 
 impl Machine {
@@ -69,6 +74,65 @@ impl Machine {
             let node = self.nodes.local(&name);
             self.activate(node, None, Vec::new());
         }
+    }
+
+    /// Has the run go on at these nodes instead of where it is, on purpose: that is kept as replans are, and counted against no limit of theirs.
+    pub(super) fn go_to(&mut self, nodes: &[NodeName], reason: &str) -> Result<()> {
+        for node in nodes {
+            self.nodes.known(node)?;
+        }
+        let from = self.leaves();
+        self.begin_at(nodes.iter().map(NodeName::as_str).collect());
+        match self.status() {
+            RunStatus::Failed => self.standing.retry(),
+            _ => self.standing.wake_up(),
+        }
+        for node in nodes {
+            let (to, reason) = (self.nodes.known(node)?, clip(reason.to_owned(), REASON_BYTES));
+            if let Some((from, visit)) = from {
+                self.progress.replan(Replan { from, visit, to, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// What stopped the run, or the first activation of the frontier, or the last that ended: where a run is that is moved.
+    fn leaves(&self) -> Option<ActivationKey> {
+        let first = self.stopped_at().first().map(|(key, _)| key).or_else(|| self.in_flight().keys().next());
+        first.copied().or_else(|| self.history().last().map(|ended| (ended.node, ended.visit)))
+    }
+
+    /// Refuses to move a run by what its frontier has begun.
+    pub(crate) fn check_go_to(&self, nodes: &[NodeName], reason: &str) -> Result<()> {
+        let refuse = |kind, message: String| Err(Error::new(kind, message));
+        let status = self.status();
+        if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
+            return refuse(
+                ErrorKind::WrongStatus,
+                format!("the run is {status}; its state is final, fork it instead"),
+            );
+        }
+        if nodes.is_empty() || reason.is_empty() {
+            return refuse(ErrorKind::Invalid, "name a node to go to, and a reason".into());
+        }
+        if let Some(stranger) = nodes.iter().find(|node| self.find(node.as_str()).is_none()) {
+            let message = no_node(stranger.as_str(), self.names().map(NodeName::as_str));
+            return refuse(ErrorKind::NotFound, message);
+        }
+        let going = self.in_flight().iter().find(|(_, activation)| activation.intent || activation.in_doubt);
+        if let Some((key, _)) = going {
+            let (node, visit) = (self.name(key.0), key.1);
+            let message = format!(
+                "`{node}@{visit}` may have done what must not be done twice; answer what became of it first"
+            );
+            return refuse(ErrorKind::WrongStatus, message);
+        }
+        if let Some((_, child)) = self.all_children().find(|(_, child)| child.ends_with_parent()) {
+            let message =
+                format!("its child {} has not ended; wait for it, or cancel it first", child.note.run);
+            return refuse(ErrorKind::WrongStatus, message);
+        }
+        Ok(())
     }
 
     /// Names the nodes of the frontier that the plan does not have.

@@ -47,6 +47,7 @@ impl Machine {
                 }
             }
             SignalKind::Cancel { reason } => self.standing.ask_to_cancel(reason.clone()),
+            SignalKind::GoTo { nodes, reason } => return self.go_to(nodes, reason),
             SignalKind::Retry { settled } => {
                 self.standing.retry();
                 self.frontier.activations_mut().try_for_each(|activation| try_anew(&mut activation.memos))?;

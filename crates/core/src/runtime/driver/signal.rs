@@ -16,11 +16,15 @@ use crate::record::pause::Edited;
 use crate::runtime::inbox::check_room;
 use crate::runtime::requests::amend::Races;
 use crate::runtime::requests::edit::misfit;
+use crate::runtime::requests::signal::at_work;
 use crate::state::{Patch, State};
 
 impl<S: State> Driver<S> {
     /// Takes in what a caller in this process says to the run. The inner result is for the caller.
     pub(super) async fn signal(&mut self, mut signal: Signal) -> Result<Result<()>> {
+        if matches!(signal.what, SignalKind::GoTo { .. }) {
+            return Ok(Err(at_work().with_run(self.journal.run())));
+        }
         match self.machine.was_sent(&signal.what) {
             // Its record may be on its way: until it is durable, the sender knows nothing.
             Ok(true) => return self.said().await,

@@ -129,6 +129,9 @@ fn decide(shared: &Shared, tip: &Tip, mut signal: Signal) -> Result<Vec<Event>> 
         return Ok(Vec::new());
     }
     check_signal(machine, &signal, shared.clock.now())?;
+    if matches!(signal.what, SignalKind::GoTo { .. }) && tip.folded.last.owner.is_some() {
+        return Err(at_work());
+    }
     check_room(machine, &signal.what, shared.limits.max_waiting_messages)?;
     full_id(machine, &mut signal.what)?;
     // A run at rest has no driver, so the signaller carries out a stop. The owner does otherwise, or the next claimer.
@@ -138,6 +141,12 @@ fn decide(shared: &Shared, tip: &Tip, mut signal: Signal) -> Result<Vec<Event>> 
         return Ok(vec![Event::Signal(signal), wake()]);
     }
     Ok([Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect())
+}
+
+/// Says that a run is not moved while a process has it.
+pub(crate) fn at_work() -> Error {
+    let message = "the run is at work; pause it, move it when it is at rest, and unpause it";
+    Error::new(ErrorKind::WrongStatus, message)
 }
 
 /// Says how a run without a driver stops at a signal, if it does.

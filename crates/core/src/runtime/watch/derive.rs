@@ -205,6 +205,9 @@ fn said(signal: &Signal) -> Option<Recorded> {
         SignalKind::Unpause => Recorded::Unpaused { by },
         SignalKind::Cancel { reason } => Recorded::CancelRequested { reason: reason.clone(), by },
         SignalKind::Retry { .. } => Recorded::RetryRequested { by },
+        SignalKind::GoTo { nodes, reason } => {
+            Recorded::Moved { to: nodes.clone(), reason: reason.clone(), by }
+        }
         SignalKind::Pin { .. } | SignalKind::Unpin { .. } | SignalKind::Letters { .. } => return None,
     })
 }

@@ -281,6 +281,15 @@ pub enum Recorded {
         /// Who, if named.
         by: Option<String>,
     },
+    /// A signaller had the run [go on elsewhere](super::Runtime::go_to).
+    Moved {
+        /// The nodes at which it goes on.
+        to: Vec<NodeName>,
+        /// Why.
+        reason: String,
+        /// Who, if named.
+        by: Option<String>,
+    },
     /// A signaller changed the state.
     Edited {
         /// Who, if named.
@@ -432,6 +441,7 @@ kinds! {
         Unpaused = "unpaused",
         CancelRequested = "cancel_requested",
         RetryRequested = "retry_requested",
+        Moved = "moved",
         Edited = "edited",
         Update = "update",
         Value = "value",

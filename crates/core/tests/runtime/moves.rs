@@ -1,0 +1,224 @@
+//! An operator has a run go on elsewhere than where it is, for a reason.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Outcome, Position, Runtime};
+use ferrata_core::state::{Context, Draft, Reducer};
+use ferrata_core::{ErrorKind, RunKey};
+
+use super::world::World;
+
+fn key() -> RunKey {
+    RunKey::try_from("r").unwrap()
+}
+
+/// A way of four nodes, of which the second does what its input says; each says that it ran.
+fn way() -> Graph<Context> {
+    let note = async |cx: NodeContext, _s: Draft<Context>| {
+        Ok::<_, NodeError>(Context::update().append("ran", [format!("{}@{}", cx.node(), cx.visit())]))
+    };
+    Graph::<Context>::builder("way")
+        .channel("ran", Reducer::Append)
+        .node("a", note)
+        .node("b", async move |cx: NodeContext, s: Draft<Context>| {
+            match s.get::<String>("do")?.unwrap_or_default().as_str() {
+                "fail" => return Err(NodeError::new("broken")),
+                "ask" => drop(cx.ask::<_, bool>("go", "on?").await?),
+                "hear" => drop(cx.receive::<String>().await?),
+                "sleep" => cx.sleep(Duration::from_secs(86_400)).await?,
+                _ => {}
+            }
+            Ok(Context::update().append("ran", [format!("{}@{}", cx.node(), cx.visit())]))
+        })
+        .node("c", note)
+        .node("d", note)
+        .entry("a")
+        .edge("a", ["b", "c"])
+        .edge(["b", "c"], "d")
+        .build()
+        .unwrap()
+}
+
+async fn start(runtime: &Runtime, what: &str) -> Outcome<Context> {
+    let mut input = Context::new();
+    input.set("do", what).unwrap();
+    let run = runtime.start(&way(), input).id("r").await.unwrap();
+    run.wait().await.unwrap()
+}
+
+fn ran(state: &Context) -> Vec<String> {
+    let mut ran: Vec<String> = state.get("ran").unwrap().unwrap_or_default();
+    ran.sort();
+    ran
+}
+
+/// Whoever wanted to leave a node that could not succeed forked the run, and everything that knew its id lost it.
+#[tokio::test]
+async fn a_run_at_rest_goes_on_where_it_is_told() {
+    for what in ["fail", "ask", "hear", "sleep"] {
+        let world = World::new();
+        let (one, other) = (world.process().await, world.process().await);
+        let before = start(&one, what).await;
+        assert!(!matches!(before, Outcome::Completed(_)), "{what}");
+        // From a process that never drove it.
+        other.go_to(&key(), "d", "the bank is closed").by("ann").await.unwrap();
+        let now = other.checkpoint(&key(), Position::Latest).await.unwrap();
+        assert_eq!(now.status, RunStatus::InProgress, "{what}");
+        let next: Vec<String> = now.next.iter().map(|next| format!("{}@{}", next.node, next.visit)).collect();
+        assert_eq!(next, ["d@1"], "{what}");
+        assert_eq!((now.questions.len(), now.failure, now.wake_at), (0, None, None), "{what}");
+        let replan = &now.replans[0];
+        assert_eq!((replan.from.as_str(), replan.to.as_str()), ("b", "d"), "{what}");
+        assert_eq!(replan.reason, "the bank is closed");
+        let state = other.resume(&way(), "r").await.unwrap().completed().await.unwrap();
+        // A failure stops what has not begun beside it.
+        let wanted: &[&str] = if what == "fail" { &["a@1", "d@1"] } else { &["a@1", "c@1", "d@1"] };
+        assert_eq!(ran(&state), wanted, "{what}");
+        let verified = other.verify(&way(), &key()).await.unwrap();
+        assert!(verified.divergence.is_none(), "{what}: {:?}", verified.divergence);
+    }
+}
+
+#[tokio::test]
+async fn a_run_may_go_back_and_to_several_nodes_and_joins_count_anew() {
+    let world = World::new();
+    let one = world.process().await;
+    start(&one, "fail").await;
+    let mended = ferrata_core::state::Patch::from_json(r#"[{"set":["do","on"]}]"#).unwrap();
+    one.edit(&key(), mended).await.unwrap();
+    one.go_to(&key(), ["b", "c"], "both anew").await.unwrap();
+    let state = one.resume(&way(), "r").await.unwrap().completed().await.unwrap();
+    assert_eq!(ran(&state), ["a@1", "b@2", "c@2", "d@1"]);
+}
+
+#[tokio::test]
+async fn a_paused_run_stays_paused_and_goes_on_there_when_it_is_let() {
+    let world = World::new();
+    let one = world.process().await;
+    start(&one, "hear").await;
+    one.pause(&key(), "lunch").await.unwrap();
+    one.go_to(&key(), "c", "again").await.unwrap();
+    assert_eq!(one.head(&key()).await.unwrap().unwrap().status, RunStatus::Interrupted);
+    one.send(&key(), "nobody hears it").await.unwrap();
+    one.unpause(&key()).await.unwrap();
+    let state = one.resume(&way(), "r").await.unwrap().completed().await;
+    assert_eq!(ran(&state.unwrap()), ["a@1", "c@1", "c@2", "d@1"]);
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_moved_says_why_and_stays_as_it_is() {
+    let world = World::new();
+    let one = world.process().await;
+    start(&one, "ask").await;
+    let refused = async |kind: ErrorKind, says: &str, request: ferrata_core::runtime::SignalRequest| {
+        let before = one.head(&key()).await.unwrap().map(|head| head.seq);
+        let error = request.await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        assert_eq!(one.head(&key()).await.unwrap().map(|head| head.seq), before);
+    };
+    refused(ErrorKind::NotFound, "no node `z`", one.go_to(&key(), "z", "why")).await;
+    refused(ErrorKind::Invalid, "a reason", one.go_to(&key(), "d", "")).await;
+    refused(ErrorKind::Invalid, "name a node", one.go_to(&key(), Vec::<String>::new(), "why")).await;
+    one.cancel(&key(), "enough").await.unwrap();
+    refused(ErrorKind::WrongStatus, "cancelled", one.go_to(&key(), "d", "why")).await;
+    let stranger = RunKey::try_from("nobody").unwrap();
+    assert_eq!(one.go_to(&stranger, "d", "why").await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// What must not be done twice is not left behind without a word, and neither is a child that goes on.
+#[tokio::test]
+async fn a_run_with_work_in_doubt_or_a_child_is_not_moved() {
+    let world = World::new();
+    let one = world.process().await;
+    let pay = Graph::<Context>::builder("pay")
+        .node("pay", async |_cx, _s| Err::<(), _>(NodeError::new("the line broke")))
+        .effect(Effect::External)
+        .node("end", async |_cx, s| Ok(s))
+        .entry("pay")
+        .edge("pay", "end")
+        .build()
+        .unwrap();
+    let run = one.start(&pay, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    let error = one.go_to(&key(), "end", "never mind").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongStatus);
+    assert!(error.to_string().contains("`pay@1` may have done"), "{error}");
+
+    let listens = Graph::<Context>::builder("listens")
+        .node("hear", async |cx: NodeContext, s: Draft<Context>| {
+            cx.receive::<String>().await?;
+            Ok(s)
+        })
+        .entry("hear")
+        .build()
+        .unwrap();
+    let inner = listens.clone();
+    let parent = Graph::<Context>::builder("parent")
+        .node("ask", move |cx: NodeContext, s: Draft<Context>| {
+            let child = inner.clone();
+            async move {
+                cx.child(&child, Context::new()).await?;
+                Ok(s)
+            }
+        })
+        .node("end", async |_cx, s| Ok(s))
+        .entry("ask")
+        .edge("ask", "end")
+        .build()
+        .unwrap();
+    let run = one.start(&parent, Context::new()).id("p").await.unwrap();
+    world.pass(run.wait()).await.unwrap();
+    let error = world.pass(one.go_to(run.run(), "end", "why").into_future()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongStatus);
+    assert!(error.to_string().contains("its child"), "{error}");
+}
+
+/// A node is at work: whoever moved the run would move it from under the node.
+#[tokio::test]
+async fn a_run_at_work_is_not_moved() {
+    let world = World::new();
+    let (one, other) = (world.process().await, world.process().await);
+    let asked = other.clone();
+    let graph = Graph::<Context>::builder("busy")
+        .node("work", move |cx: NodeContext, mut s: Draft<Context>| {
+            let other = asked.clone();
+            async move {
+                let error = other.go_to(cx.run(), "end", "now").await.unwrap_err();
+                s.set("said", format!("{:?}: {}", error.kind(), error.message()))?;
+                Ok(s)
+            }
+        })
+        .node("end", async |_cx, s| Ok(s))
+        .entry("work")
+        .edge("work", "end")
+        .build()
+        .unwrap();
+    for runtime in [&one, &other] {
+        let state = runtime.start(&graph, Context::new()).await.unwrap().completed().await.unwrap();
+        let said = state.get::<String>("said").unwrap().unwrap();
+        assert!(said.starts_with("WrongStatus: the run is at work; pause it"), "{said}");
+    }
+}
+
+/// Two operators at once: one moves the run, and the other meets a run that was moved, or moves it once more.
+#[tokio::test]
+async fn two_moves_at_once_are_two_records_or_one_refusal() {
+    let world = World::new();
+    let (one, other) = (world.process().await, world.process().await);
+    start(&one, "fail").await;
+    let (first, second) = tokio::join!(
+        one.go_to(&key(), "c", "one").into_future(),
+        other.go_to(&key(), "d", "two").into_future(),
+    );
+    let done = usize::from(first.is_ok()) + usize::from(second.is_ok());
+    let now = one.checkpoint(&key(), Position::Latest).await.unwrap();
+    assert_eq!((now.replans.len(), now.next.len()), (done, 1), "{first:?} {second:?}");
+    one.resume(&way(), "r").await.unwrap().completed().await.unwrap();
+}
