@@ -6,11 +6,12 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
 use crate::say::Done;
+use crate::table::clean;
 
 pub(super) async fn run(context: &Context, args: &GotoArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
-    let (name, nodes) = (shown(&run), args.nodes.join(" "));
+    let (name, nodes) = (shown(&run), clean(&args.nodes.join(" ")));
     let what = format!("drop what {name} has begun and go on at {nodes}");
     context.confirm(args.yes, &what, &format!("ferrata goto {name} {nodes} --reason TEXT --yes"))?;
     let request = runtime.go_to(&run, args.nodes.clone(), args.reason.clone());
