@@ -32,6 +32,13 @@ CREATE INDEX IF NOT EXISTS ferrata_runs_by_parent ON ferrata_runs (parent, creat
     WHERE parent IS NOT NULL;
 CREATE INDEX IF NOT EXISTS ferrata_runs_by_owner ON ferrata_runs (owner, created, tenant, run)
     WHERE owner <> '';
+-- Families: the runs that a run has started, and all below a first one. Facts that a fault has damaged must not keep the file from being opened.
+CREATE INDEX IF NOT EXISTS ferrata_runs_by_parent_run
+    ON ferrata_runs (CASE WHEN json_valid(facts) THEN facts ->> '$.labels."ferrata.parent"' END, tenant, created, run)
+    WHERE CASE WHEN json_valid(facts) THEN facts ->> '$.labels."ferrata.parent"' END IS NOT NULL;
+CREATE INDEX IF NOT EXISTS ferrata_runs_by_root_run
+    ON ferrata_runs (CASE WHEN json_valid(facts) THEN facts ->> '$.labels."ferrata.root"' END, tenant, created, run)
+    WHERE CASE WHEN json_valid(facts) THEN facts ->> '$.labels."ferrata.root"' END IS NOT NULL;
 -- Runs in progress that nothing but an executor can move, by executor: its death makes them orphans.
 CREATE INDEX IF NOT EXISTS ferrata_runs_to_adopt ON ferrata_runs (owner, created, tenant, run)
     WHERE status = 'in_progress' AND wake_at IS NULL;

@@ -135,6 +135,9 @@ fn statement(
     values.and(&format!("{before}SELECT {columns} FROM ({from}) r {last} {order}"))
 }
 
+/// The labels that have an index: those by which a family is found among all runs.
+const INDEXED: [&str; 2] = ["ferrata.parent", "ferrata.root"];
+
 /// Writes the conditions of a query but those of statuses and of the filter.
 fn conditions(asked: &RunQuery, values: &mut Statement) -> Vec<String> {
     let mut conditions = Vec::new();
@@ -152,6 +155,13 @@ fn conditions(asked: &RunQuery, values: &mut Statement) -> Vec<String> {
     compare("r.parent", "=", asked.parent.as_ref().map(|parent| parent.to_string().into()));
     compare("r.owner <> '' AND r.owner", "=", asked.owner.map(|owner| owner.to_string().into()));
     for (key, value) in &asked.labels {
+        if INDEXED.contains(&&**key) {
+            // As the index has it.
+            let label = format!("CASE WHEN json_valid(r.facts) THEN r.facts ->> '$.labels.\"{key}\"' END");
+            let value = values.name(value.as_str());
+            conditions.push(format!("{label} IS NOT NULL AND {label} = {value}"));
+            continue;
+        }
         let (key, value) = (values.name(key.as_str()), values.name(value.as_str()));
         conditions.push(format!(
             "EXISTS (SELECT 1 FROM json_each(r.facts, '$.labels') l WHERE l.key = {key} AND l.value = {value})"

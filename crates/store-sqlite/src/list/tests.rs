@@ -33,6 +33,13 @@ async fn every_listing_is_answered_by_its_index() {
         set(&mut query);
         query
     };
+    let family = |label: &str| {
+        query(&|q| {
+            q.labels.push((label.to_owned(), "r".to_owned()));
+            q.tenant = Some(run.tenant.clone());
+            q.created_from = Some(Timestamp::from_unix_ms(0));
+        })
+    };
     let executor = ExecutorId::from_uuid("00000000-0000-7000-8000-000000000001".parse().unwrap());
     let cases = [
         (query(&|_| {}), "by_created"),
@@ -42,6 +49,8 @@ async fn every_listing_is_answered_by_its_index() {
         (query(&|q| q.statuses = vec![RunStatus::Failed, RunStatus::Cancelled]), "by_status"),
         (query(&|q| q.parent = Some(run.clone())), "by_parent"),
         (query(&|q| q.owner = Some(executor)), "by_owner"),
+        (family("ferrata.parent"), "by_parent_run"),
+        (family("ferrata.root"), "by_root_run"),
         (query(&|q| q.filter = RunFilter::Orphaned), "to_adopt"),
         (query(&|q| q.filter = RunFilter::Due), "by_wake"),
     ];
