@@ -259,6 +259,7 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         let year: u32 = answer.parse().map_err(|_| format!("`{answer}` is no year"))?;
         runtime.respond(&key, &question.id, Answer::accept(year)?).by("you").await?;
     }
+    #[expect(clippy::disallowed_methods, reason = "it ends with the run that it shows, or with the program")]
     let mut shown =
         tokio::spawn(show(runtime.watch(&key).before_start().from_now().kinds([WatchKind::Chunk]).await?));
     // What a killed process left of the family is taken up with it.
