@@ -6,6 +6,7 @@
 //! - `cargo run --example approval -- start inv-7`: a question that is answered by another process than the one that asks.
 //! - `cargo run --example chat`: a conversation that survives `kill -9`.
 //! - `cargo run --example map_reduce`: a run for each file of a directory, a few at a time, and one table of what they counted.
+//! - `cargo run --example nightly`: a report for each night, by the calendar, whichever processes are alive.
 //! - `cargo run --features metrics --example metrics`: what Prometheus scrapes of runs that go on.
 //! - `cargo run --example research -- "electric ferries"`: an agent with agents of its own, of which one asks you.
 //! - `cargo run --example time_travel`: a run as it was, a fork of it with one thing changed, and what differs in the end.
