@@ -6,6 +6,7 @@ mod list;
 mod pipeline;
 mod read;
 mod run;
+mod schedule;
 mod serve;
 mod steer;
 mod store;
@@ -23,6 +24,7 @@ pub(crate) use read::{
     DiffArgs, HistoryArgs, LogsArgs, OutboxArgs, QuestionsArgs, ShowArgs, StateArgs, TreeArgs, position,
 };
 pub(crate) use run::{HowArgs, ProgressFace, ResumeArgs, RunArgs};
+pub(crate) use schedule::{NextArgs, ScheduleArgs, ScheduleCommand, ScheduleName};
 pub(crate) use serve::ServeArgs;
 pub(crate) use steer::{
     AnswerArgs, CancelArgs, Changes, EditArgs, ForkArgs, GotoArgs, PauseArgs, RetryArgs, Runs, SendArgs,
@@ -135,6 +137,8 @@ pub(crate) enum Command {
     Cancel(CancelArgs),
     /// Wait until nothing moves a run any more, and end as it ended.
     Wait(WaitArgs),
+    /// Look at schedules, and stop their ticks for a while.
+    Schedule(ScheduleArgs),
     /// Change the state of a run.
     Edit(EditArgs),
     /// Have a run at rest go on at other nodes than where it is; what it had begun there is dropped.

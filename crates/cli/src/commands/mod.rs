@@ -21,6 +21,7 @@ mod prune;
 mod purge;
 mod questions;
 mod retry;
+mod schedule;
 mod send;
 mod serve;
 mod show;
@@ -62,6 +63,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Fai
         Command::Unpause(args) => unpause::run(context, &args).await,
         Command::Cancel(args) => cancel::run(context, &args).await,
         Command::Wait(args) => wait::run(context, &args).await,
+        Command::Schedule(args) => Box::pin(schedule::run(context, &args)).await,
         Command::Edit(args) => edit::run(context, &args).await,
         Command::Goto(args) => goto::run(context, &args).await,
         Command::Fork(args) => fork::run(context, &args).await,

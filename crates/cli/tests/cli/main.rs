@@ -12,6 +12,7 @@ mod looks;
 mod nobody;
 mod outbox;
 mod pipelines;
+mod schedules;
 mod service;
 mod steering;
 mod stores;

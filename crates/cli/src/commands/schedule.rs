@@ -1,0 +1,270 @@
+//! `schedule`: what starts by the calendar, through the runs that schedules are.
+
+use std::fmt::Write;
+
+use ferrata::runtime::SignalRequest;
+use ferrata::schedule::{CatchUp, Happened, Overlap, Schedule, ScheduleStatus, Schedules, TickEnd};
+use ferrata::{ErrorKind, RunKey, Runtime, TenantId, Timestamp};
+use serde::Serialize;
+
+use crate::args::{NextArgs, ScheduleArgs, ScheduleCommand, ScheduleName};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::say::Done;
+use crate::table::{Cell, Table, clean, of_status};
+
+/// How many ticks `show` tells in advance.
+const AHEAD: usize = 3;
+
+/// A schedule, and when it ticks next.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    status: ScheduleStatus,
+    /// None of them starts a run while the schedule is paused.
+    next: Vec<Timestamp>,
+}
+
+impl Shown {
+    fn new(context: &Context, status: ScheduleStatus) -> Result<Self, Failure> {
+        let next = match status.has_ended() {
+            true => Vec::new(),
+            false => status.next(context.now(), AHEAD)?,
+        };
+        Ok(Self { status, next })
+    }
+
+    fn name(&self) -> String {
+        named(&self.status.run.tenant, &self.status.definition.name)
+    }
+
+    fn stands(&self) -> Cell {
+        let status = self.status.run_status;
+        let word = match status.is_finished() {
+            false if self.status.is_paused => "paused".to_owned(),
+            false => "ticks".to_owned(),
+            true => status.to_string(),
+        };
+        Cell::styled(word, of_status(status))
+    }
+}
+
+/// A tick to come.
+#[derive(Debug, Serialize)]
+struct Tick {
+    tick: Timestamp,
+}
+
+pub(super) async fn run(context: &Context, args: &ScheduleArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    match &args.command {
+        ScheduleCommand::Ls => list(context, &runtime).await,
+        ScheduleCommand::Show(name) => show(context, &runtime, name).await,
+        ScheduleCommand::Next(args) => next(context, &runtime, args).await,
+        ScheduleCommand::Pause(args) => {
+            let schedule = find(context, &runtime, &args.steer.schedule).await?;
+            let request = schedule.pause(&args.reason).await?;
+            say(context, &schedule, request, args.steer.by.as_deref(), "paused").await
+        }
+        ScheduleCommand::Unpause(args) => {
+            let schedule = find(context, &runtime, &args.schedule).await?;
+            let request = schedule.unpause().await?;
+            say(context, &schedule, request, args.by.as_deref(), "unpaused").await
+        }
+    }
+}
+
+/// Finds a schedule by its name.
+async fn find(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Result<Schedule, Failure> {
+    let (tenant, short) = match name.name.split_once('/') {
+        Some((tenant, short)) => (Some(TenantId::new(tenant)?), short),
+        None => (context.global.tenant.clone(), name.name.as_str()),
+    };
+    let found = runtime.schedule(short).tenant(tenant.unwrap_or_default()).find().await?;
+    found.ok_or_else(|| {
+        let message = format!("there is no schedule `{}`", clean(&name.name));
+        Failure::new(Exit::NotFound, message, "ferrata schedule ls").with_code(ErrorKind::NotFound)
+    })
+}
+
+async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
+    let mut all = Vec::new();
+    for schedule in Schedule::list(runtime, context.global.tenant.as_ref()).await? {
+        match schedule.status().await {
+            Ok(status) => all.push(Shown::new(context, status)?),
+            // Purged since it was listed.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // One that cannot be read hides no other.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                context.out.failure(&error.into(), &context.global);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let now = context.now();
+    context.out.all(&all, Shown::name, |all| {
+        let mut table = Table::new([
+            "SCHEDULE", "STATUS", "CRON", "ZONE", "NEXT", "WORKFLOW", "STARTED", "SKIPPED", "MISSED",
+        ])
+        .sparing(["MISSED", "SKIPPED", "STARTED", "WORKFLOW"]);
+        for one in all {
+            let (definition, progress) = (&one.status.definition, &one.status.progress);
+            table.row([
+                one.name().into(),
+                one.stands(),
+                definition.cron.clone().into(),
+                definition.timezone.clone().into(),
+                one.next.first().map(|at| context.out.time.write(*at, now)).unwrap_or_default().into(),
+                definition.workflow.clone().into(),
+                progress.started.to_string().into(),
+                progress.skipped.to_string().into(),
+                progress.missed.to_string().into(),
+            ]);
+        }
+        table
+    })?;
+    if all.is_empty() {
+        context.out.note("no schedules");
+    }
+    Ok(Exit::Done)
+}
+
+async fn show(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Result<Exit, Failure> {
+    let status = find(context, runtime, name).await?.status().await?;
+    let shown = Shown::new(context, status)?;
+    context.out.one(&shown, Shown::name, |shown| people(context, shown))?;
+    context.next(&format!("ferrata ls --label schedule={}", shown.status.definition.name));
+    Ok(Exit::Done)
+}
+
+fn people(context: &Context, one: &Shown) -> String {
+    let (definition, progress) = (&one.status.definition, &one.status.progress);
+    let at = |at: Timestamp| context.out.time.write(at, context.now());
+    let next: Vec<_> = one.next.iter().map(|tick| at(*tick)).collect();
+    let counts = format!(
+        "{} started, {} skipped, {} missed, {} due",
+        progress.started,
+        progress.skipped,
+        progress.missed,
+        progress.due.len()
+    );
+    let stands = match one.status.is_paused {
+        true => "paused".to_owned(),
+        false => one.status.run_status.to_string(),
+    };
+    let mut text = String::new();
+    for (key, value) in [
+        ("schedule", format!("{} version {}", one.name(), definition.version)),
+        ("status", stands),
+        ("run", shown(&one.status.run)),
+        ("times", format!("{} in {}", definition.cron, definition.timezone)),
+        ("starts", definition.workflow.clone()),
+        ("late", late(definition.catch_up)),
+        ("overlap", overlap(definition.overlap)),
+        ("next", next.join(", ")),
+        ("so far", counts),
+    ] {
+        // Writing to a string never fails.
+        let _ = writeln!(text, "{key:9} {}", clean(&value));
+    }
+    if progress.recent.is_empty() {
+        return text;
+    }
+    let mut table = Table::new(["TICK", "CAME TO"]);
+    for happened in progress.recent.iter().rev() {
+        table.row([at(happened.tick).into(), came_to(happened).into()]);
+    }
+    text.push('\n');
+    text.push_str(&table.render(context.out.color, context.out.room));
+    text
+}
+
+fn late(policy: CatchUp) -> String {
+    match policy {
+        CatchUp::None => "missed".to_owned(),
+        CatchUp::Last => "the last is caught up".to_owned(),
+        CatchUp::All(most) => format!("the last {most} are caught up"),
+        _ => "as a newer program says".to_owned(),
+    }
+}
+
+fn overlap(policy: Overlap) -> String {
+    match policy {
+        Overlap::Skip => "skipped".to_owned(),
+        Overlap::Queue(most) => format!("up to {most} wait"),
+        Overlap::CancelOld => "the old run is cancelled".to_owned(),
+        Overlap::Allow => "both go on".to_owned(),
+        _ => "as a newer program says".to_owned(),
+    }
+}
+
+fn came_to(happened: &Happened) -> String {
+    let end = match &happened.end {
+        TickEnd::Started => "started",
+        TickEnd::Completed => "completed",
+        TickEnd::Failed => "failed",
+        TickEnd::Cancelled => "cancelled",
+        TickEnd::Purged => "purged",
+        TickEnd::Overtaken => "cancelled by the next tick",
+        TickEnd::Refused(why) => return format!("refused: {}", clean(why)),
+        TickEnd::Skipped => "skipped",
+        TickEnd::Missed => "missed",
+        _ => "unknown to this program",
+    };
+    match happened.count {
+        1 => end.to_owned(),
+        many => format!("{end}, the last of {many}"),
+    }
+}
+
+async fn next(context: &Context, runtime: &Runtime, args: &NextArgs) -> Result<Exit, Failure> {
+    let status = find(context, runtime, &args.schedule).await?.status().await?;
+    if status.has_ended() {
+        context.out.note("it has ended, and ticks no more");
+    }
+    let most = if status.has_ended() { 0 } else { usize::from(args.ticks) };
+    let ticks = status.next(context.now(), most)?;
+    let ticks: Vec<_> = ticks.into_iter().map(|tick| Tick { tick }).collect();
+    let now = context.now();
+    context.out.all(
+        &ticks,
+        |one| one.tick.to_string(),
+        |all| {
+            let mut table = Table::new(["TICK", "UTC"]);
+            all.iter().for_each(|one| {
+                table.row([context.out.time.write(one.tick, now).into(), one.tick.to_string().into()])
+            });
+            table
+        },
+    )?;
+    if status.is_paused {
+        context.out.note("it is paused: none of them starts a run before it goes on");
+        context.next(&format!("ferrata schedule unpause {}", args.schedule.name));
+    }
+    Ok(Exit::Done)
+}
+
+async fn say(
+    context: &Context,
+    schedule: &Schedule,
+    request: SignalRequest,
+    by: Option<&str>,
+    done: &'static str,
+) -> Result<Exit, Failure> {
+    match by {
+        Some(by) => request.by(by).await?,
+        None => request.await?,
+    };
+    let run: RunKey = schedule.status().await?.run;
+    context.print_done(&[Done::new(run, done)])?;
+    Ok(Exit::Done)
+}
+
+fn named(tenant: &TenantId, name: &str) -> String {
+    match *tenant == TenantId::default() {
+        true => name.to_owned(),
+        false => format!("{tenant}/{name}"),
+    }
+}
