@@ -362,7 +362,7 @@ async fn a_run_that_starts_children_for_ever_is_stopped_and_says_so() {
     // The log knows it, also where a base stands for most of it.
     let second = process().await;
     second.retry(&key("p")).await.unwrap();
-    let run = second.resume(&graph, &key("p")).await.unwrap();
+    let run = second.resume(&graph, key("p")).await.unwrap();
     refused(world.pass(run.wait()).await.unwrap());
     assert_eq!(children_of(&world, "p").await.len(), 60);
 }

@@ -237,7 +237,7 @@ async fn a_run_that_was_taken_up_just_before_is_resumed_all_the_same() {
         }
     };
     world.pass(taken).await;
-    let run = second.resume(&graph, &key("r")).await.unwrap();
+    let run = second.resume(&graph, key("r")).await.unwrap();
     go.notify_one();
     world.pass(run.completed()).await.unwrap();
 }
