@@ -45,7 +45,7 @@ fn file(url: &str) -> Option<PathBuf> {
 
 /// Opens a store by its URL.
 pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
-    ferrata::connect(url).map_err(|error| {
+    let store = ferrata::connect(url).map_err(|error| {
         let scheme = url.split(':').next().unwrap_or_default();
         // The scheme is known, so that its feature was off when this program was built.
         let feature = match scheme.to_ascii_lowercase().as_str() {
@@ -60,7 +60,32 @@ pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
             None => format!("ferrata ls --store {DEFAULT}"),
         };
         Failure::from(error).or_type(next)
-    })
+    })?;
+    unwrapped(store)
+}
+
+/// Reads what is compressed, and with the keys that `FERRATA_KEYS` names what is encrypted; with them, what is written is encrypted, too.
+#[cfg(feature = "envelope")]
+fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    let mut options = ferrata::EnvelopeOptions::default();
+    match std::env::var_os("FERRATA_KEYS").filter(|path| !path.is_empty()) {
+        Some(path) => {
+            let keys = ferrata::Keyring::from_file(path).map_err(|error| {
+                Failure::from(error)
+                    .or_type("export FERRATA_KEYS=FILE  # a line for each: name = 64 hex digits")
+            })?;
+            options = options.with_keys(keys);
+        }
+        // A service may do without compression, and then finds what it expects.
+        None => options = options.with_compress_from(None),
+    }
+    Ok(Arc::new(ferrata::EnvelopeStore::new(store, options)))
+}
+
+#[cfg(not(feature = "envelope"))]
+#[expect(clippy::unnecessary_wraps, reason = "with the feature it may fail")]
+fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    Ok(store)
 }
 
 /// Writes a path as a URL.

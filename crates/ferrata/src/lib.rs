@@ -112,6 +112,8 @@ pub use ferrata_core::{
 pub use ferrata_macros::{AnswerShape, State};
 #[cfg(feature = "schedule")]
 pub use ferrata_schedule as schedule;
+#[cfg(feature = "envelope")]
+pub use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring};
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
 #[cfg(feature = "postgres")]

@@ -147,8 +147,19 @@ pub(crate) fn base(run: &RunKey, record: &Record) -> Result<Base> {
 
 fn broken(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {
     let kind = record.header.kind;
-    let message = format!("the body is not that of a record of kind {kind:?}; restore the run from a backup");
-    Error::new(ErrorKind::Corrupt, message).with_run(run).with_seq(record.header.seq).with_source(source)
+    let (failed, message) = match record.body.first() {
+        // What an `EnvelopeStore` writes; no JSON begins so.
+        Some(0xFE) => (
+            ErrorKind::Unsupported,
+            "the record is compressed or encrypted; wrap this process's store in an `EnvelopeStore`"
+                .to_owned(),
+        ),
+        _ => (
+            ErrorKind::Corrupt,
+            format!("the body is not that of a record of kind {kind:?}; restore the run from a backup"),
+        ),
+    };
+    Error::new(failed, message).with_run(run).with_seq(record.header.seq).with_source(source)
 }
 
 /// Encodes a value of our own as JSON text.

@@ -1,0 +1,63 @@
+//! Runs whose records are encrypted.
+
+use std::path::Path;
+
+use crate::support::Place;
+
+const PIPELINE: &str = r#"digraph p {
+    start [shape=Mdiamond]; exit [shape=Msquare];
+    hello [shape=parallelogram, tool_command="echo the patient is Ann"];
+    start -> hello -> exit
+}"#;
+
+fn is_in_files(folder: &Path, text: &[u8]) -> bool {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|path| match path.is_dir() {
+        true => is_in_files(&path, text),
+        false => std::fs::read(&path).unwrap().windows(text.len()).any(|part| part == text),
+    })
+}
+
+#[test]
+fn the_command_reads_what_is_encrypted_with_its_keys() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();
+    std::fs::write(folder.join("keys"), format!("a = {}\n", "ab".repeat(32))).unwrap();
+    std::fs::write(folder.join("newer"), format!("b = {}\na = {}\n", "cd".repeat(32), "ab".repeat(32)))
+        .unwrap();
+    std::fs::write(folder.join("wrong"), "a = s3cret\n").unwrap();
+    let url = place.url();
+    let call = |keys: &str, line: &[&str]| {
+        place.call_with(line, "", &[("FERRATA_STORE", url.as_str()), ("FERRATA_KEYS", keys)])
+    };
+    let ran = call("keys", &["run", "p.dot", "--id", "r"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(!is_in_files(&folder.join("runs"), b"the patient is Ann"));
+    assert!(is_in_files(&folder.join("runs"), b"completed"), "the status can be read");
+    for keys in ["keys", "newer"] {
+        let state = call(keys, &["state", "r"]);
+        assert!(state.code == 0 && state.out.contains("the patient is Ann"), "{state:?}");
+        assert_eq!(call(keys, &["verify", "r"]).code, 0);
+    }
+    // Without the key: what is not encrypted is told, and of the rest which key is wanted.
+    let listed = call("", &["ls"]);
+    assert!(listed.code == 0 && listed.out.contains("completed"), "{listed:?}");
+    let state = call("", &["state", "r"]);
+    assert!(state.code == 70 && state.err.contains("key `a`") && !state.err.contains("Ann"), "{state:?}");
+    for keys in ["wrong", "not-there"] {
+        let said = call(keys, &["ls"]);
+        assert!(
+            said.code != 0 && said.err.contains("FERRATA_KEYS") && !said.err.contains("s3cret"),
+            "{said:?}"
+        );
+    }
+    // A service that forgot them is told what to do.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let error = runtime.block_on(async {
+        let service = ferrata::Runtime::builder_with(ferrata::connect(&url).unwrap()).operator();
+        let run = ferrata::RunKey::from(ferrata::RunId::new("r").unwrap());
+        service.checkpoint(&run, ferrata::Position::Latest).await.unwrap_err()
+    });
+    assert_eq!(error.kind(), ferrata::ErrorKind::Unsupported);
+    assert!(error.to_string().contains("EnvelopeStore"), "{error}");
+}

@@ -1,0 +1,192 @@
+//! The envelope around a body, byte for byte as in `docs/at-rest.md`: what it says of itself, and how it is closed and opened.
+
+use std::io::Read as _;
+
+use bytes::Bytes;
+use chacha20poly1305::XNonce;
+use chacha20poly1305::aead::{Aead as _, Payload};
+use ferrata_store::{Error, ErrorKind, RecordHeader, Result, RunKey};
+
+use crate::keys::Derived;
+use crate::store::EnvelopeOptions;
+
+/// The first byte of every envelope. No body begins with it: it is JSON, and in UTF-8 the byte has no meaning.
+const MARK: u8 = 0xFE;
+
+/// The version of the envelope that this library makes, and the newest that it opens.
+const VERSION: u8 = 1;
+
+const COMPRESSED: u8 = 1;
+const ENCRYPTED: u8 = 2;
+
+/// The length of a nonce of XChaCha20.
+const NONCE: usize = 24;
+
+/// zstd's own default: most of the gain, for some microseconds a record.
+const LEVEL: i32 = 3;
+
+/// Wraps the body of a record; as it is, if nothing is asked for that pays.
+///
+/// The same body of the same record has the same envelope, so that a repeated append is recognised.
+pub(crate) fn close(
+    options: &EnvelopeOptions,
+    run: &RunKey,
+    header: &RecordHeader,
+    body: &Bytes,
+) -> Result<Bytes> {
+    let compressed = match options.compress_from {
+        Some(least) if body.len() >= least => compress(body)?,
+        _ => None,
+    };
+    let key = options.keys.as_ref().and_then(|keys| keys.newest());
+    let flags = if compressed.is_some() { COMPRESSED } else { 0 } | if key.is_some() { ENCRYPTED } else { 0 };
+    let inside = compressed.as_deref().unwrap_or(body);
+    match key {
+        // A body that could be taken for an envelope gets one that says that it is none.
+        None if flags == 0 && body.first() != Some(&MARK) => Ok(body.clone()),
+        None => Ok([&[MARK, VERSION, flags], inside].concat().into()),
+        Some(key) => encrypt(key, flags, run, header, inside),
+    }
+}
+
+/// What the body of a record is without its envelope.
+///
+/// # Errors
+///
+/// - [`ErrorKind::Corrupt`]: it is not what was wrapped for this record, or it is not encrypted and has to be.
+/// - [`ErrorKind::Unsupported`]: a newer version wrapped it, or its key is not there.
+pub(crate) fn open(
+    options: &EnvelopeOptions,
+    run: &RunKey,
+    header: &RecordHeader,
+    stored: &Bytes,
+) -> Result<Bytes> {
+    let at = |kind, message: String| Error::new(kind, message).with_run(run).with_seq(header.seq);
+    let corrupt = |why: &str| at(ErrorKind::Corrupt, format!("{why}; restore the run from a backup"));
+    let is_wrapped = stored.first() == Some(&MARK);
+    let flags = match stored.get(1..3) {
+        _ if !is_wrapped => 0,
+        Some(&[version, _]) if version > VERSION => {
+            let message = format!(
+                "the record has envelope {version}, this version opens up to {VERSION}; upgrade this process"
+            );
+            return Err(at(ErrorKind::Unsupported, message));
+        }
+        Some(&[VERSION, flags]) if flags & !(COMPRESSED | ENCRYPTED) == 0 => flags,
+        _ => return Err(corrupt("the envelope of the record is none")),
+    };
+    if flags & ENCRYPTED == 0 && options.keys.is_some() && !options.accept_plain {
+        let message = "the record is not encrypted, and all are to be; if it was written before that, \
+                       allow it with `EnvelopeOptions::accept_plain`";
+        return Err(at(ErrorKind::Corrupt, message.into()));
+    }
+    if !is_wrapped {
+        return Ok(stored.clone());
+    }
+    let inside = match flags & ENCRYPTED {
+        0 => stored.slice(3..),
+        _ => {
+            let (name, nonce, sealed) =
+                parts(stored).ok_or_else(|| corrupt("the envelope of the record is cut short"))?;
+            let Some(keys) = &options.keys else {
+                let message = format!(
+                    "the record is encrypted with the key `{}`; give this process its keys",
+                    name.escape_ascii()
+                );
+                return Err(at(ErrorKind::Unsupported, message));
+            };
+            let Some(key) = keys.find(name) else {
+                let message = format!(
+                    "the record is encrypted with the key `{}`, which is not in the keyring; add it",
+                    name.escape_ascii()
+                );
+                return Err(at(ErrorKind::Unsupported, message));
+            };
+            let outside = &stored[..stored.len() - sealed.len()];
+            let aad = bound_to(outside_without_nonce(outside), run, header);
+            let nonce =
+                XNonce::try_from(nonce).map_err(|_| corrupt("the envelope of the record is cut short"))?;
+            let opened = key.cipher.decrypt(&nonce, Payload { msg: sealed, aad: &aad });
+            Bytes::from(opened.map_err(|_| corrupt("the record is not what was encrypted for this place"))?)
+        }
+    };
+    match flags & COMPRESSED {
+        0 => Ok(inside),
+        _ => decompress(&inside, options.max_body).map_err(|why| corrupt(&why)),
+    }
+}
+
+fn encrypt(key: &Derived, flags: u8, run: &RunKey, header: &RecordHeader, inside: &[u8]) -> Result<Bytes> {
+    let name = key.name.as_bytes();
+    // A name has 64 bytes at most.
+    let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
+    let mut envelope = [&[MARK, VERSION, flags, length], name].concat();
+    let aad = bound_to(&envelope, run, header);
+    let nonce = nonce(key, &aad, inside);
+    let sealed = key.cipher.encrypt(&nonce, Payload { msg: inside, aad: &aad }).map_err(|_| {
+        let message = format!("the record's body has {} bytes, which is too many to encrypt", inside.len());
+        Error::new(ErrorKind::TooLarge, message).with_run(run).with_seq(header.seq)
+    })?;
+    envelope.extend_from_slice(&nonce);
+    envelope.extend_from_slice(&sealed);
+    Ok(envelope.into())
+}
+
+/// The nonce follows from the record and what is in it, by a keyed hash (BLAKE3), as in SIV modes (RFC 8452): two records have the same
+/// only if they are the same, whatever a random number generator or a clock does.
+fn nonce(key: &Derived, aad: &[u8], inside: &[u8]) -> XNonce {
+    let mut hasher = blake3::Hasher::new_keyed(&key.nonces);
+    hasher.update(&(aad.len() as u64).to_le_bytes()).update(aad).update(inside);
+    let mut nonce = XNonce::default();
+    hasher.finalize_xof().fill(&mut nonce);
+    nonce
+}
+
+/// What the encrypted bytes are bound to: what stands before the nonce, the run, and the place and the identity of the record.
+fn bound_to(outside: &[u8], run: &RunKey, header: &RecordHeader) -> Vec<u8> {
+    let (tenant, id) = (run.tenant.as_str().as_bytes(), run.run.as_str().as_bytes());
+    let mut bound = Vec::with_capacity(outside.len() + tenant.len() + id.len() + 64);
+    for part in [outside, tenant, id] {
+        bound.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        bound.extend_from_slice(part);
+    }
+    bound.extend_from_slice(&header.seq.get().to_le_bytes());
+    bound.extend_from_slice(header.id.as_uuid().as_bytes());
+    if let Some(prev) = &header.prev {
+        bound.extend_from_slice(prev.as_uuid().as_bytes());
+    }
+    bound.push(u8::from(header.base));
+    bound
+}
+
+/// Cuts an encrypted envelope into the name of its key, the nonce, and what is encrypted.
+fn parts(stored: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (&length, rest) = stored.get(3..)?.split_first()?;
+    let (name, rest) = rest.split_at_checked(length.into())?;
+    let (nonce, sealed) = rest.split_at_checked(NONCE)?;
+    Some((name, nonce, sealed))
+}
+
+fn outside_without_nonce(outside: &[u8]) -> &[u8] {
+    &outside[..outside.len() - NONCE]
+}
+
+/// Compresses; none if it does not get smaller.
+fn compress(body: &[u8]) -> Result<Option<Vec<u8>>> {
+    let compressed = zstd::bulk::compress(body, LEVEL).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "a record could not be compressed; retry").with_source(error)
+    })?;
+    Ok((compressed.len() < body.len()).then_some(compressed))
+}
+
+/// Decompresses, and stops when more comes out than a body may have.
+fn decompress(compressed: &[u8], most: u64) -> Result<Bytes, String> {
+    let failed = |error: std::io::Error| format!("the record cannot be decompressed ({error})");
+    let decoder = zstd::stream::read::Decoder::with_buffer(compressed).map_err(failed)?;
+    let mut body = Vec::new();
+    decoder.take(most.saturating_add(1)).read_to_end(&mut body).map_err(failed)?;
+    match body.len() as u64 > most {
+        true => Err(format!("the record would be larger than {most} bytes when decompressed")),
+        false => Ok(body.into()),
+    }
+}

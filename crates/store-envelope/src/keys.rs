@@ -1,0 +1,232 @@
+//! Keys, and the ring of those that a process has.
+
+use std::fmt;
+use std::path::Path;
+
+use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
+use ferrata_store::{Error, ErrorKind, Result};
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// The longest name of a key, in bytes.
+const MAX_NAME: usize = 64;
+
+/// What the keys of the cipher and of the nonces are derived under. Another text is another format.
+const CIPHER: &str = "ferrata envelope 1 cipher";
+const NONCE: &str = "ferrata envelope 1 nonce";
+
+/// A secret of 256 bits. Its memory is overwritten when it is dropped, and nothing shows it.
+///
+/// Make one with `openssl rand -hex 32`.
+#[derive(Clone)]
+pub struct Key(Zeroizing<[u8; 32]>);
+
+impl Key {
+    /// Takes 32 bytes, which must come from a source of secrets: a password is none.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Reads 64 hex digits.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the text is anything else. The message does not repeat it.
+    ///
+    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
+    pub fn from_hex(text: &str) -> Result<Self> {
+        let digits: Option<Zeroizing<Vec<u8>>> = text
+            .chars()
+            .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+            .collect::<Option<Vec<u8>>>()
+            .map(Zeroizing::new);
+        let Some(digits) = digits.filter(|digits| digits.len() == 64) else {
+            return Err(invalid("a key is 64 hex digits; make one with `openssl rand -hex 32`"));
+        };
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        let key = Self::from_bytes(bytes);
+        bytes.zeroize();
+        Ok(key)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// The keys of a process: the current one, which encrypts, and older ones, with which what they encrypted is still read.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_store_envelope::Keyring;
+///
+/// let keys = Keyring::parse(
+///     "2026-11 = 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+///      2025-04 = ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100",
+/// )?;
+/// assert_eq!(keys.current(), "2026-11");
+/// assert_eq!(format!("{keys:?}"), r#"Keyring(["2026-11", "2025-04"])"#);
+/// # Ok::<(), ferrata_store::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Keyring(Vec<Derived>);
+
+/// A key by its name, as the keys that are derived from it.
+#[derive(Clone)]
+pub(crate) struct Derived {
+    pub(crate) name: String,
+    /// It overwrites its memory itself.
+    pub(crate) cipher: XChaCha20Poly1305,
+    pub(crate) nonces: Zeroizing<[u8; 32]>,
+}
+
+impl Keyring {
+    /// A ring of one key, the current one. Its name stands in each record that it encrypts, and is no secret.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the name is empty, longer than 64 bytes, or has other characters than letters, digits, `-`, `_` and `.`.
+    ///
+    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
+    pub fn new(name: impl Into<String>, key: &Key) -> Result<Self> {
+        Self(Vec::new()).with_old(name, key)
+    }
+
+    /// Adds a key with which older records are read.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a name as for [`new`](Self::new), and for one that is in the ring already.
+    ///
+    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
+    pub fn with_old(mut self, name: impl Into<String>, key: &Key) -> Result<Self> {
+        let name = name.into();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_plain) {
+            return Err(invalid("the name of a key is 1 to 64 letters, digits, `-`, `_` and `.`"));
+        }
+        if self.find(name.as_bytes()).is_some() {
+            return Err(invalid(format!("two keys have the name {name}; give each its own")));
+        }
+        let derived = |context| Zeroizing::new(blake3::derive_key(context, &*key.0));
+        let cipher = XChaCha20Poly1305::new((&*derived(CIPHER)).into());
+        self.0.push(Derived { name, cipher, nonces: derived(NONCE) });
+        Ok(self)
+    }
+
+    /// Reads a ring from text: `name = 64 hex digits` on each line, the current key first. Empty lines and those that begin with `#`
+    /// do not count.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`], with the number of the line and never with what stands in it.
+    ///
+    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut keys = Self(Vec::new());
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let at = |error: Error| invalid(format!("line {} of the keys: {}", number + 1, error.message()));
+            let (name, key) =
+                line.split_once('=').ok_or_else(|| at(invalid("write `name = 64 hex digits`")))?;
+            let key = Key::from_hex(key.trim()).map_err(at)?;
+            keys = keys.with_old(name.trim(), &key).map_err(at)?;
+        }
+        match keys.0.is_empty() {
+            true => Err(invalid("there is no key; write `name = 64 hex digits`, the current one first")),
+            false => Ok(keys),
+        }
+    }
+
+    /// Reads a ring from a file, as [`parse`](Self::parse) does.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the file cannot be read, and as for [`parse`](Self::parse).
+    ///
+    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
+            let message =
+                format!("the file of keys {} cannot be read; correct its path or its rights", path.display());
+            Error::new(ErrorKind::Unavailable, message).with_source(error)
+        })?;
+        Self::parse(&text)
+    }
+
+    /// Returns the name of the key that encrypts.
+    pub fn current(&self) -> &str {
+        self.0.first().map_or("", |key| &key.name)
+    }
+
+    pub(crate) fn newest(&self) -> Option<&Derived> {
+        self.0.first()
+    }
+
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&Derived> {
+        self.0.iter().find(|key| key.name.as_bytes() == name)
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|key| key.name.as_str()).collect();
+        f.debug_tuple("Keyring").field(&names).finish()
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+    #[test]
+    fn a_keyring_is_read_and_what_is_none_is_refused_without_being_shown() {
+        let read =
+            Keyring::parse(&format!("# of the payments\r\n\n new= {HEX}\nold ={}", HEX.to_uppercase()))
+                .unwrap();
+        assert_eq!((read.current(), read.0.len()), ("new", 2));
+        assert_eq!(*Key::from_hex(HEX).unwrap().0, std::array::from_fn(|at| u8::try_from(at).unwrap()));
+        let secret = "5ec2e7";
+        for (text, place) in [
+            (String::new(), "there is no key"),
+            ("# a = b".into(), "there is no key"),
+            (format!("a = {HEX}\n{secret}"), "line 2"),
+            (format!("a = {secret}"), "line 1"),
+            (format!("a = {secret}{}", &HEX[5..]), "line 1"),
+            (format!("a = é{}", &HEX[2..]), "line 1"),
+            (HEX.into(), "line 1"),
+            (format!(" = {HEX}"), "line 1"),
+            (format!("a b = {HEX}"), "line 1"),
+            (format!("{} = {HEX}", "n".repeat(65)), "line 1"),
+            (format!("a = {HEX}\n\na = {HEX}"), "line 3"),
+        ] {
+            let error = Keyring::parse(&text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+            let shown = format!("{error} {error:?}");
+            assert!(
+                shown.contains(place) && !shown.contains(secret) && !shown.contains(&HEX[40..]),
+                "{shown}"
+            );
+        }
+        let missing = Keyring::from_file("/no/such/file").unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::Unavailable);
+        let key = Key::from_hex(HEX).unwrap();
+        let shown = format!("{key:?} {read:?}");
+        assert!(!shown.contains("000102") && !shown.contains("[0, 1"), "{shown}");
+    }
+}

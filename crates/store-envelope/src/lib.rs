@@ -1,0 +1,26 @@
+//! Compresses and encrypts the records of [Ferrata](ferrata_store)'s runs before any store keeps them.
+//!
+//! A checkpoint holds what an application knows of its customers. [`EnvelopeStore`] wraps a store and puts the body of each record into an
+//! envelope: compressed with zstd if that makes it smaller, and encrypted with XChaCha20-Poly1305 if there are keys.
+//!
+//! # Guarantees
+//!
+//! - **Bound to its place.** An encrypted record that was changed, cut, or moved to another number, run or tenant is
+//!   [`Corrupt`](ferrata_store::ErrorKind::Corrupt), and never read as what it is not.
+//! - **Repeatable.** The same record has the same envelope, so that a repeated append is recognised, also by another process, and also when
+//!   the key has changed between.
+//! - **Readable for as long as its key is in the ring.** Plain, compressed and encrypted records, of several keys, may stand in one log.
+//! - **Secret.** No error, log or `Debug` output shows a key or what was encrypted.
+//!
+//! # Limits
+//!
+//! - Headers are not encrypted, because stores index them: workflow, labels, user, names of nodes, status, times, and the hash of the input.
+//! - Whoever can write to the store can remove the newest records of a run, or the whole run: a log that ends earlier is a log.
+//! - Keys do not change while a process runs, and records are not encrypted anew with another key.
+
+mod envelope;
+mod keys;
+mod store;
+
+pub use keys::{Key, Keyring};
+pub use store::{EnvelopeOptions, EnvelopeStore};

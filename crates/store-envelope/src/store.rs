@@ -1,0 +1,264 @@
+//! The store that wraps another.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_store::{
+    AnyTransaction, At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange,
+    Headers, Notices, Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
+    Transactions, check_append, check_batch, is_repeat,
+};
+
+use crate::envelope;
+use crate::keys::Keyring;
+
+/// What an [`EnvelopeStore`] does with the bodies of records. By default it compresses those of 1 KiB and more, and encrypts nothing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EnvelopeOptions {
+    /// The keys: with them, every body is encrypted with the current one. None by default.
+    pub keys: Option<Keyring>,
+    /// Whether bodies that are not encrypted are read although there are keys; false by default.
+    ///
+    /// For a store whose older records were written without keys. While it is true, whoever can write to the store can put a record
+    /// there that no key was needed for.
+    pub accept_plain: bool,
+    /// From how many bytes on a body is compressed, if that makes it smaller; none to compress nothing. 1,024 by default.
+    pub compress_from: Option<usize>,
+    /// How many bytes a body may have when it is decompressed; 1 GiB by default. A larger one is taken for damage.
+    pub max_body: u64,
+}
+
+impl Default for EnvelopeOptions {
+    fn default() -> Self {
+        Self { keys: None, accept_plain: false, compress_from: Some(1_024), max_body: 1 << 30 }
+    }
+}
+
+impl EnvelopeOptions {
+    /// Sets the keys.
+    #[must_use]
+    pub fn with_keys(mut self, keys: Keyring) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
+    /// Sets whether bodies that are not encrypted are read although there are keys.
+    #[must_use]
+    pub fn with_accept_plain(mut self, accept: bool) -> Self {
+        self.accept_plain = accept;
+        self
+    }
+
+    /// Sets from how many bytes on a body is compressed.
+    #[must_use]
+    pub fn with_compress_from(mut self, bytes: Option<usize>) -> Self {
+        self.compress_from = bytes;
+        self
+    }
+
+    /// Sets how many bytes a body may have when it is decompressed.
+    #[must_use]
+    pub fn with_max_body(mut self, bytes: u64) -> Self {
+        self.max_body = bytes;
+        self
+    }
+}
+
+/// A store whose bodies are compressed and encrypted before the store inside keeps them.
+///
+/// Whatever the store inside promises holds; `docs/at-rest.md` says what is encrypted and what is not. [`headers`](CheckpointStore::headers)
+/// tell length and checksum of what is stored.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_store::MemoryStore;
+/// use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Keyring};
+///
+/// let keys = Keyring::parse("2026-11 = 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f")?;
+/// let store = EnvelopeStore::new(MemoryStore::new(), EnvelopeOptions::default().with_keys(keys));
+/// # let _ = store;
+/// # Ok::<(), ferrata_store::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct EnvelopeStore<S> {
+    inner: S,
+    options: EnvelopeOptions,
+}
+
+impl<S> EnvelopeStore<S> {
+    /// Wraps a store. Records that are there stay as they are.
+    pub fn new(inner: S, options: EnvelopeOptions) -> Self {
+        Self { inner, options }
+    }
+
+    /// Returns the store inside, whose records are in their envelopes.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    fn closed(&self, run: &RunKey, record: &Record) -> Result<Record> {
+        let body = envelope::close(&self.options, run, &record.header, &record.body)?;
+        Record::seal(record.header.clone(), body).map_err(|error| error.with_run(run))
+    }
+
+    fn opened(&self, run: &RunKey, record: Record) -> Result<Record> {
+        record.verify(run)?;
+        let body = envelope::open(&self.options, run, &record.header, &record.body)?;
+        Record::seal(record.header, body).map_err(|error| error.with_run(run))
+    }
+
+    fn closed_append(&self, append: &RunAppend) -> Result<RunAppend> {
+        let records: Result<Vec<Record>> =
+            append.records.iter().map(|record| self.closed(&append.run, record)).collect();
+        Ok(RunAppend { records: records?, ..append.clone() })
+    }
+}
+
+impl<S: CheckpointStore> EnvelopeStore<S> {
+    /// Tells whether what was refused is the end of the log already, in other envelopes: the key or the compression has changed since.
+    async fn is_repeat(&self, append: &RunAppend, refused: &Error) -> bool {
+        let Some(last) = append.records.last() else { return false };
+        if refused.kind() != ErrorKind::Conflict
+            || refused.actual_head().flatten() != Some(last.header.head())
+        {
+            return false;
+        }
+        let mut kept = Vec::with_capacity(append.records.len());
+        for record in append.records.iter().rev() {
+            match self.load(&append.run, At::Seq(record.header.seq)).await {
+                Ok(Some(mut records)) => kept.extend(records.pop().map(|record| record.header)),
+                // Those before it are pruned.
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
+                _ => return false,
+            }
+        }
+        is_repeat(&kept, append)
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let checked = check_batch(&batch, check_append);
+        let closed = batch
+            .iter()
+            .zip(checked)
+            .map(|(append, checked)| checked.and_then(|()| self.closed_append(append)));
+        let (mut results, mut sent) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for closed in closed {
+            // What is refused here never reaches the store inside: it would be kept as it is.
+            results.push(closed.map(|append| sent.push(append)));
+        }
+        let mut answers = self.inner.append(sent).await.into_iter();
+        let mut told = Vec::with_capacity(batch.len());
+        for (append, result) in batch.iter().zip(results) {
+            let missing =
+                || Err(Error::new(ErrorKind::Indeterminate, "the store inside gave too few results"));
+            let answer = match result {
+                Ok(()) => answers.next().unwrap_or_else(missing),
+                Err(refused) => Err(refused),
+            };
+            told.push(match answer {
+                Err(refused) if self.is_repeat(append, &refused).await => {
+                    refused.actual_head().flatten().ok_or(refused)
+                }
+                answer => answer,
+            });
+        }
+        told
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        let Some(records) = self.inner.load(run, at).await? else { return Ok(None) };
+        records.into_iter().map(|record| self.opened(run, record)).collect::<Result<_>>().map(Some)
+    }
+
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.inner.headers(run, range).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.inner.head(run).await
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.inner.runs(query, page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        let closed = |base: &Record| {
+            let refuse = |source: Error| {
+                let error = Error::new(ErrorKind::Invalid, "the base given cannot be kept; seal it first");
+                error.with_operation("store.prune").with_run(run).with_seq(cut.at).with_source(source)
+            };
+            base.verify(run).map_err(refuse)?;
+            self.closed(run, base)
+        };
+        let base = cut.base.as_ref().map(closed).transpose()?;
+        self.inner.prune(run, PruneCut { at: cut.at, base }).await
+    }
+
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        self.inner.purge(run, expected).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.inner.heartbeat(executor, ttl).await
+    }
+
+    fn part(&self, run: &RunKey) -> u64 {
+        self.inner.part(run)
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        self.inner.transactions().is_some().then_some(self)
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        self.inner.subscribe()
+    }
+}
+
+impl<S: CheckpointStore> EnvelopeStore<S> {
+    fn checked(&self, append: &RunAppend) -> Result<RunAppend> {
+        check_append(append)?;
+        self.closed_append(append)
+    }
+
+    fn transactions_inside(&self) -> Result<&dyn Transactions> {
+        let missing = || Error::new(ErrorKind::Unsupported, "the store inside has no transactions");
+        self.inner.transactions().ok_or_else(missing)
+    }
+}
+
+#[async_trait]
+impl<S: CheckpointStore> Transactions for EnvelopeStore<S> {
+    async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
+        self.transactions_inside()?.begin(run).await
+    }
+
+    async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
+        self.transactions_inside()?.commit(transaction, self.checked(&append)?).await
+    }
+
+    async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
+        self.transactions_inside()?.append_in(connection, self.checked(&append)?).await
+    }
+
+    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.inner.transactions().is_some_and(|inner| inner.gave_way(error))
+    }
+}

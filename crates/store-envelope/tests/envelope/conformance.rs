@@ -1,0 +1,134 @@
+//! The suite of all stores, over a memory store.
+//!
+//! Headers tell length and checksum of what is stored, which is an envelope, and so does what a prune or a purge says; the suite knows those
+//! of the bodies. So the store that it is given looks them up in the records.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, ExecutorId, HeadRef, HeaderRange, Headers, Notices, Page, Paged,
+    PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, Seq, Timestamp, Transactions,
+};
+use ferrata_store_conformance::{Damage, MemorySpace, Space, StoreFactory};
+use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
+
+#[derive(Debug)]
+struct Looked<S>(EnvelopeStore<S>);
+
+impl<S: CheckpointStore> Looked<S> {
+    /// Counts the records before a number, their bytes as they are stored, and those of their bodies.
+    async fn before(&self, run: &RunKey, cut: Option<Seq>) -> [u64; 3] {
+        let mut sums = [0; 3];
+        let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
+        while let Some(asked) = range {
+            let Ok(found) = self.0.headers(run, asked).await else { return sums };
+            range = asked.after(&found);
+            for header in found.items.iter().filter(|header| cut.is_none_or(|cut| header.seq < cut)) {
+                let stored = u64::from(header.body_len);
+                let loaded = self.0.load(run, At::Seq(header.seq)).await.ok().flatten();
+                let bytes = loaded.and_then(|records| Some(records.last()?.body.len() as u64));
+                sums = [sums[0] + 1, sums[1] + stored, sums[2] + bytes.unwrap_or(stored)];
+            }
+        }
+        sums
+    }
+}
+
+/// What was removed, in bytes of bodies.
+fn of_bodies(removed: Removed, [records, stored, bodies]: [u64; 3]) -> Removed {
+    match removed.records == records && removed.bytes == stored {
+        true => Removed { records, bytes: bodies },
+        false => removed,
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: CheckpointStore> CheckpointStore for Looked<S> {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    async fn setup(&self) -> Result<()> {
+        self.0.setup().await
+    }
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.0.append(batch).await
+    }
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.0.load(run, at).await
+    }
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        let mut headers = self.0.headers(run, range).await?;
+        for header in &mut headers.items {
+            // One that is damaged is told as it is stored.
+            if let Ok(Some(records)) = self.0.load(run, At::Seq(header.seq)).await
+                && let Some(record) = records.last()
+            {
+                *header = record.header.clone();
+            }
+        }
+        Ok(headers)
+    }
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.0.head(run).await
+    }
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.0.runs(query, page).await
+    }
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        let before = self.before(run, Some(cut.at)).await;
+        self.0.prune(run, cut).await.map(|removed| of_bodies(removed, before))
+    }
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        let before = self.before(run, None).await;
+        self.0.purge(run, expected).await.map(|removed| of_bodies(removed, before))
+    }
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.0.heartbeat(executor, ttl).await
+    }
+    fn part(&self, run: &RunKey) -> u64 {
+        self.0.part(run)
+    }
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        self.0.transactions()
+    }
+    fn subscribe(&self) -> Option<Notices> {
+        self.0.subscribe()
+    }
+}
+
+/// Makes memory stores in which each record is in an envelope.
+struct Enveloped(fn() -> EnvelopeOptions);
+
+struct EnvelopedSpace(MemorySpace, EnvelopeOptions);
+
+#[async_trait]
+impl StoreFactory for Enveloped {
+    async fn fresh(&self) -> Box<dyn Space> {
+        Box::new(EnvelopedSpace(MemorySpace::default(), (self.0)()))
+    }
+}
+
+#[async_trait]
+impl Space for EnvelopedSpace {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        Arc::new(Looked(EnvelopeStore::new(self.0.store.clone(), self.1.clone())))
+    }
+    async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+        self.0.damage(run, damage).await
+    }
+    async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {
+        self.0.advance_clock(by).await
+    }
+    /// The lookups of `Looked` make of each listing as many loads as it has records.
+    fn is_brief(&self) -> bool {
+        true
+    }
+}
+
+ferrata_store_conformance::suite!(Enveloped(crate::all), without: [
+    durable = "the memory store keeps nothing beyond the process",
+    torn = "a record is never half in memory",
+]);

@@ -1,0 +1,52 @@
+//! Records in envelopes: the contract as any store keeps it, and what whoever can change what is stored cannot do.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+mod conformance;
+mod format;
+mod hostile;
+mod repeats;
+mod secrecy;
+
+use std::sync::Arc;
+
+use ferrata_store::testing::Log;
+use ferrata_store::{CheckpointStore, MemoryStore, RunId};
+use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring};
+
+/// A keyring of these keys, each made of its name.
+fn keys(names: &[&str]) -> Keyring {
+    let key = |name: &str| {
+        let mut bytes = [7; 32];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        Key::from_bytes(bytes)
+    };
+    let first = Keyring::new(names[0], &key(names[0])).unwrap();
+    names[1..].iter().fold(first, |keys, name| keys.with_old(*name, &key(name)).unwrap())
+}
+
+fn encrypting(names: &[&str]) -> EnvelopeOptions {
+    EnvelopeOptions::default().with_keys(keys(names))
+}
+
+/// A store in memory and a wrapper with these options.
+fn wrapped(options: EnvelopeOptions) -> (MemoryStore, EnvelopeStore<MemoryStore>) {
+    let inner = MemoryStore::new();
+    (inner.clone(), EnvelopeStore::new(inner, options))
+}
+
+/// A log of so many records that are in the store.
+async fn written(store: &dyn CheckpointStore, run: &str, records: usize) -> Log {
+    let mut log = Log::new(RunId::new(run).unwrap());
+    log.write(store, records).await;
+    log
+}
+
+/// The options of a store that does all it can, also with the short bodies of tests.
+fn all() -> EnvelopeOptions {
+    encrypting(&["new", "old"]).with_compress_from(Some(0))
+}
+
+fn shared(store: impl CheckpointStore) -> Arc<dyn CheckpointStore> {
+    Arc::new(store)
+}
