@@ -58,7 +58,8 @@ fn ops() -> impl Strategy<Value = Op> {
             .prop_map(|(slot, take_over, graph, allow)| Op::Resume { slot, take_over, graph, allow }),
         18 => (slot(), whom(), kinds(), prop::bool::weighted(0.85), by())
             .prop_map(|(slot, whom, answer, fits, by)| Op::Respond { slot, whom, answer, fits, by }),
-        8 => (slot(), bodies(), by()).prop_map(|(slot, body, by)| Op::Send { slot, body, by }),
+        8 => (slot(), bodies(), prop::option::weighted(0.3, 0..2_u8), by())
+            .prop_map(|(slot, body, key, by)| Op::Send { slot, body, key, by }),
         1 => slot().prop_map(|slot| Op::Cancel { slot }),
         2 => slot().prop_map(|slot| Op::Pause { slot }),
         3 => slot().prop_map(|slot| Op::Unpause { slot }),
@@ -108,7 +109,7 @@ fn stories() -> impl Strategy<Value = Vec<Op>> {
     };
     let yes = move || answer(Kind::Accept(true));
     let resume = |slot| Op::Resume { slot, take_over: false, graph: Which::First, allow: false };
-    let send = |slot| Op::Send { slot, body: Body::Text, by: None };
+    let send = |slot| Op::Send { slot, body: Body::Text, key: None, by: None };
     let minute = Op::Advance { ms: 60 * SECONDS };
     let day = Op::Advance { ms: 86_400 * SECONDS };
     prop_oneof![

@@ -33,6 +33,8 @@ pub(crate) enum Op {
     Send {
         slot: usize,
         body: Body,
+        /// What tells the message from others; one with a key says the same whenever it is sent.
+        key: Option<u8>,
         by: Option<&'static str>,
     },
     Cancel {

@@ -274,13 +274,18 @@ impl World {
                 };
                 (name, real, self.oracle.respond(&id, &answer, by))
             }
-            Op::Send { slot, body, by } => {
+            Op::Send { slot, body, key: told_by, by } => {
                 self.sent += 1;
-                let value = body.value(self.sent);
+                // Of each key another text, so that no message is taken for another.
+                let value = body.value(told_by.map_or(self.sent, |told_by| 1_000_000 + u32::from(told_by)));
                 let real = self.ask(slot, async |runtime| {
                     let request = match body {
                         Body::NotJson => runtime.send(&key, f64::NAN),
                         _ => runtime.send(&key, &value),
+                    };
+                    let request = match told_by {
+                        Some(told_by) => request.key(format!("k{told_by}")),
+                        None => request,
                     };
                     match by {
                         Some(by) => request.by(by).await,
@@ -290,7 +295,7 @@ impl World {
                 let wanted = match body {
                     Body::NotJson => Err(ErrorKind::Invalid),
                     Body::Huge => Err(ErrorKind::TooLarge),
-                    _ => self.oracle.send(&value, by),
+                    _ => self.oracle.send(&value, told_by, by),
                 };
                 ("send", real, wanted.map_err(Refused::from))
             }

@@ -29,7 +29,7 @@ impl Oracle {
         run.revision = revision;
         run.deadline = source.family.deadline().map(|after| self.now + after);
         (run.state, run.visits, run.replans) = (source.state, source.visits, source.replans);
-        (run.inbox, run.sent) = (source.inbox, source.sent);
+        (run.inbox, run.sent, run.keys) = (source.inbox, source.sent, source.keys);
         (run.owner, run.driver, run.epoch) = (Some(self.processes[slot].generation), Some(slot), 2);
         run.activate(source.family.entry(), None);
         self.run = Some(run);

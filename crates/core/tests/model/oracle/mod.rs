@@ -168,6 +168,8 @@ pub(crate) struct Run {
     /// Activations behind which somebody must agree.
     holds: Vec<(&'static str, u32)>,
     inbox: Vec<Waiting>,
+    /// The keys of messages, with what was sent.
+    keys: Vec<(u8, Value)>,
     sent: u64,
     closed: BTreeMap<String, Closed>,
     /// When the nodes' time after a cancellation is over.

@@ -140,14 +140,18 @@ impl Oracle {
         Ok(())
     }
 
-    pub(crate) fn send(&mut self, body: &Value, by: Option<&str>) -> Said {
+    pub(crate) fn send(&mut self, body: &Value, key: Option<u8>, by: Option<&str>) -> Said {
         let now = self.now;
         let run = self.run.as_mut().ok_or(ErrorKind::NotFound)?;
+        if let Some((_, sent)) = run.keys.iter().find(|(known, _)| Some(*known) == key) {
+            return if sent == body { Ok(()) } else { Err(ErrorKind::AlreadyExists) };
+        }
         if run.status.is_finished() {
             return Err(ErrorKind::WrongStatus);
         }
         run.inbox.push((run.sent, body.clone(), by.map(str::to_owned), now));
         run.sent += 1;
+        run.keys.extend(key.map(|key| (key, body.clone())));
         if run.receiving {
             run.wake_up();
         }
@@ -254,6 +258,7 @@ impl Run {
             replans: 0,
             holds: Vec::new(),
             inbox: Vec::new(),
+            keys: Vec::new(),
             sent: 0,
             closed: std::collections::BTreeMap::new(),
             grace: None,
