@@ -79,24 +79,30 @@ pub(crate) struct NodeScope {
     pub(crate) started: StartedChildren,
     pub(crate) effect: Effect,
     pub(crate) transactions: AttemptTransactions,
-    /// What it sends out of the run if it ends well.
-    pub(crate) sent: Mutex<Vec<SentOut>>,
-    /// What it notes beside the state, if it ends well.
-    pub(crate) noted: Mutex<NodeNotes>,
+    /// What it leaves if it ends well, beside what it returns. Boxed, because few leave anything.
+    pub(crate) left: Mutex<Option<Box<Leavings>>>,
     /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
 }
 
 impl NodeScope {
-    /// Takes what the attempt sends out of the run.
-    pub(crate) fn take_sent(&self) -> Vec<SentOut> {
-        std::mem::take(&mut *self.sent.lock().unwrap_or_else(PoisonError::into_inner))
+    fn leave(&self, add: impl FnOnce(&mut Leavings)) {
+        add(self.left.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default());
     }
 
-    /// Takes what the attempt noted beside the state.
-    pub(crate) fn take_noted(&self) -> NodeNotes {
-        std::mem::take(&mut *self.noted.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes what the attempt leaves, if it leaves anything.
+    pub(crate) fn take_left(&self) -> Option<Box<Leavings>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// What an attempt leaves beside what it returns.
+#[derive(Default)]
+pub(crate) struct Leavings {
+    /// What it sends out of the run.
+    pub(crate) sent: Vec<SentOut>,
+    /// What it notes beside the state.
+    pub(crate) noted: NodeNotes,
 }
 
 /// What arrived at a node; most nodes come after one other.
@@ -372,7 +378,7 @@ impl NodeContext {
     /// <!-- held by: letters::what_an_attempt_sends_goes_out_if_it_ends_well -->
     pub fn send_out(&self, topic: impl AsRef<str>, payload: impl serde::Serialize) -> Result<()> {
         let letter = SentOut::new(topic.as_ref(), &payload).map_err(|error| error.with_node(self.node()))?;
-        self.scope.sent.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
+        self.scope.leave(|left| left.sent.push(letter));
         Ok(())
     }
 
@@ -380,7 +386,7 @@ impl NodeContext {
     ///
     /// Nothing is read or copied. The note is part of the record of the node, and goes when that is pruned.
     pub fn artifact(&self, artifact: Artifact) {
-        self.scope.noted.lock().unwrap_or_else(PoisonError::into_inner).artifacts.push(artifact);
+        self.scope.leave(|left| left.noted.artifacts.push(artifact));
     }
 
     /// Notes what the node read from a memory: a checkpoint has it in `memory`, if this attempt ends well, so that what a node knew is
@@ -403,7 +409,7 @@ impl NodeContext {
                 "the strength of what was read from the memory is not a finite number".to_owned()
             }
             None => {
-                self.scope.noted.lock().unwrap_or_else(PoisonError::into_inner).reads.push(read);
+                self.scope.leave(|left| left.noted.reads.push(read));
                 return Ok(());
             }
         };

@@ -348,7 +348,8 @@ pub(crate) enum SignalKind {
     Letters {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         life: Option<Uuid>,
-        change: LetterChange,
+        // Boxed, because whatever is said to a run passes through its driver by value.
+        change: Box<LetterChange>,
     },
     /// A run at rest is to go on at these nodes instead of where it is, for this reason.
     GoTo { nodes: Vec<NodeName>, reason: String },

@@ -98,9 +98,10 @@ impl<S: State> Future for Attempt<S> {
         let Some(work) = &mut this.work else { return Poll::Pending };
         this.scope.unpark();
         let end = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-            Ok(Poll::Ready(Ok(update))) => {
-                AttemptEnd::Done(update.sent_before(this.scope.take_sent()).noting(this.scope.take_noted()))
-            }
+            Ok(Poll::Ready(Ok(update))) => AttemptEnd::Done(match this.scope.take_left() {
+                Some(left) => update.sent_before(left.sent).noting(left.noted),
+                None => update,
+            }),
             Ok(Poll::Ready(Err(error))) => {
                 this.scope.transactions.note_failure(&error);
                 failed(&error)

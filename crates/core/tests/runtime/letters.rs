@@ -348,7 +348,7 @@ async fn tries_are_counted_over_processes() {
     for number in 1..=4 {
         let faulty = Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
         let builder = builder(Arc::clone(&faulty) as _, &world.clock);
-        let runtime = builder.outlet_with("mail", mail.clone(), retry.clone()).build().await.unwrap();
+        let runtime = builder.outlet_with("mail", mail.clone(), retry).build().await.unwrap();
         runtime.serve(&three()).unwrap();
         if number == 1 {
             let run = runtime.start(&three(), Context::new()).id(RUN).await.unwrap();

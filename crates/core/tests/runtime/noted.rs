@@ -1,5 +1,4 @@
 //! What nodes note beside the state: what they made elsewhere, and what they read from a memory.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};

@@ -87,8 +87,7 @@ impl<S: State> Driver<S> {
             started: StartedChildren::default(),
             effect: self.plan.node(index).effect,
             transactions: AttemptTransactions::default(),
-            sent: Mutex::default(),
-            noted: Mutex::default(),
+            left: Mutex::default(),
             lacks: AtomicBool::new(false),
         };
         let scope = Arc::new(scope);

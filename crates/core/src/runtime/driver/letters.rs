@@ -19,7 +19,7 @@ pub(super) struct Sending {
     /// Records that are not durable, each with the last letter in it.
     written: VecDeque<(Seq, u64)>,
     /// What became of letters, while a transaction is open.
-    deferred: Vec<(Signal, oneshot::Sender<Result<()>>)>,
+    deferred: VecDeque<(Signal, oneshot::Sender<Result<()>>)>,
 }
 
 impl<S: State> Driver<S> {
@@ -30,21 +30,22 @@ impl<S: State> Driver<S> {
     /// Notes which record holds the letters that were absorbed.
     pub(super) fn note_sent(&mut self) {
         let sent = self.sent();
-        if sent > self.journal.sending.noted
+        let noted = self.journal.sending.as_ref().map_or(0, |sending| sending.noted);
+        if sent > noted
             && let Some(seq) = self.journal.holding_all()
         {
-            self.journal.sending.noted = sent;
-            self.journal.sending.written.push_back((seq, sent));
+            let sending = self.journal.sending.get_or_insert_default();
+            sending.noted = sent;
+            sending.written.push_back((seq, sent));
         }
     }
 
     /// Hands in the letters of records that have become durable.
     pub(super) fn hand_in_durable(&mut self, durable: Seq) {
+        let Some(sending) = &mut self.journal.sending else { return };
         let mut to = None;
-        while let Some(&(seq, sent)) = self.journal.sending.written.front()
-            && seq <= durable
-        {
-            self.journal.sending.written.pop_front();
+        while let Some((_, sent)) = sending.written.front().copied().filter(|(seq, _)| *seq <= durable) {
+            sending.written.pop_front();
             to = Some(sent);
         }
         if let Some(to) = to {
@@ -55,8 +56,11 @@ impl<S: State> Driver<S> {
     /// Hands in all letters of the log, which the machine has just been made of.
     pub(super) fn hand_in_all(&mut self) {
         let sent = self.sent();
-        self.journal.sending.noted = sent;
-        self.journal.sending.written.clear();
+        if sent > 0 || self.journal.sending.is_some() {
+            let sending = self.journal.sending.get_or_insert_default();
+            sending.noted = sent;
+            sending.written.clear();
+        }
         if self.machine.is_delivering() {
             post::hand_in(&self.shared, self.journal.run(), &self.machine, sent);
         }
@@ -68,13 +72,19 @@ impl<S: State> Driver<S> {
     }
 
     pub(super) fn defer(&mut self, signal: Signal, reply: oneshot::Sender<Result<()>>) {
-        self.journal.sending.deferred.push((signal, reply));
+        self.journal.sending.get_or_insert_default().deferred.push_back((signal, reply));
+    }
+
+    pub(super) fn has_deferred(&self) -> bool {
+        self.journal.sending.as_ref().is_some_and(|sending| !sending.deferred.is_empty())
     }
 
     /// Takes in what became of letters while a transaction was open.
     pub(super) async fn take_in_deferred(&mut self) -> Result<()> {
-        while !(self.journal.sending.deferred.is_empty() || self.has_transaction()) {
-            let (signal, reply) = self.journal.sending.deferred.remove(0);
+        while !self.has_transaction()
+            && let Some((signal, reply)) =
+                self.journal.sending.as_mut().and_then(|sending| sending.deferred.pop_front())
+        {
             signal::reply_to_signaller(Box::pin(self.signal(signal)).await, reply)?;
         }
         Ok(())

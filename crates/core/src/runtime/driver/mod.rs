@@ -202,7 +202,9 @@ impl<S: State> Driver<S> {
                 self.acknowledge(answer).await?;
             }
             self.commit_steps().await?;
-            self.take_in_deferred().await?;
+            if self.has_deferred() {
+                Box::pin(self.take_in_deferred()).await?;
+            }
             self.grant_transaction()?;
             if self.journal.pending() >= self.shared.limits.max_pending {
                 if !self.journal.is_sending() {

@@ -117,8 +117,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         started: StartedChildren::default(),
         effect: Effect::default(),
         transactions: AttemptTransactions::default(),
-        sent: Default::default(),
-        noted: Default::default(),
+        left: Default::default(),
         lacks: AtomicBool::new(false),
     })
 }

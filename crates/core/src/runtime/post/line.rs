@@ -178,5 +178,5 @@ async fn say(shared: &Arc<Shared>, (run, life, _): &LineKey, change: LetterChang
 }
 
 pub(super) fn signal(life: Option<uuid::Uuid>, change: LetterChange, at: Timestamp) -> Signal {
-    Signal { what: SignalKind::Letters { life, change }, by: None, at, of_parent: false }
+    Signal { what: SignalKind::Letters { life, change: Box::new(change) }, by: None, at, of_parent: false }
 }

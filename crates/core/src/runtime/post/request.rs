@@ -38,7 +38,7 @@ impl Runtime {
     ///
     /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it -->
     pub fn retry_letters(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
-        let change = LetterChange::Retry { numbers: numbers.to_vec() };
+        let change = Box::new(LetterChange::Retry { numbers: numbers.to_vec() });
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
     }
 
@@ -51,7 +51,7 @@ impl Runtime {
     ///
     /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it -->
     pub fn drop_letters(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
-        let change = LetterChange::Drop { numbers: numbers.to_vec() };
+        let change = Box::new(LetterChange::Drop { numbers: numbers.to_vec() });
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
     }
 }

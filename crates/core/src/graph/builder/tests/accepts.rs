@@ -149,8 +149,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         started: Default::default(),
         effect: Effect::default(),
         transactions: AttemptTransactions::default(),
-        sent: Default::default(),
-        noted: Default::default(),
+        left: Default::default(),
         lacks: std::sync::atomic::AtomicBool::new(false),
     }));
     let mut state = Context::new();

@@ -103,7 +103,7 @@ pub(super) struct Journal<S: State> {
     /// Replies, each with the record that must be durable before it is sent.
     replies: VecDeque<(Seq, Owed)>,
     /// Letters in records on their way.
-    pub(super) sending: Sending,
+    pub(super) sending: Option<Box<Sending>>,
     /// The last record when old ones were last pruned.
     pruned_at: u64,
 }
@@ -128,7 +128,7 @@ impl<S: State> Journal<S> {
             facts: Facts::default(),
             within: false,
             replies: VecDeque::new(),
-            sending: Sending::default(),
+            sending: None,
             pruned_at,
         }
     }
