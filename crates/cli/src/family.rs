@@ -121,6 +121,13 @@ impl Family {
         Ok(Self::collect(head, &mut of))
     }
 
+    /// Counts the runs below that have not ended, and that a pause or a cancellation of the first reaches.
+    pub(crate) fn bound(&self) -> usize {
+        let is_bound = |child: &&Self| Origin::of(&child.head).is_some_and(|origin| origin.bond == "cancel");
+        let going = |child: &&Self| !child.head.status.is_finished();
+        self.children.iter().filter(is_bound).filter(going).map(|child| 1 + child.bound()).sum()
+    }
+
     /// Takes from the list what it uses, so that labels which go in a circle end it.
     fn collect(head: RunHead, of: &mut BTreeMap<RunKey, Vec<RunHead>>) -> Self {
         let own = of.remove(&head.run).unwrap_or_default();

@@ -9,8 +9,12 @@ use crate::choose::Chosen;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::family::Family;
 use crate::find::shown;
 use crate::table::Table;
+
+/// Of how many runs it is told what a signal reaches below them.
+const FAMILIES: usize = 10;
 
 /// What became of one run.
 #[derive(Debug, Serialize)]
@@ -35,11 +39,22 @@ impl Context {
         chosen: Chosen,
         what: impl Fn(&Runtime, &RunKey) -> SignalRequest,
     ) -> Result<Exit, Failure> {
+        self.say_to(target, done, chosen, what).await.map(|(_, exit)| exit)
+    }
+
+    /// As [`say`](Self::say), and returns the runs that took it.
+    pub(crate) async fn say_to(
+        &self,
+        target: &Runs,
+        done: &'static str,
+        chosen: Chosen,
+        what: impl Fn(&Runtime, &RunKey) -> SignalRequest,
+    ) -> Result<(Vec<RunKey>, Exit), Failure> {
         let runtime = self.runtime()?;
         let names = chosen.names;
         if target.dry_run {
             let chosen = Chosen { names, by_filter: chosen.by_filter };
-            return self.print_chosen(&**runtime.store(), &chosen).await.map(|()| Exit::Done);
+            return self.print_chosen(&**runtime.store(), &chosen).await.map(|()| (Vec::new(), Exit::Done));
         }
         let (mut told, mut refused) = (Vec::new(), None);
         for name in &names {
@@ -64,7 +79,27 @@ impl Context {
         }
         self.print_done(&told)?;
         self.tell_idle(&**runtime.store(), told.iter().map(|done| &done.run)).await?;
-        Ok(refused.unwrap_or(Exit::Done))
+        Ok((told.into_iter().map(|done| done.run).collect(), refused.unwrap_or(Exit::Done)))
+    }
+
+    /// Tells how many runs below these a signal reaches with them.
+    pub(crate) async fn tell_below(&self, runs: &[RunKey], what: &str) -> Result<(), Failure> {
+        let runtime = self.runtime()?;
+        if runs.len() > FAMILIES {
+            // Each is a listing of its own.
+            return Ok(());
+        }
+        for run in runs {
+            let Some(head) = runtime.store().head(run).await? else { continue };
+            let below = match Family::below(&**runtime.store(), head).await?.bound() {
+                0 => continue,
+                1 => "1 run".to_owned(),
+                below => format!("{below} runs"),
+            };
+            self.out.note(&format!("{what} with it: {below} below {}", shown(run)));
+            self.next(&format!("ferrata tree {}", shown(run)));
+        }
+        Ok(())
     }
 
     /// Prints what was done to runs.

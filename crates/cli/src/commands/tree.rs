@@ -29,6 +29,9 @@ struct Branch {
     origin: Option<Origin>,
     /// The activations that have begun and not ended.
     at: Vec<String>,
+    /// Why it is paused, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<String>,
     questions: Vec<Question>,
     children: Vec<Self>,
 }
@@ -79,7 +82,7 @@ async fn branch(runtime: &Runtime, family: Family) -> Result<Branch, Failure> {
     for child in below {
         children.push(Box::pin(branch(runtime, child)).await?);
     }
-    let (next, questions) = now.map(|now| (now.next, now.questions)).unwrap_or_default();
+    let (next, questions, paused) = now.map(|now| (now.next, now.questions, now.paused)).unwrap_or_default();
     Ok(Branch {
         run: head.run,
         workflow: head.facts.workflow.to_string(),
@@ -88,6 +91,7 @@ async fn branch(runtime: &Runtime, family: Family) -> Result<Branch, Failure> {
         updated: head.updated,
         origin,
         at: next.iter().map(|one| format!("{}@{}", one.node, one.visit)).collect(),
+        paused,
         questions,
         children,
     })
@@ -124,8 +128,10 @@ fn draw(context: &Context, tree: &Branch, first: &str, rest: &str, text: &mut St
     let place =
         tree.origin.as_ref().map(|origin| format!("{}  ", clean(&origin.place()))).unwrap_or_default();
     let age = context.out.time.write(tree.started, context.now());
+    let paused = tree.paused.as_deref().map(|why| format!("  paused: {}", clean(why))).unwrap_or_default();
     // Writing to a string never fails.
-    let _ = writeln!(text, "{first}{place}{}  {}  {status}  {age}{at}", shown(&tree.run), tree.workflow);
+    let _ =
+        writeln!(text, "{first}{place}{}  {}  {status}  {age}{at}{paused}", shown(&tree.run), tree.workflow);
     let below = if tree.children.is_empty() { "    " } else { "│   " };
     for question in &tree.questions {
         let _ = writeln!(text, "{rest}{below}? {}  {}", question.id, clean(&asked(question)));

@@ -11,5 +11,8 @@ pub(super) async fn run(context: &Context, args: &UnpauseArgs) -> Result<Exit, F
     let store = context.store()?;
     let chosen =
         context.chosen(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Interrupted]).await?;
-    context.say(&args.target, "unpaused", chosen, |runtime, run| runtime.unpause(run)).await
+    let (unpaused, exit) =
+        context.say_to(&args.target, "unpaused", chosen, |runtime, run| runtime.unpause(run)).await?;
+    context.tell_below(&unpaused, "going on").await?;
+    Ok(exit)
 }

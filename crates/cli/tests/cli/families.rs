@@ -118,7 +118,22 @@ async fn a_family_is_shown_level_by_level() {
     assert_eq!((&asked[0]["id"], &asked[0]["asked_by"]), (&json!(way_down), &run("page-1")), "{asked}");
     // What a form is made of.
     assert_eq!(asked[0]["schema"]["enum"], json!(["yes", "no"]), "{asked}");
+    let said = place.call(&["pause", "publish-1", "--reason", "lunch"]);
+    assert!(said.err.contains("paused with it: 2 runs below publish-1"), "{said:?}");
+    // A run that rests as paused has paused its children.
+    for run in ["publish-1", "review-1"] {
+        service.until(&RunKey::try_from(run).unwrap(), RunStatus::Interrupted).await;
+    }
+    let tree = place.ok(&["tree", "publish-1"]);
+    let held: Vec<&str> =
+        tree.lines().filter_map(|line| line.split_once("  paused: ").map(|(_, why)| why)).collect();
+    assert_eq!(
+        held,
+        ["lunch", "its parent default/publish-1 is paused", "its parent default/review-1 is paused"]
+    );
     place.ok(&["answer", "page-1", "yes"]);
+    assert_eq!(place.json(&["tree", "publish-1"])["children"][0]["status"], "interrupted");
+    place.ok(&["unpause", "publish-1"]);
     service.until(&root, RunStatus::Completed).await;
     let tree = place.json(&["tree", "publish-1"]);
     assert_eq!(tree["children"][0]["children"][0]["status"], "completed");
