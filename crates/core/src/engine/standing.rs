@@ -10,18 +10,17 @@ use crate::record::{Failure, RunStatus};
 pub(crate) struct Pauses {
     pub(crate) own: Option<String>,
     pub(crate) of_parent: Option<String>,
-    /// Whether the run was ever paused: then children may be paused with it.
-    pub(crate) any: bool,
 }
 
 /// How a run stands.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     status: RunStatus,
-    failure: Option<Failure>,
+    failure: Option<Box<Failure>>,
     /// Why the run was asked to stop.
     cancel: Option<String>,
-    pauses: Pauses,
+    /// Present once the run was ever paused: then children may be paused with it.
+    pauses: Option<Box<Pauses>>,
     /// Whether a message moves the run, which is at rest.
     receiving: bool,
     /// The activations that waited for a message when the run last rested on several, with the names of their waits; the longest
@@ -39,7 +38,7 @@ impl Standing {
             status: RunStatus::InProgress,
             failure: None,
             cancel: None,
-            pauses: Pauses::default(),
+            pauses: None,
             receiving: false,
             receivers: Vec::new(),
             wake: None,
@@ -52,7 +51,7 @@ impl Standing {
     }
 
     pub(super) fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
+        self.failure.as_deref()
     }
 
     pub(super) fn cancel(&self) -> Option<&str> {
@@ -60,11 +59,12 @@ impl Standing {
     }
 
     pub(super) fn paused(&self) -> Option<&str> {
-        self.pauses.own.as_deref().or(self.pauses.of_parent.as_deref())
+        let pauses = self.pauses.as_ref()?;
+        pauses.own.as_deref().or(pauses.of_parent.as_deref())
     }
 
-    pub(super) fn pauses(&self) -> &Pauses {
-        &self.pauses
+    pub(super) fn pauses(&self) -> Option<&Pauses> {
+        self.pauses.as_deref()
     }
 
     pub(super) fn is_receiving(&self) -> bool {
@@ -116,7 +116,7 @@ impl Standing {
     }
 
     pub(super) fn fail(&mut self, failure: Failure) {
-        self.failure = Some(failure);
+        self.failure = Some(Box::new(failure));
         self.rest(RunStatus::Failed, false, None);
     }
 
@@ -135,9 +135,8 @@ impl Standing {
     }
 
     pub(super) fn pause(&mut self, reason: String, of_parent: bool) {
-        let paused = if of_parent { &mut self.pauses.of_parent } else { &mut self.pauses.own };
-        *paused = Some(reason);
-        self.pauses.any = true;
+        let pauses = self.pauses.get_or_insert_default();
+        *(if of_parent { &mut pauses.of_parent } else { &mut pauses.own }) = Some(reason);
         if self.status == RunStatus::AwaitingInput {
             self.status = RunStatus::Interrupted;
         }
@@ -145,9 +144,11 @@ impl Standing {
 
     /// Ends a pause: the parent ends its own alone, any other signaller both.
     pub(super) fn unpause(&mut self, of_parent: bool) {
-        self.pauses.of_parent = None;
-        if !of_parent {
-            self.pauses.own = None;
+        if let Some(pauses) = &mut self.pauses {
+            pauses.of_parent = None;
+            if !of_parent {
+                pauses.own = None;
+            }
         }
         self.wake_up();
     }
@@ -166,7 +167,12 @@ impl Standing {
     }
 
     /// Restores why the run stands as it does, as a base holds it.
-    pub(super) fn restore(&mut self, failure: Option<Failure>, cancel: Option<String>, pauses: Pauses) {
-        (self.failure, self.cancel, self.pauses) = (failure, cancel, pauses);
+    pub(super) fn restore(
+        &mut self,
+        failure: Option<Failure>,
+        cancel: Option<String>,
+        pauses: Option<Pauses>,
+    ) {
+        (self.failure, self.cancel, self.pauses) = (failure.map(Box::new), cancel, pauses.map(Box::new));
     }
 }

@@ -23,7 +23,7 @@ use super::nodes::{NodeState, Nodes};
 use super::progress::Progress;
 use super::questions::Answered;
 use super::replan::Replan;
-use super::standing::Standing;
+use super::standing::{Pauses, Standing};
 use crate::clock::Timestamp;
 use crate::compact::few_map::FewMap;
 use crate::error::{Error, ErrorKind, Result};
@@ -225,13 +225,13 @@ impl Machine {
 
     /// Whether the run is paused by its parent, or else by what was said to it.
     pub(crate) fn is_paused_by(&self, parent: bool) -> bool {
-        let pauses = self.standing.pauses();
-        if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() }
+        let said = |pauses: &Pauses| if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() };
+        self.standing.pauses().is_some_and(said)
     }
 
     /// Whether the run was ever paused.
     pub(crate) fn was_paused(&self) -> bool {
-        self.standing.pauses().any
+        self.standing.pauses().is_some()
     }
 
     /// Whether a message moves the run, which is at rest.

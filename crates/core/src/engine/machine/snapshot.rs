@@ -214,10 +214,10 @@ impl Machine {
             status: self.status(),
             failure: self.failure().cloned(),
             cancel: self.cancel().map(str::to_owned),
-            paused: pauses.own.clone(),
-            paused_by_parent: pauses.of_parent.clone(),
+            paused: pauses.and_then(|pauses| pauses.own.clone()),
+            paused_by_parent: pauses.and_then(|pauses| pauses.of_parent.clone()),
             // One that is paused was.
-            was_paused: pauses.any && pauses.own.is_none(),
+            was_paused: pauses.is_some_and(|pauses| pauses.own.is_none()),
             children: self.children_started(),
             inbox: self.inbox().iter().cloned().collect(),
             messages: self.messages(),
@@ -294,8 +294,8 @@ impl Machine {
         machine.standing.rest(stored.status, stored.receiving, stored.wake);
         machine.standing.note_looks(stored.looks);
         // A base of before there were pauses of parents says only that the run is paused now.
-        let any = stored.was_paused || stored.paused.is_some();
-        let pauses = Pauses { own: stored.paused, of_parent: stored.paused_by_parent, any };
+        let any = stored.was_paused || stored.paused.is_some() || stored.paused_by_parent.is_some();
+        let pauses = any.then_some(Pauses { own: stored.paused, of_parent: stored.paused_by_parent });
         machine.standing.restore(stored.failure, stored.cancel, pauses);
         machine.inbox = Inbox::restore(stored.inbox, stored.messages, stored.keys);
         machine.config = stored.config;
