@@ -44,8 +44,7 @@ pub(crate) struct App {
 }
 
 /// Makes the routes, all but `/health` and the page behind the keys.
-pub(crate) fn router(app: Arc<App>, keys: Arc<Keys>) -> Router {
-    let keys_of_viewers = Arc::clone(&keys);
+pub(crate) fn router(app: &Arc<App>, keys: &Arc<Keys>) -> Router {
     Router::new()
         .route("/orders", post(place))
         .route("/orders/{id}", get(read))
@@ -53,11 +52,11 @@ pub(crate) fn router(app: Arc<App>, keys: Arc<Keys>) -> Router {
         .route("/orders/{id}/events", get(events))
         .route("/stalled", get(stalled))
         .layer(DefaultBodyLimit::max(MOST))
-        .layer(middleware::from_fn_with_state(keys, authenticate))
+        .layer(middleware::from_fn_with_state(Arc::clone(keys), authenticate))
         .route("/health", get(health))
         .merge(page::router())
-        .with_state(Arc::clone(&app))
-        .nest("/ferrata", inspector(&app, &keys_of_viewers))
+        .with_state(Arc::clone(app))
+        .nest("/ferrata", inspector(app, keys))
 }
 
 /// Shows the runs of the orders in a browser, to whoever has a key: the page asks for it. Acts are recorded with the name of the key.

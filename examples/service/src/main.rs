@@ -130,7 +130,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     };
     println!("{} listens on http://{address}", app.name);
     // No new connection is taken then, and the requests under way are answered.
-    axum::serve(listener, http::router(Arc::clone(&app), keys)).with_graceful_shutdown(told_to_end).await?;
+    axum::serve(listener, http::router(&app, &keys)).with_graceful_shutdown(told_to_end).await?;
     // And the orders are let go, so that another replica takes them at once.
     app.runtime.shutdown(grace).await?;
     println!("{} has let go of its orders", app.name);

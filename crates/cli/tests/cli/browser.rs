@@ -1,5 +1,6 @@
 //! The page that `serve` shows, in a real browser: the stories are in `crates/inspector/ui/tests/browser.mjs`, and what they need is done here, in
 //! another process than the one that serves the page.
+#![expect(clippy::print_stderr, reason = "what the browser tells is shown with a failure")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;

@@ -1,4 +1,8 @@
 //! Schedules on the command line.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "schedules of another process tick by the clock of the machine"
+)]
 
 use std::time::Duration;
 
