@@ -120,8 +120,8 @@ impl<S: State> Graph<S> {
         self.plan().nodes.iter().map(|node| &node.name)
     }
 
-    /// Lists the edges in the order of declaration: from where, to where, and what makes each fire. Those of
-    /// [subgraphs](crate::graph::Subgraph) are among them, between nodes that are named by paths.
+    /// Lists the edges in the order of declaration: from where, to where, and what makes each fire.
+    /// Those of subgraphs are among them, between nodes that are named by paths.
     pub fn edges(&self) -> impl Iterator<Item = (&NodeName, &NodeName, EdgeKind)> {
         let plan = self.plan();
         plan.edges.iter().map(|edge| (&plan.node(edge.from).name, &plan.node(edge.to).name, edge.kind))

@@ -65,7 +65,6 @@ impl SendRequest {
     /// # let graph = Graph::<Context>::builder("chat")
     /// #     .node("hear", async |cx: ferrata_core::node::NodeContext, s: ferrata_core::state::Draft<Context>| {
     /// #         cx.receive::<String>().await?;
-    /// #         cx.receive::<String>().await?;
     /// #         Ok(s)
     /// #     })
     /// #     .entry("hear")
@@ -75,7 +74,7 @@ impl SendRequest {
     /// for _ in 0..2 {
     ///     runtime.send(run.run(), "paid").key("hook-4711").await?;
     /// }
-    /// run.wait().await?; // it took one message, and waits for the second
+    /// run.completed().await?; // the node took one message, and no second one waits
     /// assert_eq!(runtime.inbox(run.run()).await?.len(), 0);
     /// # Ok(())
     /// # }

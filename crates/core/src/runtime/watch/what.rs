@@ -281,7 +281,7 @@ pub enum Recorded {
         /// Who, if named.
         by: Option<String>,
     },
-    /// A signaller had the run [go on elsewhere](super::Runtime::go_to).
+    /// A signaller had the run [go on elsewhere](crate::runtime::Runtime::go_to).
     Moved {
         /// The nodes at which it goes on.
         to: Vec<NodeName>,
