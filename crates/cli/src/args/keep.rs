@@ -93,7 +93,8 @@ pub(crate) struct PurgeArgs {
     /// The directory by which the run was named.
     #[arg(skip)]
     pub(crate) directory: Option<PathBuf>,
-    /// Also runs that are not finished: a process that drives one stops at its next record.
+    /// Also runs that are not finished, or that a child, a parent or an undelivered letter still needs: a process that drives one stops at
+    /// its next record.
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not ask.

@@ -62,11 +62,15 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
         let traces = if runs.len() == 1 { "every trace of it" } else { "every trace of them" };
         context.confirm(args.yes, &format!("remove {what} and {traces}"), &next)?;
     }
+    let runtime = Runtime::builder_with(Arc::clone(&store)).operator();
     let mut gone = Vec::new();
     for (run, expected) in runs {
         let nodes = nodes(&store, &run).await;
         // What was said to the run while the question stood here is not lost with it.
-        let purged = store.purge(&run, expected).await?;
+        let purged = match expected {
+            Some(head) => runtime.purge_at(&run, head).await?,
+            None => store.purge(&run, None).await?,
+        };
         remove_views(context, args, &*store, &run, &nodes).await?;
         gone.push(Gone { run, records: purged.records, bytes: purged.bytes });
     }

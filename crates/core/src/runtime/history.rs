@@ -8,7 +8,7 @@ use super::runtime::Runtime;
 use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
-use crate::id::{NodeName, RunKey, Seq};
+use crate::id::{HeadRef, NodeName, RunKey, Seq};
 use crate::past::retention::{self, RetentionPolicy};
 use crate::past::sweep::{self, SweepLimits, SweepReport};
 use crate::past::{self, Ancestor, CheckedLog, Checkpoint, Diff, Position, TimelineEntry, Verified};
@@ -424,6 +424,25 @@ impl Runtime {
     ///
     /// <!-- held by: purge::a_purge_that_expects_another_head_is_a_conflict, removal::a_parent_is_not_purged_while_its_child_goes_on -->
     pub async fn purge(&self, run: &RunKey) -> Result<Removed> {
+        self.purge_run(run, None).await
+    }
+
+    /// As [`purge`](Self::purge), if `head` still is the last record of the run: for an operator who was asked whether it may go as it stood.
+    ///
+    /// # Errors
+    ///
+    /// As for [`purge`](Self::purge), and [`ErrorKind::Conflict`] if the run has changed since. Nothing was removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    ///
+    /// <!-- held by: letters::an_outlet_that_is_down_holds_up_its_own_topic_alone, outbox::letters_are_listed_and_dropped_by_an_operator -->
+    pub async fn purge_at(&self, run: &RunKey, head: HeadRef) -> Result<Removed> {
+        self.purge_run(run, Some(head)).await
+    }
+
+    async fn purge_run(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         if self.shared().driver(run).is_some() {
             let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
             return Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
@@ -431,7 +450,7 @@ impl Runtime {
         let (shared, run) = (Arc::clone(self.shared()), run.clone());
         finish(async move {
             past::family::check_purge(&*shared.store, &run).await?;
-            let purged = shared.store.purge(&run, None).await?;
+            let purged = shared.store.purge(&run, expected).await?;
             shared.resting.forget(&run);
             Ok(purged)
         })
