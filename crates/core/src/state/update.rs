@@ -154,7 +154,7 @@ impl<S: State> Update<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the channel, for what [`State::apply`] refuses, for a
+    /// [`ErrorKind::Invalid`], naming the channel, for what [`State::apply`] refuses, for a
     /// draft whose difference could not be made, and for an output that cannot be stored. State and patch are as before.
     pub fn apply(&self, state: &mut S, patch: &mut PatchWriter) -> Result<()> {
         if let Err(error) = &self.output {
