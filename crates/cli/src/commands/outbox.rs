@@ -71,10 +71,7 @@ pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Fa
         }
         None => of_all(context, &runtime, args.limit).await?,
     };
-    let meant = |letter: &Letter| {
-        let listing = !(args.retry || args.drop);
-        !listing || args.letters.is_empty() || args.letters.contains(&letter.number)
-    };
+    let meant = |letter: &Letter| args.letters.is_empty() || args.letters.contains(&letter.number);
     let letters: Vec<Listed> = letters.into_iter().filter(meant).map(Listed::from).collect();
     print(context, &letters)?;
     Ok(Exit::Done)

@@ -24,6 +24,7 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
         assert_eq!((&letters[0]["topic"], &letters[0]["payload"]), (&json!("mail"), &json!({"to": "ann"})));
         assert_eq!((&letters[1]["number"], &letters[1]["put_aside"]), (&json!(2), &json!(false)));
     }
+    assert_eq!(place.ok(&["outbox", "order-1", "--letter", "2", "-o", "ids"]), "order-1 2\n");
     let listed = place.ok(&["outbox"]);
     assert!(listed.contains("confirm@1") && listed.contains("mail"), "{listed}");
     assert!(place.ok(&["ls"]).contains("delivering"));
