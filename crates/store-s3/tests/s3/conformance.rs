@@ -1,11 +1,12 @@
-//! The store keeps the contract, as the suite for every store states it: on the server in this process, and on a real one.
+//! The store keeps the contract, as the suite for every store states it: on a real server, or on the one in this process if there is none.
+//! `FERRATA_CONFORMANCE=all` has it on both.
 
 mod in_process {
     use ferrata_store_conformance::suite;
 
     use crate::spaces::InProcess;
 
-    suite!(InProcess, without: [
+    suite!(InProcess, needs: store_test_in_process = "a real server is asked; FERRATA_CONFORMANCE=all asks both", without: [
         notices = "a bucket tells nobody when an object is put",
         clock = "a server tells its time in whole seconds, and the group is about milliseconds",
     ]);
