@@ -141,8 +141,9 @@ impl Schedule {
         self.runtime.runs().tenant(&self.tenant).label(SCHEDULE, &self.name).label(ROLE, TICK)
     }
 
-    /// Returns the way to stop ticks until [`unpause`](Self::unpause); a run of a tick that has started goes on. A tick that comes meanwhile
-    /// is missed, or caught up, as [`CatchUp`](crate::CatchUp) says.
+    /// Returns the way to stop ticks until [`unpause`](Self::unpause); a run of a tick that has started goes on, but with
+    /// [`CancelOld`](crate::Overlap::CancelOld): then it is paused with the schedule. A tick that comes meanwhile is missed, or caught
+    /// up, as [`CatchUp`](crate::CatchUp) says.
     ///
     /// # Errors
     ///

@@ -1,11 +1,12 @@
 //! What an operator does to a schedule.
 
 use ferrata_core::ErrorKind;
+use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_schedule::{CatchUp, Schedule, Schedules};
+use ferrata_schedule::{CatchUp, Overlap, Schedule, Schedules};
 
-use crate::support::{DAY, HOUR, day, mortal, report, text, ticks, world};
+use crate::support::{DAY, HOUR, MINUTE, calm, day, mortal, report, runs, slow, text, ticks, world};
 
 #[tokio::test]
 async fn a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says() {
@@ -34,6 +35,32 @@ async fn a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says() {
         assert_eq!(next, [day(4).plus(12 * HOUR), day(5).plus(12 * HOUR)]);
         world.pass_for(8 * HOUR).await;
         assert_eq!(ticks(&daily).await.last(), Some(&text(day(4).plus(12 * HOUR))));
+    }
+}
+
+/// With `CancelOld` the run of a tick belongs to the schedule; with the others, to nothing.
+#[tokio::test]
+async fn a_schedule_that_cancels_old_runs_is_paused_and_cancelled_with_its_run() {
+    use RunStatus::{Cancelled, InProgress, Interrupted};
+    for overlap in [Overlap::CancelOld, Overlap::Skip, Overlap::Queue(1), Overlap::Allow] {
+        let world = world();
+        let process = calm(&world).await;
+        let hourly = process.schedule("hourly").cron("0 * * * *").overlap(overlap);
+        let hourly = hourly.start(&slow(150 * MINUTE), Context::new()).await.unwrap();
+        world.pass_for(70 * MINUTE).await;
+        let belongs = overlap == Overlap::CancelOld;
+        let of_tick = async || runs(&hourly).await[0].2;
+        world.pass(hourly.pause("stocktaking").await.unwrap()).await.unwrap();
+        world.pass_for(MINUTE).await;
+        assert_eq!(of_tick().await, if belongs { Interrupted } else { InProgress }, "{overlap:?}");
+        world.pass(hourly.unpause().await.unwrap()).await.unwrap();
+        world.pass_for(MINUTE).await;
+        assert_eq!(of_tick().await, InProgress, "{overlap:?}");
+        let run = hourly.status().await.unwrap().run;
+        world.pass(process.cancel(&run, "moved to another service")).await.unwrap();
+        world.pass_for(MINUTE).await;
+        assert_eq!(of_tick().await, if belongs { Cancelled } else { InProgress }, "{overlap:?}");
+        assert!(hourly.status().await.unwrap().has_ended());
     }
 }
 
