@@ -10,11 +10,12 @@
 //! - `cargo run --features metrics --example metrics`: what Prometheus scrapes of runs that go on.
 //! - `cargo run --example research -- "electric ferries"`: an agent with agents of its own, of which one asks you.
 //! - `cargo run --example time_travel`: a run as it was, a fork of it with one thing changed, and what differs in the end.
+//! - `cargo run --features transfer --example transfer`: money that is moved by a process that is killed again and again, while you watch.
 //! - `cargo run --release --example survey`: a real job over every file of a directory, which may be killed at any moment.
 //!
 //! A service of several replicas is in `examples/service`.
 //!
-//! `agent`, `crash_and_resume`, `approval`, `chat`, `map_reduce`, `research` and `survey` take `--store URL`. The drivers of servers are features, so that the first
+//! `agent`, `crash_and_resume`, `approval`, `chat`, `map_reduce`, `research`, `survey` and `transfer` take `--store URL`. The drivers of servers are features, so that the first
 //! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `redis`, `s3`, `sqlite`,
 //! `all-stores`. Here is what they share: opening that store, and waiting
 //! for a run that a process has, or had until it died.

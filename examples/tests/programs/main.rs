@@ -10,3 +10,4 @@ mod stores;
 mod support;
 mod survey;
 mod time_travel;
+mod transfer;

@@ -56,7 +56,7 @@ on!(s3, StoreKind::Server(Service::S3));
 #[test]
 fn a_wrong_store_is_told_with_what_to_type() {
     let temp = tempfile::tempdir().unwrap();
-    for name in ["crash_and_resume", "approval", "chat", "map_reduce", "research", "survey"] {
+    for name in ["crash_and_resume", "approval", "chat", "map_reduce", "research", "survey", "transfer"] {
         for (url, says) in [
             ("runs", "what names the store is no URL"),
             ("pigeon://me:secret@loft", "there is no store for `pigeon:` URLs"),
