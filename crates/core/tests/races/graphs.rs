@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use ferrata_core::ExecutorId;
 use ferrata_core::ask::Ask;
 use ferrata_core::graph::{Effect, Graph, GraphBuilder};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
-use ferrata_core::state::{Context, Draft, Reducer};
+use ferrata_core::runtime::{Letter, Outlet, Undelivered};
+use ferrata_core::state::{Context, Draft, Reducer, Update};
 use ferrata_core::store::MemoryStore;
 
 use crate::support::dice::Dice;
+use crate::support::letters::{Received, TOPIC};
 use crate::support::log::Log;
 
 /// What nodes were seen to do, outside of the store.
@@ -20,6 +23,10 @@ pub(crate) struct Witness {
     pub(crate) dice: Arc<Dice>,
     /// How often the shaky node has yet to fail.
     pub(crate) failures: Mutex<u64>,
+    /// Whether nodes send letters out of the run.
+    pub(crate) sends: bool,
+    /// What came of them.
+    pub(crate) received: Mutex<Received>,
     /// How often each activation began.
     pub(crate) began: Mutex<BTreeMap<String, u32>>,
     pub(crate) broken: Mutex<Vec<String>>,
@@ -63,6 +70,9 @@ async fn begin(cx: &NodeContext) {
         seen.broken(format!("{} is recorded and ran again", at(cx)));
     }
     *seen.began.lock().unwrap().entry(at(cx)).or_default() += 1;
+    if seen.sends {
+        cx.send_out(TOPIC, format!("{} begins", at(cx))).unwrap();
+    }
     seen.dice.give_way(12).await;
 }
 
@@ -93,8 +103,13 @@ async fn ask(cx: &NodeContext, name: &str) -> Result<String, NodeError> {
     Ok(format!("{id}={answer}"))
 }
 
-fn done(cx: &NodeContext, got: Vec<String>) -> ferrata_core::state::Update<Context> {
-    Context::update().append("trace", [at(cx)]).append("got", got).into()
+fn done(cx: &NodeContext, got: Vec<String>) -> Update<Context> {
+    sending(cx, Context::update().append("trace", [at(cx)]).append("got", got).into())
+}
+
+/// Adds that the node ends to what it sends.
+fn sending(cx: &NodeContext, update: Update<Context>) -> Update<Context> {
+    if witness(cx).sends { update.send_out(TOPIC, format!("{} ends", at(cx))) } else { update }
 }
 
 async fn work(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
@@ -116,7 +131,7 @@ async fn hears(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     let one: String = cx.receive().await?;
     witness(&cx).dice.give_way(8).await;
     let two: String = cx.receive().await?;
-    Ok(Context::update().append("trace", [at(&cx)]).append("said", [one, two]).into())
+    Ok(sending(&cx, Context::update().append("trace", [at(&cx)]).append("said", [one, two]).into()))
 }
 
 async fn naps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
@@ -136,6 +151,35 @@ async fn shaky(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     }
     drop(failures);
     Ok(done(&cx, Vec::new()))
+}
+
+/// Takes letters, and fails before, in and after that.
+pub(crate) struct Mail(pub(crate) Arc<Witness>);
+
+#[async_trait]
+impl Outlet for Mail {
+    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+        let seen = &self.0;
+        for (place, letter) in batch.iter().enumerate() {
+            seen.dice.give_way(6).await;
+            let chance = seen.dice.below(16);
+            match chance {
+                0 => return Err(Undelivered::new("it is down").after(place)),
+                1 | 4 => return Err(Undelivered::new("no such address").after(place).refused()),
+                _ => {}
+            }
+            let log = Log::read(&seen.store, &letter.run).await;
+            let broken = seen.received.lock().unwrap().add(letter, Some(&log.letters));
+            broken.into_iter().for_each(|what| seen.broken(what));
+            match chance {
+                2 => return Err(Undelivered::new("the reply was lost").after(place)),
+                // Without the hook, which would print.
+                3 => std::panic::resume_unwind(Box::new("a bug in the outlet")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 fn builder(name: &str) -> GraphBuilder<Context> {

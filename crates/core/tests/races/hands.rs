@@ -21,10 +21,12 @@ pub(crate) enum Deed {
     AnswerCancel,
     Resume,
     TakeOver,
+    RetryLetters,
+    DropLetters,
 }
 
 impl Deed {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Respond,
         Self::Reject,
         Self::Send,
@@ -36,10 +38,12 @@ impl Deed {
         Self::AnswerCancel,
         Self::Resume,
         Self::TakeOver,
+        Self::RetryLetters,
+        Self::DropLetters,
     ];
 
     /// How often each is drawn, in the order of `ALL`: what ends the run is rare, or little else would happen.
-    const WEIGHTS: [u64; 11] = [8, 2, 6, 3, 3, 4, 5, 1, 1, 3, 3];
+    const WEIGHTS: [u64; 13] = [8, 2, 6, 3, 3, 4, 5, 1, 1, 3, 3, 2, 1];
 
     pub(crate) fn draw(world: &World) -> Self {
         let mut at = world.dice.below(Self::WEIGHTS.iter().sum());
@@ -57,6 +61,7 @@ impl Deed {
             Self::Respond | Self::Reject | Self::AnswerCancel => {
                 &[ErrorKind::AlreadyExists, ErrorKind::WrongStatus, ErrorKind::NotFound]
             }
+            Self::RetryLetters | Self::DropLetters => &[ErrorKind::NotFound],
             Self::Resume | Self::TakeOver => &[ErrorKind::Conflict, ErrorKind::WrongStatus],
             _ => &[ErrorKind::WrongStatus],
         }
@@ -95,6 +100,8 @@ impl Deed {
                 let ops = [Op::Append("edits".into(), vec![by.into()]), Op::Set("side".into(), side)];
                 runtime.edit(&run, Patch::from_ops(&ops).unwrap()).checked_by(&world.graph).by(by).await
             }
+            Self::RetryLetters => runtime.retry_letters(&run, &[]).by(by).await,
+            Self::DropLetters => runtime.drop_letters(&run, &[]).by(by).await,
             Self::Resume => world.follow(runtime.resume(&world.graph, "r").await?),
             Self::TakeOver => world.follow(runtime.resume(&world.graph, "r").take_over().await?),
         }

@@ -15,10 +15,11 @@ use ferrata_core::{Clock, Error, ErrorKind, RunKey};
 use tokio::task::JoinSet;
 
 use super::dropped::polled;
-use super::graphs::{self, Seat, Witness};
+use super::graphs::{self, Mail, Seat, Witness};
 use super::hands::Deed;
 use super::store::Yielding;
 use crate::support::dice::Dice;
+use crate::support::letters::TOPIC;
 use crate::support::log::Log;
 
 /// How often others have a turn before time passes.
@@ -26,6 +27,9 @@ const PATIENCE: u32 = 48;
 
 /// How often the run may come to rest once the hands are off it before it is taken for one that never ends.
 const ROUNDS: u32 = 40;
+
+/// How often others have some turns until every letter must have been delivered.
+const DELIVERING: u32 = 1_000;
 
 /// Which race it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub(crate) struct Report {
     ends: BTreeMap<String, u32>,
     fenced: u32,
     dropped: u32,
+    /// How many letters came.
+    letters: u64,
 }
 
 impl Report {
@@ -58,13 +64,15 @@ impl Report {
         }
         self.fenced += other.fenced;
         self.dropped += other.dropped;
+        self.letters += other.letters;
     }
 
     /// Checks that every deed won and lost somewhere, and that runs ended in every way.
     pub(crate) fn check_coverage(&self, race: Race) {
-        let Self { deeds, ends, fenced, dropped, .. } = self;
-        println!("{race:?}: {deeds:?}, {ends:?}, fenced {fenced}, dropped {dropped}");
+        let Self { deeds, ends, fenced, dropped, letters, .. } = self;
+        println!("{race:?}: {deeds:?}, {ends:?}, fenced {fenced}, dropped {dropped}, letters {letters}");
         assert!(*dropped > 0, "nobody was called away");
+        assert!(*letters > 100, "nearly no letter came");
         for deed in Deed::ALL {
             let (done, refused) = deeds.get(&deed).copied().unwrap_or_default();
             assert!(done > 0 && refused > 0, "{deed:?} was done {done} times and refused {refused} times");
@@ -107,6 +115,8 @@ impl World {
             store: store.clone(),
             dice: Arc::clone(&dice),
             failures: Mutex::new(dice.below(3)),
+            sends: dice.below(4) == 0,
+            received: Mutex::default(),
             began: Mutex::default(),
             broken: Mutex::default(),
         };
@@ -141,6 +151,7 @@ impl World {
             .clock(Arc::clone(&self.clock) as _)
             .ids(Arc::new(SeqIds::new(number + 1)))
             .resource(Arc::clone(&seat))
+            .outlet(TOPIC, Mail(Arc::clone(&self.witness)))
             .store_retries(2, Duration::from_millis(1))
             .build()
             .await
@@ -195,6 +206,7 @@ impl World {
             done.unwrap();
         }
         world.end(&processes).await;
+        world.deliver(&processes[0]).await;
         world.check(&processes[1]).await
     }
 
@@ -228,6 +240,23 @@ impl World {
         }
         Log::read(&self.store, &run).await.show().iter().for_each(|line| println!("{line}"));
         panic!("the run does not end; it is {:?}", self.store.head(&run).await.unwrap().unwrap().status);
+    }
+
+    /// Has everything delivered that was sent, by a process that comes later.
+    async fn deliver(&self, operator: &Runtime) {
+        let run = Self::key();
+        let later = self.process(2).await;
+        later.serve(&self.graph).unwrap();
+        for _ in 0..DELIVERING {
+            if !self.store.head(&run).await.unwrap().unwrap().is_delivering() {
+                return;
+            }
+            // Refused if none was put aside.
+            let _ = operator.retry_letters(&run, &[]).await;
+            self.dice.give_way(200).await;
+        }
+        Log::read(&self.store, &run).await.show().iter().for_each(|line| println!("{line}"));
+        panic!("a letter is not delivered");
     }
 
     async fn end_once(&self, runtime: &Runtime) -> Result<bool, Error> {
@@ -361,6 +390,13 @@ impl World {
         for at in log.trace.iter().filter(is_traced) {
             assert!(began.contains_key(at), "{at} is recorded and never ran");
         }
+        let node = |at: &String| -> [String; 2] { ["begins", "ends"].map(|what| format!("{at} {what}")) };
+        let sent: Vec<_> =
+            log.trace.iter().filter(is_traced).filter(|_| self.witness.sends).flat_map(node).collect();
+        assert_eq!(log.letters.sent, sent, "what nodes sent that ended well");
+        let received = self.witness.received.lock().unwrap();
+        assert_eq!(received.missing(&run, &log.life, &log.letters), None, "letters that did not come");
+        report.letters += received.count();
         // What a node says of where it came from is true of the log, too.
         for came in texts("got").iter().filter(|got| got.contains('<')) {
             let (at, from) = came.split_once('<').unwrap();

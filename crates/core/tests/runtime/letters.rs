@@ -19,9 +19,9 @@ use tokio::sync::Notify;
 
 use super::world::World;
 
-const RUN: &str = "r";
+pub(crate) const RUN: &str = "r";
 
-fn key() -> RunKey {
+pub(crate) fn key() -> RunKey {
     RunKey::try_from(RUN).unwrap()
 }
 
@@ -82,7 +82,7 @@ impl Receiver {
     }
 }
 
-fn builder(store: Arc<dyn CheckpointStore>, clock: &Arc<ManualClock>) -> RuntimeBuilder {
+pub(crate) fn builder(store: Arc<dyn CheckpointStore>, clock: &Arc<ManualClock>) -> RuntimeBuilder {
     Runtime::builder_with(store).clock(Arc::clone(clock) as _)
 }
 
@@ -91,7 +91,7 @@ async fn process(world: &World, store: Arc<dyn CheckpointStore>, mail: &Receiver
 }
 
 /// Three nodes; each sends two letters.
-fn three() -> Graph<Context> {
+pub(crate) fn three() -> Graph<Context> {
     async fn send(cx: NodeContext, s: Draft<Context>) -> Result<Update<Context>, NodeError> {
         cx.send_out("mail", format!("{}a", cx.node()))?;
         Ok(Update::from(s).send_out("mail", format!("{}b", cx.node())))
@@ -107,10 +107,10 @@ fn three() -> Graph<Context> {
         .unwrap()
 }
 
-const ALL: [&str; 6] = ["1a", "1b", "2a", "2b", "3a", "3b"];
+pub(crate) const ALL: [&str; 6] = ["1a", "1b", "2a", "2b", "3a", "3b"];
 
 /// Lets time pass in steps of a quarter of a second until `done` is ready: a lease is half a minute.
-async fn pass<T>(world: &World, done: impl Future<Output = T>) -> T {
+pub(crate) async fn pass<T>(world: &World, done: impl Future<Output = T>) -> T {
     let mut done = std::pin::pin!(done);
     for turn in 0..100_000 {
         tokio::select! {
@@ -127,7 +127,7 @@ async fn pass<T>(world: &World, done: impl Future<Output = T>) -> T {
 }
 
 /// Lets time pass until nothing of the run waits to be delivered.
-async fn delivered(world: &World, runtime: &Runtime) {
+pub(crate) async fn delivered(world: &World, runtime: &Runtime) {
     let empty = async {
         while !runtime.letters(&key()).await.unwrap().is_empty() {
             for _ in 0..16 {

@@ -25,6 +25,7 @@ mod given;
 mod held;
 mod keyed;
 mod letters;
+mod letters_of_two;
 mod levels;
 mod losses;
 mod many;

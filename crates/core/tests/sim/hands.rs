@@ -25,6 +25,7 @@ pub(crate) enum Deed {
     Retry,
     TakeOver,
     Purge,
+    RetryLetters,
 }
 
 /// What somebody did, and what they were told; nothing if the process died first.
@@ -46,7 +47,7 @@ pub(crate) struct Hands {
 impl Deed {
     /// What somebody may do who does not look.
     pub(crate) fn draw(dice: &Dice) -> Self {
-        match dice.below(21) {
+        match dice.below(22) {
             0..4 => Self::Start,
             4..9 => Self::Answer,
             9..13 => Self::Send,
@@ -55,6 +56,7 @@ impl Deed {
             16 if dice.below(8) == 0 => Self::Cancel,
             16 | 17 => Self::Retry,
             20 => Self::Purge,
+            21 => Self::RetryLetters,
             _ => Self::TakeOver,
         }
     }
@@ -66,6 +68,7 @@ impl Deed {
             Some(RunStatus::Failed) => Some(Self::Retry),
             Some(RunStatus::Interrupted) => Some(Self::Answer),
             Some(RunStatus::AwaitingInput) => Some(Self::Send),
+            _ if head.is_some_and(RunHead::is_delivering) => Some(Self::RetryLetters),
             Some(_) => None,
         }
     }
@@ -88,9 +91,11 @@ impl Hands {
     }
 
     async fn try_to(&self, runtime: &Runtime, run: &RunKey, deed: Deed, by: &str) -> Result<()> {
-        if deed == Deed::Unpause {
-            // Also of a child, which has no graph of its own here.
-            return runtime.unpause(run).by(by).await;
+        // Of these, also to a child, which has no graph of its own here.
+        match deed {
+            Deed::Unpause => return runtime.unpause(run).by(by).await,
+            Deed::RetryLetters => return runtime.retry_letters(run, &[]).by(by).await,
+            _ => {}
         }
         let graph = self.workload.graph_of(run);
         match deed {
@@ -105,7 +110,7 @@ impl Hands {
             Deed::Purge => runtime.purge(run).await.map(drop),
             Deed::Send => runtime.send(run, by).by(by).await,
             Deed::Pause => runtime.pause(run, "a pause").by(by).await,
-            Deed::Unpause => Ok(()),
+            Deed::Unpause | Deed::RetryLetters => Ok(()),
             Deed::Cancel => runtime.cancel(run, "enough").by(by).await,
             Deed::Retry => runtime.retry(run).by(by).await,
             Deed::Answer => self.answer(runtime, run, by).await,

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::runtime::{Letter, Outlet, Undelivered};
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::{Clock, ExecutorId, RunKey};
 
 use super::clock::SkewedClock;
 use super::rules::Rules;
 use crate::support::dice::Dice;
+use crate::support::letters::{Received, TOPIC};
 use crate::support::log::Log;
 
 /// How long a hazard may take.
@@ -25,6 +28,8 @@ pub(crate) struct Ledger {
     began: BTreeMap<Place, (u64, String)>,
     /// How often each effect that must not be repeated was allowed to happen once more: by an answer, or by itself, not done.
     pub(crate) retried: BTreeMap<Place, u64>,
+    /// The letters that came.
+    pub(crate) received: Received,
 }
 
 /// A run, which life of it, and an activation.
@@ -44,6 +49,8 @@ pub(crate) struct Seat {
     pub(crate) rules: Arc<Rules>,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     kid: Graph<Context>,
+    /// Whether nodes send letters out of their runs.
+    sends: bool,
     executor: Mutex<Option<ExecutorId>>,
 }
 
@@ -55,8 +62,9 @@ impl Seat {
         rules: Arc<Rules>,
         ledger: Arc<Mutex<Ledger>>,
         kid: Graph<Context>,
+        sends: bool,
     ) -> Self {
-        Self { process, clock, dice, rules, ledger, kid, executor: Mutex::default() }
+        Self { process, clock, dice, rules, ledger, kid, sends, executor: Mutex::default() }
     }
 
     pub(crate) fn executor(&self) -> Option<ExecutorId> {
@@ -139,12 +147,48 @@ async fn begin(cx: &NodeContext, effect: Effect) -> Arc<Seat> {
     if effect == Effect::External && times > 1 {
         seat.broken(cx, "must not be repeated and was");
     }
+    if seat.sends {
+        cx.send_out(TOPIC, format!("{} begins", at(cx))).unwrap();
+    }
     seat.work().await;
     seat
 }
 
 fn done(cx: &NodeContext) -> Update<Context> {
-    Context::update().append("trace", [at(cx)]).into()
+    let update = Update::from(Context::update().append("trace", [at(cx)]));
+    if seat(cx).sends { update.send_out(TOPIC, format!("{} ends", at(cx))) } else { update }
+}
+
+/// Takes letters for a process, and fails before, in and after that.
+pub(crate) struct Mail(pub(crate) Arc<Seat>);
+
+#[async_trait]
+impl Outlet for Mail {
+    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+        let Seat { dice, rules, ledger, clock, process, .. } = &*self.0;
+        for (place, letter) in batch.iter().enumerate() {
+            let chance = dice.below(24);
+            match chance {
+                0 => return Err(Undelivered::new("it is down").after(place)),
+                1 => return Err(Undelivered::new("no such address").after(place).refused()),
+                // Longer than it may, now and then.
+                2 => clock.sleep(Duration::from_millis(*dice.pick(&[40, 3_000, 25_000]))).await,
+                _ => dice.give_way(3).await,
+            }
+            rules.note(&format!("process {process} delivers letter {} of {}", letter.number, letter.run));
+            let mut seen = rules.seen();
+            let log = seen.logs.get(&letter.run).filter(|log| letter.key().starts_with(&log.life));
+            let broken = ledger.lock().unwrap().received.add(letter, log.map(|log| &log.letters));
+            seen.broken.extend(broken);
+            drop(seen);
+            match chance {
+                3 => return Err(Undelivered::new("the reply was lost").after(place)),
+                4 => std::panic::resume_unwind(Box::new("a bug in the outlet")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Works as the effect of the node allows.

@@ -11,8 +11,9 @@ use ferrata_core::testing::SeqIds;
 
 use super::clock::SkewedClock;
 use super::net::{Net, Remote};
-use super::nodes::Seat;
+use super::nodes::{Mail, Seat};
 use super::workload::Workload;
+use crate::support::letters::TOPIC;
 
 /// How long a process counts as alive after a heartbeat.
 pub(crate) const TTL: Duration = Duration::from_secs(6);
@@ -70,6 +71,7 @@ impl Process {
                     .clock(Arc::clone(&clock) as _)
                     .ids(Arc::clone(&ids) as _)
                     .resource(Arc::clone(&seat))
+                    .outlet(TOPIC, Mail(Arc::clone(&seat)))
                     .heartbeat_ttl(TTL)
                     .sweep_interval(Duration::from_secs(2))
                     .release_after(Duration::from_secs(5))

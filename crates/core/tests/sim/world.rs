@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::store::{At, CheckpointStore, MemoryStore};
+use ferrata_core::store::{At, CheckpointStore, MemoryStore, RunHead};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, RunKey};
 
@@ -44,6 +44,8 @@ pub(crate) struct Report {
     pub(crate) children: u64,
     /// How often a parent at rest was told of its children.
     pub(crate) told: u64,
+    /// How many letters came.
+    pub(crate) letters: u64,
     pub(crate) ends: BTreeMap<&'static str, u64>,
     pub(crate) deeds: BTreeMap<Deed, u64>,
 }
@@ -59,18 +61,22 @@ impl Report {
         self.leaves += other.leaves;
         self.children += other.children;
         self.told += other.told;
+        self.letters += other.letters;
         other.ends.iter().for_each(|(end, times)| *self.ends.entry(end).or_default() += times);
         other.deeds.iter().for_each(|(deed, times)| *self.deeds.entry(*deed).or_default() += times);
     }
 
     /// Checks that the simulations were not tame.
     pub(crate) fn check_coverage(&self) {
-        let Self { conflicts, claims, kills, freezes, leaves, children, told, ends, deeds, .. } = self;
+        let Self { conflicts, claims, kills, freezes, leaves, children, told, letters, ends, deeds, .. } =
+            self;
         assert!(
-            [conflicts, claims, kills, freezes, leaves, children, told].iter().all(|times| **times > 0),
+            [conflicts, claims, kills, freezes, leaves, children, told, letters]
+                .iter()
+                .all(|times| **times > 0),
             "{self:?}"
         );
-        assert!(ends.len() >= 3 && deeds.len() == 9, "{self:?}");
+        assert!(ends.len() >= 3 && deeds.len() == 10, "{self:?}");
     }
 }
 
@@ -85,6 +91,8 @@ pub(crate) struct World {
     workload: Arc<Workload>,
     /// Whether no wall clock steps.
     are_steady: bool,
+    /// Whether nodes send letters out of their runs.
+    sends: bool,
     processes: Vec<Process>,
     started: u64,
     runs: Vec<RunKey>,
@@ -99,6 +107,7 @@ impl World {
         let store = MemoryStore::with_clock(Arc::new(clock.clone()));
         let workload = Arc::new(Workload::draw(&dice));
         let are_steady = dice.below(2) == 0;
+        let sends = dice.below(10) == 0;
         let rules = Arc::new(Rules::new(store.clone(), clock.clone(), Arc::clone(&workload), are_steady));
         let net = Arc::new(Net::new(store.clone(), Arc::clone(&rules), clock.clone(), Arc::clone(&dice)));
         let ledger = Arc::default();
@@ -121,6 +130,7 @@ impl World {
             hands,
             workload,
             are_steady,
+            sends,
             processes: Vec::new(),
             started: 0,
             stirred: 0,
@@ -142,6 +152,7 @@ impl World {
             Arc::clone(&self.rules),
             Arc::clone(&self.ledger),
             self.workload.kid.clone(),
+            self.sends,
         );
         let process = Process::start(number, clock, &self.net, Arc::new(seat), &self.workload);
         self.processes.push(process);
@@ -323,15 +334,22 @@ impl World {
                 let status = head.as_ref().map(|head| head.status);
                 let is_overdue = || self.rules.seen().logs.get(&run).is_some_and(|log| log.bounds.is_overdue);
                 match status {
+                    _ if head.as_ref().is_some_and(RunHead::is_delivering) => {}
                     Some(RunStatus::Completed | RunStatus::Cancelled) => continue,
                     // A retry would fail at once.
                     Some(RunStatus::Failed) if is_overdue() => continue,
                     _ => {}
                 }
                 is_over = false;
+                let needed = match status {
+                    Some(RunStatus::Failed) if is_overdue() => Some(Deed::RetryLetters),
+                    _ => Deed::needed(head.as_ref()),
+                };
+                // Letters that no process has taken up wait for some clocks.
+                let pause = if needed == Some(Deed::RetryLetters) { 30 } else { 1 };
                 // One look a second at each run.
-                if asked.get(&run).is_none_or(|last| *last + Duration::from_secs(1) <= time)
-                    && let Some(deed) = Deed::needed(head.as_ref())
+                if asked.get(&run).is_none_or(|last| *last + Duration::from_secs(pause) <= time)
+                    && let Some(deed) = needed
                 {
                     asked.insert(run.clone(), time);
                     self.act(&run, deed);
@@ -340,16 +358,23 @@ impl World {
             // Children end, too: by themselves, or because nobody wants them any more.
             let children: Vec<_> = self.rules.seen().children.values().cloned().collect();
             let is_open = |run: &RunKey| {
-                now(self.store.head(run)).unwrap().is_some_and(|head| !head.status.is_finished())
+                let head = now(self.store.head(run)).unwrap();
+                head.is_some_and(|head| !head.status.is_finished() || head.is_delivering())
             };
             is_over &= !children.iter().any(is_open);
             // A parent that failed while it was paused leaves its children paused: whoever does not retry it lets them go on.
             for child in &children {
                 let head = now(self.store.head(child)).unwrap();
-                let is_held = head.is_some_and(|head| head.status == RunStatus::Interrupted);
-                if is_held && asked.get(child).is_none_or(|last| *last + Duration::from_secs(1) <= time) {
+                let needed = head.and_then(|head| match head.status {
+                    RunStatus::Interrupted => Some(Deed::Unpause),
+                    _ => head.is_delivering().then_some(Deed::RetryLetters),
+                });
+                let pause = if needed == Some(Deed::RetryLetters) { 30 } else { 1 };
+                if let Some(deed) = needed
+                    && asked.get(child).is_none_or(|last| *last + Duration::from_secs(pause) <= time)
+                {
                     asked.insert(child.clone(), time);
-                    self.act(child, Deed::Unpause);
+                    self.act(child, deed);
                 }
             }
             if is_over {
@@ -384,7 +409,12 @@ impl World {
                 _ => assert!(times <= 1, "{by} is on record {times} times"),
             }
         }
-        let seen = self.rules.seen();
+        let (seen, ledger) = (self.rules.seen(), self.ledger.lock().unwrap());
+        for (run, log) in &seen.logs {
+            let missing = ledger.received.missing(run, &log.life, &log.letters);
+            assert_eq!(missing, None, "{run}: letters that did not come");
+        }
+        self.report.letters = ledger.received.count();
         for run in &self.runs {
             let (log, head) = (&seen.logs[run], now(self.store.head(run)).unwrap().unwrap());
             assert_eq!((head.owner, head.wake_at), (None, None), "{run} has ended");

@@ -8,6 +8,7 @@ use ferrata_core::{ExecutorId, RunKey, Seq};
 use serde_json::Value;
 
 use super::bounds::Bounds;
+use super::letters::Letters;
 
 /// A log, read as plain JSON.
 #[derive(Default)]
@@ -38,6 +39,8 @@ pub(crate) struct Log {
     pub(crate) life: String,
     /// How much was written for how much work.
     pub(crate) bounds: Bounds,
+    /// What nodes sent out of the run, and what became of it.
+    pub(crate) letters: Letters,
     /// Who took the run last.
     pub(crate) holder: Option<ExecutorId>,
     /// What is recorded more often than it can have happened, or where it cannot have.
@@ -64,15 +67,22 @@ impl Log {
     pub(crate) fn add(&mut self, record: Record) {
         let body: Value = serde_json::from_slice(&record.body).unwrap();
         let over = self.records.last().map(|last| last.header.status);
-        if let Some(status @ (RunStatus::Completed | RunStatus::Cancelled)) = over {
+        let is_of_letters = body["change"]["what"]["letters"].is_object();
+        if let Some(status @ (RunStatus::Completed | RunStatus::Cancelled)) = over
+            && !is_of_letters
+        {
             self.broken.push(format!("{:?} {body} comes after {status}", record.header.kind));
         }
         let status = record.header.status;
         if status != RunStatus::InProgress && record.header.owner.is_some() {
             self.broken.push(format!("record {} is {status} and owned", record.header.seq));
         }
-        if status.is_finished() && record.header.wake_at.is_some() {
-            self.broken.push(format!("record {} is {status} and is to be woken", record.header.seq));
+        self.broken.extend(self.letters.add(record.header.kind, &body));
+        // Of a log without its beginning, letters may wait that were sent before.
+        let is_delivering = self.letters.are_waiting();
+        if status.is_finished() && record.header.wake_at.is_some() != is_delivering && self.is_whole {
+            let has = if is_delivering { "has letters, and is not to be woken" } else { "is to be woken" };
+            self.broken.push(format!("record {} is {status} and {has}", record.header.seq));
         }
         if matches!(record.header.kind, RecordKind::Start | RecordKind::Claim) {
             self.holder = record.header.owner;

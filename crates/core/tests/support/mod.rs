@@ -6,4 +6,5 @@
 
 pub(crate) mod bounds;
 pub(crate) mod dice;
+pub(crate) mod letters;
 pub(crate) mod log;

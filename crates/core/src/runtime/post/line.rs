@@ -7,11 +7,13 @@ use super::{Letter, LineKey, Route, Undelivered};
 use crate::clock::{Timestamp, within};
 use crate::engine::fold::check_signal;
 use crate::error::{Error, ErrorKind, Result};
+use crate::past::folded_at;
 use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::letter::LetterChange;
 use crate::runtime::requests::amend::{Writer, amend};
 use crate::runtime::shared::{Control, Phase, Shared};
 use crate::runtime::tasks::caught;
+use crate::store::At;
 
 /// How long an outlet may take for a batch: less than a run is left to the process that delivers.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,7 +30,7 @@ pub(super) async fn deliver(weak: Weak<Shared>, key: LineKey) {
         let now = shared.clock.now();
         let until = batch.first().and_then(|letter| letter.retry_at).filter(|at| *at > now);
         if let Some(at) = until {
-            shared.post().put_back(&key, batch);
+            shared.post().put_back(&key, 0, batch);
             drop(shared);
             if !pause(&weak, at.since(now)).await {
                 return leave(&weak, &key);
@@ -44,13 +46,18 @@ pub(super) async fn deliver(weak: Weak<Shared>, key: LineKey) {
         let Some((changes, rest)) = weak.upgrade().map(|shared| judge(&shared, &route, batch, result)) else {
             return;
         };
+        let mut is_overtaken = false;
         for change in changes {
-            if !record(&weak, &key, change).await {
-                return leave(&weak, &key);
+            match record(&weak, &key, change).await {
+                Said::Recorded => {}
+                Said::Overtaken => is_overtaken = true,
+                Said::Nothing => return leave(&weak, &key),
             }
         }
-        let Some(shared) = weak.upgrade() else { return };
-        shared.post().put_back(&key, rest);
+        // Another process delivers the same letters. What failed here may wait there: only the log says which letter is next.
+        let known = if is_overtaken { read_again(&weak, &key).await } else { Some((0, rest)) };
+        let (Some(shared), Some((to, waiting))) = (weak.upgrade(), known) else { return leave(&weak, &key) };
+        shared.post().put_back(&key, to, waiting);
     }
 }
 
@@ -127,38 +134,83 @@ fn judge(
     (changes, rest)
 }
 
-/// Says what became of letters, until that is on record. Returns false if nothing more is to be said of this life of the run, or this
-/// runtime ends.
-async fn record(weak: &Weak<Shared>, key: &LineKey, change: LetterChange) -> bool {
+/// What came of saying what became of letters.
+enum Said {
+    Recorded,
+    /// Another process said something first, and this does not follow any more.
+    Overtaken,
+    /// Nothing more is to be said of this life of the run, or this runtime ends.
+    Nothing,
+}
+
+/// Says what became of letters, until that is on record.
+async fn record(weak: &Weak<Shared>, key: &LineKey, change: LetterChange) -> Said {
     let mut wait = FIRST_PAUSE;
     loop {
-        let Some(shared) = weak.upgrade() else { return false };
+        let Some(shared) = weak.upgrade() else { return Said::Nothing };
         match say(&shared, key, change.clone()).await {
-            Ok(()) => return true,
-            Err(error) => match error.kind() {
-                // Another process said it.
-                ErrorKind::WrongStatus => return true,
-                ErrorKind::Unavailable
-                | ErrorKind::Indeterminate
-                | ErrorKind::Closed
-                | ErrorKind::Conflict => {
-                    tracing::debug!(run = %key.0, %error, "what became of a letter cannot be recorded yet");
-                    if is_ending(&shared) {
-                        return false;
-                    }
-                }
-                _ => {
-                    tracing::warn!(run = %key.0, %error, "what became of a letter cannot be recorded; another process delivers it");
-                    return false;
-                }
-            },
+            Ok(()) => return Said::Recorded,
+            Err(error) if error.kind() == ErrorKind::WrongStatus => return Said::Overtaken,
+            Err(error) if passes(&error) => {
+                tracing::debug!(run = %key.0, %error, "what became of a letter cannot be recorded yet");
+            }
+            Err(error) => {
+                tracing::warn!(run = %key.0, %error, "what became of a letter cannot be recorded; another process delivers it");
+                return Said::Nothing;
+            }
         }
-        drop(shared);
-        // Also while the runtime drains: what was delivered is to be on record.
-        let Some(clock) = weak.upgrade().map(|shared| Arc::clone(&shared.clock)) else { return false };
-        clock.sleep(wait).await;
-        wait = (wait * 2).min(LONGEST_PAUSE);
+        if !wait_for_store(shared, &mut wait).await {
+            return Said::Nothing;
+        }
     }
+}
+
+/// Reads which letters of a line wait, and up to which number that is told; `None` if none of this life does, or this runtime ends.
+async fn read_again(weak: &Weak<Shared>, (run, life, topic): &LineKey) -> Option<(u64, Vec<Letter>)> {
+    let mut wait = FIRST_PAUSE;
+    loop {
+        let shared = weak.upgrade()?;
+        match folded_at(&*shared.store, run, At::Latest, None).await {
+            Ok(folded) => {
+                let letters = folded.machine.letters().filter(|_| folded.machine.life() == *life)?;
+                let waiting =
+                    letters.waiting().iter().filter(|posted| !posted.dead && posted.topic == *topic);
+                return Some((
+                    letters.sent(),
+                    waiting.map(|posted| Letter::new(run, *life, posted)).collect(),
+                ));
+            }
+            Err(error) if passes(&error) => {
+                tracing::debug!(%run, %error, "which letters wait cannot be read yet");
+            }
+            Err(error) => {
+                tracing::warn!(%run, %error, "which letters wait cannot be read; another process delivers them");
+                return None;
+            }
+        }
+        if !wait_for_store(shared, &mut wait).await {
+            return None;
+        }
+    }
+}
+
+/// Whether what failed may succeed later.
+fn passes(error: &Error) -> bool {
+    use ErrorKind::{Closed, Conflict, Indeterminate, Unavailable};
+    matches!(error.kind(), Unavailable | Indeterminate | Closed | Conflict)
+}
+
+/// Waits, longer each time. Returns false if this runtime ends.
+async fn wait_for_store(shared: Arc<Shared>, wait: &mut Duration) -> bool {
+    if is_ending(&shared) {
+        return false;
+    }
+    // Also while the runtime drains: what was delivered is to be on record. A runtime that is dropped is not held up by it.
+    let clock = Arc::clone(&shared.clock);
+    drop(shared);
+    clock.sleep(*wait).await;
+    *wait = (*wait * 2).min(LONGEST_PAUSE);
+    true
 }
 
 async fn say(shared: &Arc<Shared>, (run, life, _): &LineKey, change: LetterChange) -> Result<()> {

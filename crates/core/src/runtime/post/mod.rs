@@ -100,10 +100,11 @@ impl Post {
         Some(batch)
     }
 
-    /// Puts back what was not delivered.
-    fn put_back(&self, key: &LineKey, letters: Vec<Letter>) {
+    /// Puts back what was not delivered. Of the letters up to a number, nothing else waits.
+    fn put_back(&self, key: &LineKey, to: u64, letters: Vec<Letter>) {
         if let Some(line) = self.lines().get_mut(key) {
             line.in_hand.clear();
+            line.waiting.retain(|number, _| *number > to);
             line.waiting.extend(letters.into_iter().map(|letter| (letter.number, letter)));
         }
     }
