@@ -1,6 +1,6 @@
 //! A program to be killed: moves money between accounts that are in the database of the store.
 //!
-//! `bank STORE SCHEMA TTL RUNS HOW` starts so many runs, or goes on with them, and serves the workflow until it is killed. Each run makes three
+//! `bank STORE SCHEMA ACCOUNTS TTL RUNS HOW` starts so many runs, or goes on with them, and serves the workflow until it is killed. Each run makes three
 //! transfers and notes each in a table that takes a second note of the same one. `HOW` is `transactional`, or `write` for nodes that commit by
 //! themselves: what the test must find. After its death it counts as alive for `TTL` milliseconds.
 
@@ -21,6 +21,7 @@ use sqlx::{
 /// Where the tables are, and how a node without a transaction of the store's reaches them.
 struct Tables {
     schema: String,
+    accounts: u64,
     url: String,
 }
 
@@ -29,7 +30,8 @@ impl Tables {
     fn statements(&self, cx: &NodeContext) -> Vec<String> {
         let (run, visit, schema) = (&cx.run().run, cx.visit().get(), &self.schema);
         let mixed = run.as_str().bytes().fold(u64::from(visit), |sum, byte| sum * 31 + u64::from(byte));
-        let (from, to) = (mixed % 5, (mixed % 5 + 1 + mixed / 5 % 4) % 5);
+        let (all, from) = (self.accounts, mixed % self.accounts);
+        let to = (from + 1 + mixed / all % (all - 1)) % all;
         vec![
             format!("UPDATE {schema}accounts SET balance = balance - 7 WHERE id = {from}"),
             format!("UPDATE {schema}accounts SET balance = balance + 7 WHERE id = {to}"),
@@ -100,8 +102,8 @@ fn graph(is_sqlite: bool, how: &str) -> Result<Graph<Context>, Box<dyn Error>> {
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [store, schema, ttl, runs, how] = &*arguments else {
-        return Err("usage: bank STORE SCHEMA TTL RUNS HOW".into());
+    let [store, schema, accounts, ttl, runs, how] = &*arguments else {
+        return Err("usage: bank STORE SCHEMA ACCOUNTS TTL RUNS HOW".into());
     };
     let clock = SystemClock::new();
     let url = store.split_once(['?', '&']).map_or(store.as_str(), |(url, _)| url).to_owned();
@@ -110,7 +112,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let builder = Runtime::builder_with(ferrata::connect(store)?)
             .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
             .sweep_interval(Duration::from_millis(100))
-            .resource(Tables { schema: schema.clone(), url: url.clone() });
+            .resource(Tables { schema: schema.clone(), accounts: accounts.parse()?, url: url.clone() });
         match builder.build().await {
             Ok(runtime) => break runtime,
             Err(error) if error.is_retryable() => clock.sleep(Duration::from_millis(20)).await,

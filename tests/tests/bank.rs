@@ -1,30 +1,44 @@
-//! A bank: accounts in the database of the store, transfers by several processes that are killed, suspended and cut off at random. The sum
-//! must be right, each transfer there exactly once, and each with exactly one record.
+//! A bank: accounts in the database of the store, transfers by several processes that are killed, suspended and cut off at random, while their
+//! server is killed, too. The sum must be right, each transfer there exactly once, and each with exactly one record.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 #![expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::every_header;
 use ferrata_core::{Clock, RunKey, SystemClock};
-use ferrata_test_servers::{Cut, Proxy, Service};
+use ferrata_test_servers::{Cut, Postgres, PostgresOptions, Proxy, Service};
 use ferrata_tests::{Space, StoreKind};
+use rustix::process::{Pid, Signal, kill_process};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, Row as _};
+use tokio::task::spawn_blocking;
 
 /// The variables that hold the seed to repeat, and how many rounds to make.
 const SEED: &str = "FERRATA_BANK_SEED";
 const ROUNDS: &str = "FERRATA_BANK_ROUNDS";
 
-/// Of each round: how many runs, of three transfers each, and processes; and how much happens to them.
-const RUNS: u32 = 6;
-const PROCESSES: usize = 2;
-const BLOWS: u32 = 4;
+/// How much a round does, and how much happens to it.
+#[derive(Clone, Copy)]
+struct Size {
+    accounts: u32,
+    /// Of three transfers each.
+    runs: u32,
+    processes: usize,
+    blows: u32,
+}
+
+const SMALL: Size = Size { accounts: 5, runs: 6, processes: 2, blows: 4 };
+const LARGE: Size = Size { accounts: 40, runs: 64, processes: 4, blows: 12 };
+
+/// What every account holds at first.
+const BALANCE: u32 = 100;
 
 /// For how long a killed process counts as alive.
 const TTL: &str = "300";
@@ -48,13 +62,14 @@ fn next(state: &mut u64) -> u64 {
 /// The accounts, as this process sees them.
 struct Bank<'a> {
     space: &'a Space,
+    size: Size,
     /// The server's own URL, and the schema with its dot; of a file, both are empty.
     server: String,
     schema: String,
 }
 
 impl<'a> Bank<'a> {
-    async fn open(space: &'a Space) -> Self {
+    async fn open(space: &'a Space, size: Size) -> Self {
         let url = space.url();
         let (server, schema) = match url.split_once("schema=") {
             Some((server, rest)) => {
@@ -64,12 +79,14 @@ impl<'a> Bank<'a> {
             None => (String::new(), String::new()),
         };
         space.open().setup().await.unwrap();
-        let bank = Self { space, server, schema };
+        let bank = Self { space, size, server, schema };
         let schema = &bank.schema;
+        let accounts: Vec<_> = (0..size.accounts).map(|id| format!("({id}, {BALANCE})")).collect();
         bank.ask(&format!(
             "CREATE TABLE {schema}accounts (id int PRIMARY KEY, balance int NOT NULL); \
              CREATE TABLE {schema}transfers (run text NOT NULL, visit int NOT NULL); \
-             INSERT INTO {schema}accounts VALUES (0, 100), (1, 100), (2, 100), (3, 100), (4, 100)"
+             INSERT INTO {schema}accounts VALUES {}",
+            accounts.join(", ")
         ))
         .await;
         bank
@@ -89,10 +106,11 @@ impl<'a> Bank<'a> {
         rows.last().map(|row| row.get(0))
     }
 
-    fn spawn(&self, store: &str, how: &str) -> Child {
+    fn spawn(&self, store: &str, how: &str) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bank"));
-        command.args([store, &self.schema, TTL, &RUNS.to_string(), how]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        let Size { accounts, runs, .. } = self.size;
+        command.args([store, &self.schema, &accounts.to_string(), TTL, &runs.to_string(), how]);
+        Process(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
     /// What is wrong with the accounts, once all runs have ended.
@@ -103,30 +121,36 @@ impl<'a> Bank<'a> {
         let distinct = self
             .ask(&format!("SELECT count(*) FROM (SELECT DISTINCT run, visit FROM {schema}transfers) t"))
             .await;
-        let wanted = Some(i64::from(RUNS) * 3);
+        let wanted = Some(i64::from(self.size.runs) * 3);
+        let whole = Some(i64::from(self.size.accounts * BALANCE));
         let mut records = 0;
-        for run in runs() {
+        for run in runs(self.size) {
             let headers = every_header(store, &run).await.unwrap();
             let is_move = |node: &ferrata_core::NodeName| node.as_str() == "move";
             let ended = headers.iter().filter(|header| header.kind == RecordKind::Node);
             records += ended.filter(|header| header.node.as_ref().is_some_and(is_move)).count();
         }
         let found = (sum, all, distinct, i64::try_from(records).ok());
-        (found != (Some(500), wanted, wanted, wanted)).then(|| {
+        (found != (whole, wanted, wanted, wanted)).then(|| {
             format!("sum {sum:?}, transfers {all:?}, of them different {distinct:?}, records {records}; wanted {wanted:?}")
         })
     }
 }
 
-fn runs() -> impl Iterator<Item = RunKey> {
-    (0..RUNS).map(|at| RunKey::try_from(format!("t{at}").as_str()).unwrap())
+fn runs(size: Size) -> impl Iterator<Item = RunKey> {
+    (0..size.runs).map(|at| RunKey::try_from(format!("t{at}").as_str()).unwrap())
 }
 
 /// How many runs have completed.
-async fn completed(store: &dyn CheckpointStore) -> u32 {
+async fn completed(store: &dyn CheckpointStore, size: Size) -> u32 {
     let mut completed = 0;
-    for run in runs() {
-        let head = store.head(&run).await.unwrap();
+    for run in runs(size) {
+        let head = match store.head(&run).await {
+            Ok(head) => head,
+            // Its connection was one of a server that was killed.
+            Err(error) if error.is_retryable() => return 0,
+            Err(error) => panic!("{error:?}"),
+        };
         if let Some(head) = head {
             assert!(
                 !matches!(head.status, RunStatus::Failed | RunStatus::Cancelled),
@@ -139,79 +163,126 @@ async fn completed(store: &dyn CheckpointStore) -> u32 {
     completed
 }
 
-fn signal(child: &Child, signal: rustix::process::Signal) {
-    let id = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(id, signal).unwrap();
+/// One process, which ends with the value: a test that fails leaves none behind.
+struct Process(Child);
+
+impl Process {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
 }
 
-/// One round: what is wrong at its end.
-async fn round(space: &Space, random: &mut u64, how: &str) -> Option<String> {
-    let (bank, store, clock) = (Bank::open(space).await, space.open(), SystemClock::new());
-    let proxy = space.address().map(|address| Proxy::start(address).unwrap());
-    let url = proxy.as_ref().map_or_else(|| space.url().to_owned(), |proxy| proxy.url(space.url()));
-    let mut processes: Vec<Child> = (0..PROCESSES).map(|_| bank.spawn(&url, how)).collect();
-    let deadline = clock.monotonic() + PATIENCE;
-    for _ in 0..BLOWS {
-        clock.sleep(Duration::from_millis(20 + next(random) % 180)).await;
-        let one = usize::try_from(next(random)).unwrap_or(usize::MAX) % PROCESSES;
-        match (next(random) % 4, &proxy) {
-            (0, Some(proxy)) => proxy.cut(Cut::Reset),
-            (1, _) => {
-                // Longer than it counts as alive: another takes its runs, and it comes back.
-                signal(&processes[one], rustix::process::Signal::STOP);
-                clock.sleep(Duration::from_millis(next(random) % 600)).await;
-                signal(&processes[one], rustix::process::Signal::CONT);
-            }
-            _ => {
-                processes[one].kill().unwrap();
-                processes[one].wait().unwrap();
-                processes[one] = bank.spawn(&url, how);
-            }
-        }
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
-    while completed(&*store).await < RUNS {
-        assert!(clock.monotonic() < deadline, "the runs did not complete in {PATIENCE:?}");
-        clock.sleep(Duration::from_millis(10)).await;
-    }
-    for mut process in processes {
-        process.kill().unwrap();
-        process.wait().unwrap();
-    }
-    bank.wrong(&*store).await
 }
 
-async fn rounds(kind: StoreKind, rounds: u64, how: &str) -> Result<(), String> {
-    let mut random = variable(SEED).unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    for at in 0..rounds {
-        println!(
-            "seed {random}; repeat with {SEED}={random} {ROUNDS}=1 cargo test -p ferrata-tests --test bank"
-        );
-        let (seed, mut found) = (random, None);
-        Space::within(kind, async |space| found = round(space, &mut random, how).await).await;
-        if let Some(found) = found {
-            return Err(format!("round {at}, seed {seed}: {found}"));
+/// What rounds are made of: of which size, on which server if it may be killed, and by which nodes.
+#[derive(Clone)]
+struct Game {
+    kind: StoreKind,
+    size: Size,
+    server: Option<Arc<Postgres>>,
+    how: &'static str,
+}
+
+impl Game {
+    /// One round: what is wrong at its end.
+    async fn round(&self, space: &Space, random: &mut u64) -> Option<String> {
+        let (bank, store, clock) = (Bank::open(space, self.size).await, space.open(), SystemClock::new());
+        let proxy = space.address().map(|address| Proxy::start(address).unwrap());
+        let url = proxy.as_ref().map_or_else(|| space.url().to_owned(), |proxy| proxy.url(space.url()));
+        let mut processes: Vec<_> = (0..self.size.processes).map(|_| bank.spawn(&url, self.how)).collect();
+        let deadline = clock.monotonic() + PATIENCE;
+        for _ in 0..self.size.blows {
+            clock.sleep(Duration::from_millis(20 + next(random) % 180)).await;
+            let one = usize::try_from(next(random)).unwrap_or(usize::MAX) % processes.len();
+            match (next(random) % 5, &proxy, &self.server) {
+                (0, Some(proxy), _) => proxy.cut(Cut::Reset),
+                (1, ..) => {
+                    // Longer than it counts as alive: another takes its runs, and it comes back.
+                    processes[one].signal(Signal::STOP);
+                    clock.sleep(Duration::from_millis(next(random) % 600)).await;
+                    processes[one].signal(Signal::CONT);
+                }
+                (2, _, Some(server)) => {
+                    let server = Arc::clone(server);
+                    spawn_blocking(move || {
+                        server.kill().unwrap();
+                        server.restart().unwrap();
+                    })
+                    .await
+                    .unwrap();
+                }
+                // The one before is killed as it is dropped.
+                _ => processes[one] = bank.spawn(&url, self.how),
+            }
         }
+        while completed(&*store, self.size).await < self.size.runs {
+            assert!(clock.monotonic() < deadline, "the runs did not complete in {PATIENCE:?}");
+            clock.sleep(Duration::from_millis(10)).await;
+        }
+        drop(processes);
+        bank.wrong(&*store).await
     }
-    Ok(())
+
+    async fn rounds(&self, rounds: u64) -> Result<(), String> {
+        let mut random = variable(SEED).unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        for at in 0..rounds {
+            println!(
+                "seed {random}; repeat with {SEED}={random} {ROUNDS}=1 cargo test -p ferrata-tests --test bank"
+            );
+            let (seed, mut found) = (random, None);
+            let round = async |space: &Space| found = self.round(space, &mut random).await;
+            match &self.server {
+                Some(server) => Space::within_server(self.kind, server.url(), round).await,
+                None => Space::within(self.kind, round).await,
+            }
+            if let Some(found) = found {
+                return Err(format!("round {at}, seed {seed}: {found}"));
+            }
+        }
+        Ok(())
+    }
 }
 
 async fn is_right(kind: StoreKind, few: u64) {
-    rounds(kind, variable(ROUNDS).unwrap_or(few), "transactional").await.unwrap();
+    let game = Game { kind, size: SMALL, server: None, how: "transactional" };
+    game.rounds(variable(ROUNDS).unwrap_or(few)).await.unwrap();
 }
 
 #[tokio::test]
 async fn every_transfer_in_postgres_is_there_exactly_once() {
-    is_right(StoreKind::Server(Service::Postgres), 3).await;
+    is_right(StoreKind::Server(Service::Postgres), 7).await;
 }
 
 #[tokio::test]
 async fn every_transfer_in_sqlite_is_there_exactly_once() {
-    is_right(StoreKind::Sqlite, 2).await;
+    is_right(StoreKind::Sqlite, 12).await;
+}
+
+/// 64 runs in four processes, on a server of their own that is killed like everybody else. The same transfers by nodes that commit for
+/// themselves are found out there, too.
+#[tokio::test]
+async fn every_transfer_is_there_exactly_once_though_the_server_is_killed() {
+    // Transfers meet each other in both orders, and a deadlock is found after a second otherwise.
+    let options = PostgresOptions::default().with_setting("deadlock_timeout", "20ms");
+    let server = spawn_blocking(|| Postgres::start(options)).await.unwrap().unwrap();
+    let kind = StoreKind::Server(Service::Postgres);
+    let game = Game { kind, size: LARGE, server: Some(Arc::new(server)), how: "transactional" };
+    let right = game.rounds(variable(ROUNDS).unwrap_or(1)).await;
+    let careless = Game { how: "write", ..game };
+    let found = careless.rounds(10).await;
+    spawn_blocking(move || drop(careless)).await.unwrap();
+    right.unwrap();
+    println!("{}", found.expect_err("no round in 10 made a transfer twice"));
 }
 
 /// The same transfers by nodes that commit for themselves are found out: the check is worth something.
 #[tokio::test]
 async fn transfers_without_a_transaction_are_found_out() {
-    let found = rounds(StoreKind::Sqlite, 40, "write").await;
-    println!("{}", found.expect_err("no round in 40 made a transfer twice"));
+    let game = Game { kind: StoreKind::Sqlite, size: SMALL, server: None, how: "write" };
+    println!("{}", game.rounds(40).await.expect_err("no round in 40 made a transfer twice"));
 }
