@@ -17,7 +17,7 @@ struct Asset {
 }
 
 /// The files that `cargo xtask ui` builds of `ui/`, and the gate holds against it.
-const ASSETS: [Asset; 4] = [
+const ASSETS: [Asset; 5] = [
     Asset {
         name: "index.html",
         kind: "text/html; charset=utf-8",
@@ -27,6 +27,11 @@ const ASSETS: [Asset; 4] = [
         name: "app.js",
         kind: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../assets/app.js"),
+    },
+    Asset {
+        name: "layout.js",
+        kind: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../assets/layout.js"),
     },
     Asset { name: "app.css", kind: "text/css; charset=utf-8", bytes: include_bytes!("../assets/app.css") },
     Asset { name: "icon.svg", kind: "image/svg+xml", bytes: include_bytes!("../assets/icon.svg") },

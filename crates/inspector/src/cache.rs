@@ -7,8 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ferrata_core::{RecordId, RunKey};
 use serde_json::Value;
 
-/// How many answers are kept, and how many bytes one may have: beyond that it is made anew.
+use crate::view::tree::bytes;
+
+/// How many answers are kept, and how many bytes of JSON: of all together, and of which one may have
+/// such a share. One with more is made anew each time.
 const ENTRIES: usize = 2_048;
+const BYTES: usize = 16 * 1024 * 1024;
+const SHARE: usize = 4;
 
 /// What an answer is about.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,29 +26,49 @@ pub(crate) struct About {
 }
 
 /// Answers that stay true as long as a run's head is the same.
-#[derive(Default)]
-pub(crate) struct Cache(Mutex<VecDeque<(About, Arc<Value>)>>);
+pub(crate) struct Cache(Mutex<Kept>);
+
+struct Kept {
+    /// The oldest first.
+    all: VecDeque<(About, Arc<Value>, usize)>,
+    bytes: usize,
+    most: usize,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self::of(BYTES)
+    }
+}
 
 impl Cache {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(About, Arc<Value>)>> {
+    fn of(most: usize) -> Self {
+        Self(Mutex::new(Kept { all: VecDeque::new(), bytes: 0, most }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         // What is in there is whole at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds an answer.
     pub(crate) fn get(&self, about: &About) -> Option<Arc<Value>> {
-        let all = self.lock();
-        all.iter().rev().find(|(known, _)| known == about).map(|(_, value)| Arc::clone(value))
+        let kept = self.lock();
+        kept.all.iter().rev().find(|(known, ..)| known == about).map(|(_, value, _)| Arc::clone(value))
     }
 
     /// Keeps an answer, in the place of an older one of the same run.
     pub(crate) fn put(&self, about: About, value: Value) -> Arc<Value> {
-        let value = Arc::new(value);
-        let mut all = self.lock();
-        all.retain(|(known, _)| known.run != about.run || known.what != about.what);
-        all.push_back((about, Arc::clone(&value)));
-        while all.len() > ENTRIES {
-            all.pop_front();
+        let (size, value) = (bytes(&value), Arc::new(value));
+        let mut kept = self.lock();
+        kept.all.retain(|(known, ..)| known.run != about.run || known.what != about.what);
+        if size <= kept.most / SHARE {
+            kept.all.push_back((about, Arc::clone(&value), size));
+        }
+        kept.bytes = kept.all.iter().map(|(.., size)| size).sum();
+        while kept.all.len() > ENTRIES || kept.bytes > kept.most {
+            let Some((.., size)) = kept.all.pop_front() else { break };
+            kept.bytes -= size;
         }
         value
     }
@@ -51,6 +76,44 @@ impl Cache {
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Cache").field(&self.lock().len()).finish()
+        let kept = self.lock();
+        f.debug_struct("Cache").field("answers", &kept.all.len()).field("bytes", &kept.bytes).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrata_core::{IdSource as _, RandomIds, Timestamp};
+    use serde_json::json;
+
+    use super::*;
+
+    fn about(run: usize, ids: &RandomIds) -> About {
+        let run = RunKey::try_from(format!("run-{run}").as_str()).unwrap();
+        About { run, head: RecordId::from_uuid(ids.next(Timestamp::from_unix_ms(0))), what: "run" }
+    }
+
+    #[test]
+    fn answers_of_many_large_runs_take_bounded_memory() {
+        let (cache, ids) = (Cache::of(16_000), RandomIds::new());
+        let large = about(0, &ids);
+        assert_eq!(cache.put(large.clone(), json!("x".repeat(4_000))).as_str().unwrap().len(), 4_000);
+        assert!(cache.get(&large).is_none(), "what is too large is made anew");
+        let all: Vec<About> = (1..=40).map(|run| about(run, &ids)).collect();
+        for one in &all {
+            cache.put(one.clone(), json!("x".repeat(1_000)));
+        }
+        assert!(cache.lock().bytes <= 16_000, "{cache:?}");
+        assert!(cache.get(&all[0]).is_none() && cache.get(&all[39]).is_some(), "the newest are kept");
+    }
+
+    #[test]
+    fn a_run_has_one_answer_of_a_kind() {
+        let (cache, ids) = (Cache::default(), RandomIds::new());
+        let (old, new) = (about(1, &ids), about(1, &ids));
+        cache.put(old.clone(), json!(1));
+        cache.put(new.clone(), json!(2));
+        assert!(cache.get(&old).is_none());
+        assert_eq!(cache.get(&new).as_deref(), Some(&json!(2)));
     }
 }

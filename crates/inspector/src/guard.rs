@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::problem::Problem;
 
 /// Nothing but the page's own files runs, and nothing may frame it. Styles are a file, too: no attribute of an element is trusted.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The names under which a machine reaches itself.

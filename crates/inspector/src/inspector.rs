@@ -85,7 +85,7 @@ impl Inspector {
         self
     }
 
-    /// Lets viewers act: answer, retry, pause, cancel, edit, fork.
+    /// Lets viewers act: answer, send, retry, pause, cancel, edit, move, fork, purge; also on all runs that meet conditions.
     pub fn allow_writes(mut self) -> Self {
         self.allows_writes = true;
         self

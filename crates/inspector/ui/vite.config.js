@@ -6,6 +6,7 @@ import { defineConfig } from 'vite';
 export default defineConfig({
   base: './',
   plugins: [svelte()],
+  worker: { format: 'es', rollupOptions: { output: { entryFileNames: 'layout.js' } } },
   build: {
     outDir: process.env.FERRATA_UI_OUT ?? '../assets',
     emptyOutDir: true,

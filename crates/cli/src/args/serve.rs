@@ -17,7 +17,7 @@ pub(crate) struct ServeArgs {
     /// Open the page in the browser.
     #[arg(long)]
     pub(crate) open: bool,
-    /// Let the page act: answer, retry, pause, cancel, edit, fork.
+    /// Let the page act: answer, retry, pause, cancel, edit, move, fork, purge.
     #[arg(long)]
     pub(crate) allow_writes: bool,
     /// A name by which browsers reach it, beside localhost.

@@ -2,81 +2,66 @@
 //! another process than the one that serves the page.
 #![expect(clippy::print_stderr, reason = "what the browser tells is shown with a failure")]
 
+mod runs;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use ferrata::ask::Ask;
-use ferrata::graph::Graph;
-use ferrata::node::NodeError;
 use ferrata::{Context, Runtime};
-use ferrata_test_servers::Service;
+use ferrata_test_servers::{Cut, Proxy, Service};
 use ferrata_tests::Space;
-use serde_json::json;
 use tokio::sync::Notify;
 
+use self::runs::{fill, form, pay, slow, wild};
 use super::support::Place;
 
 /// Where a browser is looked for, unless the variable `FERRATA_CHROMIUM` names one.
 const CHROMIUM: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/// What is hostile wherever it stands.
-const SCRIPT: &str =
-    "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script>\u{202e}\u{1b}[31m'`${1}";
+/// Says to the process that is killed which store is meant, by this variable.
+const DOOMED: &str = "FERRATA_BROWSER_DOOMED";
 
-fn pay() -> Graph<Context> {
-    Graph::<Context>::builder("pay")
-        .node("check", async |_cx, s| Ok(s))
-        .gate("approve", |_s: &Context| Ask::<bool>::new("Pay this much?"), |s, yes| s.set("approved", yes))
-        .node("send", async |_cx, mut s| {
-            if s.get::<u32>("amount")? == Some(13) {
-                return Err(NodeError::from("the bank is closed").fatal());
-            }
-            s.set("receipt", "r-1")?;
-            Ok(s)
-        })
-        .entry("check")
-        .route("check", ["approve", "send"], |s, _cx| {
-            if s.get::<u32>("amount").ok().flatten() > Some(100) { "approve" } else { "send" }
-        })
-        .edge("approve", "send")
-        .build()
-        .unwrap()
+/// What it prints when its node is at work.
+const AT_WORK: &str = "it is at work";
+
+/// A process with a run, made to be killed.
+struct Driver(Child);
+
+impl Driver {
+    fn start(url: &str, environment: &[(&'static str, String)]) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "browser::a_process_is_killed_while_its_run_is_watched", "--nocapture"]);
+        command.env(DOOMED, url).envs(environment.iter().cloned()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let told = BufReader::new(child.stdout.take().unwrap());
+        assert!(told.lines().map_while(Result::ok).any(|line| line.contains(AT_WORK)));
+        Self(child)
+    }
 }
 
-fn wild() -> Graph<Context> {
-    Graph::<Context>::builder("wild")
-        .node("speak", async |_cx, _s: ferrata::Draft<Context>| {
-            Err::<(), _>(NodeError::from(SCRIPT.repeat(20).as_str()).fatal())
-        })
-        .entry("speak")
-        .build()
-        .unwrap()
-}
-
-fn slow(until: &Arc<Notify>) -> Graph<Context> {
-    let until = Arc::clone(until);
-    Graph::<Context>::builder("slow")
-        .node("work", move |_cx, s: ferrata::Draft<Context>| {
-            let until = Arc::clone(&until);
-            async move {
-                until.notified().await;
-                Ok::<_, NodeError>(s)
-            }
-        })
-        .entry("work")
-        .build()
-        .unwrap()
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // SIGKILL: nobody is told.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// `ferrata serve`, killed at the end.
 struct Server(Child);
 
 impl Server {
-    fn start(place: &Place, environment: &[(&'static str, String)], listen: &str) -> (Self, String) {
+    fn start(
+        place: &Place,
+        url: &str,
+        environment: &[(&'static str, String)],
+        listen: &str,
+    ) -> (Self, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrata"));
-        command.args(["serve", "--allow-writes", "--listen", listen]).env("FERRATA_STORE", place.url());
+        command.args(["serve", "--allow-writes", "--listen", listen]).env("FERRATA_STORE", url);
         command.envs(environment.iter().cloned()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.current_dir(place.folder.path()).spawn().unwrap();
         let mut line = String::new();
@@ -112,8 +97,9 @@ fn prepared() -> Result<(PathBuf, PathBuf), String> {
     Ok((browser, ui))
 }
 
-/// Runs the stories on a store. Where there is no browser, it says so, and fails if `FERRATA_BROWSER` says that there has to be one.
-async fn tell(place: &Place, environment: &[(&'static str, String)]) {
+/// Runs the stories on a store, which is reached through the proxy if there is one. Where there is no browser, it says so, and fails if
+/// `FERRATA_BROWSER` says that there has to be one.
+async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Option<&Proxy>) {
     let (browser, ui) = match prepared() {
         Ok(prepared) => prepared,
         Err(why) if std::env::var("FERRATA_BROWSER").is_ok_and(|word| word == "required") => panic!("{why}"),
@@ -125,26 +111,17 @@ async fn tell(place: &Place, environment: &[(&'static str, String)]) {
     let store = place.open();
     store.setup().await.unwrap();
     let until = Arc::new(Notify::new());
-    let driver = Runtime::builder_with(store).build().await.unwrap();
-    for graph in [pay(), wild(), slow(&until)] {
+    let driver = Runtime::builder_with(Arc::clone(&store)).build().await.unwrap();
+    for graph in [pay(), wild(), slow("slow", &until), form()] {
         driver.serve(&graph).unwrap();
     }
-    for (id, amount) in [("pay-1", 5), ("pay-2", 500), ("pay-3", 13)] {
-        let mut state = Context::new();
-        state.set("amount", amount).unwrap();
-        driver.start(&pay(), state).id(id).label("team", "red").await.unwrap().wait().await.unwrap();
-    }
-    let mut state = Context::new();
-    state.set(SCRIPT, json!({ SCRIPT: [SCRIPT] })).unwrap();
-    state.set("long", SCRIPT.repeat(20_000)).unwrap();
-    let start =
-        driver.start(&wild(), state).id("wild").label("<b>bold</b>", "</td><script>window.hit=1</script>");
-    start.user("<img src=x onerror=window.hit=1>").await.unwrap().wait().await.unwrap();
-
-    let (server, url) = Server::start(place, environment, "127.0.0.1:0");
+    fill(&driver, &store).await;
+    let behind = proxy.map_or_else(|| place.url(), |proxy| proxy.url(&place.url()));
+    let (server, url) = Server::start(place, &behind, environment, "127.0.0.1:0");
     let listen = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
     let mut command = Command::new("node");
-    command.arg(ui.join("tests/browser.mjs")).arg(&url).arg(browser);
+    let which = if proxy.is_none() { "all" } else { "brief" };
+    command.arg(ui.join("tests/browser.mjs")).arg(&url).arg(browser).arg(which);
     // `FERRATA_SCREENSHOTS=FOLDER` makes the pictures of the documentation, and tells no stories.
     command.args(std::env::var_os("FERRATA_SCREENSHOTS"));
     let mut script = command.current_dir(&ui).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -158,19 +135,36 @@ async fn tell(place: &Place, environment: &[(&'static str, String)]) {
             }
         }
     });
-    let (mut server, mut failures) = (Some(server), Vec::new());
+    let (mut server, mut doomed, mut failures) = (Some(server), None, Vec::new());
     while let Some(line) = told.recv().await {
         eprintln!("{line}");
         match line.split_once(' ') {
             Some(("need", what)) => {
+                let mut reply = "ok";
                 match what {
-                    "start" => _ = driver.start(&slow(&until), Context::new()).id("live").await.unwrap(),
+                    "start" => {
+                        _ = driver.start(&slow("slow", &until), Context::new()).id("live").await.unwrap();
+                    }
+                    "doom" => doomed = Some(Driver::start(&place.url(), environment)),
+                    "kill" => doomed = None,
+                    "rescue" => {
+                        until.notify_one();
+                        driver.serve(&slow("doomed", &until)).unwrap();
+                    }
+                    "away" => match proxy {
+                        Some(proxy) => {
+                            proxy.refuse();
+                            proxy.cut(Cut::Reset);
+                        }
+                        None => reply = "no",
+                    },
+                    "back" => proxy.unwrap().accept().unwrap(),
                     "finish" => until.notify_one(),
                     "stop" => server = None,
-                    "serve" => server = Some(Server::start(place, environment, &listen).0),
+                    "serve" => server = Some(Server::start(place, &behind, environment, &listen).0),
                     other => panic!("the browser asks for {other}"),
                 }
-                writeln!(asks, "ok").unwrap();
+                writeln!(asks, "{reply}").unwrap();
             }
             Some(("failed", _)) => failures.push(line),
             _ if line == "done" => break,
@@ -178,19 +172,34 @@ async fn tell(place: &Place, environment: &[(&'static str, String)]) {
         }
     }
     let ended = script.wait().unwrap();
-    drop(server);
+    drop((server, doomed));
     assert!(failures.is_empty() && ended.success(), "{failures:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_does_what_it_says_on_files() {
-    tell(&Place::new(), &[]).await;
+    tell(&Place::new(), &[], None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_does_what_it_says_on_postgres() {
     Space::within(Some(Service::Postgres), async |space| {
-        tell(&Place::on(space), &space.environment()).await;
+        let proxy = Proxy::start(space.address().unwrap()).unwrap();
+        tell(&Place::on(space), &space.environment(), Some(&proxy)).await;
     })
     .await;
+}
+
+/// The process that the stories kill; without their variable it is no test of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_is_killed_while_its_run_is_watched() {
+    let Ok(url) = std::env::var(DOOMED) else { return };
+    let store = ferrata::connect(&url).unwrap();
+    let runtime = Runtime::builder_with(store).heartbeat_ttl(Duration::from_secs(1)).build().await.unwrap();
+    let never = Arc::new(Notify::new());
+    let run = runtime.start(&slow("doomed", &never), Context::new()).id("doomed").await.unwrap();
+    let mut events = runtime.watch(run.run()).await.unwrap();
+    while events.next().await.unwrap().is_some_and(|event| event.seq.is_none()) {}
+    println!("{AT_WORK}");
+    run.wait().await.unwrap();
 }

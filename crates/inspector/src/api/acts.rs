@@ -5,9 +5,9 @@ use axum::body::Bytes;
 use axum::extract::Path;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, header};
-use ferrata_core::RunKey;
 use ferrata_core::ask::{Answer, Resolution};
 use ferrata_core::state::Patch;
+use ferrata_core::{Error, ErrorKind, RunKey};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -64,6 +64,13 @@ struct Edit {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct GoTo {
+    nodes: Vec<String>,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Fork {
     at: Option<String>,
     id: Option<String>,
@@ -79,23 +86,9 @@ pub(super) async fn act(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Value>, Problem> {
-    call.params(&[])?;
-    if !call.app.allows_writes {
-        return Err(Problem::forbidden(
-            "this inspector only reads: start it with `--allow-writes`, or `Inspector::allow_writes`",
-        ));
-    }
-    if !call.viewer.may_write() {
-        return Err(Problem::forbidden("you may look and not act"));
-    }
-    // A form of another site cannot send this type unasked.
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.split(';').next().map(str::trim) != Some("application/json") {
-        return Err(Problem::not_json());
-    }
-    let body = body.map_err(|error| Problem::too_large(error.body_text()))?;
+    let body = permitted(&call, &headers, body)?;
     let run = call.run(&(tenant, run))?;
-    let by = call.viewer.name().unwrap_or(BY);
+    let by = by(&call);
     let runtime = call.runtime();
     match act.as_str() {
         "answer" => {
@@ -118,9 +111,14 @@ pub(super) async fn act(
             let patch = patch(&call, &read::<Edit>(&body)?.patch)?;
             runtime.edit(&run, patch).by(by).await?;
         }
+        "goto" => {
+            let GoTo { nodes, reason } = read(&body)?;
+            runtime.go_to(&run, nodes, reason).by(by).await?;
+        }
         "fork" => return fork(&call, &run, read(&body)?).await,
+        "purge" => return purge(&call, &run, read(&body)?).await,
         _ => {
-            let acts = "answer, send, retry, pause, unpause, cancel, edit, fork";
+            let acts = "answer, send, retry, pause, unpause, cancel, edit, goto, fork, purge";
             return Err(Problem::not_found(format!("there is no such act; there are: {acts}")));
         }
     }
@@ -141,6 +139,44 @@ async fn fork(call: &Call, run: &RunKey, fork: Fork) -> Result<Json<Value>, Prob
     Ok(Json(json!({ "run": key(&request.await?) })))
 }
 
+/// Removes a run as it was when it was looked at: what was said to it since is not lost with it.
+async fn purge(call: &Call, run: &RunKey, Nothing {}: Nothing) -> Result<Json<Value>, Problem> {
+    let head = call.head(run).await?;
+    if !head.status.is_finished() {
+        let message = format!("the run is {}; cancel it first", head.status);
+        return Err(Error::new(ErrorKind::WrongStatus, message).with_run(run).into());
+    }
+    let removed = call.runtime().purge_at(run, head.head()).await?;
+    Ok(Json(json!({ "run": key(run), "records": removed.records, "bytes": removed.bytes })))
+}
+
+/// Lets only those act who may, and only by a request that no form of another site can send unasked; returns the body.
+pub(super) fn permitted(
+    call: &Call,
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Bytes, Problem> {
+    call.params(&[])?;
+    if !call.app.allows_writes {
+        return Err(Problem::forbidden(
+            "this inspector only reads: start it with `--allow-writes`, or `Inspector::allow_writes`",
+        ));
+    }
+    if !call.viewer.may_write() {
+        return Err(Problem::forbidden("you may look and not act"));
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some("application/json") {
+        return Err(Problem::not_json());
+    }
+    body.map_err(|error| Problem::too_large(error.body_text()))
+}
+
+/// Says who acts.
+pub(super) fn by(call: &Call) -> &str {
+    call.viewer.name().unwrap_or(BY)
+}
+
 impl Said {
     fn answer(self) -> Result<Answer, Problem> {
         match (self.accept, self.reject, self.cancel, self.resolve) {
@@ -154,8 +190,12 @@ impl Said {
 }
 
 fn reason(body: &[u8]) -> Result<String, Problem> {
-    let said = read::<Reason>(body)?.reason;
-    Ok(if said.trim().is_empty() { "asked for in the inspector".to_owned() } else { said })
+    Ok(said_or_usual(read::<Reason>(body)?.reason))
+}
+
+/// Returns the reason that was said, or that none was.
+pub(super) fn said_or_usual(said: String) -> String {
+    if said.trim().is_empty() { "asked for in the inspector".to_owned() } else { said }
 }
 
 fn patch(call: &Call, operations: &Value) -> Result<Patch, Problem> {
@@ -169,7 +209,7 @@ fn patch(call: &Call, operations: &Value) -> Result<Patch, Problem> {
     Ok(Patch::from_json(&text)?)
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let body = if body.is_empty() { b"{}" } else { body };
     serde_json::from_slice(body)
         .map_err(|error| Problem::invalid(format!("the body is not as it must be: {error}")))

@@ -6,15 +6,17 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use ferrata_core::runtime::{SseFrames, WatchCursor, WatchKind};
+use ferrata_core::runtime::{WatchCursor, WatchKind};
 use futures_util::stream;
 use tokio::sync::watch;
 
+use super::quiet::Quiet;
 use crate::app::Call;
 use crate::problem::Problem;
 
 /// What holds what nodes say: a page asks for it where it shows it.
-const PAYLOADS: [WatchKind; 3] = [WatchKind::Chunks, WatchKind::Chunk, WatchKind::Custom];
+const PAYLOADS: [WatchKind; 4] =
+    [WatchKind::Chunks, WatchKind::Chunk, WatchKind::Custom, WatchKind::Progress];
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/events`: from the record that the browser saw last, or from now on.
 pub(super) async fn follow(
@@ -36,27 +38,25 @@ pub(super) async fn follow(
         None => request.from_now(),
     };
     let frames = request.await?.sse();
-    // Ends with the server, too: the page connects again.
-    let ending = call.app.ending.clone();
-    let stream = stream::unfold((frames, ending), async |(mut frames, mut ending)| {
-        let frame = next_frame(&mut frames, ending.as_mut()).await?;
-        Some((Ok::<_, Infallible>(frame), (frames, ending)))
+    let (quiet, ending) = (Quiet::new(call.runtime(), run), call.app.ending.clone());
+    let stream = stream::unfold((frames, quiet, ending), async |(mut frames, mut quiet, mut ending)| {
+        // Ends with the server, too: the page connects again.
+        let frame = tokio::select! {
+            // What went wrong is told to the page when it connects again.
+            frame = quiet.next(&mut frames) => frame?,
+            () = ended(ending.as_mut()) => return None,
+        };
+        Some((Ok::<_, Infallible>(frame), (frames, quiet, ending)))
     });
     let kind = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((kind, Body::from_stream(stream)).into_response())
 }
 
-async fn next_frame(frames: &mut SseFrames, ending: Option<&mut watch::Receiver<bool>>) -> Option<String> {
-    let ended = async {
-        let Some(ending) = ending else { return std::future::pending().await };
-        if ending.wait_for(|ending| *ending).await.is_err() {
-            // Whoever could say so is gone.
-            std::future::pending().await
-        }
-    };
-    tokio::select! {
-        // What went wrong is told to the page when it connects again.
-        frame = frames.next() => frame.ok().flatten(),
-        () = ended => None,
+/// Waits until the server ends.
+async fn ended(ending: Option<&mut watch::Receiver<bool>>) {
+    let Some(ending) = ending else { return std::future::pending().await };
+    if ending.wait_for(|ending| *ending).await.is_err() {
+        // Whoever could say so is gone.
+        std::future::pending().await
     }
 }

@@ -1,6 +1,7 @@
 //! The routes: the page, and the JSON API below `api/v1`.
 
 mod acts;
+mod bulk;
 mod diff;
 mod events;
 mod family;
@@ -8,6 +9,7 @@ mod fleet;
 mod meta;
 mod openapi;
 mod questions;
+mod quiet;
 mod records;
 mod report;
 mod run;
@@ -46,6 +48,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .route("/api/v1/runs/{tenant}/{run}/post-mortem", get(report::show))
         .route("/api/v1/runs/{tenant}/{run}/events", get(events::follow))
         .route("/api/v1/runs/{tenant}/{run}/acts/{act}", post(acts::act))
+        .route("/api/v1/bulk/{act}", post(bulk::bulk))
         .route("/api/v1/openapi.json", get(openapi::show))
         .route("/api/{*rest}", get(missing).post(missing))
         .method_not_allowed_fallback(wrong_method)

@@ -113,6 +113,8 @@ pub(super) fn document() -> Value {
     }
     let act = "/runs/{tenant}/{run}/acts/{act}";
     paths.insert(act.to_owned(), json!({ "post": acts(act) }));
+    let act = "/bulk/{act}";
+    paths.insert(act.to_owned(), json!({ "post": bulk(act) }));
     json!({
         "openapi": "3.1.0",
         "info": { "title": "Ferrata inspector", "version": env!("CARGO_PKG_VERSION"), "description": "Reads runs, and acts on them where the inspector allows it." },
@@ -150,7 +152,7 @@ fn acts(path: &str) -> Value {
     let mut parameters = in_path(path);
     for parameter in parameters.iter_mut().filter(|parameter| parameter["name"] == "act") {
         parameter["schema"]["enum"] =
-            json!(["answer", "send", "retry", "pause", "unpause", "cancel", "edit", "fork"]);
+            json!(["answer", "send", "retry", "pause", "unpause", "cancel", "edit", "goto", "fork", "purge"]);
     }
     let text = json!({ "type": "string" });
     let patch = json!({ "type": "array", "items": { "type": "object" }, "description": "Operations, as in docs/format.md." });
@@ -161,15 +163,43 @@ fn acts(path: &str) -> Value {
             { "title": "answer", "type": "object", "required": ["question"], "properties": {
                 "question": text, "accept": {}, "reject": text, "cancel": text, "resolve": {} } },
             { "title": "send", "type": "object", "required": ["message"], "properties": { "message": {} } },
-            { "title": "retry, unpause", "type": "object", "maxProperties": 0 },
+            { "title": "retry, unpause, purge", "type": "object", "maxProperties": 0 },
             { "title": "pause, cancel", "type": "object", "properties": { "reason": text } },
             { "title": "edit", "type": "object", "required": ["patch"], "properties": { "patch": patch } },
+            { "title": "goto", "type": "object", "required": ["nodes", "reason"], "properties": {
+                "nodes": { "type": "array", "items": text }, "reason": text } },
             { "title": "fork", "type": "object", "properties": {
                 "at": { "type": "string", "description": PLACE }, "id": text,
                 "start_at": { "type": "array", "items": text }, "patch": patch } },
         ] } } } },
         "responses": {
             "200": { "description": "The run that was acted on, or the fork.", "content": { "application/json": {} } },
+            "default": { "$ref": "#/components/responses/Problem" },
+        },
+    })
+}
+
+fn bulk(path: &str) -> Value {
+    let mut parameters = in_path(path);
+    parameters[0]["schema"]["enum"] = json!(["cancel", "retry", "purge"]);
+    let (text, time) = (json!({ "type": "string" }), json!({ "type": "integer" }));
+    let texts = json!({ "type": "array", "items": text });
+    let filter = json!({ "type": "object", "properties": {
+        "tenant": text, "workflow": text, "user": text, "status": texts, "label": texts, "since": time, "before": time } });
+    json!({
+        "summary": "One act for all runs that meet conditions, 1,000 in a request; only where the inspector allows it.",
+        "parameters": parameters,
+        "requestBody": { "content": { "application/json": { "schema": { "type": "object", "properties": {
+            "filter": filter, "reason": text,
+            "all": { "type": "boolean", "description": "That a filter without a condition means every run." },
+            "dry_run": { "type": "boolean", "description": "Tell what would be done, and do nothing." },
+            "cursor": { "type": "string", "description": "Where to go on: `next` of the answer before." },
+        } } } } },
+        "responses": {
+            "200": {
+                "description": "How many runs it was done to or refused for, the first of each, and where to go on.",
+                "content": { "application/json": {} },
+            },
             "default": { "$ref": "#/components/responses/Problem" },
         },
     })

@@ -16,10 +16,14 @@ use crate::problem::Problem;
 use crate::view::graph::{Graph, Look, reason};
 use crate::view::summary::summary;
 use crate::view::text::{LONG, SHORT, cut};
+use crate::view::tree::{bytes, small};
 use crate::view::why::why;
 
 /// How many activations are listed, the last ones: a run of 10,000 is drawn by its graph.
 const ACTIVATIONS: usize = 2_000;
+
+/// The most bytes of a schema that a form is made of.
+const FORM: usize = 64 * 1024;
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}`.
 pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
@@ -109,7 +113,7 @@ fn open(now: &Checkpoint) -> Vec<Value> {
         };
         json!({
             "node": pending.node, "visit": pending.visit, "look": look, "failed": pending.failed, "retry_at": pending.retry_at,
-            "stopped": pending.stopped, "steps": pending.steps.iter().take(200).collect::<Vec<_>>(),
+            "stopped": pending.stopped, "progress": pending.progress.as_ref().map(small), "steps": pending.steps.iter().take(200).collect::<Vec<_>>(),
         })
     };
     now.next.iter().take(ACTIVATIONS).map(one).collect()
@@ -117,6 +121,12 @@ fn open(now: &Checkpoint) -> Vec<Value> {
 
 /// Writes a question: what is asked, and what an answer must look like.
 pub(super) fn question(question: &Question) -> Value {
+    let mut schema = question.answer_schema();
+    if let Value::Object(schema) = &mut schema {
+        // Both are said beside it, cut.
+        schema.remove("title");
+        schema.remove("default");
+    }
     json!({
         "id": question.id,
         "node": question.node,
@@ -124,7 +134,9 @@ pub(super) fn question(question: &Question) -> Value {
         "kind": question.kind,
         "asked_by": question.asked_by.as_ref().map(crate::view::summary::key),
         "text": question.text.as_ref().map(|text| cut(text, LONG)),
-        "expects": question.expects,
+        // What takes more is answered as JSON.
+        "expects": question.expects.as_ref().map(|shape| json!(shape)).filter(|shape| bytes(shape) <= FORM),
+        "schema": Some(schema).filter(|schema| bytes(schema) <= FORM),
         "deadline": question.deadline,
         "default": question.default.as_ref().map(|default| cut(default, SHORT)),
         "problem": question.problem.as_ref().map(|problem| cut(problem, SHORT)),

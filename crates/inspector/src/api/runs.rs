@@ -104,8 +104,7 @@ fn query(call: &Call, params: &Params) -> Result<RunQuery, Problem> {
         }
     }
     for label in params.all("label") {
-        let (key, value) =
-            label.split_once('=').ok_or_else(|| Problem::invalid("`label` is written KEY=VALUE"))?;
+        let (key, value) = pair(label)?;
         query.labels.push((key.to_owned(), value.to_owned()));
     }
     let ms = |name| Ok::<_, Problem>(params.parsed::<i64>(name)?.map(Timestamp::from_unix_ms));
@@ -126,6 +125,11 @@ fn query(call: &Call, params: &Params) -> Result<RunQuery, Problem> {
         Some(_) => return Err(Problem::invalid("`filter` is `orphaned` or `due`")),
     };
     Ok(query)
+}
+
+/// Reads a label.
+pub(super) fn pair(label: &str) -> Result<(&str, &str), Problem> {
+    label.split_once('=').ok_or_else(|| Problem::invalid("`label` is written KEY=VALUE"))
 }
 
 pub(super) fn status(word: &str) -> Result<RunStatus, Problem> {

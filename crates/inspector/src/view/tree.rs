@@ -93,7 +93,7 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// Counts the bytes of a value as JSON without writing it down.
-fn bytes(value: &Value) -> usize {
+pub(crate) fn bytes(value: &Value) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

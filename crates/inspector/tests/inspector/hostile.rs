@@ -45,3 +45,29 @@ async fn whatever_a_run_says_every_answer_is_json_of_a_bounded_size() {
     let listed = get(&router, "/api/v1/runs").await.json();
     assert_eq!(listed["items"][0]["user"], "<img src=x onerror=alert(1)>");
 }
+
+#[tokio::test]
+async fn a_question_of_any_size_has_a_form_of_a_bounded_one() {
+    use ferrata_core::ask::Ask;
+    let world = World::new();
+    let driver = world.driver().await;
+    let graph = Graph::<Context>::builder("ask")
+        .gate(
+            "pick",
+            |_s: &Context| {
+                Ask::<String>::new(SCRIPT.repeat(40_000)).choices((0..20_000).map(|n| format!("{SCRIPT}{n}")))
+            },
+            |s, said| s.set("said", said),
+        )
+        .entry("pick")
+        .build()
+        .unwrap();
+    driver.start(&graph, Context::new()).id("ask").await.unwrap().wait().await.unwrap();
+    for path in ["/api/v1/questions", "/api/v1/runs/default/ask", "/api/v1/runs", "/api/v1/briefs?run=ask"] {
+        let reply = get(&world.router(), path).await;
+        assert_eq!(reply.status, StatusCode::OK, "{path}: {}", reply.text);
+        assert!(reply.text.len() < 100_000, "{path} has {} bytes", reply.text.len());
+    }
+    let shown = get(&world.router(), "/api/v1/questions").await.json();
+    assert_eq!(shown["items"][0]["question"]["schema"], serde_json::Value::Null, "it is answered as JSON");
+}

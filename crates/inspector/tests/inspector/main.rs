@@ -2,9 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 mod acts;
+mod bulk;
 mod hostile;
+mod idle;
 mod refusals;
 mod runs;
+mod scale;
 mod scopes;
 mod streams;
 mod support;
+mod whoever;

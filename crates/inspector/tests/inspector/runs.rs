@@ -126,6 +126,7 @@ async fn questions_are_in_one_inbox_with_the_shape_of_their_answers() {
     assert_eq!(items.len(), 1);
     assert_eq!(items[0]["run"]["id"], "pay-2");
     assert_eq!(items[0]["question"]["expects"], "bool");
+    assert_eq!(items[0]["question"]["schema"]["type"], "boolean");
     assert_eq!(items[0]["question"]["text"], "\"Pay this much?\"");
     let before = world.reads();
     read(&router, "/api/v1/questions").await;
@@ -269,4 +270,44 @@ async fn an_owner_that_is_not_heard_of_any_more_is_told_without_a_new_record() {
     assert_eq!(kinds().await[0]["kind"], "orphaned");
     let found = read(&router, "/api/v1/runs?q=Long-1").await;
     assert_eq!(found["items"].as_array().unwrap().len(), 1, "capitals are part of an id");
+}
+
+#[tokio::test]
+async fn children_are_told_by_the_node_that_started_them_what_failed_first() {
+    use ferrata_core::node::NodeContext;
+    let world = World::new();
+    let child = ferrata_core::graph::Graph::<Context>::builder("child")
+        .node("work", async |_cx, s: ferrata_core::state::Draft<Context>| match s.get::<u32>("number")? {
+            Some(7) => Err(ferrata_core::node::NodeError::from("seven").fatal()),
+            _ => Ok(s),
+        })
+        .entry("work")
+        .build()
+        .unwrap();
+    let parent = ferrata_core::graph::Graph::<Context>::builder("parent")
+        .node("fan", move |cx: NodeContext, s: ferrata_core::state::Draft<Context>| {
+            let child = child.clone();
+            async move {
+                for number in 0..20_u32 {
+                    let mut input = Context::new();
+                    input.set("number", number)?;
+                    // That one fails is what is looked for.
+                    let _ = cx.child(&child, input).name(format!("c{number}")).await;
+                }
+                Ok(s)
+            }
+        })
+        .entry("fan")
+        .build()
+        .unwrap();
+    let driver = world.driver().await;
+    driver.start(&parent, Context::new()).id("parent").await.unwrap().completed().await.unwrap();
+    let family = read(&world.router(), "/api/v1/runs/default/parent/family?limit=5").await;
+    assert_eq!(family["children"].as_array().unwrap().len(), 5);
+    assert_eq!(family["more_children"], true);
+    let fan = &family["by_node"][0];
+    assert_eq!((&fan["node"], &fan["count"]), (&json!("fan"), &json!(20)));
+    assert_eq!(fan["statuses"], json!({ "completed": 19, "failed": 1 }));
+    assert_eq!((&fan["runs"][0]["name"], &fan["runs"][0]["status"]), (&json!("c7"), &json!("failed")));
+    assert_eq!(fan["runs"].as_array().unwrap().len(), 8);
 }

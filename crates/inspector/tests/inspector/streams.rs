@@ -62,3 +62,31 @@ async fn what_another_runtime_does_is_told_while_it_happens() {
     while frames.next().await.is_some() {}
     let _ = pay();
 }
+
+#[tokio::test]
+async fn what_nodes_and_callers_say_is_in_no_stream() {
+    let world = World::new();
+    let graph = ferrata_core::graph::Graph::<ferrata_core::state::Context>::builder("talk")
+        .node("talk", async |cx: ferrata_core::node::NodeContext, mut s: ferrata_core::state::Draft<_>| {
+            cx.progress("secret-progress").await?;
+            cx.emit("note", "secret-note")?;
+            let heard: String = cx.receive().await?;
+            s.set("heard", heard)?;
+            Ok(s)
+        })
+        .entry("talk")
+        .build()
+        .unwrap();
+    let driver = world.driver().await;
+    driver.serve(&graph).unwrap();
+    let mut state = ferrata_core::state::Context::new();
+    state.set("card", "secret-input").unwrap();
+    let run = driver.start(&graph, state).id("talk").await.unwrap();
+    run.wait().await.unwrap();
+    driver.send(run.run(), "secret-message").by("ann").await.unwrap();
+    let mut told = driver.watch(run.run()).await.unwrap();
+    while told.next().await.unwrap().is_some() {}
+    let all = get(&world.router(), "/api/v1/runs/default/talk/events?after=0").await;
+    assert!(all.text.contains("event: message_sent") && all.text.contains("event: end"), "{}", all.text);
+    assert!(!all.text.contains("secret"), "{}", all.text);
+}

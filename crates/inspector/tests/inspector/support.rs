@@ -1,5 +1,6 @@
 //! A store that counts its calls, runs in it, and requests without a socket.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,10 +19,33 @@ use ferrata_core::store::{
     At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
     Removed, RunAppend, RunHead, RunQuery,
 };
-use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
+use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey, SystemClock, Timestamp};
 use ferrata_inspector::Inspector;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tower::ServiceExt;
+
+/// The time of tokio, which a test may stop.
+#[derive(Debug)]
+struct TokioClock(Timestamp, Instant);
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self(SystemClock::new().now(), Instant::now())
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.0.unix_ms() + i64::try_from(self.monotonic().as_millis()).unwrap())
+    }
+    fn monotonic(&self) -> Duration {
+        self.1.elapsed()
+    }
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        SystemClock::new().sleep(duration)
+    }
+}
 
 /// How often a store was asked, and how often it was written to.
 #[derive(Debug, Default)]
@@ -34,6 +58,8 @@ pub(crate) struct Counts {
 #[derive(Clone, Debug)]
 pub(crate) struct Counting {
     inner: MemoryStore,
+    /// Whether it tells of changes.
+    tells: bool,
     pub(crate) counts: Arc<Counts>,
 }
 
@@ -51,7 +77,9 @@ impl Counting {
 #[async_trait]
 impl CheckpointStore for Counting {
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let mut capabilities = self.inner.capabilities();
+        capabilities.notices &= self.tells;
+        capabilities
     }
     async fn setup(&self) -> Result<()> {
         self.write().setup().await
@@ -84,7 +112,7 @@ impl CheckpointStore for Counting {
         self.inner.part(run)
     }
     fn subscribe(&self) -> Option<Notices> {
-        self.inner.subscribe()
+        self.inner.subscribe().filter(|_| self.tells)
     }
 }
 
@@ -98,15 +126,25 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::telling(true)
+    }
+
+    /// A world whose store tells of changes, or does not.
+    pub(crate) fn telling(tells: bool) -> Self {
         let store = MemoryStore::new();
-        let counting = Counting { inner: store.clone(), counts: Arc::default() };
-        let operator = Runtime::builder(counting.clone()).operator();
+        let counting = Counting { inner: store.clone(), tells, counts: Arc::default() };
+        let operator = Runtime::builder(counting.clone()).clock(Arc::new(TokioClock::default())).operator();
         Self { store, counting, operator }
     }
 
     /// A world with `pay-1` completed, `pay-2` waiting and `pay-3` failed, and `pay-1` of the tenant `other`.
     pub(crate) async fn with_runs() -> Self {
-        let world = Self::new();
+        Self::new().filled().await
+    }
+
+    /// The world with these runs.
+    pub(crate) async fn filled(self) -> Self {
+        let world = self;
         let driver = world.driver().await;
         for (id, amount) in [("pay-1", 5), ("pay-2", 500), ("pay-3", 13)] {
             world.start(&driver, id, amount).await;
@@ -123,6 +161,24 @@ impl World {
     pub(crate) async fn start(&self, driver: &Runtime, id: &str, amount: u32) {
         let run = driver.start(&pay(), input(amount)).id(id).label("team", "red").user("ann").await.unwrap();
         run.wait().await.unwrap();
+    }
+
+    /// Copies a run as often as is said, as `{id}-{number}`, each a second after the one before.
+    pub(crate) async fn copy(&self, id: &str, count: usize) {
+        let source = RunKey::try_from(id).unwrap();
+        let facts = self.store.head(&source).await.unwrap().unwrap().facts;
+        let records = self.store.load(&source, At::Latest).await.unwrap().unwrap();
+        for first in (0..count).step_by(500) {
+            let copies = (first..count.min(first + 500)).map(|number| {
+                let mut facts = facts.clone();
+                facts.created = Timestamp::from_unix_ms(facts.created.unix_ms() + 1_000 * number as i64);
+                let run = RunKey::try_from(format!("{id}-{number}").as_str()).unwrap();
+                RunAppend { run, expected: None, records: records.clone(), facts: Some(facts) }
+            });
+            for appended in self.store.append(copies.collect()).await {
+                appended.unwrap();
+            }
+        }
     }
 
     /// The inspector as it is by default.

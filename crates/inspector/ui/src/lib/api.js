@@ -64,10 +64,17 @@ async function ask(path, params, options = {}) {
 
 export const runPath = (run) => `/runs/${encodeURIComponent(run.tenant)}/${encodeURIComponent(run.id)}`;
 
-export const get = async (path, params, signal) => (await ask(path, params, { signal })).json();
+// A number with more digits than this language keeps stays as it was written, where the browser can do that.
+const exactly = (key, value, context) => (typeof value === 'number' && context?.source && !Number.isSafeInteger(value) && String(value) !== context.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
+const parsed = (text) => (/\d{16}/.test(text) ? JSON.parse(text, exactly) : JSON.parse(text));
+
+export const get = async (path, params, signal) => parsed(await (await ask(path, params, { signal })).text());
 export const text = async (path, params) => (await ask(path, params)).text();
 export const act = async (run, name, body) =>
   (await ask(`${runPath(run)}/acts/${name}`, {}, { method: 'POST', headers: { 'content-type': 'application/json' }, body: typeof body === 'string' ? body : JSON.stringify(body) })).json();
+
+export const bulk = async (name, body, signal) =>
+  (await ask(`/bulk/${name}`, {}, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), signal })).json();
 
 // Follows a run until the signal ends it: each event is told, and a stream that was cut off goes on behind the last one.
 // A stream of `fetch` and not an `EventSource`, which can send no token.

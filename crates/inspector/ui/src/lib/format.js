@@ -52,8 +52,12 @@ export function plain(text) {
 
 export const json = (value) => plain(JSON.stringify(value));
 
-// A word as a shell reads it as one.
-export const quoted = (word) => (/^[A-Za-z0-9\-_./:@%+=,]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+// A word as a shell reads it as one. What a terminal would obey, or show in another order, is escaped.
+export function quoted(word) {
+  if (/^[A-Za-z0-9\-_./:@%+=,]+$/.test(word)) return word;
+  if (plain(word) === word) return `'${word.replaceAll("'", "'\\''")}'`;
+  return `$'${plain(word.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replaceAll('\n', '\\n').replaceAll('\t', '\\t'))}'`;
+}
 
 export const named = (run) => (run.tenant === 'default' ? run.id : `${run.tenant}/${run.id}`);
 

@@ -1,31 +1,9 @@
 // Where the nodes of a graph stand. It is worked out anew only when nodes or edges are others: no update moves the picture.
 
 import dagre from '@dagrejs/dagre';
-
-// The group that a node of a subgraph is in, as long as that is folded.
-export function shownAs(name, folded) {
-  const parts = name.split('/');
-  for (let end = 1; end < parts.length; end += 1) {
-    const group = parts.slice(0, end).join('/');
-    if (folded.has(group)) return group;
-  }
-  return name;
-}
-
-export function groupsOf(nodes) {
-  const groups = new Set();
-  for (const { name } of nodes) {
-    const parts = name.split('/');
-    for (let end = 1; end < parts.length; end += 1) groups.add(parts.slice(0, end).join('/'));
-  }
-  return [...groups];
-}
+import { label } from './names.js';
 
 const CHAR = 7.4;
-export const label = (node) => {
-  const text = node.label || node.name;
-  return text.length > 30 ? `${text.slice(0, 29)}…` : text;
-};
 
 export function layout(nodes, edges, down = true) {
   const graph = new dagre.graphlib.Graph({ multigraph: false });
@@ -53,6 +31,13 @@ export function layout(nodes, edges, down = true) {
   }
   const { width = 100, height = 100 } = graph.graph();
   return { places, ways, width, height };
+}
+
+// From top to bottom, unless the picture would be much larger the other way.
+export function best(nodes, edges, room, tall) {
+  const [down, across] = [layout(nodes, edges, true), layout(nodes, edges, false)];
+  const fits = (one) => Math.min(1.15, room / one.width, tall / one.height);
+  return fits(across) > fits(down) * 1.15 ? across : down;
 }
 
 function curve(points) {

@@ -50,7 +50,8 @@ export function every(ms, work) {
       fails += 1;
       if (!stopped) failed(error);
     }
-    if (!stopped) next = setTimeout(turn, Math.min(ms * 2 ** fails, 5000));
+    const pause = typeof ms === 'function' ? ms() : ms;
+    if (!stopped) next = setTimeout(turn, Math.max(pause, Math.min(pause * 2 ** fails, 5000)));
   };
   const seen = () => { if (!document.hidden) turn(); };
   document.addEventListener('visibilitychange', seen);

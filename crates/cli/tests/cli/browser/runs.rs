@@ -1,0 +1,201 @@
+//! The runs that the stories in a browser are about.
+
+use std::sync::Arc;
+
+use ferrata::ask::{Ask, Shape};
+use ferrata::graph::Graph;
+use ferrata::node::{NodeContext, NodeError};
+use ferrata::record::Labels;
+use ferrata::store::{At, RunAppend};
+use ferrata::{CheckpointStore, Context, RunKey, Runtime, Timestamp};
+use serde_json::json;
+use tokio::sync::Notify;
+
+/// What is hostile wherever it stands.
+const SCRIPT: &str =
+    "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script>\u{202e}\u{1b}[31m'`${1}";
+
+pub(super) fn pay() -> Graph<Context> {
+    Graph::<Context>::builder("pay")
+        .node("check", async |_cx, s| Ok(s))
+        .gate("approve", |_s: &Context| Ask::<bool>::new("Pay this much?"), |s, yes| s.set("approved", yes))
+        .node("send", async |_cx, mut s| {
+            if s.get::<u32>("amount")? == Some(13) {
+                return Err(NodeError::from("the bank is closed").fatal());
+            }
+            s.set("receipt", "r-1")?;
+            Ok(s)
+        })
+        .entry("check")
+        .route("check", ["approve", "send"], |s, _cx| {
+            if s.get::<u32>("amount").ok().flatten() > Some(100) { "approve" } else { "send" }
+        })
+        .edge("approve", "send")
+        .build()
+        .unwrap()
+}
+
+pub(super) fn wild() -> Graph<Context> {
+    Graph::<Context>::builder("wild")
+        .node("speak", async |_cx, _s: ferrata::Draft<Context>| {
+            Err::<(), _>(NodeError::from(SCRIPT.repeat(20).as_str()).fatal())
+        })
+        .entry("speak")
+        .build()
+        .unwrap()
+}
+
+pub(super) fn slow(name: &str, until: &Arc<Notify>) -> Graph<Context> {
+    let until = Arc::clone(until);
+    Graph::<Context>::builder(name)
+        .node("work", move |_cx, s: ferrata::Draft<Context>| {
+            let until = Arc::clone(&until);
+            async move {
+                until.notified().await;
+                Ok::<_, NodeError>(s)
+            }
+        })
+        .entry("work")
+        .build()
+        .unwrap()
+}
+
+/// A step again and again: a run of many records.
+fn rounds(count: usize) -> Graph<Context> {
+    Graph::<Context>::builder("rounds")
+        .node("step", async |_cx, mut s: ferrata::Draft<Context>| {
+            let count = s.get::<usize>("count")?.unwrap_or_default() + 1;
+            s.set("count", count)?;
+            Ok::<_, NodeError>(s)
+        })
+        .node("end", async |_cx, s| Ok(s))
+        .entry("step")
+        .route("step", ["step", "end"], move |s, _cx| {
+            if s.get::<usize>("count").ok().flatten() < Some(count) { "step" } else { "end" }
+        })
+        .build()
+        .unwrap()
+}
+
+/// A graph of a hundred nodes: ten rows of ten, of which a run goes through the first.
+fn hundred() -> Graph<Context> {
+    let name = |row: usize, place: usize| format!("n{row}-{place}");
+    let mut graph = Graph::<Context>::builder("hundred");
+    for node in 0..100 {
+        graph = graph.node(name(node / 10, node % 10), async |_cx, s| Ok(s));
+    }
+    for node in (0..100).filter(|node| node % 10 < 9) {
+        graph = graph.edge(name(node / 10, node % 10), name(node / 10, node % 10 + 1));
+    }
+    for row in 0..9 {
+        graph = graph.edge(name(row, 4), name(row + 1, 0)).when(|_s: &Context| false);
+    }
+    graph.entry(name(0, 0)).build().unwrap()
+}
+
+fn child() -> Graph<Context> {
+    Graph::<Context>::builder("child")
+        .node("count", async |_cx, s: ferrata::Draft<Context>| match s.get::<usize>("number")? {
+            Some(3) => Err(NodeError::from("three is not counted").fatal()),
+            _ => Ok(s),
+        })
+        .entry("count")
+        .build()
+        .unwrap()
+}
+
+/// A node with so many children, of which one fails.
+fn parent(count: usize) -> Graph<Context> {
+    let child = child();
+    Graph::<Context>::builder("parent")
+        .node("fan", move |cx: NodeContext, s: ferrata::Draft<Context>| {
+            let child = child.clone();
+            async move {
+                for number in 0..count {
+                    let mut input = Context::new();
+                    input.set("number", number)?;
+                    // That one of them fails is what is looked at.
+                    let _ = cx.child(&child, input).name(format!("c{number}")).await;
+                }
+                Ok::<_, NodeError>(s)
+            }
+        })
+        .entry("fan")
+        .build()
+        .unwrap()
+}
+
+/// Asks in words that are hostile, for an answer of many parts.
+pub(super) fn form() -> Graph<Context> {
+    let shape = Shape::object([
+        ("eur", Shape::of::<u64>()),
+        ("how", Shape::variants([("card", Some(Shape::of::<String>())), ("cash", None)])),
+        ("note?", Shape::of::<String>()),
+        ("word", Shape::choices(["<b>yes</b>", SCRIPT])),
+    ]);
+    Graph::<Context>::builder("form")
+        .gate(
+            "ask",
+            move |_s: &Context| Ask::<serde_json::Value>::shaped(SCRIPT, shape.clone()),
+            |s, said| s.set("said", said),
+        )
+        .entry("ask")
+        .build()
+        .unwrap()
+}
+
+/// Returns how much of something there is: a figure of the documentation is measured with more.
+fn set(name: &str, usual: usize) -> usize {
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
+
+/// Copies a run as often as is said, each older than the one before.
+async fn copy(store: &Arc<dyn CheckpointStore>, id: &str, as_id: &str, label: &str, count: usize) {
+    let source = RunKey::try_from(id).unwrap();
+    let mut facts = store.head(&source).await.unwrap().unwrap().facts;
+    facts.labels = Labels::default();
+    facts.labels.insert("batch", label).unwrap();
+    let records = store.load(&source, At::Latest).await.unwrap().unwrap();
+    for first in (0..count).step_by(100) {
+        let copies = (first..count.min(first + 100)).map(|number| {
+            let mut facts = facts.clone();
+            let back = 1_000 * i64::try_from(number + 1).unwrap();
+            facts.created = Timestamp::from_unix_ms(facts.created.unix_ms() - back);
+            let run = RunKey::try_from(format!("{as_id}-{number}").as_str()).unwrap();
+            RunAppend { run, expected: None, records: records.clone(), facts: Some(facts) }
+        });
+        for appended in store.append(copies.collect()).await {
+            appended.unwrap();
+        }
+    }
+}
+
+/// Fills the store with runs of all kinds.
+pub(super) async fn fill(driver: &Runtime, store: &Arc<dyn CheckpointStore>) {
+    let with_amount = |amount: u32| {
+        let mut state = Context::new();
+        state.set("amount", amount).unwrap();
+        state.set("invoice", json!({ "number": 12_345_678_901_234_567_u64, "text": "one" })).unwrap();
+        state
+    };
+    for (id, amount) in [("pay-1", 5), ("pay-2", 500), ("pay-3", 13), ("pay-4", 900), ("pay-5", 13)] {
+        let run = driver.start(&pay(), with_amount(amount)).id(id).label("team", "red").await.unwrap();
+        run.wait().await.unwrap();
+    }
+    let mut state = Context::new();
+    state.set(SCRIPT, json!({ SCRIPT: [SCRIPT] })).unwrap();
+    state.set("long", SCRIPT.repeat(20_000)).unwrap();
+    state.set("rows", vec![json!({ "text": "x".repeat(80) }); 30_000]).unwrap();
+    let start =
+        driver.start(&wild(), state).id("wild").label("<b>bold</b>", "</td><script>window.hit=1</script>");
+    start.user("<img src=x onerror=window.hit=1>").await.unwrap().wait().await.unwrap();
+    driver.start(&form(), Context::new()).id("form").await.unwrap().wait().await.unwrap();
+    driver.pause(&RunKey::try_from("form").unwrap(), SCRIPT).by(SCRIPT).await.unwrap();
+    let rounds = rounds(set("FERRATA_BROWSER_RECORDS", 120));
+    driver.start(&rounds, Context::new()).id("rounds").await.unwrap().wait().await.unwrap();
+    driver.start(&hundred(), Context::new()).id("hundred").await.unwrap().wait().await.unwrap();
+    let parent = parent(set("FERRATA_BROWSER_CHILDREN", 12));
+    driver.start(&parent, Context::new()).id("parent").await.unwrap().wait().await.unwrap();
+    copy(store, "pay-3", "old", "old", set("FERRATA_BROWSER_RUNS", 120)).await;
+    copy(store, "pay-3", "wrong", "wrong", 3).await;
+}

@@ -1,0 +1,123 @@
+//! One act for all runs that meet conditions, a part at a time, with a dry run.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::extract::rejection::BytesRejection;
+use axum::http::HeaderMap;
+use ferrata_core::runtime::{BulkReport, RunsRequest};
+use ferrata_core::store::{Cursor, Page};
+use ferrata_core::{Error, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::acts::{by, permitted, read, said_or_usual};
+use super::runs::{pair, status};
+use crate::app::Call;
+use crate::problem::Problem;
+use crate::view::summary::key;
+use crate::view::text::{SHORT, cut};
+
+/// How many runs of an answer are named.
+const NAMED: usize = 50;
+
+/// Which runs, and what to do with them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bulk {
+    #[serde(default)]
+    filter: Filter,
+    /// Says that a filter without a condition means every run.
+    #[serde(default)]
+    all: bool,
+    #[serde(default)]
+    dry_run: bool,
+    #[serde(default)]
+    reason: String,
+    /// Where to go on: `next` of the answer before.
+    cursor: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Filter {
+    tenant: Option<String>,
+    workflow: Option<String>,
+    user: Option<String>,
+    status: Vec<String>,
+    label: Vec<String>,
+    since: Option<i64>,
+    before: Option<i64>,
+}
+
+/// Answers `POST /api/v1/bulk/{act}`.
+pub(super) async fn bulk(
+    call: Call,
+    Path(act): Path<String>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Value>, Problem> {
+    let body = permitted(&call, &headers, body)?;
+    let bulk: Bulk = read(&body)?;
+    let runs = listing(&call, &bulk)?;
+    let request = match act.as_str() {
+        "cancel" => runs.cancel_all(said_or_usual(bulk.reason)),
+        "retry" => runs.retry_all(),
+        "purge" => runs.purge_all(),
+        _ => {
+            return Err(Problem::not_found(
+                "there is no such act for many runs; there are: cancel, retry, purge",
+            ));
+        }
+    };
+    let request = if bulk.dry_run { request.dry_run() } else { request };
+    Ok(Json(told(&request.by(by(&call)).await?)))
+}
+
+fn listing(call: &Call, bulk: &Bulk) -> Result<RunsRequest, Problem> {
+    let Filter { tenant, workflow, user, status: words, label, since, before } = &bulk.filter;
+    // A viewer of one tenant has not chosen it, and a time before which runs began only keeps later ones out between two requests.
+    let is_any = [tenant, workflow, user].iter().all(|one| one.is_none())
+        && words.is_empty()
+        && label.is_empty()
+        && since.is_none();
+    if is_any && !bulk.all && !bulk.dry_run {
+        return Err(Problem::invalid("a filter without a condition means every run: say `\"all\": true`"));
+    }
+    let mut runs = call.runtime().runs().limit(Page::MAX).after(bulk.cursor.clone().map(Cursor::new));
+    if let Some(tenant) = call.tenant(tenant.as_deref())? {
+        runs = runs.tenant(tenant.as_str());
+    }
+    if let Some(workflow) = workflow {
+        runs = runs.workflow(workflow);
+    }
+    if let Some(user) = user {
+        runs = runs.user(user);
+    }
+    for word in words {
+        runs = runs.status(status(word)?);
+    }
+    for label in label {
+        let (key, value) = pair(label)?;
+        runs = runs.label(key, value);
+    }
+    if let Some(since) = since {
+        runs = runs.since(Timestamp::from_unix_ms(*since));
+    }
+    if let Some(before) = before {
+        runs = runs.before(Timestamp::from_unix_ms(*before));
+    }
+    Ok(runs)
+}
+
+fn told(report: &BulkReport) -> Value {
+    let refused = |error: &Error| json!({ "run": error.run().map(key), "code": error.kind().code(), "message": cut(&error.to_string(), SHORT) });
+    json!({
+        "done": report.done.len(),
+        "runs": report.done.iter().take(NAMED).map(key).collect::<Vec<_>>(),
+        "refused": report.refused.len(),
+        "refusals": report.refused.iter().take(NAMED).map(refused).collect::<Vec<_>>(),
+        "stopped": report.stopped.as_ref().map(|error| cut(&error.to_string(), SHORT)),
+        "next": report.next,
+    })
+}
