@@ -74,6 +74,10 @@
 //!
 //! The module [`guide`] goes from the first graph to a service at night.
 //!
+//! # Queues and limits
+//!
+//! With the feature `queue`, runs and nodes wait for their turn, over all processes of a store: the module `queue`.
+//!
 //! # Schedules
 //!
 //! With the feature `schedule`, runs start by the calendar: the module `schedule`.
@@ -110,6 +114,8 @@ pub use ferrata_core::{
     RecordId, Result, RunId, RunKey, Seq, SystemClock, TenantId, Timestamp, Visit, WorkflowName,
 };
 pub use ferrata_macros::{AnswerShape, State};
+#[cfg(feature = "queue")]
+pub use ferrata_queue as queue;
 #[cfg(feature = "schedule")]
 pub use ferrata_schedule as schedule;
 #[cfg(feature = "envelope")]
@@ -166,6 +172,10 @@ mod pages {
 
     #[doc = include_str!("../../../docs/sharding.md")]
     struct Sharding;
+
+    #[cfg(feature = "queue")]
+    #[doc = include_str!("../../../docs/queues.md")]
+    struct Queues;
 
     #[cfg(feature = "schedule")]
     #[doc = include_str!("../../../docs/schedules.md")]

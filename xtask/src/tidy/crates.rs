@@ -21,7 +21,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-dot", &["ferrata-core"]),
     // The calendar, so that no other library brings time zones.
     ("ferrata-schedule", &["ferrata-core"]),
-    ("ferrata", &["ferrata-core", "ferrata-macros", "ferrata-store-*", "ferrata-dot", "ferrata-schedule"]),
+    // What concerns all processes of a store, through the one contract: it changes runs as anybody may.
+    ("ferrata-queue", &["ferrata-core"]),
+    (
+        "ferrata",
+        &[
+            "ferrata-core",
+            "ferrata-macros",
+            "ferrata-store-*",
+            "ferrata-dot",
+            "ferrata-queue",
+            "ferrata-schedule",
+        ],
+    ),
     // It reads runs through the runtime alone, whatever store they are in.
     ("ferrata-inspector", &["ferrata-core"]),
     // The suite of stores, for `store check --conformance`; the inspector, for `serve`.

@@ -395,7 +395,8 @@ impl RuntimeBuilder {
             Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&heartbeat), budget);
         let telemetry = Telemetry::new(by_node);
         let (resources, post) = (Arc::new(resources), Post::new(routes));
-        let services = Services { resources, answerer, retention, telemetry, trace, post };
+        let extensions = super::extension::Extensions::default();
+        let services = Services { resources, answerer, retention, telemetry, trace, post, extensions };
         Arc::new(Shared::new(
             role, store, committer, clock, ids, executor, heartbeat, limits, services, run_limits, EVENTS,
         ))

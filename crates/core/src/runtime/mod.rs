@@ -6,6 +6,7 @@ mod children;
 mod committer;
 mod driver;
 mod event;
+mod extension;
 mod fleet;
 mod handle;
 mod history;
@@ -28,6 +29,7 @@ pub use self::children::{
     ChildError, ChildFailure, ChildHandle, ChildRequest, ChildrenRequest, OnParentEnd, SpawnRequest,
 };
 pub use self::event::{Event, Events, RunEvent};
+pub use self::extension::{Pace, WeakRuntime};
 pub use self::fleet::{RunLimits, Stalled};
 pub use self::handle::RunHandle;
 pub use self::inbox::Message;
@@ -35,7 +37,7 @@ pub use self::outcome::Outcome;
 pub use self::post::{Letter, Outlet, Undelivered};
 pub use self::requests::{
     BulkReport, BulkRequest, DriveRequest, EditRequest, ForkRequest, ResumeRequest, RunsRequest, SendRequest,
-    SignalRequest, StartRequest, StartWithin, Ticket,
+    SignalRequest, StartRequest, StartWithin, StateCell, Ticket,
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{

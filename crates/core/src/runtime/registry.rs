@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
 use super::children::Starts;
@@ -23,6 +24,8 @@ pub(crate) struct Registry {
     pub(crate) end_waiters: EndWaiters,
     /// The children that nodes of this process are about to start.
     pub(crate) starts: Starts,
+    /// Who is told of each run that is no longer driven here.
+    listeners: Mutex<Vec<UnboundedSender<RunKey>>>,
 }
 
 impl Default for Registry {
@@ -33,6 +36,7 @@ impl Default for Registry {
             stop: watch::channel(Stop::default()).0,
             end_waiters: EndWaiters::default(),
             starts: Starts::default(),
+            listeners: Mutex::default(),
         }
     }
 }
@@ -64,6 +68,15 @@ impl Registry {
     pub(crate) fn leave(&self, run: &RunKey) {
         self.active().remove(run);
         self.count.send_modify(|count| *count -= 1);
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.send(run.clone()).is_ok());
+    }
+
+    /// Tells of each run from now on that is no longer driven here.
+    pub(crate) fn left(&self) -> UnboundedReceiver<RunKey> {
+        let (listener, left) = mpsc::unbounded_channel();
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+        left
     }
 
     /// Whether the run is driven here because recovery took it up: then no caller has a handle.

@@ -72,11 +72,11 @@ impl Runtime {
         RuntimeBuilder::new(store)
     }
 
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(in crate::runtime) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(in crate::runtime) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::committer::Committer;
 use super::event::{Event, Events, Subscribers};
+use super::extension::Extensions;
 use super::fleet::admission::{Admission, Permit, RunLimits};
 use super::fleet::heartbeat::HeartbeatMonitor;
 use super::fleet::life::{self, Tenure};
@@ -119,6 +120,8 @@ pub(crate) struct Services {
     pub(crate) telemetry: Telemetry,
     pub(crate) trace: Option<Arc<dyn TraceContext>>,
     pub(crate) post: Post,
+    /// What libraries keep beside the runtime.
+    pub(crate) extensions: Extensions,
 }
 
 pub(crate) struct Shared {

@@ -6,6 +6,7 @@ mod answerers;
 mod awake;
 mod bulk;
 mod cancelling;
+mod cells;
 mod children;
 mod choices;
 mod cost;

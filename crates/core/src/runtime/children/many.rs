@@ -321,7 +321,7 @@ impl NodeContext {
     /// # Errors
     ///
     /// That the run is left.
-    pub(super) fn shared(&self) -> Result<Arc<Shared>> {
+    pub(in crate::runtime) fn shared(&self) -> Result<Arc<Shared>> {
         let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<Shared>().ok());
         shared.ok_or_else(|| self.left())
     }

@@ -2,10 +2,12 @@
 
 pub(crate) mod amend;
 pub(crate) mod bulk;
+pub(crate) mod cell;
 pub(crate) mod drive;
 pub(crate) mod edit;
 pub(crate) mod fork;
 pub(crate) mod given;
+pub(crate) mod hold;
 pub(crate) mod resume;
 pub(crate) mod runs;
 pub(crate) mod send;
@@ -14,6 +16,7 @@ pub(crate) mod start;
 pub(crate) mod within;
 
 pub use bulk::{BulkReport, BulkRequest};
+pub use cell::StateCell;
 pub use edit::EditRequest;
 pub use fork::{DriveRequest, ForkRequest};
 pub use resume::ResumeRequest;

@@ -262,7 +262,7 @@ async fn claim<S: State>(
             machine.claims_without_progress()
         );
         tracing::error!(%run, reason, "the run is parked");
-        let events = parked(machine, reason, shared.clock.now());
+        let events = parked(machine, &reason, shared.clock.now());
         return match tip.append(shared, None, &events).await {
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(Claim::Overtaken(epoch)),
             Err(error) => Err(error.with_run(run)),

@@ -166,10 +166,15 @@ fn stop(machine: &Machine, what: &SignalKind) -> Option<StatusChange> {
 }
 
 /// Says what pauses a run that keeps ending its processes, and has no living owner.
-pub(crate) fn parked(machine: &Machine, reason: String, at: Timestamp) -> Vec<Event> {
-    let what = SignalKind::Pause { reason };
+pub(crate) fn parked(machine: &Machine, reason: &str, at: Timestamp) -> Vec<Event> {
+    paused(machine, reason, Some("recovery"), at)
+}
+
+/// Says what pauses a run that has no driver.
+pub(super) fn paused(machine: &Machine, reason: &str, by: Option<&str>, at: Timestamp) -> Vec<Event> {
+    let what = SignalKind::Pause { reason: reason.to_owned() };
     let stop = stop(machine, &what);
-    let signal = Signal { what, by: Some("recovery".to_owned()), at, of_parent: false };
+    let signal = Signal { what, by: by.map(str::to_owned), at, of_parent: false };
     [Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect()
 }
 

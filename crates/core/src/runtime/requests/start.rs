@@ -46,11 +46,11 @@ const FIRST_LOOK: Duration = Duration::from_millis(10);
 /// Cancel safe: once polled it is carried out, even if the caller drops it.
 #[must_use = "a start does nothing until it is awaited"]
 pub struct StartRequest<S: State> {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     graph: Graph<S>,
     input: S,
-    id: Option<Result<RunId>>,
-    tenant: Option<Result<TenantId>>,
+    pub(super) id: Option<Result<RunId>>,
+    pub(super) tenant: Option<Result<TenantId>>,
     user: Option<String>,
     labels: Vec<(String, String)>,
     /// What says which node started it.
@@ -58,6 +58,8 @@ pub struct StartRequest<S: State> {
     given: Given,
     policy: CheckpointPolicy,
     trace: Option<Result<TraceParent>>,
+    /// Why it is to begin paused, if it is.
+    pub(super) hold: Option<String>,
 }
 
 impl<S: State> StartRequest<S> {
@@ -74,6 +76,7 @@ impl<S: State> StartRequest<S> {
             given: Given::default(),
             policy: CheckpointPolicy::default(),
             trace: None,
+            hold: None,
         }
     }
 
@@ -179,8 +182,24 @@ impl<S: State> StartRequest<S> {
 
     /// Checks what is asked for; nothing is touched yet.
     pub(super) fn checked(self) -> Result<Checked<S>> {
-        let Self { shared, graph, mut input, id, tenant, user, labels, parent_labels, given, policy, trace } =
-            self;
+        let Self {
+            shared,
+            graph,
+            mut input,
+            id,
+            tenant,
+            user,
+            labels,
+            parent_labels,
+            given,
+            policy,
+            trace,
+            hold,
+        } = self;
+        if hold.is_some() && policy.frequency == CheckpointFrequency::Disabled {
+            let message = "a run without checkpoints cannot begin paused: nothing of it would be recorded";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         check_transactions(&shared, &graph)?;
         let now = shared.clock.now();
         let id = match id {
@@ -212,7 +231,7 @@ impl<S: State> StartRequest<S> {
             drop(kept.insert(TRACE, trace.as_str()));
         }
         let facts = facts.with_labels(kept);
-        Ok(Checked { shared, graph, input, given, text: Some(text), run, facts, policy })
+        Ok(Checked { shared, graph, input, given, text: Some(text), run, facts, policy, hold })
     }
 }
 
@@ -227,6 +246,8 @@ pub(super) struct Checked<S: State> {
     pub(super) run: RunKey,
     pub(super) facts: RunFacts,
     pub(super) policy: CheckpointPolicy,
+    /// Why it is to begin paused, if it is.
+    pub(super) hold: Option<String>,
 }
 
 impl<S: State> Checked<S> {
@@ -270,6 +291,9 @@ impl<S: State> Checked<S> {
     /// Starts the run, or continues if another run had the id and is gone.
     async fn start_once(mut self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let text = self.text()?;
+        if let Some(hold) = self.hold.take() {
+            return self.start_on_hold(hold, text).await;
+        }
         let Self { shared, graph, run, facts, policy, .. } = &self;
         let policy = *policy;
         let mut permit = shared.admission.try_admit(run, facts);
@@ -333,7 +357,7 @@ impl<S: State> Checked<S> {
     }
 
     /// Finds the run that is there already: the same run if it was started alike, and claimed if it has no driver.
-    async fn again(self) -> Result<ControlFlow<RunHandle<S>, Self>> {
+    pub(super) async fn again(self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let Self { shared, graph, run, facts, policy, .. } = &self;
         let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
         // A start or a claim of this process has its place before its record.

@@ -1,0 +1,97 @@
+//! What a library needs of a runtime that it is made for: its clock, its pace, a place for what it keeps, and the way to it from a node.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::runtime::Runtime;
+use super::shared::Shared;
+use crate::clock::Clock;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
+use crate::id::RunKey;
+use crate::node::NodeContext;
+
+/// What libraries keep beside a runtime, one value for each type.
+#[derive(Default)]
+pub(crate) struct Extensions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+
+/// How often a runtime looks, and how long it keeps what waits in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pace {
+    /// How often work is looked for: [`sweep_interval`](super::RuntimeBuilder::sweep_interval).
+    pub look: Duration,
+    /// How often something is looked at that goes on: [`poll_interval`](super::RuntimeBuilder::poll_interval).
+    pub poll: Duration,
+    /// How long something that waits stays in memory: [`release_after`](super::RuntimeBuilder::release_after).
+    pub rest_after: Duration,
+}
+
+/// A runtime that may have been dropped: for what goes on beside it and is not to keep it.
+#[derive(Clone)]
+pub struct WeakRuntime(Weak<Shared>);
+
+impl WeakRuntime {
+    /// Returns the runtime, unless it was dropped.
+    pub fn upgrade(&self) -> Option<Runtime> {
+        self.0.upgrade().map(Runtime::new)
+    }
+}
+
+impl fmt::Debug for WeakRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakRuntime")
+    }
+}
+
+impl Runtime {
+    /// Returns the clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared().clock
+    }
+
+    /// Returns how often this runtime looks, and how long it keeps what waits.
+    pub fn pace(&self) -> Pace {
+        let limits = &self.shared().limits;
+        Pace { look: limits.sweep, poll: self.shared().poll(), rest_after: limits.release_after }
+    }
+
+    /// Returns a runtime that is not kept by it.
+    pub fn downgrade(&self) -> WeakRuntime {
+        WeakRuntime(Arc::downgrade(self.shared()))
+    }
+
+    /// Returns what a library keeps beside this runtime under this type; made the first time. `make` must not ask for another.
+    pub fn extension<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut kept = self.shared().services.extensions.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = kept.get(&TypeId::of::<T>()).cloned().and_then(|kept| kept.downcast().ok());
+        found.unwrap_or_else(|| {
+            let made = Arc::new(make());
+            kept.insert(TypeId::of::<T>(), Arc::clone(&made) as _);
+            made
+        })
+    }
+
+    /// Tells of each run from now on that is no longer driven here: it has ended, rests, or goes on elsewhere.
+    pub fn left(&self) -> UnboundedReceiver<RunKey> {
+        self.shared().registry.left()
+    }
+
+    /// Returns the runtime that drives the run of a node, for libraries. A node itself starts runs with [`NodeContext::child`] and
+    /// [`NodeContext::spawn`], which start them once.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] if the run is left.
+    ///
+    /// <!-- held by: cells::a_node_finds_its_runtime_and_what_is_kept_beside_it -->
+    pub fn of(cx: &NodeContext) -> Result<Self> {
+        cx.shared().map(Self::new)
+    }
+}

@@ -1,0 +1,107 @@
+//! Runs that begin paused, and starts whose run is known before.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::signal::paused;
+use super::start::{Checked, StartRequest};
+use crate::error::{ErrorKind, Result};
+use crate::id::{Epoch, RunId, RunKey};
+use crate::runtime::Runtime;
+use crate::runtime::event::Event as RunEventKind;
+use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::log::RecordOptions;
+use crate::state::State;
+
+impl<S: State> StartRequest<S> {
+    /// Has the run begin paused, for this reason: it is recorded, and nothing is done for it before it is
+    /// [unpaused](crate::runtime::Runtime::unpause). Start and pause are one write: nobody sees the run at work in between.
+    ///
+    /// Where the run is there already, it is left as it is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::record::RunStatus;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let graph = Graph::<Context>::builder("greet").node("hello", async |_cx, s| Ok(s)).entry("hello").build()?;
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(&graph)?;
+    /// let run = runtime.start(&graph, Context::new()).on_hold("not before it is paid").await?;
+    /// let status = runtime.head(run.run()).await?.map(|head| head.status);
+    /// assert_eq!(status, Some(RunStatus::Interrupted));
+    /// runtime.unpause(run.run()).await?;
+    /// run.completed().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: cells::a_run_begins_paused_in_one_write -->
+    pub fn on_hold(mut self, reason: impl Into<String>) -> Self {
+        self.hold = Some(reason.into());
+        self
+    }
+
+    /// Returns the runtime that is to start it.
+    pub fn runtime(&self) -> Runtime {
+        Runtime::new(Arc::clone(&self.shared))
+    }
+
+    /// Chooses the run's id now, unless it was set, and returns the run that is to be started.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the id or the tenant that was set is none.
+    ///
+    /// <!-- held by: cells::the_id_is_known_before_the_start -->
+    pub fn choose_id(&mut self) -> Result<RunKey> {
+        let tenant = self.tenant.clone().transpose()?.unwrap_or_default();
+        let id = match self.id.clone() {
+            Some(id) => id?,
+            None => RunId::new(self.shared.ids.next(self.shared.clock.now()).to_string())?,
+        };
+        self.id = Some(Ok(id.clone()));
+        Ok(RunKey::new(tenant, id))
+    }
+}
+
+impl<S: State> Checked<S> {
+    /// Records the run as paused, or continues if another run had the id and is gone.
+    pub(super) async fn start_on_hold(
+        mut self,
+        reason: String,
+        text: Box<RawValue>,
+    ) -> Result<ControlFlow<RunHandle<S>, Self>> {
+        let (event, mut machine) = self.first()?;
+        let life = machine.life();
+        let Self { shared, graph, run, facts, .. } = &self;
+        shared.takes(run)?;
+        let mut log = shared.log_writer(run);
+        (log.state_version, log.epoch) = (graph.schema().version(), Epoch::NEVER);
+        let mut append = log.begin(&event, &machine, text.clone(), true, facts.clone())?;
+        for event in paused(&machine, &reason, None, shared.clock.now()) {
+            machine.absorb(&event)?;
+            let options = RecordOptions { release: true, ..RecordOptions::default() };
+            append.records.push(log.record(&event, options, &machine, || Ok(text.clone()))?);
+        }
+        match shared.committer.append(append, None).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                self.hold = Some(reason);
+                return self.again().await;
+            }
+            Err(error) => return Err(error),
+        }
+        shared.telemetry().of(Some(&facts.workflow)).started();
+        shared.emit(run, || RunEventKind::Started);
+        let handle = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
+        Ok(ControlFlow::Break(handle.of_life(life)))
+    }
+}

@@ -1,0 +1,154 @@
+//! What libraries build on: a run that begins paused, its state as a thing that several processes change, and the way from a node to its
+//! runtime.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Position, Runtime, StateCell};
+use ferrata_core::state::{Channels, Context, Draft, Op, Patch};
+use ferrata_core::testing::{Fault, World};
+use ferrata_core::{Epoch, ErrorKind, Seq};
+
+fn graph() -> Graph<Context> {
+    let work = async |_cx: NodeContext, mut s: Draft<Context>| {
+        s.set("done", true)?;
+        Ok::<_, NodeError>(s)
+    };
+    Graph::<Context>::builder("held").node("work", work).entry("work").build().unwrap()
+}
+
+#[tokio::test]
+async fn a_run_begins_paused_in_one_write() {
+    for fault in [None, Some(Fault::CrashBefore), Some(Fault::CrashAfter)] {
+        let world = World::new();
+        let (one, other) = (world.process().await.unwrap(), world.process().await.unwrap());
+        one.serve(&graph()).unwrap();
+        other.serve(&graph()).unwrap();
+        let before = one.writes();
+        if let Some(fault) = fault {
+            one.fail_write(0, fault);
+        }
+        let started = world.pass(one.start(&graph(), Context::new()).id("paused").on_hold("not yet")).await;
+        let run = "paused".try_into().unwrap();
+        let Some(head) = other.head(&run).await.unwrap() else {
+            assert_eq!(fault, Some(Fault::CrashBefore));
+            continue;
+        };
+        assert_eq!(one.writes() - before, 1);
+        assert_eq!((head.status, head.epoch, head.owner), (RunStatus::Interrupted, Epoch::NEVER, None));
+        drop(started);
+        // Nobody takes it up by himself, and it is there once.
+        world.pass_for(std::time::Duration::from_secs(86_400)).await;
+        assert_eq!(other.head(&run).await.unwrap().unwrap().seq, head.seq);
+        let again =
+            world.pass(other.start(&graph(), Context::new()).id("paused").on_hold("not yet")).await.unwrap();
+        assert_eq!(other.head(&run).await.unwrap().unwrap().seq, head.seq);
+        other.unpause(&run).await.unwrap();
+        let state = world.pass(again.completed()).await.unwrap();
+        assert_eq!(state.get::<bool>("done").unwrap(), Some(true));
+    }
+    let world = World::new();
+    let process = world.process().await.unwrap();
+    let none = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
+    let start = process.start(&graph(), Context::new()).checkpoints(none).on_hold("no");
+    assert_eq!(start.await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn the_id_is_known_before_the_start() {
+    let world = World::new();
+    let process = world.process().await.unwrap();
+    let mut start = process.start(&graph(), Context::new());
+    let run = start.choose_id().unwrap();
+    assert_eq!(start.choose_id().unwrap(), run);
+    assert_eq!(start.await.unwrap().run(), &run);
+    let mut start = process.start(&graph(), Context::new()).tenant("acme").id("seven");
+    assert_eq!(start.choose_id().unwrap().to_string(), "acme/seven");
+    assert_eq!(
+        process.start(&graph(), Context::new()).id("").choose_id().unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+}
+
+/// Adds one to a number, as often as it takes.
+async fn add(cell: &mut StateCell, runtime: &Runtime) -> ferrata_core::Result<u64> {
+    let read = |channels: &Channels| channels.get("count").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    loop {
+        let count = read(cell.load(runtime).await?.0) + 1;
+        let patch = Patch::from_ops(&[Op::Set("count".to_owned(), count.into())])?;
+        match cell.append(runtime, patch, "counter").await {
+            Err(error) if error.kind() == ErrorKind::Conflict => tokio::task::yield_now().await,
+            appended => return appended.map(|()| count),
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_two_that_change_a_cell_at_once_one_is_refused() {
+    let world = World::new();
+    let (one, other) = (world.process().await.unwrap(), world.process().await.unwrap());
+    let run = one
+        .start(&graph(), Context::new())
+        .id("counter")
+        .on_hold("it is a counter")
+        .await
+        .unwrap()
+        .run()
+        .clone();
+    let (mut here, mut there) = (StateCell::new(run.clone()), StateCell::new(run.clone()));
+    assert!(!here.is_current(&one).await.unwrap(), "nothing was loaded");
+    let nothing = Patch::from_ops(&[]).unwrap();
+    assert_eq!(here.append(&one, nothing, "counter").await.unwrap_err().kind(), ErrorKind::Invalid);
+    for _ in 0..50 {
+        let both = async { tokio::join!(add(&mut here, &one), add(&mut there, &other)) };
+        let (a, b) = world.pass(both).await;
+        assert_ne!(a.unwrap(), b.unwrap());
+    }
+    let channels = one.channels_at(&run, Position::Latest).await.unwrap();
+    assert_eq!(channels.get("count"), Some(&100.into()));
+    assert!(here.is_current(&one).await.unwrap() != there.is_current(&other).await.unwrap());
+    // What is folded from the log is what was counted on.
+    one.check_log(&run).await.unwrap();
+    assert!(one.timeline(&run, Seq::new(0)).await.unwrap().len() >= 100);
+    // A patch that does not fit writes nothing.
+    let misfit = Patch::from_ops(&[Op::Append("count".to_owned(), vec![1.into()])]).unwrap();
+    let (_, _) = here.load(&one).await.unwrap();
+    assert_eq!(here.append(&one, misfit, "counter").await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(add(&mut here, &one).await.unwrap(), 101);
+    one.cancel(&run, "away with it").await.unwrap();
+    here.forget();
+    assert_eq!(here.load(&one).await.unwrap_err().kind(), ErrorKind::WrongStatus);
+    one.purge(&run).await.unwrap();
+    here.forget();
+    assert_eq!(here.load(&one).await.unwrap_err().kind(), ErrorKind::NotFound);
+    // Whoever has the state of its old life is refused in its new one.
+    one.start(&graph(), Context::new()).id("counter").on_hold("it is a counter").await.unwrap();
+    assert_eq!(add(&mut there, &other).await.unwrap(), 1);
+}
+
+struct Kept(&'static str);
+
+#[tokio::test]
+async fn a_node_finds_its_runtime_and_what_is_kept_beside_it() {
+    let world = World::new();
+    let process = world.process().await.unwrap();
+    let kept = process.extension(|| Kept("first"));
+    assert_eq!((kept.0, process.extension(|| Kept("second")).0), ("first", "first"));
+    let work = async |cx: NodeContext, mut s: Draft<Context>| {
+        let runtime = Runtime::of(&cx)?;
+        s.set("kept", runtime.extension(|| Kept("third")).0)?;
+        s.set("is_its", runtime.executor().to_string())?;
+        Ok::<_, NodeError>(s)
+    };
+    let graph = Graph::<Context>::builder("asks").node("work", work).entry("work").build().unwrap();
+    let mut left = process.left();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<String>("kept").unwrap().as_deref(), Some("first"));
+    assert_eq!(state.get::<String>("is_its").unwrap(), Some(process.executor().to_string()));
+    assert_eq!(world.pass(left.recv()).await.as_ref(), Some(run.run()));
+    let weak = process.downgrade();
+    assert!(weak.upgrade().is_some());
+}

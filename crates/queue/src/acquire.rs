@@ -1,0 +1,358 @@
+//! A place for a stretch of a node.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::ask::AskError;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Draft, IntoUpdate, State};
+use ferrata_core::{Clock, Error, ErrorKind, Result};
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+
+use crate::desk::{Desk, closed};
+use crate::ledger::{Ask, Kind, LONGEST_CLOSED, Op, Said, Waiting};
+use crate::settings::check_key;
+
+/// How often a node waits at rest for one place: each time it is woken it asks again.
+const ROUNDS: u32 = 10_000;
+
+/// How long the name of a place may be: the name of a question is made of it.
+const LONGEST: usize = 32;
+
+/// What [`NodeContext`] has for limits.
+pub trait Acquire {
+    /// Asks for places of a queue; `.await` waits until they are there. A dropped [`Place`] is given back.
+    ///
+    /// A wait that is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after) lets go of the run's memory: the
+    /// activation runs again from its start when its turn has come, so what stands before must be repeatable, or be a step. Beside another
+    /// wait it may rest sooner. In an `External` node it waits in memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::node::NodeContext;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::state::{Context, Draft};
+    /// use ferrata_core::store::MemoryStore;
+    /// use ferrata_queue::{Acquire, Queues};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("write")
+    ///     .node("ask_model", async |cx: NodeContext, mut s: Draft<Context>| {
+    ///         let place = cx.acquire("openai", 1).await?;
+    ///         s.set("text", "…")?; // the call
+    ///         drop(place);
+    ///         Ok(s)
+    ///     })
+    ///     .entry("ask_model")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.queue("openai").at_once(5).rate(100, Duration::from_secs(60)).declare().await?;
+    /// runtime.start(&graph, Context::new()).await?.completed().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn acquire(&self, queue: impl Into<String>, places: u32) -> AcquireRequest<'_>;
+}
+
+impl Acquire for NodeContext {
+    fn acquire(&self, queue: impl Into<String>, places: u32) -> AcquireRequest<'_> {
+        AcquireRequest {
+            cx: self,
+            queue: queue.into(),
+            places,
+            key: String::new(),
+            priority: 0,
+            name: String::new(),
+        }
+    }
+}
+
+/// A place that is about to be asked for; `.await` waits for it.
+///
+/// # Errors
+///
+/// Of the `.await`:
+/// - [`ErrorKind::NotFound`]: nobody has [declared](crate::QueueRequest::declare) the queue.
+/// - [`ErrorKind::Invalid`]: there are not so many places, or the name or the key is none.
+/// - [`ErrorKind::Unavailable`]: as many wait as may, or the store. Nothing was done.
+/// - [`ErrorKind::Closed`]: the run is left.
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropped, it does not wait any more, and a place that it was given is given back. Where the run rests while it waits, it waits on.
+///
+/// <!-- held by: nodes::never_more_nodes_than_places_and_each_has_its_turn, nodes::a_node_that_gives_up_waiting_leaves_its_place_to_others -->
+#[must_use = "nothing is asked for before it is awaited"]
+pub struct AcquireRequest<'a> {
+    cx: &'a NodeContext,
+    queue: String,
+    places: u32,
+    key: String,
+    priority: i32,
+    name: String,
+}
+
+impl<'a> AcquireRequest<'a> {
+    /// Sets for whom it is: keys take turns, and may have limits of their own. At most 256 bytes.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = key.into();
+        self
+    }
+
+    /// Sets how urgent it is, 0 unless set: the higher, the sooner.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Tells this place from another of the same queue that the activation asks for beside it: up to 32 of A-Z a-z 0-9 . _ -.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    async fn acquire(self) -> Result<Place> {
+        let Self { cx, queue, places, key, priority, name } = self;
+        check_key(&key)?;
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if places == 0 || name.len() > LONGEST || !name.chars().all(fits) {
+            let message =
+                format!("ask for one place or more, under a name of at most {LONGEST} of A-Z a-z 0-9 . _ -");
+            return Err(Error::new(ErrorKind::Invalid, message).with_node(cx.node()));
+        }
+        let runtime = Runtime::of(cx)?;
+        let desk = Desk::open(&runtime, &queue)?;
+        let id = format!("node:{}:{name}", cx.idempotency_key());
+        let waiting = Waiting {
+            run: cx.run().clone(),
+            kind: Kind::Node,
+            places,
+            key,
+            priority,
+            since: cx.now(),
+            executor: runtime.executor(),
+            question: None,
+            not_before: None,
+            deadline: None,
+        };
+        let (mut rounds, mut may_rest) = (0..ROUNDS, true);
+        loop {
+            let (turn, my_turn) = oneshot::channel();
+            let ask = Ask { id: id.clone(), waiting: waiting.clone(), once: None };
+            // Dropped from here on, it leaves: what the desk has taken in is taken back.
+            let mut place =
+                Place { desk: Arc::clone(&desk), id: Some(id.clone()), clock: Arc::clone(runtime.clock()) };
+            match desk.ask(ask, turn).await? {
+                Said::Granted => return Ok(place),
+                Said::Waits => {}
+                said => {
+                    place.id = None;
+                    return Err(refused(&queue, &said).with_node(cx.node()));
+                }
+            }
+            let patience = runtime.clock().sleep(runtime.pace().rest_after);
+            tokio::select! {
+                biased;
+                turn = my_turn => return turn.map(|()| place).map_err(|_| closed()),
+                () = patience, if may_rest => {}
+            }
+            // From here on the run may rest, which drops this future, and must not lose its place in the line.
+            place.id = None;
+            match rest(cx, &desk, &id, &queue, &name, places, &mut rounds).await {
+                Ok(()) => {}
+                // An `External` node cannot rest.
+                Err(error) if error.kind() == ErrorKind::Unsupported => may_rest = false,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Waits as a question, which its turn answers.
+async fn rest(
+    cx: &NodeContext,
+    desk: &Desk,
+    id: &str,
+    queue: &str,
+    name: &str,
+    places: u32,
+    rounds: &mut std::ops::Range<u32>,
+) -> Result<()> {
+    for round in rounds {
+        let question = match name {
+            "" => format!("queue.{queue}.{round}"),
+            name => format!("queue.{queue}.{name}.{round}"),
+        };
+        let mut about = Map::new();
+        about.insert("waits_for".to_owned(), Value::from(queue));
+        about.insert("places".to_owned(), Value::from(places));
+        let asked = cx.ask::<_, String>(question.clone(), json!(about));
+        let question = format!("{}@{}:{question}", cx.node(), cx.visit());
+        desk.tell(Op::Rest { id: id.to_owned(), question });
+        match asked.await {
+            Ok(_) | Err(AskError::Expired { .. }) => return Ok(()),
+            // Another wait of this attempt had the name.
+            Err(AskError::Failed(error)) if error.kind() == ErrorKind::Invalid => {}
+            Err(AskError::Failed(error)) => return Err(error),
+            Err(error) => {
+                let message = "it was told not to wait for a place any more";
+                return Err(Error::new(ErrorKind::Closed, message).with_node(cx.node()).with_source(error));
+            }
+        }
+    }
+    let message = "it was woken too often without a place; look who answers its questions";
+    Err(Error::new(ErrorKind::Unavailable, message).with_node(cx.node()))
+}
+
+pub(crate) fn refused(queue: &str, said: &Said) -> Error {
+    match said {
+        Said::Full(waiting) => {
+            let message = format!("the queue `{queue}` is full: {waiting} wait already; try again later");
+            Error::new(ErrorKind::Unavailable, message)
+        }
+        Said::TooMany(places) => {
+            let message = format!("the queue `{queue}` has {places} places and no more; ask for fewer");
+            Error::new(ErrorKind::Invalid, message)
+        }
+        _ => Error::new(ErrorKind::Unavailable, format!("the queue `{queue}` gave no answer; try again")),
+    }
+}
+
+impl<'a> IntoFuture for AcquireRequest<'a> {
+    type Output = Result<Place>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}
+
+impl fmt::Debug for AcquireRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireRequest")
+            .field("queue", &self.queue)
+            .field("places", &self.places)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A place of a queue. Dropped, it is given back, beside the caller.
+#[must_use = "a place that is dropped is given back"]
+pub struct Place {
+    desk: Arc<Desk>,
+    id: Option<String>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Place {
+    /// Tells that whom the limit protects wants to be left alone for so long, a day at most: nobody is given a place until then, in no process.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`], [`ErrorKind::Closed`]: it could not be recorded.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    ///
+    /// <!-- held by: nodes::a_provider_that_wants_to_be_left_alone_is -->
+    pub async fn retry_after(&self, time: Duration) -> Result<()> {
+        let until = self.clock.now().plus(time.min(LONGEST_CLOSED));
+        self.desk.call(Op::Close(until)).await.map(|_| ())
+    }
+
+    /// Gives the place back, and comes back when that is recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`], [`ErrorKind::Closed`]: it could not be recorded; it is tried again beside the caller.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    ///
+    /// <!-- held by: nodes::a_place_that_was_released_is_free_at_once -->
+    pub async fn release(mut self) -> Result<()> {
+        let Some(id) = self.id.clone() else { return Ok(()) };
+        self.desk.call(Op::Leave(id)).await?;
+        self.id = None;
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.desk.tell(Op::Leave(id));
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The work of a node that waits for a place before it begins: see [`limited`].
+pub type LimitedWork<R> = Pin<Box<dyn Future<Output = Result<R, NodeError>> + Send>>;
+
+/// Makes a node's work wait for a place of a queue, which it has until it returns. An error that asks for its next attempt
+/// [after a time](NodeError::retry_after) closes the queue for so long: nobody else need ask to be told the same.
+///
+/// # Examples
+///
+/// ```
+/// # use ferrata_core::graph::Graph;
+/// # use ferrata_core::node::{NodeContext, NodeError};
+/// # use ferrata_core::state::{Context, Draft};
+/// use ferrata_queue::limited;
+///
+/// async fn ask_model(_cx: NodeContext, s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
+///     Ok(s)
+/// }
+///
+/// let graph = Graph::<Context>::builder("write")
+///     .node("ask_model", limited("openai", 1, ask_model))
+///     .entry("ask_model")
+///     .build()?;
+/// # let _ = graph;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn limited<S, F, Fut, R>(
+    queue: impl Into<String>,
+    places: u32,
+    work: F,
+) -> impl Fn(NodeContext, Draft<S>) -> LimitedWork<R> + Send + Sync
+where
+    S: State,
+    F: Fn(NodeContext, Draft<S>) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
+    R: IntoUpdate<S> + Send,
+{
+    let queue = queue.into();
+    move |cx, state| {
+        let (queue, work) = (queue.clone(), work.clone());
+        Box::pin(async move {
+            let place = cx.acquire(queue, places).await?;
+            let result = work(cx.clone(), state).await;
+            if let Err(error) = &result
+                && let Some(delay) = error.delay()
+                && let Err(error) = place.retry_after(delay).await
+            {
+                tracing::warn!(%error, "a queue could not be closed for as long as its provider asked");
+            }
+            result
+        })
+    }
+}

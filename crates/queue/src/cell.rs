@@ -1,0 +1,131 @@
+//! The run that a queue is, and changing it without a desk.
+
+use ferrata_core::graph::Graph;
+use ferrata_core::runtime::{Runtime, StateCell};
+use ferrata_core::state::Context;
+use ferrata_core::{Error, ErrorKind, Result, RunId, RunKey};
+
+use crate::ledger::{Ledger, Op, Said};
+use crate::settings::{Settings, check_name};
+
+/// The labels: which queue, and whether the run is the queue or one that goes through it.
+pub(crate) const QUEUE: &str = "queue";
+pub(crate) const ROLE: &str = "queue.role";
+pub(crate) const LEDGER: &str = "ledger";
+
+/// The workflow.
+pub(crate) const WORKFLOW: &str = "queue";
+
+/// Who changes it, as its log says.
+pub(crate) const BY: &str = "queue";
+
+/// How often a change is made anew because other processes were first.
+const RACES: u32 = 256;
+
+/// Returns the run that a queue is.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] if the name is none.
+pub(crate) fn run_of(name: &str) -> Result<RunKey> {
+    check_name(name)?;
+    Ok(RunKey::from(RunId::new(format!("queue:{name}"))?))
+}
+
+/// Reads a queue as it is now.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] if nobody has declared it; else what the store says.
+pub(crate) async fn look(runtime: &Runtime, name: &str) -> Result<Ledger> {
+    let mut cell = StateCell::new(run_of(name)?);
+    let (channels, _) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
+    Ledger::read(channels)
+}
+
+/// Does something to a queue.
+///
+/// # Errors
+///
+/// As [`look`], and [`ErrorKind::Unavailable`] if other processes were first each time.
+pub(crate) async fn change(runtime: &Runtime, name: &str, op: &Op, by: &str) -> Result<Said> {
+    let mut cell = StateCell::new(run_of(name)?);
+    for _ in 0..RACES {
+        let (channels, _) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
+        let mut ledger = Ledger::read(channels)?;
+        let now = runtime.clock().now();
+        let said = ledger.apply(op.clone(), now);
+        ledger.grant(now);
+        let patch = ledger.patch()?;
+        if patch.is_empty() {
+            return Ok(said);
+        }
+        match cell.append(runtime, patch, by).await {
+            Ok(()) => return Ok(said),
+            Err(error) if error.kind() == ErrorKind::Conflict => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::new(ErrorKind::Unavailable, "other processes keep changing the queue; try again"))
+}
+
+/// Sees to it that a queue is there, with these settings or newer ones.
+///
+/// # Errors
+///
+/// [`ErrorKind::AlreadyExists`] if others are stored under the version; else what the store says.
+pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &Settings) -> Result<()> {
+    let declared = Op::Declare(Box::new(settings.clone()));
+    for _ in 0..RACES {
+        let stored = match change(runtime, name, &declared, BY).await {
+            Ok(Said::Differs(stored)) => stored,
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => match begin(runtime, name, settings).await {
+                Ok(()) => return Ok(()),
+                // Another process began it at the same moment, perhaps with other settings.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        };
+        let message = format!(
+            "the queue `{name}` is stored in version {} with another {}; raise `.version(..)` with each change",
+            stored.version,
+            stored.differences(settings).join(", another ")
+        );
+        return Err(Error::new(ErrorKind::AlreadyExists, message));
+    }
+    Err(Error::new(ErrorKind::Unavailable, "other processes begin and purge the queue; try again"))
+}
+
+async fn begin(runtime: &Runtime, name: &str, settings: &Settings) -> Result<()> {
+    let graph = Graph::<Context>::builder(WORKFLOW).node("rest", async |_cx, s| Ok(s)).entry("rest").build();
+    let graph = graph.map_err(|source| {
+        Error::new(ErrorKind::Invalid, "the queue cannot be made a workflow").with_source(source)
+    })?;
+    let state = Ledger::new(settings.clone()).first()?;
+    runtime
+        .start(&graph, state)
+        .id(run_of(name)?.run)
+        .label(QUEUE, name)
+        .label(ROLE, LEDGER)
+        .on_hold("it is a queue, and never goes on")
+        .await?;
+    Ok(())
+}
+
+pub(crate) fn undeclared(name: &str, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            let message = format!(
+                "there is no queue `{name}` in this store; declare it with `runtime.queue(\"{name}\")…declare()`"
+            );
+            Error::new(ErrorKind::NotFound, message)
+        }
+        ErrorKind::WrongStatus => {
+            let message = format!("the run that is the queue `{name}` was cancelled; purge it to begin anew");
+            Error::new(ErrorKind::WrongStatus, message).with_source(error)
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,135 @@
+//! What one process does for one queue: a task that makes one record of all that is asked of it at the same time, wakes those whose turn has
+//! come, and looks after places whose holders are gone.
+
+mod acts;
+mod clerk;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferrata_core::runtime::{Runtime, WeakRuntime};
+use ferrata_core::{Error, ErrorKind, Result, RunKey};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::clerk::Clerk;
+use crate::cell::QUEUE;
+use crate::ledger::{Ask, Op, Said};
+use crate::settings::check_name;
+use crate::tasks::spawn;
+
+/// What is asked of the task.
+pub(crate) enum Command {
+    /// A node asks for a place; `turn` tells when its turn has come.
+    Ask { ask: Box<Ask>, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
+    /// Something is done to the queue.
+    Do { op: Op, reply: Option<oneshot::Sender<Result<Said>>> },
+    /// Somebody wants to know whether a run is still held back.
+    IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
+    /// Something may have changed.
+    Look,
+}
+
+/// The way to the task.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    commands: mpsc::UnboundedSender<Command>,
+    changed: watch::Receiver<u64>,
+}
+
+impl Desk {
+    /// Returns the desk of a queue in this process, which is there once.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the name is none.
+    pub(crate) fn open(runtime: &Runtime, name: &str) -> Result<Arc<Self>> {
+        check_name(name)?;
+        runtime.extension(|| Desks::new(runtime)).open(runtime, name)
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        // The task ends with the runtime alone, and then nothing is kept.
+        let _ = self.commands.send(command);
+    }
+
+    /// Does something to the queue, and comes back when it is durable.
+    pub(crate) async fn call(&self, op: Op) -> Result<Said> {
+        let (reply, said) = oneshot::channel();
+        self.send(Command::Do { op, reply: Some(reply) });
+        said.await.map_err(|_| closed())?
+    }
+
+    /// Asks for a place for a node.
+    pub(crate) async fn ask(&self, ask: Ask, turn: oneshot::Sender<()>) -> Result<Said> {
+        let (reply, said) = oneshot::channel();
+        self.send(Command::Ask { ask: Box::new(ask), reply, turn });
+        said.await.map_err(|_| closed())?
+    }
+
+    pub(crate) async fn is_held_back(&self, id: String) -> Result<bool> {
+        let (reply, said) = oneshot::channel();
+        self.send(Command::IsHeldBack { id, reply });
+        said.await.map_err(|_| closed())?
+    }
+
+    /// Does something to the queue beside the caller.
+    pub(crate) fn tell(&self, op: Op) {
+        self.send(Command::Do { op, reply: None });
+    }
+
+    /// Tells when the queue was changed, or looked at.
+    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.clone()
+    }
+}
+
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the runtime was dropped; the place is given back")
+}
+
+/// The desks of a process.
+struct Desks(Mutex<HashMap<String, Arc<Desk>>>);
+
+impl Desks {
+    fn new(runtime: &Runtime) -> Self {
+        let (weak, mut left) = (runtime.downgrade(), runtime.left());
+        spawn(async move {
+            while let Some(run) = left.recv().await {
+                let Some(runtime) = weak.upgrade() else { return };
+                give_back(&runtime, &run).await;
+            }
+        });
+        Self(Mutex::default())
+    }
+
+    fn open(&self, runtime: &Runtime, name: &str) -> Result<Arc<Desk>> {
+        let mut desks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = desks.get(name) {
+            return Ok(Arc::clone(desk));
+        }
+        let (commands, asked) = mpsc::unbounded_channel();
+        let (changes, changed) = watch::channel(0);
+        let weak: WeakRuntime = runtime.downgrade();
+        let clerk = Clerk::new(runtime, name, asked, commands.downgrade(), changes)?;
+        spawn(clerk.work(weak));
+        let desk = Arc::new(Desk { commands, changed });
+        desks.insert(name.to_owned(), Arc::clone(&desk));
+        Ok(desk)
+    }
+}
+
+/// Gives back the place of a run that has ended, if it has one.
+pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
+    // One that cannot be read now is looked at again with all that hold places.
+    let Ok(Some(head)) = runtime.head(run).await else { return };
+    if let Some(name) = head.facts.labels.get(QUEUE).filter(|_| head.status.is_finished())
+        && let Ok(desk) = Desk::open(runtime, name)
+    {
+        desk.tell(Op::Leave(id_of(run)));
+    }
+}
+
+/// Under which id a run holds a place.
+pub(crate) fn id_of(run: &RunKey) -> String {
+    format!("run:{run}")
+}

@@ -1,0 +1,396 @@
+//! The task of a queue in a process.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ferrata_core::runtime::{Pace, RetentionPolicy, Runtime, StateCell, WeakRuntime};
+use ferrata_core::store::Notices;
+use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result, Timestamp};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::Command;
+use super::acts;
+use crate::cell::{BY, run_of, undeclared};
+use crate::ledger::{Kind, Ledger, Op, Said};
+use crate::tasks::spawn;
+
+/// How much is done in one record at the most.
+const TOGETHER: usize = 512;
+
+/// After how many records of this process old ones are dropped, and how many are kept for those who look.
+const RECORDS: u32 = 1_000;
+const KEPT: u32 = 200;
+
+/// How many holders are looked after at a time, and how many times rarer where nobody waits.
+const HOLDERS: usize = 64;
+const RARER: u32 = 15;
+
+/// What this process knows of a place that a node of it asked for.
+enum Mine {
+    Waits(oneshot::Sender<()>),
+    Holds,
+}
+
+/// Who is told what came of an operation.
+enum Reply {
+    Nobody,
+    Caller(oneshot::Sender<Result<Said>>),
+    Node { id: String, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
+}
+
+pub(super) struct Clerk {
+    name: String,
+    cell: StateCell,
+    ledger: Option<Ledger>,
+    clock: Arc<dyn Clock>,
+    pace: Pace,
+    me: ExecutorId,
+    asked: mpsc::UnboundedReceiver<Command>,
+    commands: mpsc::WeakUnboundedSender<Command>,
+    notices: Option<Notices>,
+    changes: watch::Sender<u64>,
+    /// The places that nodes of this process hold or wait for.
+    mine: HashMap<String, Mine>,
+    /// What is to be done without anybody who waits for it: it is tried until it is done.
+    owed: Vec<Op>,
+    /// When to look again though nothing happens.
+    next: Option<Timestamp>,
+    /// Who was given a place by this process just now.
+    given: HashSet<String>,
+    /// When somebody was acted for last.
+    acted: HashMap<String, Duration>,
+    /// Who was looked after last.
+    looked_after: String,
+    is_looking_after: Arc<AtomicBool>,
+    looks: u32,
+    records: u32,
+    fails: bool,
+}
+
+impl Clerk {
+    pub(super) fn new(
+        runtime: &Runtime,
+        name: &str,
+        asked: mpsc::UnboundedReceiver<Command>,
+        commands: mpsc::WeakUnboundedSender<Command>,
+        changes: watch::Sender<u64>,
+    ) -> Result<Self> {
+        Ok(Self {
+            name: name.to_owned(),
+            cell: StateCell::new(run_of(name)?),
+            ledger: None,
+            clock: Arc::clone(runtime.clock()),
+            pace: runtime.pace(),
+            me: runtime.executor(),
+            asked,
+            commands,
+            notices: runtime.store().subscribe(),
+            changes,
+            mine: HashMap::new(),
+            owed: Vec::new(),
+            next: None,
+            given: HashSet::new(),
+            acted: HashMap::new(),
+            looked_after: String::new(),
+            is_looking_after: Arc::default(),
+            looks: 0,
+            records: 0,
+            fails: false,
+        })
+    }
+
+    /// Works until the runtime is dropped.
+    pub(super) async fn work(mut self, weak: WeakRuntime) {
+        loop {
+            let pause = self.pause();
+            let clock = Arc::clone(&self.clock);
+            let mut commands = Vec::new();
+            let mut is_look = tokio::select! {
+                biased;
+                command = self.asked.recv() => match command {
+                    Some(command) => {
+                        commands.push(command);
+                        false
+                    }
+                    None => return,
+                },
+                () = noticed(&mut self.notices, &self.cell) => true,
+                () = clock.sleep(pause) => true,
+            };
+            while commands.len() < TOGETHER
+                && let Ok(command) = self.asked.try_recv()
+            {
+                commands.push(command);
+            }
+            let Some(runtime) = weak.upgrade() else { return };
+            self.pace = runtime.pace();
+            is_look |= commands.iter().any(|command| matches!(command, Command::Look));
+            if is_look && self.cell.is_current(&runtime).await.is_ok_and(|is_current| !is_current) {
+                self.forget();
+            }
+            self.serve(&runtime, commands).await;
+            if is_look {
+                self.look_after(&runtime);
+            }
+        }
+    }
+
+    /// How long it waits for something to do.
+    fn pause(&self) -> Duration {
+        if self.fails {
+            return self.pace.look;
+        }
+        if !self.owed.is_empty() {
+            return Duration::ZERO;
+        }
+        let waits = self.mine.values().any(|mine| matches!(mine, Mine::Waits(_)));
+        let look = if waits { (self.pace.poll / 5).min(self.pace.look) } else { self.pace.look };
+        // A moment more, for it is a moment that is not to be missed.
+        let next = self.next.map(|next| next.since(self.clock.now()) + Duration::from_millis(1));
+        next.map_or(look, |next| look.min(next))
+    }
+
+    fn forget(&mut self) {
+        self.cell.forget();
+        self.ledger = None;
+    }
+
+    /// Does what is asked in one record, and tells what came of it.
+    async fn serve(&mut self, runtime: &Runtime, commands: Vec<Command>) {
+        let mut ops = std::mem::take(&mut self.owed);
+        let (owed, mut replies, mut watchers) = (ops.len(), Vec::new(), Vec::new());
+        for command in commands {
+            match command {
+                Command::Ask { ask, reply, turn } => {
+                    replies.push(Reply::Node { id: ask.id.clone(), reply, turn });
+                    ops.push(Op::Ask(ask));
+                }
+                Command::Do { op, reply } => {
+                    if let Op::Leave(id) | Op::Rest { id, .. } = &op {
+                        self.mine.remove(id);
+                    }
+                    replies.push(reply.map_or(Reply::Nobody, Reply::Caller));
+                    ops.push(op);
+                }
+                Command::IsHeldBack { id, reply } => watchers.push((id, reply)),
+                Command::Look => {}
+            }
+        }
+        match self.write(runtime, &ops).await {
+            Ok(said) => {
+                self.fails = false;
+                for (reply, said) in replies.into_iter().zip(said.into_iter().skip(owed)) {
+                    self.reply(reply, said);
+                }
+                for (id, reply) in watchers {
+                    // Whoever does not wait any more is not told.
+                    let _ = reply.send(Ok(self.is_held_back(&id)));
+                }
+                self.tell();
+                self.act(runtime);
+                self.changes.send_modify(|count| *count = count.wrapping_add(1));
+            }
+            Err(error) => self.fail(&error, ops, owed, replies, watchers),
+        }
+    }
+
+    /// Tells that nothing was done, as far as is known. What nobody waits for is done later.
+    fn fail(
+        &mut self,
+        error: &Error,
+        ops: Vec<Op>,
+        owed: usize,
+        replies: Vec<Reply>,
+        watchers: Vec<(String, oneshot::Sender<Result<bool>>)>,
+    ) {
+        let is_missing = error.kind() == ErrorKind::NotFound;
+        if !self.fails && !is_missing {
+            tracing::warn!(queue = self.name, %error, "a queue cannot be changed; trying again");
+        }
+        self.fails = true;
+        self.forget();
+        let again = || Error::new(error.kind(), error.message().to_owned()).with_run(self.cell.run());
+        let mut ops = ops.into_iter();
+        self.owed.extend(ops.by_ref().take(owed));
+        for (reply, op) in replies.into_iter().zip(ops) {
+            // Whoever does not wait any more is not told.
+            match reply {
+                Reply::Nobody => self.owed.push(op),
+                Reply::Caller(reply) | Reply::Node { reply, .. } => drop(reply.send(Err(again()))),
+            }
+        }
+        for (_, reply) in watchers {
+            drop(reply.send(Err(again())));
+        }
+        if is_missing {
+            // It was purged, and all places with it.
+            self.owed.clear();
+        }
+    }
+
+    /// Appends what the operations change after whatever others have appended.
+    async fn write(&mut self, runtime: &Runtime, ops: &[Op]) -> Result<Vec<Said>> {
+        loop {
+            let (channels, is_new) =
+                self.cell.load(runtime).await.map_err(|error| undeclared(&self.name, error))?;
+            let ledger = match self.ledger.take().filter(|_| !is_new) {
+                Some(ledger) => self.ledger.insert(ledger),
+                None => self.ledger.insert(Ledger::read(channels)?),
+            };
+            let now = self.clock.now();
+            let said = ops.iter().map(|op| ledger.apply(op.clone(), now)).collect();
+            self.next = ledger.grant(now);
+            let patch = ledger.patch()?;
+            if patch.is_empty() {
+                // What is said without a record is true only if nothing was recorded since.
+                if ops.is_empty() || self.cell.is_current(runtime).await? {
+                    return Ok(said);
+                }
+                self.forget();
+                continue;
+            }
+            match self.cell.append(runtime, patch, BY).await {
+                Ok(()) => {
+                    self.given.extend(ledger.take_given());
+                    self.records += 1;
+                    if self.records >= RECORDS {
+                        self.records = 0;
+                        self.prune(runtime);
+                    }
+                    return Ok(said);
+                }
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    self.forget();
+                    tokio::task::yield_now().await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Drops old records of the queue.
+    fn prune(&self, runtime: &Runtime) {
+        let (runtime, run) = (runtime.clone(), self.cell.run().clone());
+        spawn(async move {
+            let policy = RetentionPolicy::keep_all().keep_last(KEPT);
+            if let Err(error) = runtime.apply_retention(&run, &policy).await {
+                tracing::debug!(%run, %error, "old records of a queue are kept for now");
+            }
+        });
+    }
+
+    fn reply(&mut self, reply: Reply, said: Said) {
+        match reply {
+            Reply::Nobody => {}
+            // Whoever started a run and does not hear of it is cut off after its record, or starts it again.
+            Reply::Caller(reply) => drop(reply.send(Ok(said))),
+            Reply::Node { id, reply, turn } => {
+                let mine = match said {
+                    Said::Granted => Mine::Holds,
+                    Said::Waits => Mine::Waits(turn),
+                    _ => return drop(reply.send(Ok(said))),
+                };
+                match reply.send(Ok(said)) {
+                    Ok(()) => drop(self.mine.insert(id, mine)),
+                    // The node was dropped.
+                    Err(_) => self.owed.push(Op::Leave(id)),
+                }
+            }
+        }
+    }
+
+    fn is_held_back(&self, id: &str) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| {
+            ledger.waiting.contains_key(id)
+                || ledger.late.contains_key(id)
+                || ledger.held.get(id).is_some_and(|held| held.on_hold)
+        })
+    }
+
+    /// Tells nodes of this process whose turn has come, and gives back places that no node of it wants.
+    fn tell(&mut self) {
+        let Some(ledger) = &self.ledger else { return };
+        for (id, held) in &ledger.held {
+            if held.kind != Kind::Node || held.executor != self.me || held.question.is_some() {
+                continue;
+            }
+            let is_wanted = match self.mine.remove(id) {
+                Some(Mine::Holds) => true,
+                // Not if the node was dropped while it waited.
+                Some(Mine::Waits(turn)) => turn.send(()).is_ok(),
+                None => false,
+            };
+            match is_wanted {
+                true => drop(self.mine.insert(id.clone(), Mine::Holds)),
+                false => self.owed.push(Op::Leave(id.clone())),
+            }
+        }
+    }
+
+    /// Wakes runs that rest and lets go those on hold, of which the turn has come; cancels those that came too late.
+    fn act(&mut self, runtime: &Runtime) {
+        let Some(ledger) = &self.ledger else { return };
+        let (now, look) = (self.clock.monotonic(), self.pace.look);
+        self.acted.retain(|_, at| now.saturating_sub(*at) < look);
+        for (id, act) in acts::due(ledger) {
+            // Whoever gave the place acts first, and others only if it does not.
+            let is_others = ledger.held.get(&id).is_some_and(|held| self.clock.now().since(held.at) < look)
+                && !self.given.contains(&id);
+            if is_others || self.acted.contains_key(&id) {
+                continue;
+            }
+            self.acted.insert(id.clone(), now);
+            if let Some(commands) = self.commands.upgrade() {
+                spawn(act.carry_out(runtime.clone(), id, commands));
+            }
+        }
+        self.given.clear();
+    }
+
+    /// Looks after some of the holders of other processes: whether they are still there.
+    fn look_after(&mut self, runtime: &Runtime) {
+        let Some(ledger) = &self.ledger else { return };
+        self.looks = self.looks.wrapping_add(1);
+        if ledger.waiting.is_empty() && !self.looks.is_multiple_of(RARER) {
+            return;
+        }
+        let after = (Bound::Excluded(self.looked_after.as_str()), Bound::Unbounded);
+        let some: Vec<_> = ledger
+            .held
+            .range::<str, _>(after)
+            .filter(|(id, _)| !self.mine.contains_key(*id))
+            .take(HOLDERS)
+            .map(|(id, held)| (id.clone(), held.clone()))
+            .collect();
+        // From the start again when all had their turn.
+        self.looked_after = if some.len() < HOLDERS {
+            String::new()
+        } else {
+            some.last().map_or_else(String::new, |(id, _)| id.clone())
+        };
+        let Some(commands) = self.commands.upgrade() else { return };
+        if some.is_empty() || self.is_looking_after.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (runtime, done) = (runtime.clone(), Arc::clone(&self.is_looking_after));
+        spawn(async move {
+            acts::look_after(&runtime, some, &commands).await;
+            done.store(false, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Waits until the store says that the queue was changed; for ever if it says nothing.
+async fn noticed(notices: &mut Option<Notices>, cell: &StateCell) {
+    loop {
+        let Some(heard) = notices else { return std::future::pending().await };
+        match heard.next().await {
+            Ok(Some(run)) if run != *cell.run() => {}
+            Ok(_) => return,
+            Err(_) => *notices = None,
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Random operations on a queue, held against a plain model and against what is promised of each moment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ferrata_core::state::{Channels, State};
+use ferrata_core::{ExecutorId, IdSource, RandomIds, RunKey, Timestamp};
+use proptest::prelude::*;
+
+use super::*;
+use crate::settings::Rate;
+
+const START: i64 = 1_767_225_600_000;
+
+fn executor() -> ExecutorId {
+    ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default()))
+}
+
+fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Timestamp) -> Op {
+    let waiting = Waiting {
+        run: RunKey::try_from(format!("run-{who}").as_str()).unwrap(),
+        kind: Kind::Node,
+        places,
+        key: key.to_owned(),
+        priority,
+        since: now,
+        executor: me,
+        question: None,
+        not_before: None,
+        deadline: None,
+    };
+    Op::Ask(Box::new(Ask { id: format!("id-{who:03}"), waiting, once: None }))
+}
+
+/// What a caller does, in the words of the model.
+#[derive(Clone, Debug)]
+enum Step {
+    Ask { who: u8, key: u8, priority: i32, places: u32, delay: u16, patience: u16 },
+    Leave(u8),
+    Pass(u16),
+    Places(u32),
+    Pause(bool),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..24_u8, 0..4_u8, -2..3_i32, 1..4_u32, 0..400_u16, 0..4_000_u16).prop_map(
+            |(who, key, priority, places, delay, patience)| {
+                let delay = if delay > 300 { delay } else { 0 };
+                let patience = if patience > 3_000 { patience } else { 0 };
+                Step::Ask { who, key, priority, places, delay, patience }
+            }
+        ),
+        5 => (0..24_u8).prop_map(Step::Leave),
+        3 => (0..3_000_u16).prop_map(Step::Pass),
+        1 => (1..6_u32).prop_map(Step::Places),
+        1 => any::<bool>().prop_map(Step::Pause),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+/// One who asked, in the model.
+#[derive(Clone, Debug)]
+struct Person {
+    who: u8,
+    key: u8,
+    priority: i32,
+    places: u32,
+    since: i64,
+    from: i64,
+    until: Option<i64>,
+}
+
+/// What the page says of the order, in the plainest form: lists that are searched from end to end.
+#[derive(Default)]
+struct Model {
+    inside: Vec<Person>,
+    outside: Vec<Person>,
+    /// By key: when it was served last, counted in places that were given.
+    served: BTreeMap<u8, u64>,
+    given: u64,
+}
+
+impl Model {
+    fn grant(&mut self, now: i64, places: u32, per_key: u32, paused: bool) {
+        self.outside.retain(|one| one.until.is_none_or(|until| until > now));
+        loop {
+            let used: u32 = self.inside.iter().map(|one| one.places).sum();
+            if paused || used >= places {
+                break;
+            }
+            let of_key =
+                |key| self.inside.iter().filter(|one| one.key == key).map(|one| one.places).sum::<u32>();
+            let first = self
+                .outside
+                .iter()
+                .filter(|one| one.from <= now)
+                .filter(|one| of_key(one.key) == 0 || of_key(one.key) + one.places <= per_key)
+                .min_by_key(|one| {
+                    let level = i64::from(one.priority) + (now - one.since) / 1_000;
+                    (-level, self.served.get(&one.key).copied().unwrap_or(0), one.since, one.who)
+                })
+                .cloned();
+            let Some(first) = first.filter(|one| used == 0 || used + one.places <= places) else { break };
+            self.outside.retain(|one| one.who != first.who);
+            self.given += 1;
+            self.served.insert(first.key, self.given);
+            self.inside.push(first);
+        }
+        // Keys that nobody has are forgotten.
+        let (inside, outside) = (&self.inside, &self.outside);
+        self.served.retain(|key, _| inside.iter().chain(outside).any(|one| one.key == *key));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn places_are_given_as_the_plain_model_says(steps in steps()) {
+        let mut settings = Settings::new();
+        (settings.at_once, settings.at_once_per_key, settings.ageing_ms) = (Some(3), Some(3), 1_000);
+        let (mut ledger, mut model) = (Ledger::new(settings), Model::default());
+        let mut stored = Channels::from_json(ledger.first().unwrap().to_channels_json().unwrap().get()).unwrap();
+        let (me, mut now, mut places, mut paused) = (executor(), START, 3, false);
+        for step in steps {
+            let at = Timestamp::from_unix_ms(now);
+            match step {
+                Step::Ask { who, key, priority, places: wanted, delay, patience } => {
+                    let Op::Ask(mut one) = ask(who, me, &format!("key-{key}"), priority, wanted, at) else { unreachable!() };
+                    let from = now + i64::from(delay);
+                    let until = (patience > 0).then_some(now + i64::from(patience));
+                    one.waiting.not_before = Some(Timestamp::from_unix_ms(from));
+                    one.waiting.deadline = until.map(Timestamp::from_unix_ms);
+                    let said = ledger.apply(Op::Ask(one), at);
+                    let is_known = model.inside.iter().chain(&model.outside).any(|one| one.who == who);
+                    if !is_known && wanted > places {
+                        prop_assert_eq!(said, Said::TooMany(places));
+                    } else if !is_known {
+                        let given = model.given;
+                        model.served.entry(key).or_insert(given);
+                        model.outside.push(Person { who, key, priority, places: wanted, since: now, from, until });
+                    }
+                }
+                Step::Leave(who) => {
+                    ledger.apply(Op::Leave(format!("id-{who:03}")), at);
+                    model.inside.retain(|one| one.who != who);
+                    model.outside.retain(|one| one.who != who);
+                }
+                Step::Pass(ms) => now += i64::from(ms),
+                Step::Places(some) => {
+                    places = some;
+                    let overrides = Overrides { at_once: Some(some), ..ledger.overrides.clone() };
+                    ledger.apply(Op::Override(Box::new(overrides)), at);
+                }
+                Step::Pause(is_paused) => {
+                    paused = is_paused;
+                    let overrides =
+                        Overrides { paused: is_paused.then(|| "stop".to_owned()), ..ledger.overrides.clone() };
+                    ledger.apply(Op::Override(Box::new(overrides)), at);
+                }
+            }
+            let at = Timestamp::from_unix_ms(now);
+            let next = ledger.grant(at);
+            model.grant(now, places, 3, paused);
+
+            let mut inside: Vec<_> = model.inside.iter().map(|one| format!("id-{:03}", one.who)).collect();
+            let mut outside: Vec<_> = model.outside.iter().map(|one| format!("id-{:03}", one.who)).collect();
+            inside.sort();
+            outside.sort();
+            prop_assert_eq!(ledger.held.keys().cloned().collect::<Vec<_>>(), inside);
+            prop_assert_eq!(ledger.waiting.keys().cloned().collect::<Vec<_>>(), outside);
+            prop_assert!(next.is_none_or(|next| next > at), "it is to look again at {:?}, and now is {:?}", next, at);
+
+            // What is stored is what is known.
+            stored.apply(&ledger.patch().unwrap()).unwrap();
+            let read = Ledger::read(&stored).unwrap();
+            prop_assert_eq!(&read.held, &ledger.held);
+            prop_assert_eq!(&read.waiting, &ledger.waiting);
+            prop_assert_eq!(&read.keys, &ledger.keys);
+            prop_assert_eq!(&read.pulse, &ledger.pulse);
+            prop_assert_eq!(read.in_use, ledger.in_use);
+            let deadline = |ledger: &Ledger| ledger.deadline.unwrap_or(Timestamp::from_unix_ms(i64::MAX));
+            prop_assert!(deadline(&read) >= deadline(&ledger));
+            // And the rest of the way is the same for one who reads it.
+            ledger = read;
+        }
+        // Whoever waits has his turn when those before leave.
+        if !paused {
+            for _ in 0..100 {
+                now += 1_000;
+                if let Some(id) = ledger.held.keys().next().cloned() {
+                    ledger.apply(Op::Leave(id), Timestamp::from_unix_ms(now));
+                }
+                ledger.grant(Timestamp::from_unix_ms(now));
+            }
+            prop_assert!(ledger.waiting.is_empty(), "{:?}", ledger.waiting);
+        }
+    }
+
+    #[test]
+    fn no_window_sees_more_starts_than_the_rate_and_its_burst(
+        (starts, period, burst) in (1..20_u32, 50..5_000_u64, 1..6_u32),
+        gaps in proptest::collection::vec((0..400_i64, 1..4_u8), 1..120),
+    ) {
+        let mut settings = Settings::new();
+        settings.rate = Some(Rate::new(starts, Duration::from_millis(period)).burst(burst));
+        let (mut ledger, me, mut now, mut who) = (Ledger::new(settings), executor(), START, 0_u8);
+        let mut began: Vec<i64> = Vec::new();
+        for (gap, some) in gaps {
+            now += gap;
+            let at = Timestamp::from_unix_ms(now);
+            for _ in 0..some {
+                who = who.wrapping_add(1);
+                ledger.apply(ask(who, me, "", 0, 1, at), at);
+            }
+            ledger.grant(at);
+            let given: Vec<_> = ledger.held.keys().cloned().collect();
+            for id in given {
+                ledger.apply(Op::Leave(id), at);
+                began.push(now);
+            }
+        }
+        let period = i64::try_from(period).unwrap();
+        for (n, from) in began.iter().enumerate() {
+            let within = began[n..].iter().take_while(|at| **at < from + period).count();
+            prop_assert!(within <= (starts + burst - 1) as usize, "{} starts from {} on", within, from);
+        }
+    }
+}
+
+#[test]
+fn a_rate_lets_in_as_many_as_it_says_and_tells_when_the_next_is_due() {
+    let mut settings = Settings::new();
+    settings.rate = Some(Rate::new(60, Duration::from_secs(60)).burst(3));
+    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
+    for who in 0..9 {
+        ledger.apply(ask(who, me, "", 0, 1, at(0)), at(0));
+    }
+    assert_eq!(ledger.held.len(), 3, "the burst");
+    assert_eq!(ledger.grant(at(0)), Some(at(1_000)));
+    assert_eq!(ledger.grant(at(999)), Some(at(1_000)));
+    for second in 1..=6 {
+        ledger.grant(at(second * 1_000));
+        assert_eq!(ledger.held.len() as i64, 3 + second);
+    }
+}
+
+/// A clock that was ahead by a year closes a queue for no longer than a burst takes.
+#[test]
+fn a_clock_that_was_ahead_closes_no_queue_for_long() {
+    let mut settings = Settings::new();
+    settings.rate = Some(Rate::new(60, Duration::from_secs(60)));
+    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let (now, ahead) = (Timestamp::from_unix_ms(START), Timestamp::from_unix_ms(START + 31_536_000_000));
+    ledger.apply(ask(1, me, "", 0, 1, ahead), ahead);
+    ledger.apply(Op::Close(ahead), ahead);
+    assert_eq!(ledger.held.len(), 1);
+    ledger.apply(ask(2, me, "", 0, 1, now), now);
+    assert_eq!(ledger.grant(now), Some(now.plus(Duration::from_secs(1))));
+    ledger.grant(now.plus(Duration::from_secs(1)));
+    assert_eq!(ledger.held.len(), 2);
+}
+
+/// One of low priority is passed by others for as long as ageing says, and no longer.
+#[test]
+fn nobody_is_passed_for_ever() {
+    let mut settings = Settings::new();
+    (settings.at_once, settings.ageing_ms) = (Some(1), 1_000);
+    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
+    ledger.apply(ask(0, me, "", 0, 1, at(0)), at(0));
+    ledger.apply(ask(1, me, "", -5, 1, at(0)), at(0));
+    for n in 0..100_u8 {
+        let now = at(i64::from(n) * 100);
+        ledger.apply(ask(n + 2, me, "", 0, 1, now), now);
+        let inside = ledger.held.keys().next().cloned().unwrap();
+        if inside == "id-001" {
+            assert!((50..=60).contains(&n), "after {n} others");
+            return;
+        }
+        ledger.apply(Op::Leave(inside), now);
+        ledger.grant(now);
+    }
+    panic!("it was passed a hundred times");
+}
+
+#[test]
+fn what_was_started_for_a_key_is_not_started_again_within_its_time() {
+    let (mut ledger, me) = (Ledger::new(Settings::new()), executor());
+    let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
+    let once = |who: u8, now: Timestamp| {
+        let Op::Ask(mut one) = ask(who, me, "", 0, 1, now) else { unreachable!() };
+        one.once = Some(("invoice-7".to_owned(), 10_000));
+        Op::Ask(one)
+    };
+    let first = RunKey::try_from("run-1").unwrap();
+    assert_eq!(ledger.apply(once(1, at(0)), at(0)), Said::Granted);
+    assert_eq!(ledger.apply(once(1, at(1)), at(1)), Said::Granted, "the same start again");
+    assert_eq!(ledger.apply(once(2, at(1)), at(1)), Said::Before(first.clone()));
+    ledger.apply(Op::Leave("id-001".to_owned()), at(2));
+    assert_eq!(ledger.apply(once(2, at(9_999)), at(9_999)), Said::Before(first), "though it has ended");
+    assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), Said::Granted);
+}
+
+#[test]
+fn a_line_has_its_length() {
+    let mut settings = Settings::new();
+    (settings.at_once, settings.max_waiting) = (Some(1), 2);
+    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let now = Timestamp::from_unix_ms(START);
+    let said: Vec<_> = (0..4).map(|who| ledger.apply(ask(who, me, "", 0, 1, now), now)).collect();
+    assert_eq!(said, [Said::Granted, Said::Waits, Said::Waits, Said::Full(2)]);
+    assert_eq!(ledger.waiting.len(), 2);
+    // Nobody waits where nobody may.
+    ledger.settings.max_waiting = 0;
+    ledger.apply(Op::Leave("id-001".to_owned()), now);
+    ledger.apply(Op::Leave("id-002".to_owned()), now);
+    ledger.apply(Op::Leave("id-000".to_owned()), now);
+    assert_eq!(ledger.apply(ask(9, me, "", 0, 1, now), now), Said::Granted);
+}

@@ -1,0 +1,50 @@
+//! Queues and limits for [Ferrata](ferrata_core), over all processes of a store: so many at once, so many a minute, in a fair order.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use ferrata_core::graph::Graph;
+//! use ferrata_core::runtime::Runtime;
+//! use ferrata_core::state::Context;
+//! use ferrata_core::store::MemoryStore;
+//! use ferrata_queue::{Enqueue, Queues, limited};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let graph = Graph::<Context>::builder("mail")
+//!     .node("write", limited("openai", 1, async |_cx, s| Ok(s)))
+//!     .entry("write")
+//!     .build()?;
+//! let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+//! runtime.serve(&graph)?;
+//! runtime.queue("openai").at_once(5).rate(100, Duration::from_secs(60)).declare().await?;
+//! runtime.queue("mail").at_once(50).declare().await?;
+//! let mail = runtime.start(&graph, Context::new()).queue("mail").key("customer-7").priority(1).await?;
+//! mail.wait().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A queue is a run at rest whose state says who holds places and who waits, so it is stored, listed and exported as any other run, on every
+//! store. `docs/queues.md` says how, and what is promised.
+//!
+//! # Guarantees
+//!
+//! - Never more hold places than there are, but for a process that was suspended within a node, and a run that an operator lets go by hand.
+//! - A holder that dies gives back its place by its heartbeat, or by the end of its run.
+//! - Of several processes with different settings, those with the highest version are right.
+
+mod acquire;
+mod cell;
+mod desk;
+mod ledger;
+mod queue;
+mod settings;
+mod start;
+mod tasks;
+
+pub use acquire::{Acquire, AcquireRequest, LimitedWork, Place, limited};
+pub use ledger::{Held, Kind, Waiting};
+pub use queue::{Queue, QueueRequest, QueueStatus, Queues};
+pub use settings::{Overrides, Rate, Settings};
+pub use start::{Enqueue, Queued, QueuedStart};

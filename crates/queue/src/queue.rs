@@ -1,0 +1,307 @@
+//! A queue: declared by code, looked at and changed by operators.
+
+use std::fmt;
+use std::time::Duration;
+
+#[cfg(doc)]
+use ferrata_core::ErrorKind;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::{Result, RunKey, Timestamp};
+use serde::Serialize;
+
+use crate::cell::{BY, LEDGER, QUEUE, ROLE, WORKFLOW, change, declare, look, run_of};
+use crate::desk::Desk;
+use crate::ledger::{Held, Ledger, Op, Waiting};
+use crate::settings::{Overrides, Rate, Settings, check_name, ms};
+
+/// How many of those who wait are told of.
+const SHOWN: usize = 100;
+
+/// What [`Runtime`] has for queues.
+pub trait Queues {
+    /// Begins to declare a queue, or to find one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::store::MemoryStore;
+    /// use ferrata_queue::Queues;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let mail = runtime.queue("mail").at_once(5).rate(100, Duration::from_secs(60)).declare().await?;
+    /// assert_eq!(mail.status().await?.settings.at_once, Some(5));
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn queue(&self, name: impl Into<String>) -> QueueRequest;
+}
+
+impl Queues for Runtime {
+    fn queue(&self, name: impl Into<String>) -> QueueRequest {
+        QueueRequest { runtime: self.clone(), name: name.into(), settings: Settings::new() }
+    }
+}
+
+/// A queue that is about to be declared, or looked for.
+#[must_use = "a queue is not declared before `declare` is awaited"]
+pub struct QueueRequest {
+    runtime: Runtime,
+    name: String,
+    settings: Settings,
+}
+
+impl QueueRequest {
+    /// Sets the version of the settings, 1 unless set. Raise it by one with each change: of several processes, those with the highest version
+    /// are right.
+    pub fn version(mut self, version: u32) -> Self {
+        self.settings.version = version;
+        self
+    }
+
+    /// Sets how many places there are, over all processes; any number unless set.
+    pub fn at_once(mut self, places: u32) -> Self {
+        self.settings.at_once = Some(places);
+        self
+    }
+
+    /// Sets how many of them one key may have.
+    pub fn at_once_per_key(mut self, places: u32) -> Self {
+        self.settings.at_once_per_key = Some(places);
+        self
+    }
+
+    /// Sets how many times a place is given in each period, one after the other, over all processes.
+    pub fn rate(self, starts: u32, period: Duration) -> Self {
+        self.rate_of(Rate::new(starts, period))
+    }
+
+    /// Sets how often a place is given, with a burst.
+    pub fn rate_of(mut self, rate: Rate) -> Self {
+        self.settings.rate = Some(rate);
+        self
+    }
+
+    /// Sets how often one key is given a place.
+    pub fn rate_per_key(mut self, rate: Rate) -> Self {
+        self.settings.rate_per_key = Some(rate);
+        self
+    }
+
+    /// Sets how many may wait; 10,000 unless set. Who comes beyond is refused with [`ErrorKind::Unavailable`].
+    pub fn max_waiting(mut self, most: u32) -> Self {
+        self.settings.max_waiting = most;
+        self
+    }
+
+    /// Sets after how long a wait a priority counts as one higher, so that nobody waits for ever; a minute unless set.
+    pub fn ageing(mut self, time: Duration) -> Self {
+        self.settings.ageing_ms = ms(time);
+        self
+    }
+
+    /// Sees to it that the queue is there with these settings, or with those of a higher [version](Self::version). This process looks after it
+    /// from now on: call it in every process when it starts, so that there is always one that gives places of dead holders to others.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`]: the name or a setting is none, or the runtime is an operator's and the queue is not there yet.
+    /// - [`ErrorKind::AlreadyExists`]: other settings are stored under this version.
+    /// - [`ErrorKind::WrongStatus`]: the run that is the queue was cancelled.
+    /// - Else what the store says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the queue is declared or not. Call it again.
+    ///
+    /// <!-- held by: steering::the_highest_version_wins_and_not_the_last_process, steering::two_that_declare_at_once_come_to_the_newer_settings -->
+    pub async fn declare(self) -> Result<Queue> {
+        check_name(&self.name)?;
+        self.settings.check()?;
+        declare(&self.runtime, &self.name, &self.settings).await?;
+        // Who declares it looks after it.
+        Desk::open(&self.runtime, &self.name)?;
+        Ok(Queue { runtime: self.runtime, name: self.name })
+    }
+
+    /// Returns the queue if it was declared, by whatever process.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the name is none; else what the store says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
+    pub async fn find(self) -> Result<Option<Queue>> {
+        let head = self.runtime.head(&run_of(&self.name)?).await?;
+        Ok(head.map(|_| Queue { runtime: self.runtime, name: self.name }))
+    }
+}
+
+impl fmt::Debug for QueueRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueRequest")
+            .field("name", &self.name)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A queue that was declared. Dropped, it changes nothing.
+#[derive(Clone)]
+pub struct Queue {
+    runtime: Runtime,
+    name: String,
+}
+
+/// How a queue stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QueueStatus {
+    /// The name.
+    pub name: String,
+    /// The run that is the queue.
+    pub run: RunKey,
+    /// What the code says.
+    pub settings: Settings,
+    /// What an operator says instead.
+    pub overrides: Overrides,
+    /// Until when nobody is let in, because whom the limit protects asked for it.
+    pub closed_until: Option<Timestamp>,
+    /// Who holds places.
+    pub held: Vec<Held>,
+    /// How many wait.
+    pub waiting: usize,
+    /// The first hundred of them, in the order of their turns as it is now.
+    pub line: Vec<Waiting>,
+}
+
+impl Queue {
+    /// Lists the queues of the store, by their names.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
+    pub async fn list(runtime: &Runtime) -> Result<Vec<Self>> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page =
+                runtime.runs().workflow(WORKFLOW).label(ROLE, LEDGER).limit(1_000).after(after).await?;
+            for head in page.items {
+                let name = head.facts.labels.get(QUEUE).unwrap_or_default();
+                // Labels are free: another run is no queue, whatever it says.
+                if run_of(name).is_ok_and(|run| run == head.run) {
+                    found.push(Self { runtime: runtime.clone(), name: name.to_owned() });
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns how the queue stands.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if it was purged, [`ErrorKind::WrongStatus`] if it was cancelled; else what the store says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
+    pub async fn status(&self) -> Result<QueueStatus> {
+        let ledger = look(&self.runtime, &self.name).await?;
+        let now = self.runtime.clock().now();
+        let Ledger { settings, overrides, held, waiting, .. } = &ledger;
+        Ok(QueueStatus {
+            name: self.name.clone(),
+            run: run_of(&self.name)?,
+            settings: settings.clone(),
+            overrides: overrides.clone(),
+            closed_until: ledger.closed_until().filter(|until| *until > now),
+            held: held.values().cloned().collect(),
+            waiting: waiting.len(),
+            line: ledger.line(now).into_iter().take(SHOWN).map(|(_, waiting)| waiting.clone()).collect(),
+        })
+    }
+
+    /// Lets nobody in until [`unpause`](Self::unpause); who holds a place goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
+    pub async fn pause(&self, reason: impl Into<String>) -> Result<()> {
+        let reason = reason.into();
+        self.set(|overrides| overrides.paused = Some(reason)).await
+    }
+
+    /// Lets a paused queue go on.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
+    pub async fn unpause(&self) -> Result<()> {
+        self.set(|overrides| overrides.paused = None).await
+    }
+
+    /// Changes what an operator says instead of the code. It holds until it is taken back, whatever version is declared. Nobody loses a place
+    /// by it: with fewer places, nobody is let in until so many were given back.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if what is set is none, and as [`status`](Self::status).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it is changed or not. Of two operators at once, the later one is right for all that is set here.
+    ///
+    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue, steering::with_fewer_places_nobody_loses_one -->
+    pub async fn set(&self, change_it: impl FnOnce(&mut Overrides)) -> Result<()> {
+        let ledger = look(&self.runtime, &self.name).await?;
+        let mut overrides = ledger.overrides.clone();
+        change_it(&mut overrides);
+        overrides.over(&ledger.settings).check()?;
+        change(&self.runtime, &self.name, &Op::Override(Box::new(overrides)), BY).await.map(|_| ())
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("name", &self.name).finish_non_exhaustive()
+    }
+}

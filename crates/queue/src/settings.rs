@@ -1,0 +1,200 @@
+//! What a queue allows: how much at once, how often, how many may wait; as code says, and as an operator says until further notice.
+
+use std::time::Duration;
+
+use ferrata_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+/// How many may wait unless that is said.
+const WAITING: u32 = 10_000;
+
+/// The longest name: behind a prefix it is the id of a run.
+const LONGEST: usize = 64;
+
+/// How long a key may be, in bytes.
+pub(crate) const LONGEST_KEY: usize = 256;
+
+/// How often something may start: so many in each period, spread evenly over it, but for a burst.
+///
+/// In any period, whenever it begins, at most `starts + burst - 1` start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Rate {
+    /// How many start in a period.
+    pub starts: u32,
+    /// How long it is, in milliseconds.
+    pub period_ms: u64,
+    /// How many may start at one moment after a time without starts; 1 unless set.
+    pub burst: u32,
+}
+
+impl Rate {
+    /// So many in each period, one after the other.
+    pub fn new(starts: u32, period: Duration) -> Self {
+        Self { starts, period_ms: ms(period), burst: 1 }
+    }
+
+    /// Sets how many may start at one moment.
+    #[must_use]
+    pub fn burst(mut self, burst: u32) -> Self {
+        self.burst = burst;
+        self
+    }
+
+    /// The time from one start to the next, in microseconds, where there is no burst.
+    pub(crate) fn interval(&self) -> i64 {
+        let micros = self.period_ms.saturating_mul(1_000).div_ceil(u64::from(self.starts.max(1)));
+        i64::try_from(micros).unwrap_or(i64::MAX).max(1)
+    }
+
+    fn check(&self) -> Result<()> {
+        // A year, so that nothing overflows that is reckoned in microseconds.
+        let fits = (1..=1_000_000).contains(&self.starts)
+            && (1..=31_536_000_000).contains(&self.period_ms)
+            && (1..=1_000_000).contains(&self.burst);
+        if fits {
+            return Ok(());
+        }
+        let message = format!(
+            "{} starts in {} ms with a burst of {} is no rate; use 1 to 1,000,000 starts and bursts, and 1 ms to a year",
+            self.starts, self.period_ms, self.burst
+        );
+        Err(Error::new(ErrorKind::Invalid, message))
+    }
+}
+
+pub(crate) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a queue allows, over all processes of its store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Which of two settings is the newer one.
+    pub version: u32,
+    /// How many places there are; any number if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<u32>,
+    /// How many of them one key may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once_per_key: Option<u32>,
+    /// How often a place is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// How often one key is given a place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_key: Option<Rate>,
+    /// How many may wait.
+    pub max_waiting: u32,
+    /// After how many milliseconds of waiting a priority counts as one higher.
+    pub ageing_ms: u64,
+}
+
+impl Settings {
+    pub(crate) fn new() -> Self {
+        Self {
+            version: 1,
+            at_once: None,
+            at_once_per_key: None,
+            rate: None,
+            rate_per_key: None,
+            max_waiting: WAITING,
+            ageing_ms: 60_000,
+        }
+    }
+
+    /// Checks what can be said wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`].
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
+        if self.at_once == Some(0) || self.at_once_per_key == Some(0) {
+            return refuse("a queue without a place lets nobody in; pause it instead");
+        }
+        if self.version == 0 {
+            return refuse("the version of a queue is 1 or more; raise it by one with each change");
+        }
+        if self.ageing_ms == 0 {
+            return refuse("priorities cannot age in no time; use a millisecond at least");
+        }
+        [self.rate, self.rate_per_key].iter().flatten().try_for_each(Rate::check)
+    }
+
+    /// Names what differs, but for the version.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        [
+            ("number at once", self.at_once != other.at_once),
+            ("number at once per key", self.at_once_per_key != other.at_once_per_key),
+            ("rate", self.rate != other.rate),
+            ("rate per key", self.rate_per_key != other.rate_per_key),
+            ("number that may wait", self.max_waiting != other.max_waiting),
+            ("ageing", self.ageing_ms != other.ageing_ms),
+        ]
+        .into_iter()
+        .filter_map(|(name, differs)| differs.then_some(name))
+        .collect()
+    }
+}
+
+/// What an operator says instead of the code, until that is taken back: whatever version the code is of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Overrides {
+    /// Why nobody is let in, if nobody is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
+    /// How many places there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<u32>,
+    /// How many of them one key may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once_per_key: Option<u32>,
+    /// How often a place is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+impl Overrides {
+    /// Lays them over what the code says.
+    pub(crate) fn over(&self, settings: &Settings) -> Settings {
+        Settings {
+            at_once: self.at_once.or(settings.at_once),
+            at_once_per_key: self.at_once_per_key.or(settings.at_once_per_key),
+            rate: self.rate.or(settings.rate),
+            ..settings.clone()
+        }
+    }
+}
+
+/// Checks the name of a queue.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`].
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if (1..=LONGEST).contains(&name.len()) && name.chars().all(fits) && !name.starts_with('.') {
+        return Ok(());
+    }
+    let message = format!(
+        "\"{}\" cannot name a queue; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -, no dot first",
+        name.escape_debug()
+    );
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
+/// Checks the key of one who waits, or of what is not to be done twice.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`].
+pub(crate) fn check_key(key: &str) -> Result<()> {
+    if key.len() <= LONGEST_KEY && !key.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let message = format!("a key has at most {LONGEST_KEY} bytes and no control character");
+    Err(Error::new(ErrorKind::Invalid, message))
+}

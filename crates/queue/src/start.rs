@@ -1,0 +1,265 @@
+//! Starts that wait for their turn.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::runtime::{Outcome, RunHandle, Runtime, StartRequest};
+use ferrata_core::state::State;
+use ferrata_core::{Error, ErrorKind, Result, RunKey, Timestamp};
+
+use crate::acquire::refused;
+use crate::cell::QUEUE;
+use crate::desk::{Command, Desk, give_back, id_of};
+use crate::ledger::{Ask, Kind, Op, Said, Waiting};
+use crate::settings::{check_key, ms};
+use crate::tasks::spawn;
+
+/// What [`StartRequest`] has for queues.
+pub trait Enqueue<S: State> {
+    /// Has the run wait for its turn in a queue. It has its place until it has ended.
+    ///
+    /// [Serve](Runtime::serve) the workflow: a run that waited is begun by a process that does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::state::Context;
+    /// use ferrata_core::store::MemoryStore;
+    /// use ferrata_queue::{Enqueue, Queues};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("mail").node("send", async |_cx, s| Ok(s)).entry("send").build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(&graph)?;
+    /// runtime.queue("mail").at_once(2).at_once_per_key(1).declare().await?;
+    /// let mut sent = Vec::new();
+    /// for customer in ["ann", "bob", "ann"] {
+    ///     sent.push(runtime.start(&graph, Context::new()).queue("mail").key(customer).await?);
+    /// }
+    /// for mail in sent {
+    ///     mail.wait().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn queue(self, name: impl Into<String>) -> QueuedStart<S>;
+}
+
+impl<S: State> Enqueue<S> for StartRequest<S> {
+    fn queue(self, name: impl Into<String>) -> QueuedStart<S> {
+        QueuedStart {
+            request: self,
+            queue: name.into(),
+            key: String::new(),
+            priority: 0,
+            not_before: None,
+            deadline: None,
+            once: None,
+        }
+    }
+}
+
+/// A start that is to wait for its turn; `.await` comes back when it is in the line, or has begun.
+///
+/// # Errors
+///
+/// Of the `.await`: as [`Runtime::start`], and
+/// - [`ErrorKind::NotFound`]: nobody has [declared](crate::QueueRequest::declare) the queue.
+/// - [`ErrorKind::Unavailable`]: as many wait as may, or the store. Nothing was started; start it again with the same id.
+/// - [`ErrorKind::Invalid`]: the key is none.
+///
+/// # Cancel safety
+///
+/// Cancel safe: once polled it is carried out, even if the caller drops it. Start it again with the same id to be sure.
+///
+/// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn, crashes::a_crash_at_any_write_loses_no_start_and_doubles_none -->
+#[must_use = "nothing is started before it is awaited"]
+pub struct QueuedStart<S: State> {
+    request: StartRequest<S>,
+    queue: String,
+    key: String,
+    priority: i32,
+    not_before: Option<Timestamp>,
+    deadline: Option<Timestamp>,
+    once: Option<(String, Duration)>,
+}
+
+impl<S: State> QueuedStart<S> {
+    /// Sets for whom it is: keys take turns, and may have limits of their own. At most 256 bytes.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = key.into();
+        self
+    }
+
+    /// Sets how urgent it is, 0 unless set: the higher, the sooner.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets when its turn may come at the earliest.
+    pub fn not_before(mut self, moment: Timestamp) -> Self {
+        self.not_before = Some(moment);
+        self
+    }
+
+    /// Sets when its turn comes too late: the run is cancelled then. One that has begun goes on.
+    pub fn deadline(mut self, moment: Timestamp) -> Self {
+        self.deadline = Some(moment);
+        self
+    }
+
+    /// Starts nothing if another run was started by this key in the queue less than this time ago: see [`Queued::is_new`].
+    pub fn once(mut self, key: impl Into<String>, within: Duration) -> Self {
+        self.once = Some((key.into(), within));
+        self
+    }
+
+    async fn start(self) -> Result<Queued<S>> {
+        let Self { request, queue, key, priority, not_before, deadline, once } = self;
+        check_key(&key)?;
+        once.iter().try_for_each(|(key, _)| check_key(key))?;
+        let runtime = request.runtime();
+        let mut request = request.label(QUEUE, &queue);
+        let run = request.choose_id()?;
+        let (id, desk) = (id_of(&run), Desk::open(&runtime, &queue)?);
+        let waiting = Waiting {
+            run: run.clone(),
+            kind: Kind::Run,
+            places: 1,
+            key,
+            priority,
+            since: runtime.clock().now(),
+            executor: runtime.executor(),
+            question: None,
+            not_before,
+            deadline,
+        };
+        let once = once.map(|(key, within)| (key, ms(within)));
+        let said = desk.call(Op::Ask(Box::new(Ask { id: id.clone(), waiting, once }))).await?;
+        let started = match said {
+            Said::Granted => request.await,
+            Said::Waits => request.on_hold(format!("it waits for its turn in the queue `{queue}`")).await,
+            Said::Before(run) => return Ok(Queued { runtime, desk, run, handle: None }),
+            said => return Err(refused(&queue, &said).with_run(&run)),
+        };
+        match started {
+            Ok(handle) => {
+                // Its turn may have come before it was there; and one that was started before may have ended.
+                desk.send(Command::Look);
+                if !handle.is_driven_here() {
+                    give_back(&runtime, &run).await;
+                }
+                Ok(Queued { runtime, desk, run, handle: Some(handle) })
+            }
+            Err(error) => {
+                // It is in doubt, or comes again: then it takes the place that it has.
+                if !error.is_retryable() && error.kind() != ErrorKind::Indeterminate {
+                    desk.tell(Op::Leave(id));
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<S: State> IntoFuture for QueuedStart<S> {
+    type Output = Result<Queued<S>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            spawn(self.start()).await.unwrap_or_else(|ended| {
+                Err(Error::new(ErrorKind::Closed, "the start did not come to its end").with_source(ended))
+            })
+        })
+    }
+}
+
+impl<S: State> fmt::Debug for QueuedStart<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuedStart")
+            .field("request", &self.request)
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A run that waits for its turn, or has had it. Dropped, it changes nothing.
+pub struct Queued<S: State> {
+    runtime: Runtime,
+    desk: Arc<Desk>,
+    run: RunKey,
+    handle: Option<RunHandle<S>>,
+}
+
+impl<S: State> Queued<S> {
+    /// Returns the run; the one that was started before, if this start was [not new](Self::is_new).
+    pub fn run(&self) -> &RunKey {
+        &self.run
+    }
+
+    /// Tells whether the run is of this start: not if another was started [by the same key](QueuedStart::once).
+    pub fn is_new(&self) -> bool {
+        self.handle.is_some()
+    }
+
+    /// Tells whether the run waits for its turn, as far as this process has heard.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn -->
+    pub async fn is_waiting(&self) -> Result<bool> {
+        self.desk.is_held_back(id_of(&self.run)).await
+    }
+
+    /// Waits for the turn of the run, and then as [`RunHandle::wait`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RunHandle::wait`]; [`ErrorKind::AlreadyExists`] if the run is one that was started before by the same key.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn -->
+    pub async fn wait(&self) -> Result<Outcome<S>> {
+        let Some(handle) = &self.handle else {
+            let message = "another run was started before by the same key; look at that";
+            return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&self.run));
+        };
+        let mut changed = self.desk.changed();
+        loop {
+            changed.borrow_and_update();
+            if !self.is_waiting().await? {
+                return handle.wait().await;
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = self.runtime.clock().sleep(self.runtime.pace().look) => {}
+            }
+        }
+    }
+}
+
+impl<S: State> fmt::Debug for Queued<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queued")
+            .field("run", &self.run)
+            .field("is_new", &self.is_new())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,14 @@
+//! The one door to tokio's tasks.
+
+use std::future::Future;
+
+use tokio::task::JoinHandle;
+
+/// Runs a future beside the caller. It ends by itself.
+pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    #[expect(clippy::disallowed_methods, reason = "this function is the one door to tokio's tasks")]
+    tokio::spawn(future)
+}

@@ -1,0 +1,7 @@
+//! Queues and limits on the clock of a world: several processes on one store, crashes at every write, and clocks that step.
+
+mod crashes;
+mod nodes;
+mod starts;
+mod steering;
+mod support;

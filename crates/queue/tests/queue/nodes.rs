@@ -1,0 +1,198 @@
+//! Places for nodes: never more than there are, in several processes, awake and at rest.
+
+use ferrata_core::ErrorKind;
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::testing::World;
+use ferrata_queue::{Acquire, Queues, limited};
+
+use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, patient, process};
+
+#[tokio::test]
+async fn never_more_nodes_than_places_and_each_has_its_turn() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = in_a_place(&witness, 5 * MOMENT);
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        let process = process(&world).await;
+        process.serve(&graph).unwrap();
+        processes.push(process);
+    }
+    let gpu = processes[0].queue("gpu").at_once(2).declare().await.unwrap();
+    let mut runs = Vec::new();
+    for n in 0..12 {
+        runs.push(processes[n % 3].start(&graph, Context::new()).id(format!("run-{n}")).await.unwrap());
+    }
+    for run in &runs {
+        world.pass(run.completed()).await.unwrap();
+    }
+    assert_eq!((witness.most(), witness.came().len()), (2, 12), "{:?}", witness.came());
+    empty(&world, &gpu).await;
+}
+
+/// One who waits for longer than runs stay in memory rests, as a question that says what it waits for; its turn wakes it.
+#[tokio::test]
+async fn a_long_wait_takes_no_memory_and_is_over_when_its_turn_comes() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = in_a_place(&witness, 10 * WHILE);
+    let (holder, process) = (patient(&world, 60 * WHILE).await, process(&world).await);
+    process.serve(&graph).unwrap();
+    let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+    let first = holder.start(&graph, Context::new()).id("first").await.unwrap();
+    world.pass_for(MOMENT).await;
+    let second = process.start(&graph, Context::new()).id("second").await.unwrap();
+    world.pass_for(5 * WHILE).await;
+    let head = process.head(second.run()).await.unwrap().unwrap();
+    assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None), "it rests");
+    let asked = process.questions(second.run()).await.unwrap();
+    assert!(format!("{:?}", asked[0].id).contains("work@1:queue.gpu.0"), "{asked:?}");
+    let status = gpu.status().await.unwrap();
+    assert_eq!((status.held.len(), status.waiting), (1, 1));
+    assert_eq!(status.line[0].question.as_deref(), Some("work@1:queue.gpu.0"));
+    world.pass(first.completed()).await.unwrap();
+    world.pass_for(11 * WHILE).await;
+    let head = process.head(second.run()).await.unwrap().unwrap();
+    assert_eq!(head.status, RunStatus::Completed);
+    // It rested within its place, too, which it gave back meanwhile.
+    assert_eq!(
+        (witness.most(), witness.came()),
+        (1, ["first", "second", "second"].map(str::to_owned).into())
+    );
+    empty(&world, &gpu).await;
+}
+
+#[tokio::test]
+async fn a_holder_that_dies_gives_its_place_back_by_its_heartbeat() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = in_a_place(&witness, 30 * MOMENT);
+    let lost = in_a_place_as("served_nowhere", &witness, 30 * MOMENT);
+    let (doomed, other) = (process(&world).await, process(&world).await);
+    other.serve(&graph).unwrap();
+    let gpu = doomed.queue("gpu").at_once(1).declare().await.unwrap();
+    drop(world.pass(doomed.start(&lost, Context::new()).id("lost")).await.unwrap());
+    world.pass_for(MOMENT).await;
+    assert_eq!(gpu.status().await.unwrap().held.len(), 1);
+    let next = other.start(&graph, Context::new()).id("next").await.unwrap();
+    world.pass_for(MOMENT).await;
+    assert_eq!(witness.came(), ["lost"]);
+    // Nobody serves the lost run: its place is not kept for it.
+    doomed.crash().await;
+    world.pass(next.completed()).await.unwrap();
+    assert_eq!((witness.most(), witness.came().last().map(String::as_str)), (1, Some("next")));
+    let gpu = other.queue("gpu").find().await.unwrap().unwrap();
+    empty(&world, &gpu).await;
+}
+
+#[tokio::test]
+async fn a_node_that_gives_up_waiting_leaves_its_place_to_others() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = in_a_place(&witness, 20 * MOMENT);
+    let impatient = async |cx: NodeContext, mut s: Draft<Context>| {
+        let had = tokio::select! {
+            place = cx.acquire("gpu", 1) => place.is_ok(),
+            slept = cx.sleep(5 * MOMENT) => slept.is_err(),
+        };
+        s.set("had", had)?;
+        Ok::<_, NodeError>(s)
+    };
+    let impatient =
+        Graph::<Context>::builder("impatient").node("try", impatient).entry("try").build().unwrap();
+    let process = process(&world).await;
+    let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+    let first = process.start(&graph, Context::new()).await.unwrap();
+    world.pass_for(MOMENT).await;
+    let second = process.start(&impatient, Context::new()).await.unwrap();
+    let state = world.pass(second.completed()).await.unwrap();
+    assert_eq!(state.get::<bool>("had").unwrap(), Some(false));
+    world.pass_for(MOMENT).await;
+    assert_eq!(gpu.status().await.unwrap().waiting, 0, "it waits no more");
+    world.pass(first.completed()).await.unwrap();
+    empty(&world, &gpu).await;
+}
+
+#[tokio::test]
+async fn a_place_that_was_released_is_free_at_once() {
+    let world = World::new();
+    let process = process(&world).await;
+    process.queue("gpu").at_once(1).declare().await.unwrap();
+    let twice = async |cx: NodeContext, s: Draft<Context>| {
+        for _ in 0..3 {
+            cx.acquire("gpu", 1).await?.release().await?;
+        }
+        let one = cx.acquire("gpu", 1).name("one").await?;
+        // It is his, and asked for under another name it is another place, which is not there.
+        let other = tokio::select! {
+            _ = cx.acquire("gpu", 1).name("other") => true,
+            _ = cx.sleep(MOMENT) => false,
+        };
+        drop(one);
+        assert!(!other);
+        Ok::<_, NodeError>(s)
+    };
+    let graph = Graph::<Context>::builder("twice").node("work", twice).entry("work").build().unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_provider_that_wants_to_be_left_alone_is() {
+    let world = World::new();
+    let process = process(&world).await;
+    let model = process.queue("model").declare().await.unwrap();
+    let witness = Witness::default();
+    let ask = {
+        let witness = witness.clone();
+        move |cx: NodeContext, s: Draft<Context>| {
+            let witness = witness.clone();
+            async move {
+                drop(witness.enter(cx.run().run.as_str()));
+                match cx.attempt() {
+                    1 if cx.run().run.as_str() == "first" => {
+                        Err(NodeError::new("too many requests").retry_after(WHILE))
+                    }
+                    _ => Ok(s),
+                }
+            }
+        }
+    };
+    let graph =
+        Graph::<Context>::builder("ask").node("ask", limited("model", 1, ask)).entry("ask").build().unwrap();
+    let first = process.start(&graph, Context::new()).id("first").await.unwrap();
+    world.pass_for(MOMENT).await;
+    let second = process.start(&graph, Context::new()).id("second").await.unwrap();
+    world.pass_for(30 * MOMENT).await;
+    assert_eq!(witness.came(), ["first"], "the other is not let in meanwhile");
+    assert!(model.status().await.unwrap().closed_until.is_some());
+    let _ = world.pass(first.wait()).await.unwrap();
+    let begun = world.pass(second.wait()).await.unwrap();
+    assert!(matches!(begun, Outcome::Completed(_)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused() {
+    let world = World::new();
+    let process = process(&world).await;
+    process.queue("gpu").at_once(2).declare().await.unwrap();
+    let work = async |cx: NodeContext, mut s: Draft<Context>| {
+        let kinds = [
+            cx.acquire("nobody", 1).await.unwrap_err().kind(),
+            cx.acquire("../gpu", 1).await.unwrap_err().kind(),
+            cx.acquire("gpu", 3).await.unwrap_err().kind(),
+            cx.acquire("gpu", 0).await.unwrap_err().kind(),
+            cx.acquire("gpu", 1).key("x".repeat(257)).await.unwrap_err().kind(),
+            cx.acquire("gpu", 1).name("a b").await.unwrap_err().kind(),
+        ];
+        s.set("kinds", kinds.map(|kind| format!("{kind:?}")).join(" "))?;
+        Ok::<_, NodeError>(s)
+    };
+    let graph = Graph::<Context>::builder("refused").node("work", work).entry("work").build().unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    let kinds = state.get::<String>("kinds").unwrap().unwrap();
+    assert_eq!(kinds, "NotFound Invalid Invalid Invalid Invalid Invalid");
+    let none = process.queue("gpu").at_once(0).declare().await.unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::Invalid);
+}

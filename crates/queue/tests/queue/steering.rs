@@ -1,0 +1,116 @@
+//! Settings: of the highest version, and of operators.
+
+use ferrata_core::ErrorKind;
+use ferrata_core::state::Context;
+use ferrata_core::testing::World;
+use ferrata_queue::{Enqueue, Queue, Queues};
+
+use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
+
+#[tokio::test]
+async fn the_highest_version_wins_and_not_the_last_process() {
+    let world = World::new();
+    let (old, new) = (process(&world).await, process(&world).await);
+    let mail = old.queue("mail").at_once(5).declare().await.unwrap();
+    new.queue("mail").version(2).at_once(9).declare().await.unwrap();
+    // An old process that starts once more changes nothing.
+    old.queue("mail").at_once(5).declare().await.unwrap();
+    assert_eq!(mail.status().await.unwrap().settings.at_once, Some(9));
+    let differs = new.queue("mail").version(2).at_once(8).rate(1, MOMENT).declare().await.unwrap_err();
+    assert_eq!(differs.kind(), ErrorKind::AlreadyExists);
+    assert!(differs.to_string().contains("another number at once, another rate"), "{differs}");
+    assert_eq!(mail.status().await.unwrap().settings.at_once, Some(9));
+}
+
+#[tokio::test]
+async fn two_that_declare_at_once_come_to_the_newer_settings() {
+    let world = World::new();
+    let (old, new) = (process(&world).await, process(&world).await);
+    let declared = async {
+        tokio::join!(
+            old.queue("mail").at_once(5).declare(),
+            new.queue("mail").version(2).at_once(9).declare(),
+        )
+    };
+    let (one, two) = world.pass(declared).await;
+    assert_eq!(one.unwrap().status().await.unwrap().settings.at_once, Some(9));
+    assert_eq!(two.unwrap().status().await.unwrap().settings.version, 2);
+}
+
+#[tokio::test]
+async fn an_operator_sees_and_changes_a_queue() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, WHILE);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    assert!(process.queue("mail").find().await.unwrap().is_none());
+    process.queue("mail").at_once(1).declare().await.unwrap();
+    process.queue("a-first").declare().await.unwrap();
+    let all = Queue::list(&process).await.unwrap();
+    assert_eq!(all.iter().map(Queue::name).collect::<Vec<_>>(), ["a-first", "mail"]);
+    let mail = process.queue("mail").find().await.unwrap().unwrap();
+    mail.pause("the provider is down").await.unwrap();
+    let run = world.pass(process.start(&graph, Context::new()).id("one").queue("mail")).await.unwrap();
+    world.pass_for(10 * WHILE).await;
+    assert!(run.is_waiting().await.unwrap());
+    let status = mail.status().await.unwrap();
+    assert_eq!(status.overrides.paused.as_deref(), Some("the provider is down"));
+    assert_eq!((status.held.len(), status.waiting, status.line[0].run.clone()), (0, 1, run.run().clone()));
+    assert!(mail.set(|overrides| overrides.at_once = Some(0)).await.is_err());
+    mail.set(|overrides| overrides.at_once = Some(3)).await.unwrap();
+    mail.unpause().await.unwrap();
+    world.pass(run.wait()).await.unwrap();
+    // A newer version leaves what the operator said.
+    process.queue("mail").version(2).at_once(7).declare().await.unwrap();
+    let status = mail.status().await.unwrap();
+    assert_eq!((status.settings.at_once, status.overrides.at_once), (Some(7), Some(3)));
+    empty(&world, &mail).await;
+}
+
+#[tokio::test]
+async fn with_fewer_places_nobody_loses_one() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, WHILE);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let mail = process.queue("mail").at_once(3).declare().await.unwrap();
+    let mut runs = Vec::new();
+    for n in 0..6 {
+        runs.push(
+            world.pass(process.start(&graph, Context::new()).id(format!("{n}")).queue("mail")).await.unwrap(),
+        );
+    }
+    mail.set(|overrides| overrides.at_once = Some(1)).await.unwrap();
+    world.pass_for(30 * MOMENT).await;
+    assert_eq!((mail.status().await.unwrap().held.len(), witness.inside()), (3, 3));
+    world.pass_for(WHILE).await;
+    assert_eq!((mail.status().await.unwrap().held.len(), witness.inside()), (1, 1));
+    for run in &runs {
+        world.pass(run.wait()).await.unwrap();
+    }
+    assert_eq!(witness.came().len(), 6);
+}
+
+#[tokio::test]
+async fn a_queue_that_was_purged_begins_anew() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, WHILE);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let mail = process.queue("mail").at_once(1).declare().await.unwrap();
+    let first = world.pass(process.start(&graph, Context::new()).id("first").queue("mail")).await.unwrap();
+    let run = mail.status().await.unwrap().run;
+    process.cancel(&run, "away with it").await.unwrap();
+    let refused = process.queue("mail").at_once(1).declare().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WrongStatus);
+    process.purge(&run).await.unwrap();
+    let missing =
+        world.pass(process.start(&graph, Context::new()).id("lost").queue("mail")).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
+    assert_eq!(mail.status().await.unwrap_err().kind(), ErrorKind::NotFound);
+    process.queue("mail").at_once(2).declare().await.unwrap();
+    let second = world.pass(process.start(&graph, Context::new()).id("second").queue("mail")).await.unwrap();
+    world.pass(first.wait()).await.unwrap();
+    world.pass(second.wait()).await.unwrap();
+    empty(&world, &mail).await;
+}

@@ -1,0 +1,123 @@
+//! What the tests of queues share: processes that look around often, and a ledger of their own.
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::testing::{Process, World};
+use ferrata_queue::{Acquire, Queue, QueueStatus};
+
+/// What a second is outside, and a minute: ten times as long, so that the hour in which a process counts as dead is few looks.
+pub(crate) const MOMENT: Duration = Duration::from_secs(10);
+pub(crate) const WHILE: Duration = Duration::from_secs(600);
+
+/// Starts a process with a heartbeat of a while, which looks every ten moments and lets go of what waits for longer than a while.
+pub(crate) async fn process(world: &World) -> Process {
+    patient(world, WHILE).await
+}
+
+/// Starts a process that keeps what waits in memory for so long.
+pub(crate) async fn patient(world: &World, rest_after: Duration) -> Process {
+    let process = world.process_with(|b| {
+        b.heartbeat_ttl(WHILE)
+            .sweep_interval(10 * MOMENT)
+            .poll_interval(10 * MOMENT)
+            .release_after(rest_after)
+    });
+    process.await.unwrap()
+}
+
+/// Who is inside, kept by the nodes themselves and by nothing that is tested.
+#[derive(Clone, Default)]
+pub(crate) struct Witness(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) inside: usize,
+    pub(crate) most: usize,
+    /// In the order in which they came.
+    pub(crate) came: Vec<String>,
+}
+
+/// Somebody inside; dropped with the node.
+pub(crate) struct Inside(Witness);
+
+impl Witness {
+    pub(crate) fn enter(&self, who: &str) -> Inside {
+        let mut seen = self.0.lock().unwrap();
+        seen.inside += 1;
+        seen.most = seen.most.max(seen.inside);
+        seen.came.push(who.to_owned());
+        Inside(self.clone())
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.0.lock().unwrap().most
+    }
+
+    pub(crate) fn inside(&self) -> usize {
+        self.0.lock().unwrap().inside
+    }
+
+    pub(crate) fn came(&self) -> Vec<String> {
+        self.0.lock().unwrap().came.clone()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap().inside -= 1;
+    }
+}
+
+/// A workflow whose one node has a place of the queue `gpu` for so long.
+pub(crate) fn in_a_place(witness: &Witness, time: Duration) -> Graph<Context> {
+    in_a_place_as("in_a_place", witness, time)
+}
+
+pub(crate) fn in_a_place_as(workflow: &str, witness: &Witness, time: Duration) -> Graph<Context> {
+    let witness = witness.clone();
+    let work = move |cx: NodeContext, s: Draft<Context>| {
+        let witness = witness.clone();
+        async move {
+            let priority = s.get::<i32>("priority")?.unwrap_or_default();
+            let key = s.get::<String>("key")?.unwrap_or_default();
+            let place = cx.acquire("gpu", 1).key(key).priority(priority).await?;
+            let inside = witness.enter(cx.run().run.as_str());
+            cx.sleep(time).await?;
+            drop(inside);
+            drop(place);
+            Ok::<_, NodeError>(s)
+        }
+    };
+    Graph::<Context>::builder(workflow).node("work", work).entry("work").build().unwrap()
+}
+
+/// A workflow that takes so long.
+pub(crate) fn slow(witness: &Witness, time: Duration) -> Graph<Context> {
+    let witness = witness.clone();
+    let work = move |cx: NodeContext, s: Draft<Context>| {
+        let witness = witness.clone();
+        async move {
+            let _inside = witness.enter(cx.run().run.as_str());
+            cx.sleep(time).await?;
+            Ok::<_, NodeError>(s)
+        }
+    };
+    Graph::<Context>::builder("slow").node("work", work).entry("work").build().unwrap()
+}
+
+/// Returns how a queue stands once nobody holds a place or waits.
+pub(crate) async fn empty(world: &World, queue: &Queue) -> QueueStatus {
+    for _ in 0..200 {
+        let status = queue.status().await.unwrap();
+        if status.held.is_empty() && status.waiting == 0 {
+            return status;
+        }
+        world.pass_for(MOMENT).await;
+    }
+    panic!("the queue is not empty: {:?}", queue.status().await.unwrap());
+}
