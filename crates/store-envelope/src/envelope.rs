@@ -7,7 +7,7 @@ use chacha20poly1305::XNonce;
 use chacha20poly1305::aead::{Aead as _, Payload};
 use ferrata_store::{Error, ErrorKind, RecordHeader, Result, RunKey};
 
-use crate::keys::Derived;
+use crate::keys::{Derived, Keyring};
 use crate::store::EnvelopeOptions;
 
 /// The first byte of every envelope. No body begins with it: it is JSON, and in UTF-8 the byte has no meaning.
@@ -30,6 +30,7 @@ const LEVEL: i32 = 3;
 /// The same body of the same record has the same envelope, so that a repeated append is recognised.
 pub(crate) fn close(
     options: &EnvelopeOptions,
+    keys: Option<&Keyring>,
     run: &RunKey,
     header: &RecordHeader,
     body: &Bytes,
@@ -38,7 +39,7 @@ pub(crate) fn close(
         Some(least) if body.len() >= least => compress(body)?,
         _ => None,
     };
-    let key = options.keys.as_ref().and_then(|keys| keys.newest());
+    let key = keys.and_then(Keyring::newest);
     let flags = if compressed.is_some() { COMPRESSED } else { 0 } | if key.is_some() { ENCRYPTED } else { 0 };
     let inside = compressed.as_deref().unwrap_or(body);
     match key {
@@ -49,6 +50,13 @@ pub(crate) fn close(
     }
 }
 
+/// Tells whether a body is encrypted with a key that is not in the ring.
+pub(crate) fn lacks(keys: &Keyring, stored: &[u8]) -> bool {
+    let is_encrypted =
+        stored.first() == Some(&MARK) && stored.get(2).is_some_and(|flags| flags & ENCRYPTED != 0);
+    is_encrypted && parts(stored).is_some_and(|(name, ..)| keys.find(name).is_none())
+}
+
 /// What the body of a record is without its envelope.
 ///
 /// # Errors
@@ -57,6 +65,7 @@ pub(crate) fn close(
 /// - [`ErrorKind::Unsupported`]: a newer version wrapped it, or its key is not there.
 pub(crate) fn open(
     options: &EnvelopeOptions,
+    keys: Option<&Keyring>,
     run: &RunKey,
     header: &RecordHeader,
     stored: &Bytes,
@@ -75,7 +84,7 @@ pub(crate) fn open(
         Some(&[VERSION, flags]) if flags & !(COMPRESSED | ENCRYPTED) == 0 => flags,
         _ => return Err(corrupt("the envelope of the record is none")),
     };
-    if flags & ENCRYPTED == 0 && options.keys.is_some() && !options.accept_plain {
+    if flags & ENCRYPTED == 0 && keys.is_some() && !options.accept_plain {
         let message = "the record is not encrypted, and all are to be; if it was written before that, \
                        allow it with `EnvelopeOptions::accept_plain`";
         return Err(at(ErrorKind::Corrupt, message.into()));
@@ -88,7 +97,7 @@ pub(crate) fn open(
         _ => {
             let (name, nonce, sealed) =
                 parts(stored).ok_or_else(|| corrupt("the envelope of the record is cut short"))?;
-            let Some(keys) = &options.keys else {
+            let Some(keys) = keys else {
                 let message = format!(
                     "the record is encrypted with the key `{}`; give this process its keys",
                     name.escape_ascii()

@@ -16,11 +16,13 @@
 //!
 //! - Headers are not encrypted, because stores index them: workflow, labels, user, names of nodes, status, times, and the hash of the input.
 //! - Whoever can write to the store can remove the newest records of a run, or the whole run: a log that ends earlier is a log.
-//! - Keys do not change while a process runs, and records are not encrypted anew with another key.
+//! - Records are not encrypted anew with another key, but by `prune`.
 
 mod envelope;
 mod keys;
+mod provider;
 mod store;
 
 pub use keys::{Key, Keyring};
+pub use provider::{CachedKeys, KeyProvider};
 pub use store::{EnvelopeOptions, EnvelopeStore};

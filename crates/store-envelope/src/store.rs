@@ -2,24 +2,26 @@
 
 use std::any::Any;
 use std::error::Error as StdError;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_store::{
     AnyTransaction, At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange,
     Headers, Notices, Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
-    Transactions, check_append, check_batch, is_repeat,
+    TenantId, Transactions, check_append, check_batch, is_repeat,
 };
 
 use crate::envelope;
 use crate::keys::Keyring;
+use crate::provider::KeyProvider;
 
 /// What an [`EnvelopeStore`] does with the bodies of records. By default it compresses those of 1 KiB and more, and encrypts nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EnvelopeOptions {
-    /// The keys: with them, every body is encrypted with the current one. None by default.
-    pub keys: Option<Keyring>,
+    /// Where the keys come from: with them, every body is encrypted with the current one of its tenant. None by default.
+    pub keys: Option<Arc<dyn KeyProvider>>,
     /// Whether bodies that are not encrypted are read although there are keys; false by default.
     ///
     /// For a store whose older records were written without keys. While it is true, whoever can write to the store can put a record
@@ -38,10 +40,10 @@ impl Default for EnvelopeOptions {
 }
 
 impl EnvelopeOptions {
-    /// Sets the keys.
+    /// Sets the keys: a [`Keyring`] for all, or what gives each tenant its own.
     #[must_use]
-    pub fn with_keys(mut self, keys: Keyring) -> Self {
-        self.keys = Some(keys);
+    pub fn with_keys(mut self, keys: impl KeyProvider) -> Self {
+        self.keys = Some(Arc::new(keys));
         self
     }
 
@@ -100,20 +102,41 @@ impl<S> EnvelopeStore<S> {
         &self.inner
     }
 
-    fn closed(&self, run: &RunKey, record: &Record) -> Result<Record> {
-        let body = envelope::close(&self.options, run, &record.header, &record.body)?;
+    /// Returns the keys of a tenant; none if nothing is to be encrypted.
+    async fn keys(&self, tenant: &TenantId) -> Result<Option<Arc<Keyring>>> {
+        match &self.options.keys {
+            Some(provider) => provider.keyring(tenant).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the keys for what is stored of a run.
+    async fn keys_for(&self, run: &RunKey, records: &[Record]) -> Result<Option<Arc<Keyring>>> {
+        let keys = self.keys(&run.tenant).await?;
+        match (&self.options.keys, &keys) {
+            (Some(provider), Some(known)) if records.iter().any(|one| envelope::lacks(known, &one.body)) => {
+                provider.renewed(&run.tenant).await.map(Some)
+            }
+            _ => Ok(keys),
+        }
+    }
+
+    fn closed(&self, keys: Option<&Keyring>, run: &RunKey, record: &Record) -> Result<Record> {
+        let body = envelope::close(&self.options, keys, run, &record.header, &record.body)?;
         Record::seal(record.header.clone(), body).map_err(|error| error.with_run(run))
     }
 
-    fn opened(&self, run: &RunKey, record: Record) -> Result<Record> {
+    fn opened(&self, keys: Option<&Keyring>, run: &RunKey, record: Record) -> Result<Record> {
         record.verify(run)?;
-        let body = envelope::open(&self.options, run, &record.header, &record.body)?;
+        let body = envelope::open(&self.options, keys, run, &record.header, &record.body)?;
         Record::seal(record.header, body).map_err(|error| error.with_run(run))
     }
 
-    fn closed_append(&self, append: &RunAppend) -> Result<RunAppend> {
+    async fn closed_append(&self, append: &RunAppend) -> Result<RunAppend> {
+        let run = &append.run;
+        let keys = self.keys(&run.tenant).await.map_err(|error| error.with_run(run))?;
         let records: Result<Vec<Record>> =
-            append.records.iter().map(|record| self.closed(&append.run, record)).collect();
+            append.records.iter().map(|record| self.closed(keys.as_deref(), run, record)).collect();
         Ok(RunAppend { records: records?, ..append.clone() })
     }
 }
@@ -153,12 +176,12 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let checked = check_batch(&batch, check_append);
-        let closed = batch
-            .iter()
-            .zip(checked)
-            .map(|(append, checked)| checked.and_then(|()| self.closed_append(append)));
         let (mut results, mut sent) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-        for closed in closed {
+        for (append, checked) in batch.iter().zip(checked) {
+            let closed = match checked {
+                Ok(()) => self.closed_append(append).await,
+                Err(refused) => Err(refused),
+            };
             // What is refused here never reaches the store inside: it would be kept as it is.
             results.push(closed.map(|append| sent.push(append)));
         }
@@ -183,7 +206,9 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         let Some(records) = self.inner.load(run, at).await? else { return Ok(None) };
-        records.into_iter().map(|record| self.opened(run, record)).collect::<Result<_>>().map(Some)
+        let keys = self.keys_for(run, &records).await.map_err(|error| error.with_run(run))?;
+        let opened = |record| self.opened(keys.as_deref(), run, record);
+        records.into_iter().map(opened).collect::<Result<_>>().map(Some)
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
@@ -199,13 +224,18 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        let keys = match &cut.base {
+            Some(_) => self.keys(&run.tenant).await.map_err(|error| error.with_run(run))?,
+            // What is only removed needs no key.
+            None => None,
+        };
         let closed = |base: &Record| {
             let refuse = |source: Error| {
                 let error = Error::new(ErrorKind::Invalid, "the base given cannot be kept; seal it first");
                 error.with_operation("store.prune").with_run(run).with_seq(cut.at).with_source(source)
             };
             base.verify(run).map_err(refuse)?;
-            self.closed(run, base)
+            self.closed(keys.as_deref(), run, base)
         };
         let base = cut.base.as_ref().map(closed).transpose()?;
         self.inner.prune(run, PruneCut { at: cut.at, base }).await
@@ -233,9 +263,9 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
 }
 
 impl<S: CheckpointStore> EnvelopeStore<S> {
-    fn checked(&self, append: &RunAppend) -> Result<RunAppend> {
+    async fn checked(&self, append: &RunAppend) -> Result<RunAppend> {
         check_append(append)?;
-        self.closed_append(append)
+        self.closed_append(append).await
     }
 
     fn transactions_inside(&self) -> Result<&dyn Transactions> {
@@ -251,11 +281,11 @@ impl<S: CheckpointStore> Transactions for EnvelopeStore<S> {
     }
 
     async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
-        self.transactions_inside()?.commit(transaction, self.checked(&append)?).await
+        self.transactions_inside()?.commit(transaction, self.checked(&append).await?).await
     }
 
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
-        self.transactions_inside()?.append_in(connection, self.checked(&append)?).await
+        self.transactions_inside()?.append_in(connection, self.checked(&append).await?).await
     }
 
     fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {

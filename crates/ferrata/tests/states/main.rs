@@ -3,6 +3,8 @@
 
 mod defaults;
 mod derive;
+#[cfg(feature = "envelope")]
+mod erased;
 mod laws;
 mod panics;
 mod shapes;

@@ -7,6 +7,7 @@ mod format;
 mod hostile;
 mod repeats;
 mod secrecy;
+mod tenants;
 
 use std::sync::Arc;
 

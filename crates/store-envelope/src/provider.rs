@@ -1,0 +1,189 @@
+//! Where keyrings come from: one for all, one for each tenant, a key management service.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_store::{Clock, Error, ErrorKind, Result, SystemClock, TenantId, within};
+
+use crate::keys::Keyring;
+
+/// How long what a provider said holds where it cannot be cached: an error, or a ring that lacks a key. A stranger who writes names of keys
+/// into a store makes a service of keys be asked no more often.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How many tenants' rings are kept; some 400 bytes each with two keys.
+const MOST: usize = 10_000;
+
+/// Gives the keys of a tenant. A [`Keyring`] gives itself, to each tenant.
+///
+/// A store asks it for each append and each load, so what takes time belongs behind [`CachedKeys`].
+///
+/// # Errors
+///
+/// What it returns is what the append or the load fails with, and nothing is written. [`ErrorKind::Unavailable`] is tried again;
+/// for a tenant whose keys were erased use [`ErrorKind::Unsupported`], as for a key that is in no ring: its runs are left alone.
+///
+/// # Cancel safety
+///
+/// Its futures are dropped where the caller's are.
+#[async_trait]
+pub trait KeyProvider: fmt::Debug + Send + Sync + 'static {
+    /// Returns the ring of a tenant.
+    async fn keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>>;
+
+    /// Returns the ring of a tenant after a record named a key that the last one lacked: the key may be new.
+    async fn renewed(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+        self.keyring(tenant).await
+    }
+}
+
+#[async_trait]
+impl KeyProvider for Keyring {
+    async fn keyring(&self, _tenant: &TenantId) -> Result<Arc<Keyring>> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl<P: KeyProvider + ?Sized> KeyProvider for Arc<P> {
+    async fn keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+        (**self).keyring(tenant).await
+    }
+
+    async fn renewed(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+        (**self).renewed(tenant).await
+    }
+}
+
+/// Keeps what another provider said, for a while.
+///
+/// - A ring is asked for anew when its life is over, and at once when a record names a key that it lacks: a key that was added is
+///   found without a restart.
+/// - A ring whose life is over is not used, also if the provider does not answer: a key that was erased is gone from every process by
+///   then.
+/// - An error holds for a second. An answer that takes longer than the patience, five seconds unless set, is [`ErrorKind::Unavailable`].
+/// - Callers of one tenant share one question; those of others do not wait for it.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use ferrata_store::{Result, TenantId};
+/// use ferrata_store_envelope::{CachedKeys, KeyProvider, Keyring};
+///
+/// #[derive(Debug)]
+/// struct Vault; // has a client of a service that unwraps the data key of a tenant
+///
+/// #[async_trait::async_trait]
+/// impl KeyProvider for Vault {
+///     async fn keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+/// #       let _ = tenant;
+///         // ... asks the service for the keys of `tenant`.
+/// #       let keys = "1 = 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+///         Keyring::parse(keys).map(Arc::new)
+///     }
+/// }
+///
+/// let keys = CachedKeys::new(Vault, Duration::from_secs(300));
+/// # let _ = keys;
+/// ```
+pub struct CachedKeys<P> {
+    provider: P,
+    life: Duration,
+    patience: Duration,
+    clock: Arc<dyn Clock>,
+    known: Mutex<HashMap<TenantId, Arc<Entry>>>,
+}
+
+/// What was said of a tenant, and when; held by the one who asks while it asks.
+type Entry = tokio::sync::Mutex<Option<Said>>;
+
+struct Said {
+    ring: Result<Arc<Keyring>>,
+    at: Duration,
+}
+
+impl<P: KeyProvider> CachedKeys<P> {
+    /// Keeps each ring for `life`.
+    pub fn new(provider: P, life: Duration) -> Self {
+        Self {
+            provider,
+            life,
+            patience: Duration::from_secs(5),
+            clock: Arc::new(SystemClock::new()),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Sets how long an answer of the provider is waited for.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Sets the clock, which is that of the machine by default.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<TenantId, Arc<Entry>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entry(&self, tenant: &TenantId) -> Arc<Entry> {
+        let mut known = self.known();
+        if known.len() >= MOST && !known.contains_key(tenant) {
+            // Those that are being asked for stay with who asks.
+            known.clear();
+        }
+        Arc::clone(known.entry(tenant.clone()).or_default())
+    }
+
+    /// Returns what was said less than `life` ago, and asks otherwise.
+    async fn said(&self, tenant: &TenantId, life: Duration) -> Result<Arc<Keyring>> {
+        let entry = self.entry(tenant);
+        let mut said = entry.lock().await;
+        let age = |at: Duration| self.clock.monotonic().saturating_sub(at);
+        if let Some(Said { ring, at }) = &*said
+            && age(*at) < if ring.is_ok() { life } else { PAUSE }
+        {
+            return ring.clone();
+        }
+        let slow = || {
+            let message =
+                format!("the keys of the tenant {tenant} did not come within {:?}; retry", self.patience);
+            Err(Error::new(ErrorKind::Unavailable, message))
+        };
+        let asked = self.provider.keyring(tenant);
+        let ring = within(&*self.clock, self.patience, asked).await.unwrap_or_else(slow);
+        *said = Some(Said { ring: ring.clone(), at: self.clock.monotonic() });
+        ring
+    }
+}
+
+#[async_trait]
+impl<P: KeyProvider> KeyProvider for CachedKeys<P> {
+    async fn keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+        self.said(tenant, self.life).await
+    }
+
+    async fn renewed(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+        self.said(tenant, self.life.min(PAUSE)).await
+    }
+}
+
+impl<P: fmt::Debug> fmt::Debug for CachedKeys<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedKeys")
+            .field("provider", &self.provider)
+            .field("life", &self.life)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,210 @@
+//! Each tenant has its own keys, which come from elsewhere, change, and are erased.
+#![expect(clippy::disallowed_methods, reason = "callers that ask at once are tasks")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_store::testing::{Log, ManualClock};
+use ferrata_store::{
+    At, CheckpointStore, Error, ErrorKind, HeaderRange, MemoryStore, Page, PruneCut, Result, RunId, RunKey,
+    RunQuery, TenantId, Timestamp,
+};
+use ferrata_store_envelope::{CachedKeys, EnvelopeOptions, EnvelopeStore, KeyProvider, Keyring};
+
+use super::keys;
+
+/// A service of keys that counts what it is asked, can be away, and takes its time.
+#[derive(Debug, Default)]
+struct Service {
+    rings: Mutex<HashMap<String, Keyring>>,
+    asked: AtomicUsize,
+    is_away: Mutex<bool>,
+    is_slow_for: Mutex<Option<String>>,
+}
+
+impl Service {
+    fn set(&self, tenant: &str, names: &[&str]) {
+        self.rings.lock().unwrap().insert(tenant.to_owned(), keys(names));
+    }
+
+    fn erase(&self, tenant: &str) {
+        self.rings.lock().unwrap().remove(tenant);
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl KeyProvider for Service {
+    async fn keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        // Others come in between.
+        tokio::task::yield_now().await;
+        if self.is_slow_for.lock().unwrap().as_deref() == Some(tenant.as_str()) {
+            std::future::pending::<()>().await;
+        }
+        if *self.is_away.lock().unwrap() {
+            return Err(Error::new(ErrorKind::Unavailable, "the service of keys is away"));
+        }
+        let ring = self.rings.lock().unwrap().get(tenant.as_str()).cloned();
+        let erased = || Error::new(ErrorKind::Unsupported, format!("the keys of {tenant} were erased"));
+        ring.map(Arc::new).ok_or_else(erased)
+    }
+}
+
+fn log(tenant: &str, run: &str) -> Log {
+    Log::new(RunKey::new(tenant.parse::<TenantId>().unwrap(), RunId::new(run).unwrap()))
+}
+
+fn store_with(keys: impl KeyProvider, inner: &MemoryStore) -> EnvelopeStore<MemoryStore> {
+    EnvelopeStore::new(inner.clone(), EnvelopeOptions::default().with_keys(keys))
+}
+
+async fn kind(store: &dyn CheckpointStore, run: &RunKey) -> std::result::Result<(), ErrorKind> {
+    store.load(run, At::Latest).await.map(drop).map_err(|error| {
+        assert_eq!(error.run(), Some(run), "{error}");
+        error.kind()
+    })
+}
+
+const LIFE: Duration = Duration::from_secs(300);
+
+fn cached(service: &Arc<Service>) -> (ManualClock, Arc<CachedKeys<Arc<Service>>>) {
+    let clock = ManualClock::new(Timestamp::from_unix_ms(0));
+    let cached = CachedKeys::new(Arc::clone(service), LIFE).with_clock(Arc::new(clock.clone()));
+    (clock, Arc::new(cached))
+}
+
+#[tokio::test]
+async fn a_tenant_whose_keys_are_erased_is_unreadable_and_no_other() {
+    let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
+    service.set("acme", &["a"]);
+    service.set("bolt", &["b"]);
+    let store = store_with(Arc::clone(&service), &inner);
+    let (mut acme, mut bolt) = (log("acme", "r").with_bases_every(2), log("bolt", "r"));
+    acme.write(&store, 4).await;
+    bolt.write(&store, 4).await;
+    for (reads, log) in [(["a"], &acme), (["b"], &bolt)] {
+        assert_eq!(kind(&store_with(keys(&reads), &inner), &log.key).await, Ok(()));
+    }
+    assert_eq!(kind(&store_with(keys(&["b"]), &inner), &acme.key).await, Err(ErrorKind::Unsupported));
+    service.erase("acme");
+    assert_eq!(kind(&store, &acme.key).await, Err(ErrorKind::Unsupported));
+    assert_eq!(kind(&store, &bolt.key).await, Ok(()));
+    // Of a batch, the others are written, and of its own run nothing.
+    let (refused, written) = (acme.next(1), bolt.next(1));
+    let answers = store.append(vec![refused, written]).await;
+    assert_eq!(answers[0].as_ref().unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(answers[1].is_ok());
+    // What needs no body goes on.
+    let page = store.runs(&RunQuery::default(), Page::first(10)).await.unwrap();
+    assert_eq!(page.items.len(), 2);
+    assert_eq!(store.head(&acme.key).await.unwrap().unwrap().seq.get(), 3);
+    let headers = store.headers(&acme.key, HeaderRange::oldest(10)).await.unwrap();
+    assert_eq!(headers.items.len(), 4);
+    let based = headers.items.iter().rev().find(|header| header.base && header.seq.get() > 0).unwrap();
+    let removed = store.prune(&acme.key, PruneCut { at: based.seq, base: None }).await.unwrap();
+    assert_eq!(removed.records, based.seq.get());
+    store.purge(&acme.key, None).await.unwrap();
+    assert!(store.head(&acme.key).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_ring_is_asked_for_once_in_its_life_however_many_ask_at_once() {
+    let service = Arc::new(Service::default());
+    service.set("acme", &["a"]);
+    let (clock, cached) = cached(&service);
+    let acme: TenantId = "acme".parse().unwrap();
+    let many = (0..20).map(|_| {
+        let (cached, acme) = (Arc::clone(&cached), acme.clone());
+        tokio::spawn(async move { cached.keyring(&acme).await.map(drop) })
+    });
+    for one in many.collect::<Vec<_>>() {
+        one.await.unwrap().unwrap();
+    }
+    assert_eq!(service.asked(), 1);
+    clock.advance(LIFE - Duration::from_millis(1));
+    cached.keyring(&acme).await.unwrap();
+    assert_eq!(service.asked(), 0);
+    // Erased, and away: either way no process has the key any longer than its life.
+    *service.is_away.lock().unwrap() = true;
+    clock.advance(Duration::from_millis(1));
+    for asked in [1, 0] {
+        assert_eq!(cached.keyring(&acme).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(service.asked(), asked, "an error holds for a second");
+    }
+    *service.is_away.lock().unwrap() = false;
+    clock.advance(Duration::from_secs(1));
+    cached.keyring(&acme).await.unwrap();
+    service.erase("acme");
+    clock.advance(LIFE);
+    assert_eq!(cached.keyring(&acme).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(!format!("{cached:?}").contains("[7,"), "{cached:?}");
+}
+
+#[tokio::test]
+async fn a_key_that_was_added_is_found_without_a_restart() {
+    let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
+    service.set("acme", &["a"]);
+    let (clock, cached) = cached(&service);
+    let store = store_with(cached, &inner);
+    let mut log = log("acme", "r");
+    log.write(&store, 1).await;
+    clock.advance(Duration::from_secs(2));
+    // Another process has the new key already.
+    service.set("acme", &["new", "a"]);
+    log.write(&store_with(Arc::clone(&service), &inner), 1).await;
+    service.asked();
+    assert_eq!(kind(&store, &log.key).await, Ok(()));
+    assert_eq!(service.asked(), 1);
+    log.write(&store, 1).await;
+    let last = inner.load(&log.key, At::Latest).await.unwrap().unwrap().pop().unwrap();
+    assert_eq!(&last.body[4..7], b"new");
+    // A name of a stranger's invention asks the service once a second.
+    service.asked();
+    log.write(&store_with(keys(&["stranger"]), &inner), 1).await;
+    for _ in 0..5 {
+        assert_eq!(kind(&store, &log.key).await, Err(ErrorKind::Unsupported));
+    }
+    clock.advance(Duration::from_secs(1));
+    for _ in 0..5 {
+        assert_eq!(kind(&store, &log.key).await, Err(ErrorKind::Unsupported));
+    }
+    assert!(service.asked() <= 2);
+}
+
+#[tokio::test]
+async fn a_service_that_does_not_answer_is_waited_for_no_longer_than_the_patience() {
+    let service = Arc::new(Service::default());
+    service.set("acme", &["a"]);
+    service.set("bolt", &["b"]);
+    *service.is_slow_for.lock().unwrap() = Some("acme".to_owned());
+    let (clock, cached) = cached(&service);
+    let (acme, bolt): (TenantId, TenantId) = ("acme".parse().unwrap(), "bolt".parse().unwrap());
+    let waiting = tokio::spawn({
+        let (cached, acme) = (Arc::clone(&cached), acme.clone());
+        async move { cached.keyring(&acme).await.map(drop) }
+    });
+    clock.until_sleepers(1).await;
+    cached.keyring(&bolt).await.unwrap();
+    clock.advance(Duration::from_secs(5));
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("acme"), "{error}");
+    // Whoever drops its question leaves the next one free to ask.
+    let dropped = tokio::spawn({
+        let (cached, acme) = (Arc::clone(&cached), acme.clone());
+        async move { cached.keyring(&acme).await.map(drop) }
+    });
+    clock.advance(Duration::from_secs(1));
+    dropped.abort();
+    let _ = dropped.await;
+    *service.is_slow_for.lock().unwrap() = None;
+    clock.advance(Duration::from_secs(1));
+    cached.keyring(&acme).await.unwrap();
+}
