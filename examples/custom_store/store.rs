@@ -10,9 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
-    Listing, Notices, Order, Page, Paged, PruneCut, Record, RecordHeader, Removed, Result, RunAppend,
-    RunFacts, RunHead, RunKey, RunPlace, RunQuery, SystemClock, Timestamp, check_append, check_prune,
-    is_repeat, refusal,
+    Notices, Page, Paged, PruneCut, Record, RecordHeader, Removed, Result, RunAppend, RunFacts, RunHead,
+    RunKey, RunQuery, SystemClock, Timestamp, check_append, check_prune, is_repeat, refusal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -203,26 +202,11 @@ impl CheckpointStore for OneFile {
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        let listing = Listing::of_runs(query, page.order);
-        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose()?;
         let now = SystemClock::new().now();
-        let mut heads: Vec<_> =
-            self.read(|content| content.logs.iter().map(|log| content.run_head(log)).collect());
-        heads.retain(|head| query.matches(head, now));
-        heads.sort_by_cached_key(RunPlace::of);
-        let is_next = |place: RunPlace| match (&after, page.order) {
-            (None, _) => true,
-            (Some(after), Order::NewestFirst) => place < *after,
-            (Some(after), _) => place > *after,
-        };
-        heads.retain(|head| is_next(RunPlace::of(head)));
-        if page.order == Order::NewestFirst {
-            heads.reverse();
-        }
-        let more = heads.len() > page.len();
-        heads.truncate(page.len());
-        let next = heads.last().filter(|_| more).map(|last| RunPlace::of(last).cursor(listing));
-        Ok(Paged { items: heads, next })
+        self.read(|content| {
+            let heads = content.logs.iter().map(|log| content.run_head(log));
+            ferrata_store::page(query, &page, now, heads)
+        })
     }
 
     async fn prune(&self, run: &RunKey, prune: PruneCut) -> Result<Removed> {

@@ -27,12 +27,7 @@ impl Inner {
     /// Lists the runs that meet the query.
     pub(crate) fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, StoreError> {
         let listing = Listing::of_runs(query, page.order);
-        let after = page
-            .cursor
-            .as_ref()
-            .map(|cursor| RunPlace::read(listing, cursor))
-            .transpose()
-            .map_err(|_| StoreError::Cursor)?;
+        let after = listing.after(page).map_err(|_| StoreError::Cursor)?;
         let now = self.clock.now();
         let mut alive = HashMap::new();
         let mut best = Best { order: page.order, after, limit: page.len() + 1, heads: Vec::new() };
@@ -45,11 +40,7 @@ impl Inner {
             Ok(())
         })?;
         best.trim();
-        let mut items: Vec<RunHead> = best.heads.into_iter().map(|(_, head)| head).collect();
-        let more = items.len() > page.len();
-        items.truncate(page.len());
-        let next = items.last().filter(|_| more).map(|head| RunPlace::of(head).cursor(listing));
-        Ok(Paged { items, next })
+        Ok(listing.cut(page, best.heads.into_iter().map(|(_, head)| head).collect()))
     }
 
     /// Reads a run's head unless it cannot be in the page; a run that cannot be read is left out, with a warning.

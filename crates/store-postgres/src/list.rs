@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrata_store::{Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunPlace, RunQuery, RunStatus};
+use ferrata_store::{Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunQuery, RunStatus};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row as _};
@@ -69,8 +69,7 @@ impl Conditions {
 /// Lists a page of the runs that meet the query.
 pub(crate) async fn run(db: &Db, names: &Names, asked: &RunQuery, page: &Page) -> Result<Paged<RunHead>> {
     let listing = Listing::of_runs(asked, page.order);
-    let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose();
-    let after = after.map_err(|error| error.with_operation(OPERATION))?;
+    let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
     let after =
         after.map(|place| (place.created.unix_ms(), place.run.tenant.to_string(), place.run.run.to_string()));
     let wanted = page.len();

@@ -29,8 +29,7 @@ const REPAIRS: usize = 200;
 impl Inner {
     pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>> {
         let listing = Listing::of_runs(query, page.order);
-        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose();
-        let after = after.map_err(|error| error.with_operation(OPERATION))?;
+        let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
         let listed = self.list(query, page, listing, after).await;
         listed.map_err(|fault| fault.into_error(OPERATION, Doubt::None))
     }
@@ -102,10 +101,7 @@ impl Inner {
                 tracing::debug!(%fault, "left an entry of the index to the next listing");
             }
         }
-        let is_more = items.len() > wanted;
-        items.truncate(wanted);
-        let next = items.last().filter(|_| is_more).map(|last| RunPlace::of(last).cursor(listing));
-        Ok(Paged { items, next })
+        Ok(listing.cut(page, items))
     }
 
     /// Reads the server's clock.

@@ -98,22 +98,14 @@ impl Inner {
     /// Lists the runs that meet the query.
     pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, StoreError> {
         let listing = Listing::of_runs(query, page.order);
-        let after = page
-            .cursor
-            .as_ref()
-            .map(|cursor| RunPlace::read(listing, cursor))
-            .transpose()
-            .map_err(|_| StoreError::Cursor)?;
+        let after = listing.after(page).map_err(|_| StoreError::Cursor)?;
         let inquiry = Inquiry { query, alive: Mutex::default() };
         let wanted = page.len() + 1;
-        let mut items = match page.order {
+        let items = match page.order {
             Order::NewestFirst | Order::Any => self.newest(&inquiry, after, wanted).await?,
             Order::OldestFirst => self.oldest(&inquiry, after, wanted).await?,
         };
-        let more = items.len() >= wanted;
-        items.truncate(page.len());
-        let next = items.last().filter(|_| more).map(|head| RunPlace::of(head).cursor(listing));
-        Ok(Paged { items, next })
+        Ok(listing.cut(page, items))
     }
 
     async fn newest(

@@ -30,8 +30,7 @@ struct Feed<'a> {
 impl ShardedStore {
     pub(crate) async fn list(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         let listing = Listing::of_runs(query, page.order);
-        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose();
-        let after = after.map_err(|error| error.with_operation("store.runs"))?;
+        let after = listing.after(&page).map_err(|error| error.with_operation("store.runs"))?;
         let mut query = query.clone();
         if let Some(RunPlace { created, .. }) = &after {
             match page.order {
@@ -95,10 +94,7 @@ impl ShardedStore {
                 items.push(head);
             }
         }
-        let more = items.len() > wanted;
-        items.truncate(wanted);
-        let next = items.last().filter(|_| more).map(|head| RunPlace::of(head).cursor(listing));
-        Ok(Paged { items, next })
+        Ok(listing.cut(&page, items))
     }
 
     /// Asks every shard of which nothing is left for its next page, all at the same time.

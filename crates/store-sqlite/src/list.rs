@@ -21,8 +21,7 @@ const TO_WAKE: &str = "r.wake_at IS NOT NULL";
 /// Lists a page of the runs that meet the query.
 pub(crate) async fn run(db: &Db, asked: &RunQuery, page: &Page, now: Timestamp) -> Result<Paged<RunHead>> {
     let listing = Listing::of_runs(asked, page.order);
-    let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose();
-    let after = after.map_err(|error| error.with_operation(OPERATION))?;
+    let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
     let wanted = page.len();
     let statement =
         |columns: &str| statement(columns, asked, page.order, after.as_ref(), wanted + 1, now.unix_ms());

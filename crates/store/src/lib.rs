@@ -33,7 +33,7 @@ pub use id::{
     Epoch, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds, RecordId, RunId, RunKey, Seq,
     TenantId, Visit, WorkflowName,
 };
-pub use listing::{Listing, RunPlace};
+pub use listing::{Listing, RunPlace, page};
 pub use memory::MemoryStore;
 pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 pub use record::{FORMAT, Labels, Parent, Record, RecordHeader, RecordKind, RunFacts, RunStatus};

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::query::{Cursor, Order, RunHead, RunQuery};
+use super::query::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, RunId, RunKey, TenantId};
@@ -50,6 +50,26 @@ impl Listing {
         own.then_some(place).ok_or_else(Self::foreign)
     }
 
+    /// Returns the place after which a page begins; `None` for the first page.
+    ///
+    /// # Errors
+    ///
+    /// As [`place`](Self::place).
+    ///
+    /// <!-- held by: listing::a_cursor_comes_back_in_its_own_listing_only -->
+    pub fn after(self, page: &Page) -> Result<Option<RunPlace>> {
+        page.cursor.as_ref().map(|cursor| RunPlace::read(self, cursor)).transpose()
+    }
+
+    /// Makes a page of the runs that follow its place, in its order: of at least [`Page::len`] and one more, if there are so many. The
+    /// one more tells that another page follows.
+    pub fn cut(self, page: &Page, mut heads: Vec<RunHead>) -> Paged<RunHead> {
+        let is_more = heads.len() > page.len();
+        heads.truncate(page.len());
+        let next = heads.last().filter(|_| is_more).map(|last| RunPlace::of(last).cursor(self));
+        Paged { items: heads, next }
+    }
+
     /// Returns the error for a cursor that is not of the listing it is given to.
     pub fn foreign() -> Error {
         Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
@@ -95,9 +115,53 @@ impl RunPlace {
     }
 }
 
+/// Lists a page of the runs that meet a query at the store's time `now`, out of all runs of the store, in any order: the whole of
+/// [`runs`](super::CheckpointStore::runs) for a store that has its heads at hand.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] for a cursor of another listing.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_store::{Order, Page, Paged, Result, RunHead, RunQuery, SystemClock, Clock as _, page};
+///
+/// fn runs(heads: &[RunHead], query: &RunQuery, asked: &Page) -> Result<Paged<RunHead>> {
+///     page(query, asked, SystemClock::new().now(), heads.iter().cloned())
+/// }
+/// assert!(runs(&[], &RunQuery::default(), &Page::first(10))?.next.is_none());
+/// # Ok::<(), ferrata_store::Error>(())
+/// ```
+///
+/// <!-- held by: listing::pages_of_all_heads_are_the_listing -->
+pub fn page(
+    query: &RunQuery,
+    page: &Page,
+    now: Timestamp,
+    heads: impl IntoIterator<Item = RunHead>,
+) -> Result<Paged<RunHead>> {
+    let listing = Listing::of_runs(query, page.order);
+    let after = listing.after(page)?;
+    let is_next = |place: &RunPlace| match (&after, page.order) {
+        (None, _) => true,
+        (Some(after), Order::NewestFirst) => place < after,
+        (Some(after), Order::OldestFirst | Order::Any) => place > after,
+    };
+    let meets = |head: &RunHead| query.matches(head, now) && is_next(&RunPlace::of(head));
+    let mut heads: Vec<RunHead> = heads.into_iter().filter(meets).collect();
+    heads.sort_by_cached_key(RunPlace::of);
+    if page.order == Order::NewestFirst {
+        heads.reverse();
+    }
+    Ok(listing.cut(page, heads))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::WorkflowName;
+    use crate::testing::{Log, facts};
 
     #[test]
     fn a_cursor_comes_back_in_its_own_listing_only() {
@@ -115,6 +179,47 @@ mod tests {
         ] {
             assert_eq!(RunPlace::read(other, &cursor).unwrap_err().kind(), ErrorKind::Invalid);
         }
+    }
+
+    /// Each author of a store wrote this anew: the filter, the order, the page and its cursor.
+    #[test]
+    fn pages_of_all_heads_are_the_listing() {
+        let head = |n: i64| {
+            // Two of each time, so that the id decides, and given in no order.
+            let run = RunKey::from(RunId::new(format!("r{}", n * 7 % 11)).unwrap());
+            let mut log = Log::new(run).with_facts(facts(if n % 3 == 0 { "pay" } else { "ship" }, n / 2));
+            log.took(&log.next(1));
+            log.run_head()
+        };
+        let heads: Vec<RunHead> = (0..11).map(head).collect();
+        let mut wanted: Vec<RunPlace> =
+            heads.iter().filter(|head| head.facts.workflow.as_str() == "ship").map(RunPlace::of).collect();
+        wanted.sort();
+        let now = Timestamp::from_unix_ms(0);
+        let query = RunQuery { workflow: Some(WorkflowName::new("ship").unwrap()), ..RunQuery::default() };
+        for (order, limit) in [Order::OldestFirst, Order::NewestFirst, Order::Any]
+            .into_iter()
+            .flat_map(|order| (1..=8).map(move |limit| (order, limit)))
+        {
+            let (mut listed, mut asked) = (Vec::new(), Some(Page::first(limit).with_order(order)));
+            while let Some(part) = asked.take() {
+                let paged = page(&query, &part, now, heads.iter().cloned()).unwrap();
+                assert!((1..=part.len()).contains(&paged.items.len()), "{order:?} by {limit}");
+                listed.extend(paged.items.iter().map(RunPlace::of));
+                assert!(listed.len() <= wanted.len(), "{order:?} by {limit} lists a run twice");
+                asked = paged.next.map(|cursor| part.with_cursor(cursor));
+            }
+            if order == Order::NewestFirst {
+                listed.reverse();
+            }
+            assert_eq!(listed, wanted, "{order:?} by {limit}");
+        }
+        let first = page(&query, &Page::first(1), now, heads.iter().cloned()).unwrap();
+        let foreign = Page::first(1).with_cursor(first.next.unwrap());
+        let refused = page(&RunQuery::default(), &foreign, now, heads).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        let none = page(&query, &Page::default(), now, []).unwrap();
+        assert!(none.items.is_empty() && none.next.is_none());
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl CheckpointStore for MemoryStore {
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         let listing = Listing::of_runs(query, page.order);
-        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose()?;
+        let after = listing.after(&page)?;
         let now = self.shared.clock.now();
         let content = self.content();
         let meets = |place: &RunPlace| {
@@ -181,7 +181,7 @@ impl CheckpointStore for MemoryStore {
             None => Bound::Unbounded,
         };
         // One more than wanted tells whether this is the last page.
-        let mut items: Vec<RunHead> = match page.order {
+        let items = match page.order {
             Order::OldestFirst | Order::Any => content
                 .order
                 .range((from(after), Bound::Unbounded))
@@ -196,10 +196,7 @@ impl CheckpointStore for MemoryStore {
                 .take(wanted + 1)
                 .collect(),
         };
-        let more = items.len() > wanted;
-        items.truncate(wanted);
-        let next = items.last().filter(|_| more).map(|head| RunPlace::of(head).cursor(listing));
-        Ok(Paged { items, next })
+        Ok(listing.cut(&page, items))
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
