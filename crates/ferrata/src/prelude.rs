@@ -4,6 +4,7 @@
 pub use crate::queue::{Acquire, Enqueue, Queues, limited};
 #[cfg(feature = "schedule")]
 pub use crate::schedule::{CatchUp, Overlap, Schedules};
+pub use crate::state::IntoUpdate as _;
 pub use crate::{
     Answer, AnswerShape, Ask, CheckpointPolicy, Context, Conversation, Draft, Effect, Fatal, Graph,
     GraphError, Join, Lens, Node, NodeContext, NodeError, NodeResult, Outcome, RetryPolicy, Route, RunHandle,

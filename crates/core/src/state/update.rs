@@ -208,9 +208,37 @@ fn again(error: &Error, before: &str) -> Error {
     note = "return the draft that the node was given, as in `Ok(s)`; a typed update, as in `Ok({S}::update())` with what changes; or `Ok(())`",
     note = "a value for the next nodes is an output: `Ok(Update::none().with_output(value))`"
 )]
-pub trait IntoUpdate<S: State> {
+pub trait IntoUpdate<S: State>: Sized {
     /// Makes the update.
     fn into_update(self) -> Update<S>;
+
+    /// Makes the update, with [an output](Update::with_output).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::state::{Context, IntoUpdate as _, PatchWriter};
+    ///
+    /// let update = Context::update().set("rows", 3).with_output(["one", "two", "three"]);
+    /// assert!(update.output().is_some());
+    /// let mut state = Context::new();
+    /// update.apply(&mut state, &mut PatchWriter::touching())?;
+    /// assert_eq!(state.get::<u32>("rows")?, Some(3));
+    /// # Ok::<(), ferrata_core::Error>(())
+    /// ```
+    fn with_output(self, output: impl Serialize) -> Update<S> {
+        self.into_update().with_output(output)
+    }
+
+    /// Makes the update, with [text for people](Update::with_notes).
+    fn with_notes(self, notes: impl Into<String>) -> Update<S> {
+        self.into_update().with_notes(notes)
+    }
+
+    /// Makes the update, with [a letter out of the run](Update::send_out).
+    fn send_out(self, topic: impl AsRef<str>, payload: impl Serialize) -> Update<S> {
+        self.into_update().send_out(topic, payload)
+    }
 }
 
 impl<S: State> IntoUpdate<S> for Update<S> {
