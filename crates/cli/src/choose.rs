@@ -2,10 +2,12 @@
 
 use ferrata::store::{Page, RunHead};
 use ferrata::{CheckpointStore, RunStatus};
+use futures_util::TryStreamExt as _;
 
 use crate::args::Filter;
 use crate::commands::ls::{query, table};
 use crate::context::Context;
+use crate::each::each;
 use crate::failure::Failure;
 use crate::family;
 use crate::find::shown;
@@ -56,10 +58,8 @@ impl Context {
         store: &dyn CheckpointStore,
         chosen: &Chosen,
     ) -> Result<(), Failure> {
-        let mut heads = Vec::new();
-        for name in &chosen.names {
-            heads.push(self.find(store, name).await?);
-        }
+        let heads: Vec<_> =
+            each(&chosen.names, |name| Box::pin(self.find(store, name))).try_collect().await?;
         let (now, time) = (self.now(), self.out.time);
         self.out.all(&heads, |head| shown(&head.run), |heads| table(heads, |at| time.write(at, now)))?;
         self.out.note("nothing was done; leave out --dry-run to do it");

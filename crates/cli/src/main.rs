@@ -9,6 +9,7 @@ mod directory;
 mod doubt;
 mod draw;
 mod driven;
+mod each;
 mod exit;
 mod failure;
 mod family;

@@ -1,12 +1,16 @@
 //! Saying one thing to many runs: each is tried, and the exit code is that of the first that refused.
 
+use std::pin::pin;
+
 use ferrata::runtime::SignalRequest;
 use ferrata::{RunKey, Runtime};
+use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use crate::args::Runs;
 use crate::choose::Chosen;
 use crate::context::Context;
+use crate::each::each;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::family::Family;
@@ -56,19 +60,20 @@ impl Context {
             let chosen = Chosen { names, by_filter: chosen.by_filter };
             return self.print_chosen(&**runtime.store(), &chosen).await.map(|()| (Vec::new(), Exit::Done));
         }
-        let (mut told, mut refused) = (Vec::new(), None);
-        for name in &names {
-            let said = async {
-                let run = self.find(&**runtime.store(), name).await?.run;
-                let request = what(&runtime, &run);
-                let request = match &target.by {
-                    Some(by) => request.by(by.clone()),
-                    None => request,
-                };
-                request.await?;
-                Ok::<_, Failure>(run)
+        let say = async |name: &String| {
+            let run = self.find(&**runtime.store(), name).await?.run;
+            let request = what(&runtime, &run);
+            let request = match &target.by {
+                Some(by) => request.by(by.clone()),
+                None => request,
             };
-            match said.await {
+            request.await?;
+            Ok::<_, Failure>(run)
+        };
+        let (mut told, mut refused) = (Vec::new(), None);
+        let mut said = pin!(each(&names, |name| Box::pin(say(name))));
+        while let Some(said) = said.next().await {
+            match said {
                 Ok(run) => told.push(Done::new(run, done)),
                 Err(failure) if names.len() == 1 => return Err(failure),
                 Err(failure) => {

@@ -7,10 +7,12 @@ use ferrata::store::{At, Page, RunQuery};
 use ferrata::{CheckpointStore, RunId, RunKey, RunStatus, Runtime, TenantId};
 use ferrata_dot::Pipeline;
 use ferrata_dot::run_dir::RunDirectory;
+use futures_util::TryStreamExt as _;
 use serde::Serialize;
 
 use crate::args::PurgeArgs;
 use crate::context::Context;
+use crate::each::each;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
@@ -31,28 +33,22 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     if args.dry_run {
         return context.print_chosen(&*store, &chosen).await.map(|()| Exit::Done);
     }
-    let names = &chosen.names;
-    let mut runs = Vec::new();
-    for name in names {
-        let run = match context.find(&*store, name).await {
-            Ok(head) if args.force => (head.run, None),
-            Ok(head) if head.status.is_finished() => (head.run.clone(), Some(head.head())),
-            Ok(head) => {
-                let name = shown(&head.run);
-                let message = format!("run {name} is {}; cancel it first, or use --force", head.status);
-                let next = format!("ferrata cancel {name} --yes");
-                return Err(
-                    Failure::new(Exit::Conflict, message, next).with_code(ferrata::ErrorKind::WrongStatus)
-                );
-            }
-            // A damaged run has no head to be found by: its id in full is enough to remove it.
-            Err(failure) if args.force && failure.code() == Some(ferrata::ErrorKind::Corrupt.code()) => {
-                (exactly(context, name)?, None)
-            }
-            Err(failure) => return Err(failure),
-        };
-        runs.push(run);
-    }
+    let meant = async |name: &String| match context.find(&*store, name).await {
+        Ok(head) if args.force => Ok((head.run, None)),
+        Ok(head) if head.status.is_finished() => Ok((head.run.clone(), Some(head.head()))),
+        Ok(head) => {
+            let name = shown(&head.run);
+            let message = format!("run {name} is {}; cancel it first, or use --force", head.status);
+            let next = format!("ferrata cancel {name} --yes");
+            Err(Failure::new(Exit::Conflict, message, next).with_code(ferrata::ErrorKind::WrongStatus))
+        }
+        // A damaged run has no head to be found by: its id in full is enough to remove it.
+        Err(failure) if args.force && failure.code() == Some(ferrata::ErrorKind::Corrupt.code()) => {
+            Ok((exactly(context, name)?, None))
+        }
+        Err(failure) => Err(failure),
+    };
+    let runs: Vec<_> = each(&chosen.names, |name| Box::pin(meant(name))).try_collect().await?;
     if !runs.is_empty() {
         let listed: Vec<String> = runs.iter().map(|(run, _)| shown(run)).collect();
         let (what, next) = match chosen.by_filter {
@@ -64,6 +60,7 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     }
     let runtime = Runtime::builder_with(Arc::clone(&store)).operator();
     let mut gone = Vec::new();
+    // One after the other, the newest first where they were chosen: what is removed may be what the next was still needed for.
     for (run, expected) in runs {
         let nodes = nodes(&store, &run).await;
         // What was said to the run while the question stood here is not lost with it.
