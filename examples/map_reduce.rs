@@ -53,8 +53,8 @@ struct Words {
 }
 
 /// Maps a file to its words.
-fn file() -> Result<Graph<File>, Box<dyn Error>> {
-    let graph = Graph::<File>::builder("file")
+fn file() -> Result<Graph<File>, GraphError> {
+    Graph::<File>::builder("file")
         .node("read", async |_cx, mut file| {
             let path = file.path.clone();
             let text = spawn_blocking(move || std::fs::read_to_string(path)).await??;
@@ -66,12 +66,11 @@ fn file() -> Result<Graph<File>, Box<dyn Error>> {
         })
         .effect(Effect::Read)
         .entry("read")
-        .build()?;
-    Ok(graph)
+        .build()
 }
 
-fn words(file: &Graph<File>) -> Result<Graph<Words>, Box<dyn Error>> {
-    let graph = Graph::<Words>::builder("words")
+fn words(file: &Graph<File>) -> Result<Graph<Words>, GraphError> {
+    Graph::<Words>::builder("words")
         .node("list", async |_cx, mut words| {
             words.files = list(Path::new(&words.dir))?;
             Ok(words)
@@ -102,8 +101,7 @@ fn words(file: &Graph<File>) -> Result<Graph<Words>, Box<dyn Error>> {
             _ => Route::each("count", &words.files),
         })
         .edge("count", "sum")
-        .build()?;
-    Ok(graph)
+        .build()
 }
 
 /// Lists the files of a directory that are text by their names, in order.

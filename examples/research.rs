@@ -112,8 +112,8 @@ fn say(what: &str) {
     println!("process {}: {what}", std::process::id());
 }
 
-fn agent() -> Result<Graph<Agent>, Box<dyn Error>> {
-    let graph = Graph::<Agent>::builder("agent")
+fn agent() -> Result<Graph<Agent>, GraphError> {
+    Graph::<Agent>::builder("agent")
         .node("search", async |_cx, mut agent| {
             say(&format!("searches: {}", agent.question));
             agent.sources = model::search(&agent.question);
@@ -135,12 +135,11 @@ fn agent() -> Result<Graph<Agent>, Box<dyn Error>> {
             if model::needs_year(&agent.question) { "year" } else { "answer" }
         })
         .edge("year", "answer")
-        .build()?;
-    Ok(graph)
+        .build()
 }
 
-fn review() -> Result<Graph<Review>, Box<dyn Error>> {
-    let graph = Graph::<Review>::builder("review")
+fn review() -> Result<Graph<Review>, GraphError> {
+    Graph::<Review>::builder("review")
         .node("length", async |_cx, mut review| {
             let lines = review.text.lines().count();
             review.remarks.push(format!("{lines} lines"));
@@ -152,16 +151,15 @@ fn review() -> Result<Graph<Review>, Box<dyn Error>> {
         })
         .entry("length")
         .edge("length", "style")
-        .build()?;
-    Ok(graph)
+        .build()
 }
 
-fn research(agent: &Graph<Agent>) -> Result<Graph<Research>, Box<dyn Error>> {
+fn research(agent: &Graph<Agent>) -> Result<Graph<Research>, GraphError> {
     let part = Lens::new(
         |research: &Research| Review { text: research.report.clone(), remarks: research.remarks.clone() },
         |research: &mut Research, review: Review| research.remarks = review.remarks,
     );
-    let graph = Graph::<Research>::builder("research")
+    Graph::<Research>::builder("research")
         .node("plan", async |_cx, mut research| {
             say("plans");
             research.questions = model::plan(&research.topic);
@@ -195,8 +193,7 @@ fn research(agent: &Graph<Agent>) -> Result<Graph<Research>, Box<dyn Error>> {
         .route("plan", ["agent"], |research: &Research, _| Route::each("agent", &research.questions))
         .edge("agent", "write")
         .edge("write", "review")
-        .build()?;
-    Ok(graph)
+        .build()
 }
 
 #[derive(Debug)]

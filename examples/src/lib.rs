@@ -5,6 +5,7 @@
 //! - `cargo run --example agent -- "climbing ropes"`: an agent with tools, that asks before it sends a mail and when its money is spent.
 //! - `cargo run --example approval -- start inv-7`: a question that is answered by another process than the one that asks.
 //! - `cargo run --example chat`: a conversation that survives `kill -9`.
+//! - `cargo run --example etl`: a load in parts, which processes share: start `--example etl -- --work` in other terminals, and kill any.
 //! - `cargo run --example map_reduce`: a run for each file of a directory, a few at a time, and one table of what they counted.
 //! - `cargo run --example nightly`: a report for each night, by the calendar, whichever processes are alive.
 //! - `cargo run --features metrics --example metrics`: what Prometheus scrapes of runs that go on.
@@ -15,7 +16,7 @@
 //!
 //! A service of several replicas is in `examples/service`.
 //!
-//! `agent`, `crash_and_resume`, `approval`, `chat`, `map_reduce`, `research`, `survey` and `transfer` take `--store URL`. The drivers of servers are features, so that the first
+//! `agent`, `crash_and_resume`, `approval`, `chat`, `etl`, `map_reduce`, `research`, `survey` and `transfer` take `--store URL`. The drivers of servers are features, so that the first
 //! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `redis`, `s3`, `sqlite`,
 //! `all-stores`. Here is what they share: opening that store, and waiting
 //! for a run that a process has, or had until it died.

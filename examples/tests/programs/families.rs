@@ -125,7 +125,7 @@ async fn a_research_that_is_killed_asks_once_and_writes_the_same_report() {
 
 #[test]
 fn wrong_usage_is_told_with_its_own_exit_code() {
-    for name in ["agent", "map_reduce", "research", "transfer"] {
+    for name in ["agent", "etl", "map_reduce", "research", "transfer"] {
         for args in [&["--store"][..], &["--stroe", "file:x"], &["a", "b"]] {
             let output = Command::new(program(name)).args(args).current_dir(Path::new("/")).output().unwrap();
             assert_eq!(output.status.code(), Some(2), "{name} {args:?}");

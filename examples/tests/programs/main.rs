@@ -5,6 +5,7 @@ mod agent;
 mod approval;
 mod chat;
 mod crash;
+mod etl;
 mod families;
 mod stores;
 mod support;

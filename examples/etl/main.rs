@@ -1,0 +1,162 @@
+//! Loads a file of sales in parts, which any number of processes share: extract, transform, load.
+//!
+//! ```text
+//! cargo run --example etl -- --work
+//! cargo run --example etl -- [FILE] [--id ID] [--store URL] [--into FOLDER]
+//! ```
+//!
+//! Start the first in as many terminals as you like, and the second once. Kill any of them, with `kill -9` too: each part is loaded once,
+//! and what is left over is loaded by those that live.
+#![expect(clippy::print_stdout, reason = "the sum is what the program is for")]
+#![expect(clippy::print_stderr, reason = "errors of a command go there")]
+
+mod graph;
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ferrata::prelude::*;
+use ferrata::runtime::RunLimits;
+use ferrata::{RunId, RunKey};
+
+use self::graph::{Load, Warehouse, load, part};
+
+const USAGE: &str = "\
+usage: etl [FILE] [--id ID] [--store URL] [--into FOLDER] [--pace MS]
+       etl --work [--store URL] [--into FOLDER] [--pace MS]
+
+  FILE           lines of DAY,SHOP,CENTS (default: a sample, made in .ferrata-etl)
+  --work         work on the parts of all loads until Ctrl-C
+  --id ID        the run; the same command goes on with it (default: sales)
+  --store URL    where runs are kept (default: file:.ferrata-etl/runs)
+  --into FOLDER  where parts are loaded to (default: .ferrata-etl/loaded)
+  --pace MS      how long it takes to load one (default: 200)";
+
+/// How many parts a process works on at once; the others wait in the store, for whoever has room.
+const AT_ONCE: usize = 2;
+
+#[derive(Debug)]
+struct Args {
+    file: Option<String>,
+    work: bool,
+    id: String,
+    store: String,
+    into: String,
+    pace: Duration,
+}
+
+/// Reads the arguments; `None` if they ask for help.
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
+    let (mut file, mut id, mut store, mut into, mut pace) = (None, None, None, None, None);
+    let mut work = false;
+    while let Some(arg) = args.next() {
+        let place = match arg.as_str() {
+            "-h" | "--help" => return Ok(None),
+            "--work" => {
+                work = true;
+                continue;
+            }
+            "--id" => &mut id,
+            "--store" => &mut store,
+            "--into" => &mut into,
+            "--pace" => &mut pace,
+            option if option.starts_with('-') => return Err(format!("there is no option `{option}`")),
+            _ => {
+                if let Some(before) = file.replace(arg) {
+                    return Err(format!("`{before}` is one too many"));
+                }
+                continue;
+            }
+        };
+        let value = args.next().ok_or_else(|| format!("`{arg}` needs a value"))?;
+        if place.replace(value).is_some() {
+            return Err(format!("`{arg}` was given twice"));
+        }
+    }
+    if work && (file.is_some() || id.is_some()) {
+        return Err("`--work` works on all loads: it takes neither a file nor an id".into());
+    }
+    let pace = pace.map_or(Ok(200), |ms: String| ms.parse().map_err(|_| format!("`{ms}` is no number")))?;
+    let or = |given: Option<String>, usual: &str| given.unwrap_or_else(|| usual.into());
+    Ok(Some(Args {
+        file,
+        work,
+        id: or(id, "sales"),
+        store: or(store, "file:.ferrata-etl/runs"),
+        into: or(into, ".ferrata-etl/loaded"),
+        pace: Duration::from_millis(pace),
+    }))
+}
+
+/// Writes a file of sales, if it is not there, and returns its name.
+fn sample() -> std::io::Result<String> {
+    let file = Path::new(".ferrata-etl/sales.csv");
+    if !file.exists() {
+        std::fs::create_dir_all(".ferrata-etl")?;
+        let line = |n: usize| {
+            let shop = ["Rome", "Oslo", "Bern"][n % 3];
+            format!("2026-11-{:02},{shop},{}\n", n % 30 + 1, n * 7 % 1_000)
+        };
+        std::fs::write(file, (0..4_000).map(line).collect::<String>())?;
+    }
+    Ok(file.display().to_string())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = match parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(mistake) => {
+            eprintln!("error: {mistake}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match Box::pin(run(args)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    let runtime = Runtime::builder_with(ferrata_examples::open(&args.store)?)
+        .run_limits(RunLimits::new().with_runs_of("part", AT_ONCE))
+        .resource(Warehouse { folder: args.into.into(), pace: args.pace, is_told: true })
+        .build()
+        .await?;
+    let part = part()?;
+    let load = load(&part)?;
+    // Every process takes up parts that no process works on, and loads whose process died.
+    runtime.serve(&part)?;
+    runtime.serve(&load)?;
+    if args.work {
+        println!("process {}: works", std::process::id());
+        tokio::signal::ctrl_c().await?;
+        runtime.drain().await?;
+    } else {
+        let file = match args.file {
+            Some(file) => file,
+            None => sample()?,
+        };
+        ferrata_examples::free(&runtime, &RunKey::from(RunId::new(&args.id)?)).await?;
+        let input = Load { file, ..Load::default() };
+        let done = runtime.start(&load, input).id(&args.id).await?.completed().await?;
+        println!(
+            "{} rows in {} parts, {} cents; {} lines are no sales",
+            done.rows,
+            done.pieces.len(),
+            done.cents,
+            done.refused
+        );
+    }
+    runtime.shutdown(Duration::from_secs(1)).await?;
+    Ok(())
+}
