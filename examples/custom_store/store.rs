@@ -264,6 +264,10 @@ impl CheckpointStore for OneFile {
         0
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
+        None
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         None
     }

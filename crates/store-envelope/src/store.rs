@@ -257,6 +257,14 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         self.inner.transactions().is_some().then_some(self)
     }
 
+    /// None with keys: what is said would be seen in the clear.
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
+        match self.options.keys {
+            Some(_) => None,
+            None => self.inner.relay(),
+        }
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.inner.subscribe()
     }

@@ -221,6 +221,10 @@ impl CheckpointStore for FsStore {
         0
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
+        None
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         None
     }

@@ -48,6 +48,11 @@ impl Names {
         format!("{}.{}runs", self.schema, self.prefix)
     }
 
+    /// Returns the channel of what processes say to each other.
+    pub(crate) fn said_channel(&self) -> String {
+        format!("{}.{}said", self.schema, self.prefix)
+    }
+
     /// Puts the names into a statement: `{runs}` is the table of runs, `{prefix}` what names of indexes begin with.
     pub(crate) fn fill(&self, template: &str) -> String {
         let mut sql = template.replace("{prefix}", &self.prefix);

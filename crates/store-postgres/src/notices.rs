@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ferrata_store::{Clock, Notices, RunId, RunKey, SystemClock, TenantId, within};
+use ferrata_store::{Clock, Error, ErrorKind, Notices, RunId, RunKey, SystemClock, TenantId, Texts, within};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, watch};
 
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
@@ -42,10 +42,19 @@ pub(crate) const SQL_IN: &str = "SELECT pg_notify($1, $2)";
 /// Passes notices on, within the process and to others.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    local: broadcast::Sender<RunKey>,
+    heard: Arc<Heard>,
     remote: Option<Arc<Remote>>,
     sender: Single,
     listener: Single,
+}
+
+/// Who is told of what is heard.
+#[derive(Debug)]
+struct Heard {
+    runs: broadcast::Sender<RunKey>,
+    said: broadcast::Sender<Arc<str>>,
+    /// Whether the server knows that this process listens.
+    listens: watch::Sender<bool>,
 }
 
 /// What is needed to reach the other processes.
@@ -54,6 +63,8 @@ struct Remote {
     db: Db,
     sql: Sql,
     channel: String,
+    /// The channel of what processes say to each other.
+    said_channel: String,
     /// What its own notices begin with, so that they are not heard twice.
     tag: String,
     listen: PgConnectOptions,
@@ -66,16 +77,17 @@ impl Hub {
     pub(crate) fn new(
         db: Db,
         sql: Sql,
-        channel: String,
+        [channel, said_channel]: [String; 2],
         tag: String,
         listen: Option<PgConnectOptions>,
     ) -> Self {
         let remote = listen.map(|listen| {
             let (changed, wake) = (Mutex::default(), Notify::new());
-            Arc::new(Remote { db, sql, channel, tag, listen, changed, wake })
+            Arc::new(Remote { db, sql, channel, said_channel, tag, listen, changed, wake })
         });
-        let (local, _) = broadcast::channel(CAPACITY);
-        Self { local, remote, sender: Single::default(), listener: Single::default() }
+        let (runs, said) = (broadcast::Sender::new(CAPACITY), broadcast::Sender::new(CAPACITY));
+        let heard = Arc::new(Heard { runs, said, listens: watch::Sender::new(false) });
+        Self { heard, remote, sender: Single::default(), listener: Single::default() }
     }
 
     /// Tells whether notices are sent and received.
@@ -90,10 +102,10 @@ impl Hub {
 
     /// Tells every subscriber that these runs changed.
     pub(crate) fn tell<'r>(&self, runs: impl IntoIterator<Item = &'r RunKey> + Clone) {
-        if self.local.receiver_count() > 0 {
+        if self.heard.runs.receiver_count() > 0 {
             for run in runs.clone() {
                 // Fails when the last subscriber has just gone: then no receiver is left.
-                let _ = self.local.send(run.clone());
+                let _ = self.heard.runs.send(run.clone());
             }
         }
         let Some(remote) = &self.remote else { return };
@@ -111,10 +123,33 @@ impl Hub {
     /// Begins to listen, if no receiver does yet, and returns a further receiver.
     pub(crate) fn subscribe(&self) -> Option<Notices> {
         let remote = self.remote.as_ref()?;
-        let receiver = self.local.subscribe();
+        let receiver = self.heard.runs.subscribe();
         // Without a runtime no task listens, and a subscriber hears of this process alone; it polls for the rest.
-        self.listener.ensure(|| listen(Arc::clone(remote), self.local.clone()));
+        self.listener.ensure(|| listen(Arc::clone(remote), Arc::clone(&self.heard)));
         Some(Notices::new(receiver))
+    }
+
+    /// Says texts to every process, this one included, in a transaction that waits for no disk.
+    pub(crate) async fn say(&self, texts: Vec<String>) -> ferrata_store::Result<()> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let notify = query(&remote.sql).bind(&remote.said_channel).bind(texts);
+        remote.db.write(notify).await.map(drop).map_err(|failed| failed.into_error("store.say"))
+    }
+
+    /// Begins to listen, if no receiver does yet, and returns a receiver of what is said once the server knows.
+    pub(crate) async fn hear(&self) -> ferrata_store::Result<Texts> {
+        let receiver = self.heard.said.subscribe();
+        let refuse = |message| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
+        let Some(remote) = &self.remote else { return refuse("notices are turned off") };
+        if !self.listener.ensure(|| listen(Arc::clone(remote), Arc::clone(&self.heard))) {
+            return refuse("there is no tokio runtime; call this within one");
+        }
+        let mut listens = self.heard.listens.subscribe();
+        let patience = remote.db.options().acquire_timeout;
+        match within(&SystemClock::new(), patience, listens.wait_for(|listens| *listens)).await {
+            Some(Ok(_)) => Ok(Texts::new(receiver)),
+            _ => refuse("the connection that listens could not be made in time; call again"),
+        }
     }
 }
 
@@ -139,11 +174,12 @@ async fn send(remote: Arc<Remote>) {
 
 /// Listens to what others send, and begins anew when the connection is lost, until the store is gone and ends the
 /// task.
-async fn listen(remote: Arc<Remote>, local: broadcast::Sender<RunKey>) {
+async fn listen(remote: Arc<Remote>, to: Arc<Heard>) {
     let clock = SystemClock::new();
     let mut failures = 0;
     loop {
-        let heard = hear(&remote, &local, &mut failures).await;
+        let heard = hear(&remote, &to, &mut failures).await;
+        to.listens.send_replace(false);
         let error = fault(&heard, Call::Read).into_error("store.subscribe");
         tracing::warn!(%error, "not listening for changed runs; trying again, polling goes on");
         let pause = RETRY[failures.min(RETRY.len() - 1)];
@@ -153,7 +189,7 @@ async fn listen(remote: Arc<Remote>, local: broadcast::Sender<RunKey>) {
 }
 
 /// Passes notices on until the connection is lost.
-async fn hear(remote: &Remote, local: &broadcast::Sender<RunKey>, failures: &mut usize) -> sqlx::Error {
+async fn hear(remote: &Remote, to: &Heard, failures: &mut usize) -> sqlx::Error {
     // A pool of its own, so that listening never takes a connection from the calls.
     let pool: PgPool = PgPoolOptions::new()
         .max_connections(1)
@@ -163,8 +199,9 @@ async fn hear(remote: &Remote, local: &broadcast::Sender<RunKey>, failures: &mut
     let listening = async {
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
-        listener.listen(&remote.channel).await?;
+        listener.listen_all([&*remote.channel, &*remote.said_channel]).await?;
         *failures = 0;
+        to.listens.send_replace(true);
         loop {
             // A network that swallows what is sent tells neither side; so a listener that hears nothing for long asks.
             let Some(heard) = within(&SystemClock::new(), SILENCE, listener.try_recv()).await else {
@@ -173,9 +210,14 @@ async fn hear(remote: &Remote, local: &broadcast::Sender<RunKey>, failures: &mut
                 continue;
             };
             let Some(notice) = heard? else { return Ok(()) };
+            if notice.channel() == remote.said_channel {
+                // Fails when the last listener is gone.
+                let _ = to.said.send(notice.payload().into());
+                continue;
+            }
             for run in unpack(&remote.tag, notice.payload()) {
                 // Fails when the last subscriber is gone.
-                let _ = local.send(run);
+                let _ = to.runs.send(run);
             }
         }
     };

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock as _, ExecutorId, HeadRef, HeaderRange, Headers, IdSource as _,
-    Notices, Page, Paged, PruneCut, RandomIds, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
-    SystemClock, Transactions,
+    Notices, Page, Paged, PruneCut, RandomIds, Record, Relay, Removed, Result, RunAppend, RunHead, RunKey,
+    RunQuery, SystemClock, Texts, Transactions, check_said,
 };
 use sqlx::{PgConnection, PgPool};
 
@@ -87,7 +87,8 @@ impl PostgresStore {
         };
         // Chance is enough here: two instances with the same tag would not hear each other, and poll.
         let tag = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
-        let hub = Hub::new(db.clone(), sql(notices::SQL), names.channel(), tag, listen);
+        let hub =
+            Hub::new(db.clone(), sql(notices::SQL), [names.channel(), names.said_channel()], tag, listen);
         let head =
             format!("SELECT {} FROM {{runs}} r WHERE r.tenant = $1 AND r.run = $2", row::head_columns());
         let inner = Inner {
@@ -193,6 +194,18 @@ impl PostgresStore {
     }
 }
 
+#[async_trait]
+impl Relay for PostgresStore {
+    async fn say(&self, texts: Vec<String>) -> Result<()> {
+        check_said(&texts)?;
+        self.inner.hub.say(texts).await
+    }
+
+    async fn hear(&self) -> Result<Texts> {
+        self.inner.hub.hear().await
+    }
+}
+
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore").field("tables", &self.inner.names.of("*")).finish_non_exhaustive()
@@ -261,6 +274,10 @@ impl CheckpointStore for PostgresStore {
 
     fn part(&self, _run: &RunKey) -> u64 {
         0
+    }
+
+    fn relay(&self) -> Option<&dyn Relay> {
+        self.inner.hub.is_open().then_some(self)
     }
 
     fn subscribe(&self) -> Option<Notices> {

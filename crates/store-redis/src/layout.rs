@@ -43,6 +43,11 @@ impl Layout {
         format!("{}:notices", self.prefix).into()
     }
 
+    /// The channel of what processes say to each other.
+    pub(crate) fn said_channel(&self) -> Bytes {
+        format!("{}:said", self.prefix).into()
+    }
+
     /// An executor's heartbeat; expires with it.
     pub(crate) fn executor(&self, executor: &ExecutorId) -> Bytes {
         format!("{}:executor:{executor}", self.prefix).into()

@@ -1,12 +1,12 @@
-//! Notices of changed runs, by the server's pub/sub.
+//! Notices of changed runs, and what processes say to each other, by the server's pub/sub.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ferrata_store::{Clock, Notices, RunKey, SystemClock};
+use ferrata_store::{Clock, Error, ErrorKind, Notices, RunKey, SystemClock, Texts, within};
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::error::StoreError;
 use crate::layout::{Layout, parse_name};
@@ -14,6 +14,9 @@ use crate::link::Link;
 
 /// How many notices a slow subscriber may be behind before it is told that it missed some.
 const NOTICES: usize = 1_024;
+
+/// How long whoever begins to hear waits for the connection.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long to wait before the next attempt after the connection was lost. Executors look by themselves meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -24,41 +27,65 @@ pub(crate) struct Hearing(Mutex<Option<Running>>);
 
 #[derive(Debug)]
 struct Running {
-    notices: broadcast::Sender<RunKey>,
+    heard: Arc<Heard>,
     /// Dropped with the store, which ends the task.
     _store: oneshot::Sender<()>,
+}
+
+/// Who is told of what is heard.
+#[derive(Debug)]
+struct Heard {
+    runs: broadcast::Sender<RunKey>,
+    said: broadcast::Sender<Arc<str>>,
+    /// Whether the server knows that this process listens to what is said.
+    listens: watch::Sender<bool>,
 }
 
 impl Hearing {
     /// Returns a receiver of notices; `None` outside of a tokio runtime, where no task could listen.
     pub(crate) fn subscribe(&self, link: &Arc<Link>, layout: &Layout) -> Option<Notices> {
+        Some(Notices::new(self.listen(link, layout)?.runs.subscribe()))
+    }
+
+    /// Returns a receiver of what is said, once the server knows that this process listens.
+    pub(crate) async fn hear(&self, link: &Arc<Link>, layout: &Layout) -> ferrata_store::Result<Texts> {
+        let refuse = |message| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
+        let Some(heard) = self.listen(link, layout) else {
+            return refuse("there is no tokio runtime; call this within one");
+        };
+        let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
+        match within(&SystemClock::new(), PATIENCE, listens.wait_for(|listens| *listens)).await {
+            Some(Ok(_)) => Ok(Texts::new(receiver)),
+            _ => refuse("the connection that listens could not be made in time; call again"),
+        }
+    }
+
+    /// Begins to listen, unless that has begun.
+    fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<Heard>> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = running.as_ref() {
-            return Some(Notices::new(running.notices.subscribe()));
+            return Some(Arc::clone(&running.heard));
         }
         let runtime = Handle::try_current().ok()?;
-        let (notices, receiver) = broadcast::channel(NOTICES);
+        let (runs, said) = (broadcast::Sender::new(NOTICES), broadcast::Sender::new(NOTICES));
+        let heard = Arc::new(Heard { runs, said, listens: watch::Sender::new(false) });
         let (store, gone) = oneshot::channel();
-        let channel = layout.channel();
-        runtime.spawn(hear(Arc::clone(link), channel, notices.clone(), gone));
-        *running = Some(Running { notices, _store: store });
-        Some(Notices::new(receiver))
+        let channels = [layout.channel(), layout.said_channel()];
+        runtime.spawn(hear(Arc::clone(link), channels, Arc::clone(&heard), gone));
+        *running = Some(Running { heard: Arc::clone(&heard), _store: store });
+        Some(heard)
     }
 }
 
 /// Passes on notices until the store is gone.
-async fn hear(
-    link: Arc<Link>,
-    channel: bytes::Bytes,
-    notices: broadcast::Sender<RunKey>,
-    gone: oneshot::Receiver<()>,
-) {
+async fn hear(link: Arc<Link>, channels: [bytes::Bytes; 2], to: Arc<Heard>, gone: oneshot::Receiver<()>) {
     let clock = SystemClock::new();
     let listening = async {
         for attempt in 0.. {
-            if let Err(fault) = listen(&link, &channel, &notices, attempt).await {
+            if let Err(fault) = listen(&link, &channels, &to, attempt).await {
                 tracing::debug!(%fault, "cannot hear notices; trying again");
             }
+            to.listens.send_replace(false);
             clock.sleep(PAUSE).await;
         }
     };
@@ -71,19 +98,33 @@ async fn hear(
 /// Listens on one connection until it ends.
 async fn listen(
     link: &Link,
-    channel: &[u8],
-    notices: &broadcast::Sender<RunKey>,
+    [channel, said]: &[bytes::Bytes; 2],
+    to: &Heard,
     attempt: usize,
 ) -> Result<(), StoreError> {
     let node = link.listener(attempt).await?;
     let mut heard = node.subscribe().await?;
-    heard.subscribe(channel).await.map_err(|source| StoreError::connecting(&node.name, source))?;
+    heard.subscribe(&channel[..]).await.map_err(|source| StoreError::connecting(&node.name, source))?;
+    // The user may have been made for the other channel alone.
+    match heard.subscribe(&said[..]).await {
+        Ok(()) => drop(to.listens.send_replace(true)),
+        Err(source) if source.code() == Some("NOPERM") => {
+            tracing::debug!(%source, "chunks of streams do not reach this process");
+        }
+        Err(source) => return Err(StoreError::connecting(&node.name, source)),
+    }
     let mut messages = heard.into_on_message();
     while let Some(message) = messages.next().await {
-        let text = std::str::from_utf8(message.get_payload_bytes()).unwrap_or_default();
+        // What is no text was not said by a store.
+        let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) else { continue };
+        if message.get_channel_name().as_bytes() == &said[..] {
+            // Fails while there is no listener: then there is none to be told.
+            let _ = to.said.send(text.into());
+            continue;
+        }
         for run in text.split(' ').filter_map(parse_name) {
             // Fails while there is no subscriber: then there is none to be told.
-            let _ = notices.send(run);
+            let _ = to.runs.send(run);
         }
     }
     Ok(())

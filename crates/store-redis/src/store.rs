@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, ExecutorId, HeadRef, HeaderRange, Headers, Notices, Page,
-    Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
+    Paged, PruneCut, Record, Relay, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
+    Texts, check_said,
 };
 use redis::Value;
 use tokio::runtime::Handle;
@@ -256,10 +257,29 @@ impl CheckpointStore for RedisStore {
         0
     }
 
+    fn relay(&self) -> Option<&dyn Relay> {
+        self.inner.options.notices.then_some(self)
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.inner
             .options
             .notices
             .then(|| self.inner.hearing.subscribe(&self.inner.link, &self.inner.layout))?
+    }
+}
+
+#[async_trait]
+impl Relay for RedisStore {
+    async fn say(&self, texts: Vec<String>) -> Result<()> {
+        check_said(&texts)?;
+        let Inner { link, layout, .. } = &*self.inner;
+        link.say(&layout.said_channel(), &texts)
+            .await
+            .map_err(|fault| fault.into_error("store.say", Doubt::None))
+    }
+
+    async fn hear(&self) -> Result<Texts> {
+        self.inner.hearing.hear(&self.inner.link, &self.inner.layout).await
     }
 }

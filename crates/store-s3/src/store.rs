@@ -224,6 +224,10 @@ impl CheckpointStore for S3Store {
         0
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
+        None
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         None
     }

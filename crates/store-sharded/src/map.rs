@@ -92,6 +92,12 @@ impl ShardMap {
         generation.iter().copied().max_by_key(weight).unwrap_or_default()
     }
 
+    /// The first shard of the first generation, which all processes know.
+    pub(crate) fn eldest(&self) -> usize {
+        // No map is without a generation, and none is empty, as `new` checks.
+        self.generations.first().and_then(|generation| generation.first()).copied().unwrap_or_default()
+    }
+
     pub(crate) fn generations(&self) -> Generations {
         let named = |shards: &Vec<usize>| shards.iter().map(|index| self.names[*index].clone()).collect();
         Generations(self.generations.iter().map(named).collect())

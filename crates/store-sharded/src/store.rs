@@ -335,6 +335,11 @@ impl CheckpointStore for ShardedStore {
         shard.map_or_else(|| places.together(self.shards.len()), |shard| shard as u64)
     }
 
+    /// That of one shard, which all processes know: a text is of no run.
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
+        self.shards.get(self.map.eldest())?.store.relay()
+    }
+
     /// The notices of all shards, if all send some.
     fn subscribe(&self) -> Option<Notices> {
         let all: Option<Vec<Notices>> = self.shards.iter().map(|shard| shard.store.subscribe()).collect();

@@ -252,6 +252,10 @@ impl CheckpointStore for SqliteStore {
         0
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
+        None
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         None
     }

@@ -1,4 +1,4 @@
-//! The contract between the library and a store: one trait of ten methods that a store must have and three that it may, and what goes in and comes out.
+//! The contract between the library and a store: one trait of ten methods that a store must have and four that it may, and what goes in and comes out.
 
 use std::fmt;
 use std::future::{Future as _, poll_fn};
@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::headers::{HeaderRange, Headers};
 use crate::id::{ExecutorId, HeadRef, RunKey, Seq, TenantId};
 use crate::record::{Record, RunFacts};
+use crate::relay::Relay;
 use crate::transaction::Transactions;
 
 /// The records to add to one run.
@@ -398,6 +399,12 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the store's transactions, if nodes can write beside their records in them. The same for the life of the instance.
     fn transactions(&self) -> Option<&dyn Transactions> {
+        None
+    }
+
+    /// Returns what passes texts on between the processes that use the store, if it can: then chunks of streams reach watchers in all of
+    /// them. The same for the life of the instance.
+    fn relay(&self) -> Option<&dyn Relay> {
         None
     }
 

@@ -16,6 +16,7 @@ mod memory;
 mod query;
 mod record;
 pub mod refusal;
+mod relay;
 mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -37,4 +38,5 @@ pub use listing::{Listing, RunPlace, page};
 pub use memory::MemoryStore;
 pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 pub use record::{FORMAT, Labels, Parent, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
+pub use relay::{MOST_SAID, Relay, Texts, check_said};
 pub use transaction::{AnyTransaction, Database, Transactions, causes};

@@ -21,6 +21,7 @@ use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::listing::{Listing, RunPlace};
 use crate::record::{Record, RecordHeader};
 use crate::refusal;
+use crate::relay::{Relay, Texts, check_said};
 
 /// How many notices a slow subscriber may be behind before it is told that it missed some.
 ///
@@ -52,6 +53,7 @@ struct Shared {
     // Held for the time of a few map look-ups and moves of records, never across an await.
     content: Mutex<Content>,
     notices: broadcast::Sender<RunKey>,
+    said: broadcast::Sender<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -73,8 +75,8 @@ impl MemoryStore {
 
     /// Makes an empty store that lives by this clock: heartbeats expire by its monotonic time, wake-ups come by its wall time.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let (notices, _) = broadcast::channel(NOTICES);
-        Self { shared: Arc::new(Shared { clock, content: Mutex::default(), notices }) }
+        let (notices, said) = (broadcast::Sender::new(NOTICES), broadcast::Sender::new(NOTICES));
+        Self { shared: Arc::new(Shared { clock, content: Mutex::default(), notices, said }) }
     }
 
     /// Changes the records kept of a run as a failing disk would, without regard to any rule; tells whether there is such a run.
@@ -245,8 +247,28 @@ impl CheckpointStore for MemoryStore {
         0
     }
 
+    fn relay(&self) -> Option<&dyn Relay> {
+        Some(self)
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         Some(Notices::new(self.shared.notices.subscribe()))
+    }
+}
+
+#[async_trait]
+impl Relay for MemoryStore {
+    async fn say(&self, texts: Vec<String>) -> Result<()> {
+        check_said(&texts)?;
+        for text in texts {
+            // Fails when there is no listener: then no receiver is left.
+            let _ = self.shared.said.send(text.into());
+        }
+        Ok(())
+    }
+
+    async fn hear(&self) -> Result<Texts> {
+        Ok(Texts::new(self.shared.said.subscribe()))
     }
 }
 

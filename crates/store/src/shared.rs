@@ -63,6 +63,10 @@ impl<S: CheckpointStore + ?Sized> CheckpointStore for Arc<S> {
         (**self).part(run)
     }
 
+    fn relay(&self) -> Option<&dyn crate::Relay> {
+        (**self).relay()
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         (**self).subscribe()
     }

@@ -1,5 +1,6 @@
 //! A run and a stream that one process drives, watched from another that drops out all the time: on every store, with its notices or without.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::graph::Graph;
@@ -9,6 +10,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, RunKey, SystemClock};
 use ferrata_test_servers::Service;
 use ferrata_tests::{Space, StoreKind};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// How many chunks its node sends.
 const CHUNKS: u64 = 12;
@@ -74,11 +76,77 @@ async fn watched_from_another_process(space: &Space) {
     runtime.shutdown(Duration::ZERO).await.unwrap();
 }
 
+/// What is no text of a notice: longer than PostgreSQL takes, with what JSON, SQL and C take for an end.
+fn odd(number: usize) -> String {
+    format!("{number} \0 ' \" \\ \u{1f6a2} {}", "\u{fc}\n".repeat(if number == 3 { 10_000 } else { 1 }))
+}
+
+/// A node that says something until it is heard, then what is odd, and ends when that is heard.
+fn live(is_heard: &Arc<Semaphore>) -> Graph<Context> {
+    let is_heard = Arc::clone(is_heard);
+    let speak = move |cx: NodeContext, s: Draft<Context>| {
+        let is_heard = Arc::clone(&is_heard);
+        async move {
+            let mut tokens = cx.stream("tokens")?;
+            while is_heard.try_acquire().map(SemaphorePermit::forget).is_err() {
+                tokens.send("is anyone there?").await?;
+                SystemClock::new().sleep(Duration::from_millis(10)).await;
+            }
+            for number in 0..CHUNKS as usize {
+                tokens.send(odd(number)).await?;
+            }
+            tokens.finish().await?;
+            is_heard.acquire().await.unwrap().forget();
+            Ok(s)
+        }
+    };
+    Graph::<Context>::builder("live").node("speak", speak).entry("speak").build().unwrap()
+}
+
+/// What is not recorded reaches another process where the store passes it on: whole, in order, and before the node ends.
+async fn heard_in_another_process(space: &Space) {
+    let key = RunKey::try_from("live").unwrap();
+    let (store, is_heard) = (space.open(), Arc::new(Semaphore::new(0)));
+    let passes_on = store.relay().is_some();
+    let runtime = Runtime::builder_with(store).build().await.unwrap();
+    let other = Runtime::builder_with(space.open()).operator();
+    let mut watch = other.watch(&key).before_start().await.unwrap();
+    let run = runtime.start(&live(&is_heard), Context::new()).id("live").await.unwrap();
+    if !passes_on {
+        is_heard.add_permits(2);
+    }
+    let (mut texts, mut last) = (Vec::new(), None);
+    while let Some(event) = watch.next().await.unwrap() {
+        for chunk in event.chunks() {
+            if last.is_none() {
+                is_heard.add_permits(1);
+            }
+            assert!(last.is_none_or(|last| chunk.number == last + 1), "{last:?} and then {}", chunk.number);
+            last = Some(chunk.number);
+            texts.push(chunk.read::<String>().unwrap());
+            if texts.last() == Some(&odd(CHUNKS as usize - 1)) {
+                is_heard.add_permits(1);
+            }
+        }
+    }
+    run.completed().await.unwrap();
+    assert_eq!(last.is_some(), passes_on);
+    let said: Vec<_> = texts.into_iter().filter(|text| text != "is anyone there?").collect();
+    let all: Vec<_> = (0..CHUNKS as usize).map(odd).filter(|_| passes_on).collect();
+    assert_eq!(said, all);
+    runtime.shutdown(Duration::ZERO).await.unwrap();
+}
+
+async fn from_another_process(space: &Space) {
+    watched_from_another_process(space).await;
+    heard_in_another_process(space).await;
+}
+
 macro_rules! on_each_store {
     ($($name:ident = $store:expr;)*) => {$(
         #[tokio::test]
         async fn $name() {
-            Space::within($store, watched_from_another_process).await;
+            Space::within($store, from_another_process).await;
         }
     )*};
 }
@@ -94,5 +162,5 @@ on_each_store! {
 
 #[tokio::test]
 async fn a_run_is_watched_from_another_process_over_shards() {
-    Space::within_shards(watched_from_another_process).await;
+    Space::within_shards(from_another_process).await;
 }

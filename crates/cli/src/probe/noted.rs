@@ -76,6 +76,10 @@ impl CheckpointStore for Noted {
         self.store.part(run)
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
+        self.store.relay()
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.store.subscribe()
     }

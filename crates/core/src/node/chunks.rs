@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
+use uuid::Uuid;
 
 use super::context::{Command, NodeContext};
 use crate::clock::Clock;
 use crate::error::Result;
+use crate::id::Epoch;
 
 impl NodeContext {
     /// Claims the name of a stream for this attempt.
@@ -17,6 +19,11 @@ impl NodeContext {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is taken, or is no name.
     pub(crate) fn claim_stream(&self, name: &str) -> Result<()> {
         self.claim(name.to_owned()).map(|_| ())
+    }
+
+    /// Returns which life of the run this is, and which claim of it.
+    pub(crate) fn life_and_epoch(&self) -> (Uuid, Epoch) {
+        (self.scope.run.life, self.scope.run.epoch)
     }
 
     /// Returns how often the activation has begun a stream before this attempt.

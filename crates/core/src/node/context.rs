@@ -20,7 +20,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::compact::once::OnceReceiver;
 use crate::compact::queue::Sender;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{NodeName, RunKey, Visit, WorkflowName};
+use crate::id::{Epoch, NodeName, RunKey, Visit, WorkflowName};
 use crate::record::body::Item;
 use crate::record::effect::Effect;
 use crate::record::memo::Memos;
@@ -36,6 +36,8 @@ pub(crate) struct RunScope {
     pub(crate) config: Option<Item>,
     /// What tells this life of the run from another of the same name.
     pub(crate) life: Uuid,
+    /// Which claim of the run this is.
+    pub(crate) epoch: Epoch,
     pub(crate) resources: Arc<Resources>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commands: Sender<Command>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
-use super::watch::Feeds;
+use super::watch::{Feeds, Relayed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, NodeName, RunKey, Seq, Visit};
 use crate::past::Verdict;
@@ -143,13 +143,17 @@ pub(crate) struct Subscribers {
     count: Arc<AtomicUsize>,
     /// Those who watch a run.
     pub(crate) feeds: Arc<Feeds>,
+    /// What they hear of other processes, and those of this one.
+    pub(crate) relayed: Arc<Relayed>,
 }
 
 impl Subscribers {
     /// Each may lag behind by so many events.
     pub(crate) fn new(lag: usize) -> Self {
         let count = Arc::default();
-        Self { sender: OnceLock::new(), lag, feeds: Arc::new(Feeds::new(Arc::clone(&count))), count }
+        let relayed = Arc::default();
+        let feeds = Arc::new(Feeds::new(Arc::clone(&count), Arc::clone(&relayed)));
+        Self { sender: OnceLock::new(), lag, count, feeds, relayed }
     }
 
     /// Tells every subscriber; `event` is made only if there is one.
@@ -207,6 +211,12 @@ impl Events {
                 Err(Error::new(ErrorKind::Closed, message))
             }
         }
+    }
+}
+
+impl Drop for Subscribers {
+    fn drop(&mut self) {
+        self.relayed.end();
     }
 }
 

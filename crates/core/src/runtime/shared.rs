@@ -18,7 +18,7 @@ use super::log::LogWriter;
 use super::post::Post;
 use super::registry::Registry;
 use super::tasks::spawn;
-use super::watch::Feeds;
+use super::watch::{Feeds, Relayed};
 use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::compact::queue::{Receiver, Sender};
@@ -211,6 +211,11 @@ impl Shared {
     /// Subscribes to the events of all runs.
     pub(crate) fn subscribe(&self) -> Events {
         self.subscribers.subscribe()
+    }
+
+    /// Returns what is said to other processes.
+    pub(crate) fn relayed(&self) -> &Arc<Relayed> {
+        &self.subscribers.relayed
     }
 
     /// Returns those who watch a run.

@@ -162,6 +162,10 @@ impl CheckpointStore for Bounded {
         self.store.part(run)
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
+        self.store.relay()
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.store.subscribe()
     }

@@ -102,6 +102,10 @@ impl<S: CheckpointStore> CheckpointStore for Silent<S> {
         self.inner.part(run)
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
+        None
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         None
     }

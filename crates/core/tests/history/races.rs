@@ -90,6 +90,10 @@ impl CheckpointStore for Jittery {
         self.inner.part(run)
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
+        None
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.inner.subscribe()
     }

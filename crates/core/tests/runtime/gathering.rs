@@ -85,6 +85,10 @@ impl CheckpointStore for Gate {
         self.inner.part(run)
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
+        None
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.inner.subscribe()
     }

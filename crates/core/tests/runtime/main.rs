@@ -53,6 +53,7 @@ mod rounds;
 mod runs;
 mod sentences;
 mod streaming;
+mod streaming_far;
 mod subgraphs;
 mod subgraphs_flat;
 mod transactional_steps;

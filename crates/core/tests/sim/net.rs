@@ -276,6 +276,10 @@ impl CheckpointStore for Remote {
         self.net.store.part(run)
     }
 
+    fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
+        None
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         if self.net.tells { self.net.store.subscribe() } else { None }
     }

@@ -1,6 +1,6 @@
 //! Setting up, and what a store says of itself.
 
-use ferrata_store::{Clock, Order, RunQuery, SystemClock};
+use ferrata_store::{Clock, ErrorKind, MOST_SAID, Order, RunQuery, SystemClock, within};
 
 use crate::stage::{Stage, every_run, is_kept, ok, together};
 
@@ -84,4 +84,56 @@ pub(crate) async fn changes_are_noticed(stage: Stage) {
             }
         }
     }
+}
+
+/// What one instance says is heard by all that hear: whole, in order, and from when they began on. A store may say that it passes nothing on.
+pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: Stage) {
+    let (store, other) = (stage.store(), stage.another().await);
+    let (Some(relay), Some(far)) = (store.relay(), other.relay()) else {
+        assert!(store.relay().is_none() && other.relay().is_none(), "a store that can say nothing never can");
+        return;
+    };
+    let long = relay.say(vec!["short".to_owned(), "x".repeat(MOST_SAID + 1)]).await;
+    assert_eq!(long.expect_err("a text that is too long is refused").kind(), ErrorKind::TooLarge);
+    let nul = relay.say(vec!["short".to_owned(), "a\0b".to_owned()]).await;
+    assert_eq!(nul.expect_err("a text with a NUL is refused").kind(), ErrorKind::Invalid);
+    let mut here = ok(relay.hear().await, "beginning to hear");
+    let mut there = ok(far.hear().await, "beginning to hear");
+    let clock = SystemClock::new();
+    // No keys, no markup, nothing, and as long as may be.
+    let longest = "\u{fc}".repeat(MOST_SAID / 2 - 8);
+    let odd = ["", "a/b c", "'; -- \" \\ $1 %s", "\u{1f6a2} {\"a\":\"\\n\"}\n\t\r\u{7f}", &*longest];
+    let said = |round: u32| -> Vec<String> { odd.iter().map(|text| format!("{round}:{text}")).collect() };
+    // A connection may be lost in the middle of it, but not again and again.
+    for (round, patience) in [(0, 50), (1, 400), (2, 3_200)] {
+        ok(relay.say(said(round)).await, "saying something");
+        ok(far.say(vec![format!("{round}:end")]).await, "saying something");
+        let expected: Vec<String> = said(round).into_iter().chain([format!("{round}:end")]).collect();
+        let mut is_whole = true;
+        for heard in [&mut here, &mut there] {
+            let hear = async {
+                let mut texts: Vec<String> = Vec::new();
+                while texts.len() < expected.len() {
+                    match ok(heard.next().await, "hearing something") {
+                        // What is late of a round before.
+                        Some(text) if !text.starts_with(&format!("{round}:")) => {}
+                        Some(text) => texts.push(text.to_string()),
+                        None => texts.clear(),
+                    }
+                }
+                texts
+            };
+            match within(&clock, std::time::Duration::from_millis(patience), hear).await {
+                Some(texts) => assert_eq!(texts, expected, "texts are heard whole and in order"),
+                None => {
+                    is_whole = false;
+                    break;
+                }
+            }
+        }
+        if is_whole {
+            return;
+        }
+    }
+    panic!("texts were lost in each of three rounds");
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers, Notices,
-    Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunId, RunKey, RunQuery, Seq,
-    TenantId,
+    Page, Paged, PruneCut, Record, Relay, Removed, Result, RunAppend, RunHead, RunId, RunKey, RunQuery, Seq,
+    TenantId, Texts, check_said,
 };
 use tokio::sync::broadcast;
 
@@ -214,10 +214,36 @@ impl CheckpointStore for Liar {
         self.shared.store.part(run)
     }
 
+    fn relay(&self) -> Option<&dyn Relay> {
+        Some(self)
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         match self.shared.lie {
             Lie::NeverTells => Some(Notices::new(self.silence.subscribe())),
             _ => self.shared.store.subscribe(),
         }
+    }
+}
+
+#[async_trait::async_trait]
+impl Relay for Liar {
+    async fn say(&self, mut texts: Vec<String>) -> Result<()> {
+        let said = self.shared.store.relay().unwrap();
+        match self.shared.lie {
+            Lie::NeverSays => return check_said(&texts),
+            Lie::SaysAnything if check_said(&texts).is_err() => return Ok(()),
+            Lie::SaysInAnyOrder => texts.reverse(),
+            // Only the longest has so many bytes.
+            Lie::CutsWhatItSays => {
+                texts.iter_mut().for_each(|text| drop(text.drain(text.len().min(6_000)..)))
+            }
+            _ => {}
+        }
+        said.say(texts).await
+    }
+
+    async fn hear(&self) -> Result<Texts> {
+        self.shared.store.relay().unwrap().hear().await
     }
 }

@@ -148,6 +148,10 @@ lies! {
     ChangesItsMind,
     AnnouncesFalsely,
     NeverTells,
+    NeverSays,
+    SaysAnything,
+    SaysInAnyOrder,
+    CutsWhatItSays,
 
     // Damage, and what is there the next time.
     ReadsDamageAsEmpty,
@@ -313,6 +317,10 @@ pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("setup::capabilities_are_constant", &[ChangesItsMind]),
     ("setup::notices_are_sent_as_announced", &[AnnouncesFalsely]),
     ("setup::changes_are_noticed", &[NeverTells]),
+    (
+        "setup::what_is_said_is_heard_whole_and_in_order",
+        &[NeverSays, SaysAnything, SaysInAnyOrder, CutsWhatItSays],
+    ),
     ("first_setup::many_instances_prepare_a_space_at_once", &[SetupOnce, SetupErases]),
     ("concurrency::one_of_two_writers_wins", &[ChecksBeforeWriting]),
     ("concurrency::one_of_many_starts_wins", &[ChecksBeforeWriting]),

@@ -94,6 +94,10 @@ impl<S: CheckpointStore> CheckpointStore for Looked<S> {
     fn transactions(&self) -> Option<&dyn Transactions> {
         self.0.transactions()
     }
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
+        self.0.relay()
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.0.subscribe()
     }

@@ -156,6 +156,22 @@ impl Link {
         self.map().servers().iter().map(|address| self.node(address)).collect()
     }
 
+    /// Says texts on a channel; a server of a cluster passes them on to the others.
+    pub(crate) async fn say(&self, channel: &[u8], texts: &[String]) -> Result<(), StoreError> {
+        let known = self.map().servers().first().filter(|_| self.is_cluster).cloned();
+        let node = match known {
+            Some(address) => self.node(&address)?,
+            None => self.listener(0).await?,
+        };
+        let publish = |text| {
+            let mut publish = redis::cmd("PUBLISH");
+            publish.arg(channel).arg(text);
+            publish
+        };
+        let replies = node.send(texts.iter().map(publish).collect()).await?;
+        replies.into_iter().try_for_each(|reply| node.result(reply).map(drop))
+    }
+
     /// Returns a server to hear notices from: in a cluster every node passes on what any of them is told.
     pub(crate) async fn listener(&self, attempt: usize) -> Result<Arc<Node>, StoreError> {
         let primaries = self.primaries().await?;

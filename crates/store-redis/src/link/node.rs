@@ -166,7 +166,8 @@ impl Node {
         Ok(results)
     }
 
-    fn result(&self, value: Value) -> Result<Value, StoreError> {
+    /// Makes an error of a refusal.
+    pub(crate) fn result(&self, value: Value) -> Result<Value, StoreError> {
         match value {
             Value::ServerError(error) => Err(StoreError::refused(&self.name, &error)),
             value => Ok(value),

@@ -325,6 +325,10 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         self.inner.part(run)
     }
 
+    fn relay(&self) -> Option<&dyn crate::Relay> {
+        if self.is_crashed() { None } else { self.inner.relay() }
+    }
+
     /// Notices of the store inside; none once the process is dead.
     fn subscribe(&self) -> Option<Notices> {
         if self.is_crashed() { None } else { self.inner.subscribe() }

@@ -318,6 +318,10 @@ impl CheckpointStore for LedgerStore {
         Some(self)
     }
 
+    fn relay(&self) -> Option<&dyn crate::Relay> {
+        self.runs.relay()
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.runs.subscribe()
     }

@@ -12,7 +12,7 @@ use crate::compact::queue::queue;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::graph::{Effect, Graph};
-use crate::id::{Fingerprint, NodeName, RunKey, Visit, WorkflowName};
+use crate::id::{Epoch, Fingerprint, NodeName, RunKey, Visit, WorkflowName};
 use crate::node::{AttemptTransactions, Host, Inputs, NodeScope, RunScope, StartedChildren, Waits};
 use crate::record::RunFacts;
 use crate::record::body::{Event, NodeDone, NodesDone, Started};
@@ -96,6 +96,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         facts: Arc::new(facts()),
         config: None,
         life: Uuid::from_u128(7),
+        epoch: Epoch::new(1),
         resources: Arc::default(),
         clock: Arc::new(ManualClock::new(at(0))),
         commands: queue().0,

@@ -50,6 +50,7 @@ pub(crate) fn drive<S: State>(
         facts: Arc::clone(&parts.facts),
         config: parts.machine.config().cloned(),
         life: parts.machine.life(),
+        epoch: parts.log.epoch,
         resources: Arc::clone(&shared.services.resources),
         clock: Arc::clone(&shared.clock),
         commands,

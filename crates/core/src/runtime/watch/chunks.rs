@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
 
+use super::relay::Way;
 use super::what::Live;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::NodeContext;
@@ -32,8 +33,14 @@ const LONGEST: usize = 4 * 1024 * 1024;
 
 impl NodeContext {
     /// Begins a stream: what is [sent](StreamWriter::send) is told piece by piece to who watches the run, as tokens of a model are shown while
-    /// they come. Nothing of it is stored, and only watchers in this process hear of it, unless it is made
-    /// [durable](StreamWriter::durable).
+    /// they come. Nothing of it is stored, unless it is made [durable](StreamWriter::durable).
+    ///
+    /// Watchers in other processes hear of it where the store passes it on ([`CheckpointStore::relay`]: PostgreSQL, Redis and memory do). The
+    /// node does not wait for that: chunks gather for 20 ms, and of what comes faster than the store takes it, 256 KiB wait and the oldest are
+    /// lost. So is what is sent while the connection is lost. A watcher is told how many are missing once a later chunk has come
+    /// ([`Lagged`](super::What::Lagged)).
+    ///
+    /// [`CheckpointStore::relay`]: crate::store::CheckpointStore::relay
     ///
     /// # Errors
     ///
@@ -80,10 +87,12 @@ impl NodeContext {
         let name = name.into();
         self.claim_stream(&name)?;
         let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<Shared>().ok());
+        let name = Arc::from(name);
         Ok(StreamWriter {
             cx: self.clone(),
+            way: shared.as_ref().and_then(|shared| Way::of(self, &name, shared)),
             shared: shared.as_ref().map_or_else(Weak::new, Arc::downgrade),
-            name: name.into(),
+            name,
             sent: 0,
             kept: None,
         })
@@ -100,6 +109,8 @@ pub struct StreamWriter {
     sent: u64,
     /// What is gathered, if the stream is recorded.
     kept: Option<Kept>,
+    /// The way to other processes, where there is one.
+    way: Option<Way>,
 }
 
 /// A durable stream.
@@ -181,13 +192,18 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Tells who watches in this process.
+    /// Tells who watches.
     fn tell(&self, chunk: &impl Serialize) -> Result<()> {
         // A runtime that is gone has no watchers. What has no listener is not even written down.
-        let Some(shared) = self.shared.upgrade().filter(|shared| shared.has_subscribers()) else {
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        let way = self.way.as_ref().filter(|way| way.is_wanted(&shared));
+        if way.is_none() && !shared.has_subscribers() {
             return Ok(());
-        };
+        }
         let data = Arc::from(strict::to_raw_value(chunk)?);
+        if let Some(way) = way {
+            way.say(&shared, self.sent, &data);
+        }
         shared.feeds().say(self.cx.run(), || Live::Chunk {
             node: self.cx.node().clone(),
             visit: self.cx.visit(),
@@ -263,7 +279,9 @@ impl StreamWriter {
     }
 
     /// Ends the stream. When it returns, all chunks of a durable one are in the log, or on their way there before everything that follows,
-    /// the end of the node included. Of a durable stream that is dropped instead, the last 40 ms may be missing.
+    /// the end of the node included; those of another one were said to other processes that watch the run, if the store took them within
+    /// half a second. Of a durable stream that is dropped instead, the last 40 ms may be missing; of another one, watchers elsewhere may hear the
+    /// last 20 ms after the end of the node.
     ///
     /// # Errors
     ///
@@ -275,7 +293,12 @@ impl StreamWriter {
     ///
     /// <!-- held by: streaming::a_durable_stream_is_told_once_to_whoever_watches_whenever -->
     pub async fn finish(self) -> Result<()> {
-        let Some(kept) = &self.kept else { return Ok(()) };
+        let Some(kept) = &self.kept else {
+            if let (Some(way), Some(shared)) = (&self.way, self.shared.upgrade()) {
+                way.flush(&shared).await;
+            }
+            return Ok(());
+        };
         let taken = Arc::clone(&kept.way).acquire_owned().await.map_err(|_| self.cx.left())?;
         hand_over(&self.cx, &self.name, kept, taken)?;
         // The driver gives it back.

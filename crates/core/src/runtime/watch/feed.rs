@@ -9,8 +9,9 @@ use tokio::sync::{broadcast, watch};
 
 use super::cursor::Place;
 use super::derive::Entry;
+use super::relay::Relayed;
 use super::runs::Ear;
-use super::what::Live;
+use super::what::{Live, What};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::RunStatus;
@@ -34,6 +35,23 @@ const LAG: usize = 1_024;
 /// How often a read is begun anew because the log was pruned meanwhile.
 const TRIES: u32 = 8;
 
+/// What is heard of a run.
+#[derive(Clone, Debug)]
+pub(super) enum Heard {
+    Live(Live),
+    /// So many live events were lost on their way.
+    Missed(u64),
+}
+
+impl From<Heard> for What {
+    fn from(heard: Heard) -> Self {
+        match heard {
+            Heard::Live(live) => Self::Live(live),
+            Heard::Missed(missed) => Self::Lagged { missed },
+        }
+    }
+}
+
 /// What a log says behind some place.
 pub(super) enum Read {
     /// The records that follow, one at least.
@@ -55,11 +73,14 @@ pub(crate) struct Feeds {
     count: Arc<AtomicUsize>,
     /// Whether a runtime that drives no runs hears the store's notices.
     listens: AtomicBool,
+    /// What other processes are told to say.
+    relayed: Arc<Relayed>,
 }
 
 impl Feeds {
-    pub(crate) fn new(count: Arc<AtomicUsize>) -> Self {
-        Self { by_run: Mutex::default(), ears: Mutex::default(), count, listens: AtomicBool::new(false) }
+    pub(crate) fn new(count: Arc<AtomicUsize>, relayed: Arc<Relayed>) -> Self {
+        let listens = AtomicBool::new(false);
+        Self { by_run: Mutex::default(), ears: Mutex::default(), count, listens, relayed }
     }
 
     /// Whether no task was made before to hear the store's notices.
@@ -84,6 +105,9 @@ impl Feeds {
         let ear = Arc::new(ear);
         self.ears().push(Arc::clone(&ear));
         self.count.fetch_add(1, Ordering::Release);
+        if ear.hears_chunks() {
+            self.relayed.wants(None);
+        }
         ear
     }
 
@@ -123,6 +147,26 @@ impl Feeds {
         }
     }
 
+    /// Returns which runs are watched for chunks of streams, and whether all are.
+    pub(super) fn watched(&self) -> (bool, Vec<RunKey>) {
+        let all = self.ears().iter().any(|ear| ear.hears_chunks());
+        let feeds = self.by_run.lock().unwrap_or_else(PoisonError::into_inner);
+        let open: Vec<Arc<Feed>> = feeds.values().filter_map(Weak::upgrade).collect();
+        // The last to hold a feed takes the lock again.
+        drop(feeds);
+        let watched = open.iter().filter(|feed| feed.hears_chunks.load(Ordering::Relaxed));
+        (all, watched.map(|feed| feed.run.clone()).collect())
+    }
+
+    /// Tells the watchers of a run that so much was said of it and not heard.
+    pub(super) fn miss(&self, run: &RunKey, missed: u64) {
+        self.ears().iter().for_each(|ear| ear.miss(run, missed));
+        if let Some(feed) = self.find(run) {
+            // Fails when the last watcher has just gone.
+            let _ = feed.live.send(Heard::Missed(missed));
+        }
+    }
+
     /// Has the watchers of a run look at its log; without a run, all watchers.
     pub(crate) fn wake(&self, run: Option<&RunKey>) {
         self.ears().iter().for_each(|ear| ear.changed(run));
@@ -152,7 +196,9 @@ pub(super) struct Feed {
     feeds: Arc<Feeds>,
     /// Counts the hints that the log may have grown.
     woken: watch::Sender<u64>,
-    live: broadcast::Sender<Live>,
+    live: broadcast::Sender<Heard>,
+    /// Whether chunks of streams are wanted, of other processes as well.
+    hears_chunks: AtomicBool,
     tail: tokio::sync::Mutex<Tail>,
 }
 
@@ -172,6 +218,7 @@ impl Feed {
             feeds,
             woken: watch::Sender::new(0),
             live: broadcast::channel(LAG).0,
+            hears_chunks: AtomicBool::new(false),
             tail: tokio::sync::Mutex::default(),
         }
     }
@@ -180,8 +227,15 @@ impl Feed {
         self.woken.subscribe()
     }
 
-    pub(super) fn live(&self) -> broadcast::Receiver<Live> {
+    pub(super) fn live(&self) -> broadcast::Receiver<Heard> {
         self.live.subscribe()
+    }
+
+    /// Has other processes told that chunks of streams are wanted.
+    pub(super) fn hear_chunks(&self) {
+        if !self.hears_chunks.swap(true, Ordering::Relaxed) {
+            self.feeds.relayed.wants(Some(&self.run));
+        }
     }
 
     fn wake(&self) {
@@ -190,7 +244,7 @@ impl Feed {
 
     fn say(&self, live: Live) {
         // Fails when the last watcher has just gone.
-        let _ = self.live.send(live);
+        let _ = self.live.send(Heard::Live(live));
     }
 
     /// Whether there was nothing behind a place when the log was read last, and no hint since says that there is.

@@ -8,8 +8,8 @@ use tokio::sync::{broadcast, watch};
 
 use super::cursor::Place;
 use super::derive::{Entry, Kin};
-use super::feed::{Feed, Read};
-use super::what::{Live, Recorded, WatchEvent, What};
+use super::feed::{Feed, Heard, Read};
+use super::what::{Recorded, WatchEvent, What};
 use crate::error::Result;
 use crate::id::{RunId, RunKey};
 use crate::past::folded_at;
@@ -26,7 +26,7 @@ pub(super) struct Member {
     pub(super) place: Place,
     feed: Arc<Feed>,
     pub(super) woken: watch::Receiver<u64>,
-    pub(super) live: broadcast::Receiver<Live>,
+    pub(super) live: broadcast::Receiver<Heard>,
     /// What was read and not told yet.
     batch: VecDeque<Kept>,
     /// How many live events were heard before that was read: they are told before it.
@@ -84,6 +84,11 @@ impl Member {
         }
     }
 
+    /// Wants chunks of streams, of other processes as well.
+    pub(super) fn hear_chunks(&self) {
+        self.feed.hear_chunks();
+    }
+
     /// Makes an event of this run.
     pub(super) fn event(&self, entry: Option<&Entry>, what: What) -> WatchEvent {
         let (seq, at) = (entry.map(|entry| entry.header.seq), entry.map(|entry| entry.header.at));
@@ -111,7 +116,7 @@ impl Member {
             return None;
         }
         let (what, heard) = match self.live.try_recv() {
-            Ok(live) => (What::Live(live), 1),
+            Ok(heard) => (What::from(heard), 1),
             Err(broadcast::error::TryRecvError::Lagged(missed)) => {
                 (What::Lagged { missed }, usize::try_from(missed).unwrap_or(usize::MAX))
             }

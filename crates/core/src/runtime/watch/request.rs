@@ -50,6 +50,11 @@ impl Want {
         self.nodes.push(node);
     }
 
+    /// Whether chunks of streams are wanted that are not recorded.
+    pub(super) fn hears_chunks(&self) -> bool {
+        self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&WatchKind::Chunk))
+    }
+
     /// Whether an event of a run at this place in the family is to be told.
     pub(super) fn wants(&self, path: &str, what: &What) -> bool {
         let is_of_kind = match what {
@@ -74,7 +79,8 @@ impl Want {
 /// A watch that is being prepared; `.await` begins it, and [`Watch::next`] returns one event after the other.
 ///
 /// Unless more is asked for, it tells everything that is recorded of the run from the oldest record that is kept on, and what is heard of
-/// it while it goes on in this process, until the run has ended.
+/// it while it goes on in this process, until the run has ended. Where the run goes on elsewhere, chunks of its
+/// [streams](crate::node::NodeContext::stream) are heard if the store passes them on.
 ///
 /// # Errors
 ///

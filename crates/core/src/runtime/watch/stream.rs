@@ -10,11 +10,12 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::cursor::{Place, WatchCursor};
 use super::derive::way;
-use super::feed::Read;
+use super::feed::{Heard, Read};
 use super::member::{Member, Step};
+use super::relay;
 use super::request::{From, Want};
 use super::sse::SseFrames;
-use super::what::{Live, WatchEvent, What};
+use super::what::{WatchEvent, What};
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, RunKey, Seq};
@@ -49,8 +50,13 @@ impl Watch {
     /// Begins to watch.
     pub(super) async fn begin(shared: Arc<Shared>, run: RunKey, from: From, want: Want) -> Result<Self> {
         shared.listen();
+        relay::begin(&shared);
         // Before the run is looked at, so that nothing is missed that is heard meanwhile.
         let root = Member::new(&shared, run.clone(), Arc::from(""), Place::default());
+        if want.hears_chunks() {
+            root.hear_chunks();
+            relay::announced(&shared).await;
+        }
         let mut watch = Self {
             shared,
             want,
@@ -204,6 +210,9 @@ impl Watch {
         // An earlier child of that name has ended.
         self.close(&path);
         let mut member = Member::new(&self.shared, run, Arc::from(path), place);
+        if self.want.hears_chunks() {
+            member.hear_chunks();
+        }
         member.parent = Some(parent);
         self.members.push(member);
     }
@@ -369,7 +378,7 @@ impl Watch {
     /// Waits until something may have come.
     async fn wait(&mut self) {
         enum Woken {
-            Live(Result<Live, RecvError>),
+            Live(Result<Heard, RecvError>),
             Log,
         }
         let pause = self.shared.clock.sleep(self.shared.watch_pause());
@@ -398,7 +407,7 @@ impl Watch {
             Some((index, Woken::Log)) => self.members[index].is_due = true,
             Some((index, Woken::Live(live))) => {
                 let what = match live {
-                    Ok(live) => What::Live(live),
+                    Ok(heard) => What::from(heard),
                     Err(RecvError::Lagged(missed)) => What::Lagged { missed },
                     // The feed lives as long as its member.
                     Err(RecvError::Closed) => return,

@@ -123,6 +123,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         facts: Arc::new(RunFacts::new(graph.name().clone(), "1", print, print, now)?),
         config: None,
         life: uuid::Uuid::nil(),
+        epoch: crate::id::Epoch::new(1),
         resources: Arc::new(Resources::default()),
         clock: Arc::new(crate::clock::SystemClock::new()),
         commands: crate::compact::queue::queue().0,

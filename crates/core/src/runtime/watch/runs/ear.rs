@@ -53,6 +53,11 @@ impl Ear {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether chunks of streams are wanted.
+    pub(in super::super) fn hears_chunks(&self) -> bool {
+        self.want.hears_chunks()
+    }
+
     /// Notes that a run may have changed; without a run, that any may have.
     pub(in super::super) fn changed(&self, run: Option<&RunKey>) {
         let mut heard = self.heard();
@@ -86,6 +91,14 @@ impl Ear {
         heard.live.push_back((run.clone(), live));
         drop(heard);
         self.bell.notify_one();
+    }
+
+    /// Notes that so much was said of a run and lost on its way.
+    pub(in super::super) fn miss(&self, run: &RunKey, missed: u64) {
+        let mut heard = self.heard();
+        if !heard.others.contains(run) {
+            *heard.missed.entry(run.clone()).or_default() += missed;
+        }
     }
 
     /// Notes that the query does not select a run.

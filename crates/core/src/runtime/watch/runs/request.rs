@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::relay;
 use super::super::request::Want;
 use super::super::what::WatchKind;
 use super::cursor::RunsCursor;
@@ -142,7 +143,9 @@ impl IntoFuture for RunsWatchRequest {
         Box::pin(async move {
             let mut query = query?;
             let statuses: Vec<RunStatus> = std::mem::take(&mut query.statuses);
-            Ok(RunsWatch::begin(shared, query, statuses, begin, want, settles))
+            let watch = RunsWatch::begin(Arc::clone(&shared), query, statuses, begin, want, settles);
+            relay::announced(&shared).await;
+            Ok(watch)
         })
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::super::cursor::Place;
 use super::super::feed::Read;
 use super::super::member::{Member, Step};
+use super::super::relay;
 use super::super::request::Want;
 use super::super::what::{WatchEvent, What};
 use super::cursor::RunsCursor;
@@ -68,6 +69,7 @@ impl RunsWatch {
         settles: Duration,
     ) -> Self {
         shared.listen();
+        relay::begin(&shared);
         let ear = shared.feeds().listen(Ear::new(want.clone()));
         let places = Places::new(begin, shared.clock.now(), settles);
         Self {

@@ -1,0 +1,204 @@
+//! The two tasks of a process: one says what is to be said to others, one hears what they say.
+
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::state::{Chunk, LASTS, Taken};
+use super::text::{Inbox, Said, write};
+use crate::clock::{Clock, within};
+use crate::id::ExecutorId;
+use crate::runtime::shared::Shared;
+use crate::runtime::watch::what::Live;
+use crate::store::{MOST_SAID, Texts};
+
+/// How long chunks gather after some were said: fifty times a second at most, however many there are.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// How long a store may take to pass something on.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long to wait before it is tried again to hear, after that has failed.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// How many runs are named in a message.
+const RUNS: usize = 500;
+
+/// Says what has gathered, as long as there is a runtime.
+pub(super) async fn say(weak: Weak<Shared>) {
+    {
+        let Some(shared) = weak.upgrade() else { return };
+        let mut hears = shared.relayed().hears.subscribe();
+        // Answers would be lost otherwise.
+        let _ = within(&*shared.clock, PATIENCE, hears.wait_for(|hears| *hears)).await;
+    }
+    let mut message = 0;
+    loop {
+        let Some(shared) = weak.upgrade() else { return };
+        let (relayed, clock) = (Arc::clone(shared.relayed()), Arc::clone(&shared.clock));
+        let taken = relayed.state().take(clock.monotonic());
+        let (after, holds) = (taken.after, taken.holds);
+        let texts = texts(shared.executor, &mut message, taken);
+        let is_much = !texts.is_empty();
+        if let Some(relay) = shared.store.relay().filter(|_| is_much) {
+            match within(&*clock, PATIENCE, relay.say(texts)).await {
+                Some(Ok(())) => {}
+                // Who watches sees by the numbers that something is missing.
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "chunks of streams did not reach other processes")
+                }
+                None => tracing::debug!("the store takes too long to pass chunks of streams on"),
+            }
+        }
+        relayed.said.send_replace(after);
+        drop(shared);
+        if is_much || holds {
+            tokio::select! {
+                biased;
+                () = relayed.hurry.notified() => {}
+                () = clock.sleep(GATHER) => {}
+            }
+        } else {
+            relayed.bell.notified().await;
+        }
+    }
+}
+
+/// Writes what is to be said.
+fn texts(by: ExecutorId, message: &mut u64, taken: Taken) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut add = |said: Said| {
+        texts.extend(write(by, *message, &said));
+        *message += 1;
+    };
+    if taken.asks {
+        add(Said::Asks);
+    }
+    if let Some((all, runs)) = taken.wants {
+        if all {
+            add(Said::Wants { all, runs: Vec::new() });
+        }
+        runs.chunks(RUNS).for_each(|runs| add(Said::Wants { all: false, runs: runs.to_vec() }));
+    }
+    joined(taken.chunks).into_iter().for_each(add);
+    texts
+}
+
+/// Joins chunks of a stream that follow each other, as long as they fit into a text.
+fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<Said> {
+    // What the names of the stream take.
+    const ROOM: usize = MOST_SAID - 1_000;
+    let mut joined: Vec<Said> = Vec::new();
+    let mut bytes = 0;
+    for (of, number, data) in all {
+        let more = data.get().len() + 1;
+        match joined.last_mut() {
+            Some(Said::Chunks { stream, first, chunks })
+                if *stream == *of && *first + chunks.len() as u64 == number && bytes + more <= ROOM =>
+            {
+                bytes += more;
+                chunks.push(data);
+            }
+            _ => {
+                bytes = more;
+                joined.push(Said::Chunks { stream: (*of).clone(), first: number, chunks: vec![data] });
+            }
+        }
+    }
+    joined
+}
+
+/// Hears what other processes say, as long as there is a runtime.
+pub(super) async fn hear(weak: Weak<Shared>) {
+    loop {
+        let Some(shared) = weak.upgrade() else { return };
+        let clock = Arc::clone(&shared.clock);
+        let Some(relay) = shared.store.relay() else { return };
+        let begun = within(&*clock, PATIENCE, relay.hear()).await;
+        match begun {
+            Some(Ok(texts)) => {
+                shared.relayed().hears.send_replace(true);
+                drop(shared);
+                return listen(&weak, &*clock, texts).await;
+            }
+            failed => tracing::debug!(?failed, "chunks of streams do not reach this process; trying again"),
+        }
+        drop(shared);
+        clock.sleep(RETRY).await;
+    }
+}
+
+async fn listen(weak: &Weak<Shared>, clock: &dyn Clock, mut texts: Texts) {
+    let Some(relayed) = weak.upgrade().map(|shared| Arc::clone(shared.relayed())) else { return };
+    let mut inbox = Inbox::default();
+    // Runs while something is watched.
+    let mut again: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
+    loop {
+        let is_late = async {
+            match again.as_mut() {
+                Some(again) => again.await,
+                None => std::future::pending().await,
+            }
+        };
+        let text = tokio::select! {
+            biased;
+            () = relayed.news.notified() => {
+                again.get_or_insert_with(|| clock.sleep(LASTS / 3));
+                None
+            }
+            () = is_late => {
+                let Some(shared) = weak.upgrade() else { return };
+                again = announce(&shared).then(|| clock.sleep(LASTS / 3));
+                None
+            }
+            text = texts.next() => match text {
+                Ok(text) => text,
+                Err(_) => return,
+            },
+        };
+        let Some(shared) = weak.upgrade() else { return };
+        if let Some(said) = text.and_then(|text| inbox.read(shared.executor, &text)) {
+            take(&shared, said);
+        }
+    }
+}
+
+/// Has others told what is watched here. Returns whether anything is.
+fn announce(shared: &Shared) -> bool {
+    let (all, runs) = shared.feeds().watched();
+    let is_watched = all || !runs.is_empty();
+    if is_watched {
+        let relayed = shared.relayed();
+        relayed.state().announce(all, runs);
+        relayed.bell.notify_one();
+    }
+    is_watched
+}
+
+/// Does what another process says.
+fn take(shared: &Shared, said: Said) {
+    let relayed = shared.relayed();
+    match said {
+        Said::Asks => drop(announce(shared)),
+        Said::Wants { all, runs } => relayed.state().note(all, runs, shared.clock.monotonic()),
+        Said::Chunks { stream, first, chunks } if shared.has_subscribers() => {
+            let heard = relayed.state().streams.heard(&stream, first, chunks.len() as u64);
+            let Some((missed, known)) = heard else { return };
+            if missed > 0 {
+                shared.feeds().miss(&stream.run, missed);
+            }
+            let known = usize::try_from(known).unwrap_or(usize::MAX);
+            for (number, data) in (first..).zip(chunks).skip(known) {
+                shared.feeds().say(&stream.run, || Live::Chunk {
+                    node: stream.node.clone(),
+                    visit: stream.visit,
+                    attempt: stream.attempt,
+                    stream: Arc::clone(&stream.name),
+                    number,
+                    data,
+                });
+            }
+        }
+        Said::Chunks { .. } => {}
+    }
+}

@@ -1,0 +1,223 @@
+//! What a process says to others, in texts that are short enough for a store to pass on.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::id::{Epoch, ExecutorId, NodeName, RunKey, Visit};
+use crate::store::MOST_SAID;
+
+/// What a text begins with: another version of the library begins its texts otherwise, and is not heard.
+const VERSION: &str = "f1";
+
+/// How many parts a message may have: more than what waits in a process at most.
+const MOST_PARTS: usize = 100;
+
+/// How many processes may be in the middle of a message.
+const SENDERS: usize = 256;
+
+/// What one process says to the others.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said {
+    /// It begins to stream: what is watched?
+    Asks,
+    /// These runs are watched for a while, or all.
+    Wants { all: bool, runs: Vec<RunKey> },
+    /// A stream goes on.
+    Chunks { stream: Stream, first: u64, chunks: Vec<Arc<RawValue>> },
+}
+
+/// A stream of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in super::super) struct Stream {
+    pub(super) run: RunKey,
+    /// Which life of the run, and which claim of it.
+    pub(super) life: Uuid,
+    pub(super) epoch: Epoch,
+    pub(super) node: NodeName,
+    pub(super) visit: Visit,
+    pub(super) attempt: u32,
+    pub(super) name: Arc<str>,
+}
+
+/// Writes a message into texts.
+pub(super) fn write(by: ExecutorId, message: u64, said: &Said) -> Vec<String> {
+    // Names and numbers that are JSON: it cannot fail.
+    let Ok(body) = serde_json::to_string(said) else { return Vec::new() };
+    let room = MOST_SAID - header(by, message, MOST_PARTS, MOST_PARTS).len();
+    let mut parts = Vec::with_capacity(body.len() / room + 1);
+    let mut rest = &*body;
+    while !rest.is_empty() {
+        let mut end = room.min(rest.len());
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (part, after) = rest.split_at(end);
+        parts.push(part);
+        rest = after;
+    }
+    if parts.len() > MOST_PARTS {
+        return Vec::new();
+    }
+    let count = parts.len();
+    parts.iter().enumerate().map(|(part, text)| header(by, message, part, count) + text).collect()
+}
+
+fn header(by: ExecutorId, message: u64, part: usize, count: usize) -> String {
+    format!("{VERSION} {by} {message} {part} {count} ")
+}
+
+/// Puts messages together that came in parts.
+#[derive(Default)]
+pub(super) struct Inbox(HashMap<ExecutorId, Begun>);
+
+/// The beginning of a message.
+struct Begun {
+    message: u64,
+    parts: usize,
+    body: String,
+}
+
+impl Inbox {
+    /// Reads a text. Returns what another process said once it is whole; nothing of what is one's own or not understood.
+    pub(super) fn read(&mut self, own: ExecutorId, text: &str) -> Option<Said> {
+        let mut words = text.splitn(6, ' ');
+        if words.next() != Some(VERSION) {
+            return None;
+        }
+        let by: ExecutorId = words.next()?.parse().ok().filter(|by| *by != own)?;
+        let message: u64 = words.next()?.parse().ok()?;
+        let part: usize = words.next()?.parse().ok()?;
+        let count: usize =
+            words.next()?.parse().ok().filter(|count| part < *count && *count <= MOST_PARTS)?;
+        let body = self.join(by, message, part, count, words.next()?)?;
+        serde_json::from_str(&body).ok()
+    }
+
+    fn join<'t>(
+        &mut self,
+        by: ExecutorId,
+        message: u64,
+        part: usize,
+        count: usize,
+        body: &'t str,
+    ) -> Option<Cow<'t, str>> {
+        let begun = self.0.remove(&by).filter(|begun| (begun.message, begun.parts) == (message, part));
+        let mut begun = match (begun, part) {
+            (_, 0) if count == 1 => return Some(Cow::Borrowed(body)),
+            (_, 0) => Begun { message, parts: 0, body: String::new() },
+            (begun, _) => begun?,
+        };
+        begun.parts += 1;
+        begun.body.push_str(body);
+        if begun.parts == count {
+            return Some(Cow::Owned(begun.body));
+        }
+        if self.0.len() >= SENDERS {
+            self.0.clear();
+        }
+        self.0.insert(by, begun);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+
+    fn by(number: u128) -> ExecutorId {
+        ExecutorId::from_uuid(Uuid::from_u128(number))
+    }
+
+    fn said(texts: &[&str]) -> Said {
+        let raw = |text: &&str| Arc::from(serde_json::value::to_raw_value(text).unwrap());
+        let stream = Stream {
+            run: RunId::new("r").unwrap().into(),
+            life: Uuid::nil(),
+            epoch: Epoch::new(1),
+            node: NodeName::new("n").unwrap(),
+            visit: Visit::new(1),
+            attempt: 1,
+            name: "tokens".into(),
+        };
+        Said::Chunks { stream, first: 7, chunks: texts.iter().map(raw).collect() }
+    }
+
+    fn chunks(said: Said) -> Vec<String> {
+        let Said::Chunks { chunks, .. } = said else { panic!("{said:?}") };
+        chunks.iter().map(|chunk| serde_json::from_str(chunk.get()).unwrap()).collect()
+    }
+
+    #[test]
+    fn whatever_is_said_fits_and_is_read_by_others() {
+        let (long, wide) = ("x".repeat(100_000), "\u{1f6a2}\0\"\n'".repeat(5_000));
+        for all in [vec!["short"], vec![&*long, "\0", &*wide], vec![]] {
+            let texts = write(by(1), 3, &said(&all));
+            assert!(texts.iter().all(|text| text.len() <= MOST_SAID && !text.contains('\0')));
+            let (mut own, mut other) = (Inbox::default(), Inbox::default());
+            let heard: Vec<Said> = texts.iter().filter_map(|text| other.read(by(2), text)).collect();
+            assert!(texts.iter().all(|text| own.read(by(1), text).is_none()));
+            let [heard] = <[Said; 1]>::try_from(heard).unwrap();
+            assert_eq!(chunks(heard), all);
+        }
+        assert!(write(by(1), 3, &said(&[&"x".repeat(MOST_PARTS * MOST_SAID)])).is_empty());
+    }
+
+    #[test]
+    fn a_message_of_which_a_part_is_lost_or_doubled_is_not_heard_and_the_next_is() {
+        let (long, next) = (write(by(1), 0, &said(&[&"x".repeat(30_000)])), write(by(1), 1, &said(&["y"])));
+        let other = write(by(3), 0, &said(&[&"z".repeat(10_000)]));
+        for at in 0..long.len() {
+            for doubled in [false, true] {
+                let mut texts: Vec<&str> = long.iter().map(String::as_str).collect();
+                match doubled {
+                    true => texts.insert(at, &long[at]),
+                    false => drop(texts.remove(at)),
+                }
+                // Another process speaks in between.
+                texts.insert(1, &other[0]);
+                texts.push(&other[1]);
+                texts.push(&next[0]);
+                let mut inbox = Inbox::default();
+                let heard = texts.iter().filter_map(|text| inbox.read(by(2), text)).flat_map(chunks);
+                let lengths: Vec<usize> = heard.map(|chunk| chunk.len()).collect();
+                // The first part twice is a message that begins anew, and the last one comes when it is whole.
+                let is_whole = doubled && (at == 0 || at + 1 == long.len());
+                let expected = if is_whole { vec![30_000, 10_000, 1] } else { vec![10_000, 1] };
+                assert_eq!(lengths, expected, "part {at}, doubled: {doubled}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_stranger_says_is_passed_over() {
+        let mut inbox = Inbox::default();
+        let id = by(1);
+        for text in [
+            "",
+            " ",
+            "f1",
+            "f2 x",
+            "f1 nobody 0 0 1 \"Asks\"",
+            &format!("f1 {id} 0 0 1"),
+            &format!("f1 {id} 0 0 1 "),
+            &format!("f1 {id} -1 0 1 \"Asks\""),
+            &format!("f1 {id} 0 1 1 \"Asks\""),
+            &format!("f1 {id} 0 0 0 \"Asks\""),
+            &format!("f1 {id} 0 7 3 \"Asks\""),
+            &format!("f1 {id} 0 0 18446744073709551616 \"Asks\""),
+            &format!("f1 {id} 0 0 1 {{\"Wants\":{{\"all\":1,\"runs\":[]}}}}"),
+            &format!(
+                "f1 {id} 0 0 1 {{\"Wants\":{{\"all\":true,\"runs\":[{{\"tenant\":\"\",\"run\":\"\"}}]}}}}"
+            ),
+        ] {
+            assert!(inbox.read(by(2), text).is_none(), "{text}");
+        }
+        assert!(matches!(inbox.read(by(2), &format!("f1 {id} 0 0 1 \"Asks\"")), Some(Said::Asks)));
+    }
+}

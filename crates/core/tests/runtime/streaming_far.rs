@@ -1,0 +1,280 @@
+//! Streams that are heard in other processes, where the store passes texts on: whole and in order where nothing is lost, otherwise with the
+//! number of what is missing, and for nothing where nobody watches.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::Clock as _;
+use ferrata_core::graph::Graph;
+use ferrata_core::node::NodeContext;
+use ferrata_core::runtime::{Recorded, Runtime, Watch, WatchEvent, WatchKind, What};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore as _, MOST_SAID, Texts};
+use tokio::sync::Semaphore;
+
+use super::watching::{all, key};
+use super::world::World;
+
+/// A node that sends so many chunks, each as `text` makes it.
+fn speaker(count: u64, text: fn(u64) -> String) -> Graph<Context> {
+    let speak = move |cx: NodeContext, s: Draft<Context>| async move {
+        let mut tokens = cx.stream("tokens")?;
+        for number in 0..count {
+            tokens.send(text(number)).await?;
+        }
+        tokens.finish().await?;
+        Ok(s)
+    };
+    Graph::<Context>::builder("speaker").node("speak", speak).entry("speak").build().unwrap()
+}
+
+fn short(number: u64) -> String {
+    format!("t{number}")
+}
+
+/// Every tenth is larger than any notice, and has all that a text may have.
+fn mixed(number: u64) -> String {
+    match number % 10 {
+        3 => format!("{number} \u{1f6a2} \"quoted\" \\ $1 \0 {}", "'\n".repeat(5_000)),
+        7 => String::new(),
+        _ => short(number),
+    }
+}
+
+/// The numbers of the chunks, each of which is as it was sent.
+fn numbers(events: &[WatchEvent], text: fn(u64) -> String) -> Vec<u64> {
+    let chunks = events.iter().flat_map(WatchEvent::chunks);
+    chunks
+        .map(|chunk| {
+            assert_eq!(chunk.read::<String>().unwrap(), text(chunk.number));
+            chunk.number
+        })
+        .collect()
+}
+
+fn missed(events: &[WatchEvent]) -> u64 {
+    events.iter().map(|event| if let What::Lagged { missed } = event.what { missed } else { 0 }).sum()
+}
+
+/// Has a process know what is watched elsewhere: with its first stream, it asks.
+async fn warmed(world: &World, runtime: &Runtime) {
+    let run = runtime.start(&speaker(1, short), Context::new()).id("warm").await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    world.pass(world.clock.sleep(Duration::from_secs(1))).await;
+}
+
+/// Runs a graph in one process; two watchers of the run and one of all runs are in others, and one is in the same.
+async fn heard(world: &World, graph: &Graph<Context>) -> [Vec<WatchEvent>; 4] {
+    let (runtime, one, two) = (world.process().await, world.process().await, world.process().await);
+    warmed(world, &runtime).await;
+    let watch = |runtime: &Runtime| runtime.watch(&key()).before_start();
+    let (mut a, mut b, mut here) =
+        (watch(&one).await.unwrap(), watch(&two).await.unwrap(), watch(&runtime).await.unwrap());
+    let mut many = one.runs().watch().from_now().await.unwrap();
+    let of_many = async {
+        let mut events = Vec::new();
+        let is_end = |event: &WatchEvent| match &event.what {
+            What::Recorded(Recorded::Status { status }) => status.is_finished(),
+            _ => false,
+        };
+        while !events.last().is_some_and(is_end) {
+            events.push(many.next().await.unwrap());
+        }
+        events
+    };
+    let running = async {
+        let run = runtime.start(graph, Context::new()).id("r").await.unwrap();
+        tokio::join!(run.completed(), all(&mut a), all(&mut b), all(&mut here), of_many)
+    };
+    let (end, a, b, here, of_many) = Box::pin(world.pass(running)).await;
+    end.unwrap();
+    [a, b, here, of_many]
+}
+
+#[tokio::test]
+async fn chunks_are_heard_in_other_processes_whole_and_in_order() {
+    let world = World::new();
+    // What a stranger says on the channel harms nothing.
+    let strange = ["", "f1", "f1 x 0 0 1 {}", "\u{1f6a2} ' $1"].map(String::from).to_vec();
+    world.store.relay().unwrap().say(strange).await.unwrap();
+    for events in heard(&world, &speaker(100, mixed)).await {
+        assert_eq!(numbers(&events, mixed), (0..100).collect::<Vec<_>>());
+        assert_eq!(missed(&events), 0);
+        // The end of the stream waits until it is said.
+        let last = events.iter().rposition(|event| event.kind() == WatchKind::Chunk).unwrap();
+        let end = events.iter().position(|event| event.kind() == WatchKind::NodeCompleted).unwrap();
+        assert!(last < end, "chunk {last}, end {end}");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_reach_other_processes_is_counted() {
+    // More than waits at all is lost, and nothing else is.
+    let text = |number| if number == 4 { "x".repeat(300_000) } else { short(number) };
+    let [a, b, here, many] = heard(&World::new(), &speaker(9, text)).await;
+    for events in [a, b] {
+        assert_eq!((numbers(&events, text), missed(&events)), (vec![0, 1, 2, 3, 5, 6, 7, 8], 1));
+    }
+    assert_eq!((numbers(&here, text).len(), numbers(&many, text).len(), missed(&many)), (9, 8, 1));
+}
+
+#[tokio::test]
+async fn a_node_that_says_more_than_the_store_takes_does_not_wait_and_the_rest_is_counted() {
+    // The node lets others go on after each 128, and that is more than may wait.
+    let text = |number: u64| format!("{number:04000}");
+    let [a, b, ..] = heard(&World::new(), &speaker(600, text)).await;
+    for events in [a, b] {
+        let (heard, missed) = (numbers(&events, text), missed(&events));
+        assert!(heard.is_sorted() && heard.last() == Some(&599), "{heard:?}");
+        assert!(missed > 0 && heard[0] + heard.len() as u64 + missed == 600, "{heard:?} and {missed}");
+    }
+}
+
+/// A node that sends a chunk for each permit.
+fn paced(pace: &Arc<Semaphore>, count: u64) -> Graph<Context> {
+    let pace = Arc::clone(pace);
+    let speak = move |cx: NodeContext, s: Draft<Context>| {
+        let pace = Arc::clone(&pace);
+        async move {
+            let mut tokens = cx.stream("tokens")?;
+            for number in 0..count {
+                pace.acquire().await.unwrap().forget();
+                tokens.send(short(number)).await?;
+            }
+            tokens.finish().await?;
+            Ok(s)
+        }
+    };
+    Graph::<Context>::builder("paced").node("speak", speak).entry("speak").build().unwrap()
+}
+
+/// Takes what a watch tells until so many chunks were heard.
+async fn until(watch: &mut Watch, count: usize) -> Vec<WatchEvent> {
+    let mut events = Vec::new();
+    while numbers(&events, short).len() < count {
+        events.push(watch.next().await.unwrap().unwrap());
+    }
+    events
+}
+
+#[tokio::test]
+async fn a_watcher_that_comes_late_hears_what_is_said_from_then_on_and_is_told_of_no_loss() {
+    let world = World::new();
+    let (runtime, other) = (world.process().await, world.process().await);
+    let pace = Arc::new(Semaphore::new(0));
+    let run = runtime.start(&paced(&pace, 9), Context::new()).id("r").await.unwrap();
+    let mut first = other.watch(&key()).await.unwrap();
+    pace.add_permits(3);
+    let early = world.pass(until(&mut first, 3)).await;
+    drop(first);
+    // Nobody watches meanwhile, for longer than a watch counts.
+    world.pass(world.clock.sleep(Duration::from_secs(60))).await;
+    pace.add_permits(3);
+    world.pass(world.clock.sleep(Duration::from_secs(1))).await;
+    let mut second = other.watch(&key()).await.unwrap();
+    pace.add_permits(3);
+    let (late, end) = world.pass(async { tokio::join!(all(&mut second), run.completed()) }).await;
+    end.unwrap();
+    assert_eq!((numbers(&early, short), numbers(&late, short)), (vec![0, 1, 2], vec![6, 7, 8]));
+    assert_eq!((missed(&early), missed(&late)), (0, 0));
+}
+
+#[tokio::test]
+async fn a_run_that_another_process_takes_over_begins_its_stream_anew() {
+    let world = World::new();
+    let (store, dying) = world.mortal().await;
+    let watcher = world.process().await;
+    let pace = Arc::new(Semaphore::new(3));
+    let mut watch = watcher.watch(&key()).before_start().await.unwrap();
+    let graph = paced(&pace, 5);
+    let _run = dying.start(&graph, Context::new()).id("r").await.unwrap();
+    let before = world.pass(until(&mut watch, 3)).await;
+    store.crash();
+    world.clock.advance(Duration::from_secs(3_600));
+    pace.add_permits(10);
+    let other = world.process().await;
+    warmed(&world, &other).await;
+    let again = other.resume(&graph, "r").await.unwrap();
+    let (after, end) = world.pass(async { tokio::join!(all(&mut watch), again.completed()) }).await;
+    end.unwrap();
+    assert_eq!((numbers(&before, short), numbers(&after, short)), (vec![0, 1, 2], vec![0, 1, 2, 3, 4]));
+    assert_eq!((missed(&before), missed(&after)), (0, 0));
+}
+
+/// Counts the texts that were said since the last time, and those of them that hold chunks.
+async fn counted(texts: &mut Texts) -> (usize, usize) {
+    let (mut all, mut chunks) = (0, 0);
+    loop {
+        tokio::select! {
+            biased;
+            text = texts.next() => {
+                let text = text.unwrap().unwrap();
+                assert!(text.len() <= MOST_SAID);
+                all += 1;
+                chunks += usize::from(text.contains("Chunks"));
+            }
+            () = tokio::task::yield_now() => return (all, chunks),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_watches_elsewhere_is_not_said() {
+    let world = World::new();
+    let mut texts = world.store.relay().unwrap().hear().await.unwrap();
+    let (runtime, other) = (world.process().await, world.process().await);
+    let graph = speaker(200, short);
+    let run = async |id: &str| {
+        world.pass(runtime.start(&graph, Context::new()).id(id).await.unwrap().completed()).await.unwrap();
+        world.pass(world.clock.sleep(Duration::from_secs(1))).await;
+    };
+    run("a").await;
+    assert_eq!(counted(&mut texts).await, (1, 0), "the first stream of a process asks what is watched");
+    let here = runtime.watch(&"b".try_into().unwrap()).before_start().await.unwrap();
+    let elsewhere = other.watch(&"x".try_into().unwrap()).before_start().await.unwrap();
+    let others = [WatchKind::NodeCompleted, WatchKind::Status];
+    let kinds = other.watch(&"b".try_into().unwrap()).before_start().kinds(others).await.unwrap();
+    let many = other.runs().watch().kinds(others).await.unwrap();
+    assert_eq!(counted(&mut texts).await, (2, 0), "a watch is said once, if it wants chunks");
+    run("b").await;
+    assert_eq!(
+        counted(&mut texts).await,
+        (0, 0),
+        "it is of another run, or of the same process, or wants no chunks"
+    );
+    let watched = other.watch(&"c".try_into().unwrap()).before_start().await.unwrap();
+    run("c").await;
+    let (all, chunks) = counted(&mut texts).await;
+    assert!(chunks > 0 && all < 8, "{all}: chunks are said together");
+    drop((here, elsewhere, kinds, many, watched));
+    world.pass(world.clock.sleep(Duration::from_secs(60))).await;
+    counted(&mut texts).await;
+    run("d").await;
+    world.pass(world.clock.sleep(Duration::from_secs(60))).await;
+    assert_eq!(counted(&mut texts).await, (0, 0), "it costs nothing again");
+}
+
+#[tokio::test]
+async fn tasks_that_pass_chunks_on_end_with_their_runtime() {
+    let world = World::new();
+    let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let runtime = world.process().await;
+    let watch = runtime.watch(&key()).before_start().await.unwrap();
+    let run = runtime.start(&speaker(3, short), Context::new()).id("r").await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    drop((watch, run));
+    world.pass(runtime.shutdown(Duration::ZERO)).await.unwrap();
+    drop(runtime);
+    for _ in 0..1_000 {
+        if tokio::runtime::Handle::current().metrics().num_alive_tasks() <= before {
+            return;
+        }
+        // A notice is what the tasks that hear of runs wait for.
+        world.clock.advance(Duration::from_secs(60));
+        tokio::task::yield_now().await;
+    }
+    let left = tokio::runtime::Handle::current().metrics().num_alive_tasks() - before;
+    assert!(left <= 1, "{left} tasks are left");
+}

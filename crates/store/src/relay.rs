@@ -1,0 +1,108 @@
+//! What the processes on a store say to each other beside the logs: heard at once or not at all.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Passes texts on between the processes that use a store, for what is shown while it comes, such as the tokens of a model.
+///
+/// A store that has none is no less a store: see [`CheckpointStore::relay`](crate::CheckpointStore::relay). Nothing is kept. A text may be
+/// lost, and so may all of them while a connection is; it may be heard twice, and by the process that said it.
+///
+/// # To ensure correctness, implementors must
+///
+/// - pass each text on whole and unchanged, or not at all; of equal texts in one call, one is enough;
+/// - pass the texts of one call on in their order, and those of calls that wait for each other;
+/// - let a listener hear what is said after [`hear`](Self::hear) has returned, by any process, unless a connection is lost;
+/// - never wait for a listener: one that is too slow loses texts, and is told so.
+#[async_trait]
+pub trait Relay: Send + Sync {
+    /// Says texts, of at most [`MOST_SAID`] bytes each and without a NUL, to every process that hears at this time.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::TooLarge`]: a text is longer. [`ErrorKind::Invalid`]: there is a NUL in it. Nothing was said.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store cannot be reached. Some may have been heard.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: some may have been heard.
+    ///
+    /// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
+    async fn say(&self, texts: Vec<String>) -> Result<()>;
+
+    /// Begins to hear what is said: everything from when this returns on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store cannot be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
+    async fn hear(&self) -> Result<Texts>;
+}
+
+/// The most bytes of one text. PostgreSQL takes 7,999 in a notice.
+pub const MOST_SAID: usize = 7_000;
+
+/// Checks what every relay must refuse.
+///
+/// # Errors
+///
+/// [`ErrorKind::TooLarge`] if a text is longer than [`MOST_SAID`], [`ErrorKind::Invalid`] if there is a NUL in one, which PostgreSQL takes in no
+/// text.
+///
+/// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
+pub fn check_said(texts: &[String]) -> Result<()> {
+    let refuse = |kind, message| Err(Error::new(kind, message).with_operation("store.say"));
+    if let Some(text) = texts.iter().find(|text| text.len() > MOST_SAID) {
+        let message =
+            format!("a text of {} bytes cannot be said; divide it, {MOST_SAID} is the most", text.len());
+        return refuse(ErrorKind::TooLarge, message);
+    }
+    match texts.iter().any(|text| text.contains('\0')) {
+        true => refuse(
+            ErrorKind::Invalid,
+            "there is a NUL in the text; say it in another form, as JSON does".to_owned(),
+        ),
+        false => Ok(()),
+    }
+}
+
+/// What is said by the processes on a store.
+#[derive(Debug)]
+pub struct Texts(broadcast::Receiver<Arc<str>>);
+
+impl Texts {
+    /// Wraps the receiving end of a store's channel.
+    pub fn new(receiver: broadcast::Receiver<Arc<str>>) -> Self {
+        Self(receiver)
+    }
+
+    /// Waits for the next text; `Ok(None)` says that some were missed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] when the store is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no text is lost by dropping the future.
+    ///
+    /// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
+    pub async fn next(&mut self) -> Result<Option<Arc<str>>> {
+        match self.0.recv().await {
+            Ok(text) => Ok(Some(text)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Ok(None),
+            Err(broadcast::error::RecvError::Closed) => {
+                Err(Error::new(ErrorKind::Closed, "the store is gone; nothing more is heard"))
+            }
+        }
+    }
+}
