@@ -147,7 +147,7 @@ impl<'a> AcquireRequest<'a> {
         };
         let (mut rounds, mut may_rest) = (0..ROUNDS, true);
         loop {
-            let (turn, my_turn) = oneshot::channel();
+            let (turn, mut my_turn) = oneshot::channel();
             let ask = Ask { id: id.clone(), waiting: waiting.clone(), once: None };
             // Dropped from here on, it leaves: what the desk has taken in is taken back.
             let mut place =
@@ -163,12 +163,12 @@ impl<'a> AcquireRequest<'a> {
             let patience = runtime.clock().sleep(runtime.pace().rest_after);
             tokio::select! {
                 biased;
-                turn = my_turn => return turn.map(|()| place).map_err(|_| closed()),
+                turn = &mut my_turn => return turn.map(|()| place).map_err(|_| closed()),
                 () = patience, if may_rest => {}
             }
             // From here on the run may rest, which drops this future, and must not lose its place in the line.
             place.id = None;
-            match rest(cx, &desk, &id, &queue, &name, places, &mut rounds).await {
+            match rest(cx, &desk, my_turn, &id, &waiting, &queue, &name, &mut rounds).await {
                 Ok(()) => {}
                 // An `External` node cannot rest.
                 Err(error) if error.kind() == ErrorKind::Unsupported => may_rest = false,
@@ -179,15 +179,19 @@ impl<'a> AcquireRequest<'a> {
 }
 
 /// Waits as a question, which its turn answers.
+#[expect(clippy::too_many_arguments, reason = "called once, by the wait that it is a part of")]
 async fn rest(
     cx: &NodeContext,
     desk: &Desk,
+    my_turn: oneshot::Receiver<()>,
     id: &str,
+    waiting: &Waiting,
     queue: &str,
     name: &str,
-    places: u32,
     rounds: &mut std::ops::Range<u32>,
 ) -> Result<()> {
+    // Whoever hears that nobody listens any more gives the place back: not before the desk is told of the question.
+    let mut my_turn = Some(my_turn);
     for round in rounds {
         let question = match name {
             "" => format!("queue.{queue}.{round}"),
@@ -195,10 +199,11 @@ async fn rest(
         };
         let mut about = Map::new();
         about.insert("waits_for".to_owned(), Value::from(queue));
-        about.insert("places".to_owned(), Value::from(places));
+        about.insert("places".to_owned(), Value::from(waiting.places));
         let asked = cx.ask::<_, String>(question.clone(), json!(about));
         let question = format!("{}@{}:{question}", cx.node(), cx.visit());
-        desk.tell(Op::Rest { id: id.to_owned(), question });
+        desk.tell(Op::Rest { id: id.to_owned(), waiting: Box::new(waiting.clone()), question });
+        drop(my_turn.take());
         match asked.await {
             Ok(_) | Err(AskError::Expired { .. }) => return Ok(()),
             // Another wait of this attempt had the name.

@@ -77,6 +77,9 @@ pub struct Held {
     /// The question by whose answer it is woken, as long as it has not come for its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
+    /// When that question was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woken: Option<Timestamp>,
     /// Whether a run that began on hold is still to be let go.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_hold: bool,
@@ -129,9 +132,11 @@ pub(crate) struct Ask {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Ask(Box<Ask>),
-    /// The one who waits rests from now on, and is woken by the answer of this question.
+    /// The one who waits rests from now on, and is woken by the answer of this question. Who is not in the line any more stands in it again: his
+    /// run may have been seen at rest before this was recorded, and his place been given back.
     Rest {
         id: String,
+        waiting: Box<Waiting>,
         question: String,
     },
     /// A place is given back, or nobody waits for it any more.
@@ -144,6 +149,8 @@ pub(crate) enum Op {
     },
     /// A run on hold was let go.
     Begun(String),
+    /// The question of one that rests was answered.
+    Woken(String),
     /// A run that came too late was cancelled.
     Forgotten(String),
     /// Nobody is let in until then.
@@ -248,14 +255,16 @@ impl Ledger {
     pub(crate) fn apply(&mut self, op: Op, now: Timestamp) -> Said {
         match op {
             Op::Ask(ask) => return self.ask(*ask, now),
-            Op::Rest { id, question } => {
+            Op::Rest { id, waiting, question } => {
                 if let Some(held) = self.held.get_mut(&id) {
-                    held.question = Some(question);
+                    (held.question, held.woken) = (Some(question), None);
                     self.touched.held.insert(id);
                     return Said::Granted;
                 }
-                let Some(waiting) = self.waiting.get_mut(&id) else { return Said::Done };
-                waiting.question = Some(question);
+                match self.waiting.get_mut(&id) {
+                    Some(waiting) => waiting.question = Some(question),
+                    None => self.enter(id.clone(), Waiting { question: Some(question), ..*waiting }),
+                }
                 self.touched.waiting.insert(id);
                 return Said::Waits;
             }
@@ -268,6 +277,13 @@ impl Ledger {
             Op::Begun(id) => {
                 if let Some(held) = self.held.get_mut(&id).filter(|held| held.on_hold) {
                     held.on_hold = false;
+                    self.touched.held.insert(id);
+                }
+            }
+            Op::Woken(id) => {
+                let rests = |held: &&mut Held| held.question.is_some() && held.woken.is_none();
+                if let Some(held) = self.held.get_mut(&id).filter(rests) {
+                    held.woken = Some(now);
                     self.touched.held.insert(id);
                 }
             }
@@ -308,7 +324,7 @@ impl Ledger {
         if let Some(held) = self.held.get_mut(&id) {
             let on_hold = held.on_hold;
             if held.executor != waiting.executor || held.question.is_some() {
-                (held.executor, held.question) = (waiting.executor, None);
+                (held.executor, held.question, held.woken) = (waiting.executor, None, None);
                 self.touched.held.insert(id);
             }
             return if on_hold { Said::Waits } else { Said::Granted };

@@ -34,6 +34,7 @@ pub(super) fn due(ledger: &Ledger) -> Vec<(String, Act)> {
     let held = ledger.held.iter().filter_map(|(id, held)| {
         let run = held.run.clone();
         let act = match &held.question {
+            Some(_) if held.woken.is_some() => return None,
             Some(question) => Act::Wake { held: Box::new(held.clone()), question: question.clone() },
             None if held.on_hold => Act::Begin { run, at: held.at },
             None => return None,
@@ -51,10 +52,20 @@ impl Act {
         match self {
             Self::Wake { held, question } => {
                 let Ok(answer) = Answer::accept("its turn has come") else { return };
-                // The run notes that it is awake when it asks for its place again.
-                if let Err(error) = runtime.respond(&held.run, &question, answer).by(BY).await {
-                    tracing::debug!(run = %held.run, %error, "a run that waits for a place is not woken yet");
-                    look_after(&runtime, vec![(id, *held)], &commands).await;
+                match runtime.respond(&held.run, &question, answer).by(BY).await.map_err(|error| error.kind())
+                {
+                    Ok(()) | Err(ErrorKind::AlreadyExists) => note(Op::Woken(id)),
+                    // It is about to ask, or does not any more.
+                    Err(ErrorKind::NotFound)
+                        if runtime.clock().now().since(held.at)
+                            > runtime.pace().look.saturating_mul(WOKEN) =>
+                    {
+                        note(Op::Gone { id, executor: held.executor, at: held.at });
+                    }
+                    Err(kind) => {
+                        tracing::debug!(run = %held.run, ?kind, "a run that waits for a place is not woken yet");
+                        look_after(&runtime, vec![(id, *held)], &commands).await;
+                    }
                 }
             }
             Self::Begin { run, at } => match runtime.unpause(&run).by(BY).await {
@@ -111,8 +122,8 @@ fn is_gone(held: &Held, head: Option<&RunHead>, now: Timestamp, woken: Duration)
     match held.kind {
         _ if head.status.is_finished() => true,
         Kind::Run => false,
-        // Woken, and not come for its place.
-        Kind::Node if held.question.is_some() => now.since(held.at) > woken,
+        // Woken, and not come for its place. Until it is woken it is waited for: nobody else would wake it.
+        Kind::Node if held.question.is_some() => held.woken.is_some_and(|at| now.since(at) > woken),
         Kind::Node => {
             head.status != RunStatus::InProgress || head.owner != Some(held.executor) || !head.owner_alive
         }

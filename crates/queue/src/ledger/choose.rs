@@ -163,8 +163,10 @@ impl Ledger {
         }
         let on_hold = kind == Kind::Run;
         self.given.push(id.to_owned());
-        self.held
-            .insert(id.to_owned(), Held { run, kind, places, key, executor, at: now, question, on_hold });
+        self.held.insert(
+            id.to_owned(),
+            Held { run, kind, places, key, executor, at: now, question, woken: None, on_hold },
+        );
     }
 
     /// Forgets keys that have no place, do not wait, and may be given one.

@@ -320,3 +320,19 @@ fn a_line_has_its_length() {
     ledger.apply(Op::Leave("id-000".to_owned()), now);
     assert_eq!(ledger.apply(ask(9, me, "", 0, 1, now), now), Said::Granted);
 }
+
+/// Another process has seen the run at rest and given its place back before it was recorded that the run rests.
+#[test]
+fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
+    let (mut ledger, me) = (Ledger::new(Settings::new()), executor());
+    let now = Timestamp::from_unix_ms(START);
+    let Op::Ask(one) = ask(1, me, "", 0, 1, now) else { unreachable!() };
+    let waiting = Box::new(one.waiting.clone());
+    assert_eq!(ledger.apply(Op::Ask(one), now), Said::Granted);
+    ledger.apply(Op::Gone { id: "id-001".to_owned(), executor: me, at: now }, now);
+    assert!(ledger.held.is_empty());
+    let rest = Op::Rest { id: "id-001".to_owned(), waiting, question: "work@1:queue.gpu.0".to_owned() };
+    assert_eq!(ledger.apply(rest, now), Said::Waits);
+    ledger.grant(now);
+    assert_eq!(ledger.held["id-001"].question.as_deref(), Some("work@1:queue.gpu.0"), "so that it is woken");
+}

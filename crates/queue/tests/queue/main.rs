@@ -1,5 +1,6 @@
 //! Queues and limits on the clock of a world: several processes on one store, crashes at every write, and clocks that step.
 
+mod chaos;
 mod crashes;
 mod nodes;
 mod starts;
