@@ -24,7 +24,7 @@ Options of `test`:
   --services env      Start none: use those that STORE_TEST_POSTGRES_URL, STORE_TEST_REDIS_URL,
                       STORE_TEST_REDIS_CLUSTER_URL and STORE_TEST_S3_URL name; what is not set is that of
                       docker-compose.yml
-  --quick             Only what needs no server: the core, the language and the store in a folder
+  --quick             Two minutes: the core, the language and the store in a folder, without long explorations
   --real-s3           Only what concerns S3, on a private Ceph object gateway instead of moto: as root on Debian; it is
                       downloaded once (160 MB)
 

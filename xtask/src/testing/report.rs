@@ -1,6 +1,7 @@
 //! What a person sees of the tests: a line for each program when it ends, what failed, and at the end what took how long.
 #![expect(clippy::print_stdout, reason = "progress and results are what a person watches")]
 
+use std::collections::HashMap;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,12 @@ pub(crate) struct Report {
     begun: Instant,
     before: Duration,
     build: Duration,
-    expected: usize,
-    running: Vec<String>,
+    /// How long each program takes as far as is known, by its name.
+    expected: HashMap<String, Duration>,
+    /// When the first program was begun.
+    from: Duration,
+    /// Those at work, each with when it was begun.
+    running: Vec<(String, Duration)>,
     rows: Vec<Row>,
 }
 
@@ -42,7 +47,15 @@ impl Report {
         )]
         let begun = Instant::now();
         let before = usage::of_children();
-        Self { begun, before, build: Duration::ZERO, expected: 0, running: Vec::new(), rows: Vec::new() }
+        Self {
+            begun,
+            before,
+            build: Duration::ZERO,
+            expected: HashMap::new(),
+            from: Duration::ZERO,
+            running: Vec::new(),
+            rows: Vec::new(),
+        }
     }
 
     /// Notes that everything is built.
@@ -55,17 +68,38 @@ impl Report {
         );
     }
 
-    pub(super) fn expect(&mut self, programs: usize) {
-        self.expected += programs;
+    /// Says what is not run.
+    pub(super) fn left_out(names: &[&str]) {
+        println!("==> left out, as they take long: {}; `cargo xtask test` runs them", names.join(", "));
+    }
+
+    /// Notes which programs there are, and about how long each takes.
+    pub(super) fn expect<'a>(&mut self, programs: impl Iterator<Item = (&'a str, Duration)>) {
+        if self.expected.is_empty() {
+            self.from = self.begun.elapsed();
+        }
+        self.expected.extend(programs.map(|(name, takes)| (name.to_owned(), takes)));
     }
 
     pub(super) fn begun(&mut self, name: &str) {
-        self.running.push(name.to_owned());
+        self.running.push((name.to_owned(), self.begun.elapsed()));
+    }
+
+    /// How long the rest takes at the pace of what is done so far. A program at work is done as far as its time has come.
+    fn to_go(&self, now: Duration) -> Duration {
+        let takes = |name: &str| self.expected.get(name).copied().unwrap_or_default();
+        let ended: Duration = self.rows.iter().map(|row| takes(&row.name)).sum();
+        let begun = |(name, begun): &(String, Duration)| takes(name).min(now.saturating_sub(*begun));
+        let done = ended + self.running.iter().map(begun).sum::<Duration>();
+        let left = self.expected.values().sum::<Duration>().saturating_sub(done);
+        let took = now.saturating_sub(self.from);
+        let ms = took.as_millis() * left.as_millis() / done.as_millis().max(1);
+        Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
     /// Says how a program ended, with what it printed if it failed or if that was asked for.
     pub(super) fn ended(&mut self, row: Row, show: bool) {
-        self.running.retain(|name| *name != row.name);
+        self.running.retain(|(name, _)| *name != row.name);
         let tests = Counts::read(&row.output).passed;
         if !row.status.success() || (show && tests > 0) {
             println!("\n---- {}\n{}", row.name, row.output.trim_end());
@@ -74,16 +108,20 @@ impl Report {
         let end = if row.status.success() { "ok".to_owned() } else { format!("FAILED ({})", row.status) };
         let (took, processor) = (row.took.as_secs_f64(), row.processor.as_secs_f64());
         let number = self.rows.len() + 1;
-        let others = if self.running.is_empty() {
-            String::new()
-        } else {
-            format!("; {} at work", self.running.join(", "))
-        };
-        println!(
-            "[{number}/{}] {end} {}: {tests} tests, {took:.1} s ({processor:.1} s of processor time){others}",
-            self.expected, row.name
-        );
+        let line =
+            format!("{end} {}: {tests} tests, {took:.1} s ({processor:.1} s of processor time)", row.name);
         self.rows.push(row);
+        let running: Vec<&str> = self.running.iter().map(|(name, _)| name.as_str()).collect();
+        let others = match running.is_empty() {
+            true => String::new(),
+            // Of chosen tests it is not known how long they take.
+            false if show => format!("; {} at work", running.join(", ")),
+            false => {
+                let to_go = self.to_go(self.begun.elapsed()).as_secs_f64();
+                format!("; {} at work; about {to_go:.0} s to go", running.join(", "))
+            }
+        };
+        println!("[{number}/{}] {line}{others}", self.expected.len());
     }
 
     /// Says what took how long, and fails if a program did.
@@ -203,10 +241,34 @@ mod tests {
         assert!(line.starts_with("test result: FAILED. 2 passed; 1 failed; 1 ignored;"), "{line}");
     }
 
+    /// A newcomer saw lines come, and not whether a minute or a quarter of an hour was left.
+    #[test]
+    fn the_time_to_go_follows_from_what_is_done_and_is_nothing_at_the_end() {
+        let mut report = Report::begin();
+        let seconds = Duration::from_secs;
+        report.expect(
+            [("long", 300), ("short", 60), ("last", 40)].map(|(name, s)| (name, seconds(s))).into_iter(),
+        );
+        report.from = seconds(100);
+        report.running = vec![("long".to_owned(), seconds(100)), ("short".to_owned(), seconds(100))];
+        // A machine on which both go on beside each other as fast as they are known to: 100 of 400 are done after 50.
+        assert_eq!(report.to_go(seconds(150)), seconds(150));
+        report.ended(row("short", 0), false);
+        // One that takes longer than is known is never done by its time alone.
+        assert_eq!(report.to_go(seconds(100 + 400)), Duration::from_millis(400 * 1_000 * 40 / 360));
+        report.ended(row("long", 0), false);
+        report.ended(row("last", 0), false);
+        assert_eq!(report.to_go(seconds(600)), Duration::ZERO);
+    }
+
     #[test]
     fn whatever_failed_is_named_at_the_end() {
         let mut report = Report::begin();
-        report.expect(3);
+        report.expect(
+            [("good", 2), ("bad", 2), ("killed", 2)]
+                .map(|(name, s)| (name, Duration::from_secs(s)))
+                .into_iter(),
+        );
         for (name, code) in [("good", 0), ("bad", 256), ("killed", 9)] {
             report.begun(name);
             report.ended(row(name, code), false);
