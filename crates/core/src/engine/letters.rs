@@ -140,7 +140,14 @@ impl Letters {
     /// Takes in a change. What does not follow changes nothing: of two processes that deliver, one is later.
     pub(super) fn change(&mut self, change: &LetterChange, at: Timestamp) {
         match change {
-            LetterChange::Taken => {}
+            LetterChange::Taken => {
+                // What was due is left to whoever took it, as what was never tried is.
+                for letter in
+                    self.waiting.iter_mut().filter(|letter| letter.retry_at.is_some_and(|due| due <= at))
+                {
+                    letter.retry_at = None;
+                }
+            }
             LetterChange::Delivered { numbers } => {
                 let numbers: BTreeSet<_> = numbers.iter().collect();
                 self.waiting.retain(|letter| !numbers.contains(&letter.number));

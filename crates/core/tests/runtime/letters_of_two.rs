@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::runtime::{Letter, Outlet, Undelivered};
@@ -71,4 +72,43 @@ async fn a_letter_that_fails_in_two_processes_is_passed_by_neither() {
     two.fail(Undelivered::new("no such address").refused());
     delivered(&world, &second).await;
     assert_eq!(*two.0.seen.lock().unwrap(), ALL);
+}
+
+/// What was due again, because an operator said so or its process had died, stayed due when a process took it: each of the others took it at its
+/// next look, and the receiver had it from all of them at once.
+#[tokio::test]
+async fn a_letter_that_is_due_again_is_taken_by_one_process() {
+    let world = World::new();
+    let store = || Arc::new(world.store.clone());
+    let gates = [Gate::default(), Gate::default(), Gate::default()];
+    let [refuses, one, two] = &gates;
+    let first = builder(store(), &world.clock).outlet("mail", refuses.clone()).build().await.unwrap();
+    first.start(&three(), Context::new()).id(RUN).await.unwrap().completed().await.unwrap();
+    refuses.fail(Undelivered::new("no such address").refused());
+    while first.letters(&key()).await.unwrap().len() > 1 {
+        tokio::task::yield_now().await;
+    }
+    let mut fleet = Vec::new();
+    for gate in [one, two] {
+        let process = builder(store(), &world.clock).outlet("mail", gate.clone()).build().await.unwrap();
+        process.serve(&three()).unwrap();
+        fleet.push(process);
+    }
+    first.retry_letters(&key(), &[]).by("ann").await.unwrap();
+    let begun = || [one, two].into_iter().filter(|gate| *gate.0.is_open.lock().unwrap()).count();
+    pass(&world, async {
+        while begun() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // As long as the outlet may take.
+    pass(&world, world.clock.sleep(Duration::from_secs(15))).await;
+    assert_eq!(begun(), 1, "another process took the letter, too");
+    for gate in [one, two] {
+        gate.fail(Undelivered::new("it is down"));
+    }
+    delivered(&world, &fleet[0]).await;
+    let came: Vec<String> = [one, two].iter().flat_map(|gate| gate.0.seen.lock().unwrap().clone()).collect();
+    assert_eq!(came, ["1a"]);
 }
