@@ -5,6 +5,7 @@
 mod counted;
 mod doubts;
 mod given;
+mod letters;
 mod waits;
 
 use std::path::Path;
