@@ -70,6 +70,23 @@ pub(crate) fn table(now: &Checkpoint, at: impl Fn(Timestamp) -> String) -> Optio
     Some(table)
 }
 
+/// Makes a table of what nodes made elsewhere, by node.
+pub(crate) fn artifacts(now: &Checkpoint) -> Option<Table> {
+    let mut table = Table::new(["NODE", "ARTIFACT", "BYTES", "TYPE", "WHERE"]).sparing(["TYPE", "BYTES"]);
+    for (node, artifact) in
+        now.artifacts.iter().flat_map(|(node, all)| all.iter().map(move |one| (node, one)))
+    {
+        table.row([
+            node.as_str().into(),
+            artifact.name.as_str().into(),
+            artifact.bytes.map(|bytes| bytes.to_string()).unwrap_or_default().into(),
+            artifact.media_type.as_deref().unwrap_or_default().into(),
+            artifact.reference.as_str().into(),
+        ]);
+    }
+    (!now.artifacts.is_empty()).then_some(table)
+}
+
 fn lines(now: &Checkpoint) -> Vec<Line> {
     let ended = now.history.iter().map(ended);
     let going = now.next.iter().map(|one| going(now, one));

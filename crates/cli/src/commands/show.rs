@@ -114,7 +114,8 @@ fn people(context: &Context, all: &Shown) -> String {
     line("paused", now.paused.as_deref().map(clean).unwrap_or_default());
     line("cancelled", now.cancelled.as_deref().map(clean).unwrap_or_default());
     line("messages", if now.unread > 0 { format!("{} unread", now.unread) } else { String::new() });
-    if let Some(table) = nodes::table(now, at) {
+    line("memory", memory(now));
+    for table in nodes::table(now, at).into_iter().chain(nodes::artifacts(now)) {
         let _ = write!(text, "\n{}", table.render(out.color, out.room));
     }
     now.questions.iter().for_each(|question| text.push_str(&ask(context, &head.run, question)));
@@ -152,6 +153,17 @@ fn children(all: &Shown) -> String {
         true => String::new(),
         false => format!("{}; ferrata tree {} has them", counts.join(", "), quoted(&shown(&all.head.run))),
     }
+}
+
+/// Counts what nodes read from a memory, and what is to be written to one.
+fn memory(now: &Checkpoint) -> String {
+    let counts = [(now.memory.reads.len(), "read"), (now.memory.pending_writes.len(), "to be written")];
+    let told: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    told.join(", ")
 }
 
 /// Says who drives the run.

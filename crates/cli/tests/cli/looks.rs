@@ -1,5 +1,9 @@
 //! What the reading verbs print, as JSON and for people.
 
+use ferrata::graph::Graph;
+use ferrata::node::NodeContext;
+use ferrata::state::{Artifact, Draft, MemoryRead, Update};
+use ferrata::{Context, RunStatus};
 use serde_json::Value;
 
 use crate::service::{Service, pay, some_runs};
@@ -78,6 +82,34 @@ async fn people_see_what_they_need_and_what_to_type_next() {
     let plain = place.ok(&["ls"]);
     let colored = place.ok(&["ls", "--color", "always"]);
     assert!(!plain.contains('\u{1b}') && colored.contains('\u{1b}'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nodes_made_and_remembered_is_shown() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    let graph = Graph::<Context>::builder("recalls")
+        .node("recall", async |cx: NodeContext, s: Draft<Context>| {
+            cx.remember_read(MemoryRead::new("t-1", "likes tea", 0.75))?;
+            cx.artifact(Artifact::new("report", "file:report.pdf").with_bytes(7));
+            Ok(Update::from(s).send_out("memory", "likes green tea"))
+        })
+        .entry("recall")
+        .build()
+        .unwrap();
+    let run = service.run(&graph, "recalls-1", Context::new()).await;
+    service.until(&run, RunStatus::Completed).await;
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    let shown = place.ok(&["show", "recalls-1"]);
+    for part in [
+        "memory    1 read, 1 to be written\n",
+        "NODE    ARTIFACT  BYTES  WHERE\nrecall  report    7      file:report.pdf\n",
+    ] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    let memory = &place.json(&["show", "recalls-1"])["checkpoint"]["memory"];
+    assert_eq!(memory["reads"][0]["content"], "likes tea");
+    assert_eq!(memory["pending_writes"], serde_json::json!(["likes green tea"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

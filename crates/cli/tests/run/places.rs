@@ -208,6 +208,13 @@ fn files_that_a_node_leaves_are_kept_and_told_to_the_nodes_after_it() {
         status.contains("not kept as artifacts: `.hidden`, `link`: ") && status.contains("`pipe`: "),
         "{status}"
     );
+    // The log tells of them as well, so that the command shows where they are.
+    let shown = place.call(&["show", "d"]).ends(0).out;
+    let path = left[0]["path"].as_str().unwrap();
+    assert!(shown.contains("ARTIFACT") && shown.contains(path), "{shown}");
+    let noted = place.call(&["show", "d", "-o", "json"]).ends(0).json()["checkpoint"]["artifacts"].take();
+    let hash = format!("blake3:{}", path.rsplit('/').next().unwrap());
+    assert_eq!(noted["t"], json!([{"name": "copy.txt", "reference": path, "bytes": 6, "hash": hash}]));
     place.call(&["purge", "d", "--yes"]).ends(0);
     assert!(!place.path("d").exists());
 }

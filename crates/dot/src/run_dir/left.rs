@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use ferrata_core::state::Context;
+use ferrata_core::state::{Artifact, Context};
 use serde_json::{Value as Json, json};
 
 use super::files;
@@ -59,6 +59,15 @@ pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
         let separator = if outcome.notes.is_empty() { "" } else { "; " };
         outcome.notes += &format!("{separator}not kept as artifacts: {}{more}", untaken.join(", "));
     }
+}
+
+/// Returns the files that an outcome says were kept, as the log tells of them: checkpoints list them.
+pub(crate) fn noted(outcome: &StageOutcome) -> impl Iterator<Item = Artifact> {
+    outcome.context_updates.iter().filter_map(|(key, value)| {
+        let (name, path, bytes) = told_by(key, value)?;
+        let hash = path.rsplit('/').next()?;
+        Some(Artifact::new(name, path).with_bytes(bytes).with_hash(format!("blake3:{hash}")))
+    })
 }
 
 /// Returns the variables that say where the artifacts of the nodes before are: `FERRATA_ARTIFACT_report_md`.

@@ -27,6 +27,7 @@ use crate::fidelity::{Arrival, Told};
 use crate::handler::{Handler, Pulse, Stage};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
+use crate::run_dir::left;
 use crate::value::Value;
 
 /// What a node is to the run besides its work.
@@ -142,6 +143,7 @@ impl CoreNode<Context> for StageNode {
                 outcome = self.work(&stage, branch.as_deref()) => (finished(&cx, outcome)?, false),
             },
         };
+        left::noted(&outcome).for_each(|artifact| cx.artifact(artifact));
         if self.ways.decides && outcome.status == Status::Success {
             outcome = before(&seen, outcome);
         }
