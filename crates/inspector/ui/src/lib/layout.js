@@ -3,7 +3,7 @@
 import dagre from '@dagrejs/dagre';
 import { label } from './names.js';
 
-const CHAR = 7.4;
+const CHAR = 8;
 
 export function layout(nodes, edges, down = true) {
   const graph = new dagre.graphlib.Graph({ multigraph: false });
