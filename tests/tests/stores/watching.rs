@@ -1,11 +1,12 @@
 //! A run and a stream that one process drives, watched from another that drops out all the time: on every store, with its notices or without.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Runtime, WatchCursor, WatchEvent};
+use ferrata_core::runtime::{Recorded, RunsCursor, Runtime, WatchCursor, WatchEvent, What};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, RunKey, SystemClock};
 use ferrata_test_servers::Service;
@@ -77,7 +78,7 @@ async fn watched_from_another_process(space: &Space) {
 }
 
 /// What is no text of a notice: longer than PostgreSQL takes, with what JSON, SQL and C take for an end.
-fn odd(number: usize) -> String {
+fn odd(number: u64) -> String {
     format!("{number} \0 ' \" \\ \u{1f6a2} {}", "\u{fc}\n".repeat(if number == 3 { 10_000 } else { 1 }))
 }
 
@@ -92,7 +93,7 @@ fn live(is_heard: &Arc<Semaphore>) -> Graph<Context> {
                 tokens.send("is anyone there?").await?;
                 SystemClock::new().sleep(Duration::from_millis(10)).await;
             }
-            for number in 0..CHUNKS as usize {
+            for number in 0..CHUNKS {
                 tokens.send(odd(number)).await?;
             }
             tokens.finish().await?;
@@ -124,7 +125,7 @@ async fn heard_in_another_process(space: &Space) {
             assert!(last.is_none_or(|last| chunk.number == last + 1), "{last:?} and then {}", chunk.number);
             last = Some(chunk.number);
             texts.push(chunk.read::<String>().unwrap());
-            if texts.last() == Some(&odd(CHUNKS as usize - 1)) {
+            if texts.last() == Some(&odd(CHUNKS - 1)) {
                 is_heard.add_permits(1);
             }
         }
@@ -132,13 +133,64 @@ async fn heard_in_another_process(space: &Space) {
     run.completed().await.unwrap();
     assert_eq!(last.is_some(), passes_on);
     let said: Vec<_> = texts.into_iter().filter(|text| text != "is anyone there?").collect();
-    let all: Vec<_> = (0..CHUNKS as usize).map(odd).filter(|_| passes_on).collect();
+    let all: Vec<_> = (0..CHUNKS).map(odd).filter(|_| passes_on).collect();
     assert_eq!(said, all);
+    runtime.shutdown(Duration::ZERO).await.unwrap();
+}
+
+/// What a query selects is told to another process that drops out all the time, as it is to who watches each run alone.
+async fn watched_by_query(space: &Space) {
+    let runtime = Runtime::builder_with(space.open()).build().await.unwrap();
+    let other = Runtime::builder_with(space.open()).operator();
+    let graph = Graph::<Context>::builder("ask").node("a", async |_cx, s| Ok(s)).entry("a").build().unwrap();
+    let driving = async {
+        for number in 0..6 {
+            let group = if number % 2 == 0 { "even" } else { "odd" };
+            let run = runtime.start(&graph, Context::new()).id(format!("q-{number}")).label("group", group);
+            run.await.unwrap().completed().await.unwrap();
+        }
+    };
+    let watching = async {
+        let (mut told, mut ended): (BTreeMap<RunKey, Vec<String>>, _) = (BTreeMap::new(), 0);
+        let mut cursor: Option<RunsCursor> = None;
+        while ended < 3 {
+            let request = other.runs().label("group", "even").watch();
+            let request = match cursor {
+                Some(cursor) => request.after(cursor),
+                None => request,
+            };
+            let mut watch = request.await.unwrap();
+            for _ in 0..4 {
+                let event = watch.next().await.unwrap();
+                if event.seq.is_some() {
+                    told.entry(event.run.clone()).or_default().push(shown(&event));
+                }
+                if let What::Recorded(Recorded::Status { status }) = event.what {
+                    ended += u32::from(status.is_finished());
+                }
+                if ended == 3 {
+                    break;
+                }
+            }
+            cursor = Some(watch.cursor().to_string().parse().unwrap());
+        }
+        told
+    };
+    let ((), told) = tokio::join!(driving, watching);
+    assert_eq!(told.len(), 3);
+    for (run, told) in told {
+        let (mut alone, mut watch) = (Vec::new(), other.watch(&run).await.unwrap());
+        while let Some(event) = watch.next().await.unwrap() {
+            alone.push(shown(&event));
+        }
+        assert_eq!(told, alone, "{run}: no gap and no double");
+    }
     runtime.shutdown(Duration::ZERO).await.unwrap();
 }
 
 async fn from_another_process(space: &Space) {
     watched_from_another_process(space).await;
+    watched_by_query(space).await;
     heard_in_another_process(space).await;
 }
 

@@ -298,7 +298,7 @@ async fn a_record_with_several_events_is_gone_on_with_in_the_middle() {
 }
 
 /// Frames of an event stream, each as its id, event and data.
-fn parsed(text: &str) -> (Option<String>, String, String) {
+pub(crate) fn parsed(text: &str) -> (Option<String>, String, String) {
     assert!(text.ends_with("\n\n"), "{text:?}");
     let field = |name: &str| {
         let lines: Vec<_> =

@@ -14,7 +14,7 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{
-    Live, RetentionPolicy, RunsCursor, RunsWatch, Runtime, WatchEvent, WatchKind, What,
+    Live, RetentionPolicy, RunsCursor, RunsWatch, Runtime, SseFrames, WatchEvent, WatchKind, What,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::ManualClock;
@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::cost::Counting;
 use super::dice::Dice;
-use super::watching::{all, poll_some, shown, to_its_end, to_its_question};
+use super::watching::{all, parsed, poll_some, shown, to_its_end, to_its_question};
 use super::watching_live::speaker;
 use super::world::World;
 
@@ -404,4 +404,94 @@ async fn a_damaged_run_is_told_of_once_and_does_not_hold_up_the_others() {
         (&["a".to_owned(), "c".to_owned()][..], &[(ErrorKind::Corrupt, Some(key("b")))][..])
     );
     assert_eq!(until_quiet(&world, &mut watch).await.len(), 0);
+}
+
+/// Takes so many frames with an id or without, each as its id and data.
+async fn frames(world: &World, frames: &mut SseFrames, count: usize) -> Vec<(Option<String>, String)> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        let text = world.pass(frames.next()).await.unwrap().unwrap();
+        let (id, event, data) = parsed(&text);
+        if !event.is_empty() {
+            taken.push((id, data));
+        }
+    }
+    taken
+}
+
+#[tokio::test]
+async fn a_browser_that_watches_many_runs_misses_nothing_and_hears_nothing_twice() {
+    let world = World::new();
+    let (runtime, other) = (world.process().await, operator(&world));
+    let begin = async |from: usize, to: usize| {
+        for id in from..to {
+            let run = runtime.start(&short("fine"), Context::new()).id(format!("r{id}")).await.unwrap();
+            run.completed().await.unwrap();
+        }
+    };
+    begin(0, 6).await;
+    let connect = async |last: Option<&str>| {
+        let request = other.runs().watch();
+        let request = match last {
+            Some(last) => request.after(last.parse::<RunsCursor>().unwrap()),
+            None => request,
+        };
+        request.await.unwrap().sse()
+    };
+    let count = {
+        let mut watch = other.runs().watch().await.unwrap();
+        until_quiet(&world, &mut watch).await.len()
+    };
+    let whole = frames(&world, &mut connect(None).await, count).await;
+    let sorted = |frames: &[(Option<String>, String)]| {
+        let mut all: Vec<_> = frames.iter().map(|(_, data)| data.clone()).collect();
+        all.sort();
+        all
+    };
+    assert!(count > 12 && whole.iter().all(|(id, _)| id.is_some()), "{count}");
+    for at in 1..count {
+        let mut again = connect(whole[at - 1].0.as_deref()).await;
+        let rest = frames(&world, &mut again, count - at).await;
+        assert_eq!(sorted(&rest), sorted(&whole[at..]), "connected again after {at}");
+        let quiet = world.pass(again.next()).await.unwrap().unwrap();
+        assert!(quiet.starts_with(": alive\nid: "), "{quiet:?}");
+    }
+    // A header holds no cursor of a crowd: there is no id then, rather than one that is refused, and it comes back when they are at rest.
+    begin(6, 60).await;
+    let mut all = connect(None).await;
+    let crowd = frames(&world, &mut all, count * 10).await;
+    assert!(crowd.iter().all(|(id, _)| id.as_ref().is_none_or(|id| id.len() <= 2_048)));
+    assert!(crowd.iter().any(|(id, _)| id.is_none()) && crowd[0].0.is_some());
+    world.clock.advance(Duration::from_secs(120));
+    world.pass(all.next()).await.unwrap();
+    world.clock.advance(Duration::from_secs(120));
+    let quiet = world.pass(all.next()).await.unwrap().unwrap();
+    assert!(quiet.starts_with(": alive\nid: "), "{quiet:?}");
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_read_does_not_end_the_stream_of_a_browser() {
+    let world = World::new();
+    let runtime = world.process().await;
+    for id in ["r0", "r1", "r2"] {
+        runtime.start(&short("fine"), Context::new()).id(id).await.unwrap().completed().await.unwrap();
+    }
+    world.store.tamper(&key("r1"), |records| records[1].body = bytes::Bytes::from_static(b"{"));
+    let mut frames = operator(&world).runs().watch().await.unwrap().sse();
+    let (mut told, mut passed_over) = (ByRun::new(), 0);
+    loop {
+        let text = world.pass(frames.next()).await.unwrap().unwrap();
+        if text.starts_with(": alive") {
+            break;
+        }
+        passed_over += u32::from(text == ": CORRUPT default/r1\n\n");
+        let (_, event, data) = parsed(&text);
+        for id in ["r0", "r2"] {
+            if data.contains(&format!("default/{id}")) {
+                told.entry(key(id)).or_default().push(event.clone());
+            }
+        }
+    }
+    assert_eq!((passed_over, told.len()), (1, 2));
+    assert_eq!(told[&key("r0")], told[&key("r2")]);
 }

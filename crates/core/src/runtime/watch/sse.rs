@@ -1,10 +1,13 @@
 //! Events as server-sent events: the text of a response that a browser's `EventSource` reads.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::runs::RunsWatch;
 use super::stream::Watch;
-use crate::clock::within;
+use super::what::WatchEvent;
+use crate::clock::{Clock, within};
 use crate::error::Result;
 
 /// How long nothing may be sent: proxies cut connections off that are silent for a minute, or for half of one.
@@ -13,7 +16,10 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// What is sent last: an `EventSource` connects again for ever unless it is told to stop.
 const END: &str = "event: end\ndata: {}\n\n";
 
-/// The events of a [`Watch`] as the frames of a `text/event-stream`.
+/// How long an id of a watch of many runs may be: a browser sends it back in a header, and servers refuse those of more than some kilobytes.
+const LONGEST_ID: usize = 2_048;
+
+/// The events of a [`Watch`], or of a [`RunsWatch`], as the frames of a `text/event-stream`.
 ///
 /// Each frame has the event's [kind](super::WatchKind) as `event` and its [JSON](super::WatchEvent::to_json) as `data`; one that is recorded has
 /// the watch's cursor as `id`. A browser that connects again sends the last of them as `Last-Event-ID`: read it as a
@@ -43,16 +49,30 @@ const END: &str = "event: end\ndata: {}\n\n";
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Of many runs, an id is a [`RunsCursor`](super::RunsCursor). While it has more than 2,048 bytes, which takes some twenty runs that did something within the
+/// last minute, frames have none: a browser that connects again then is told some events once more, which it knows by their run and `seq`.
+/// There is no last frame. A run that cannot be read is passed over, with a comment that names it.
 #[derive(Debug)]
 pub struct SseFrames {
-    watch: Watch,
+    source: Source,
     /// Whether the last frame was sent.
     ended: bool,
 }
 
+#[derive(Debug)]
+enum Source {
+    Run(Box<Watch>),
+    Runs(Box<RunsWatch>),
+}
+
 impl SseFrames {
     pub(super) fn new(watch: Watch) -> Self {
-        Self { watch, ended: false }
+        Self { source: Source::Run(Box::new(watch)), ended: false }
+    }
+
+    pub(super) fn of_runs(watch: RunsWatch) -> Self {
+        Self { source: Source::Runs(Box::new(watch)), ended: false }
     }
 
     /// Waits for the next frame, whole and with the empty line behind it; `None` after the last. After 15 seconds without an event it is a
@@ -60,28 +80,63 @@ impl SseFrames {
     ///
     /// # Errors
     ///
-    /// As [`Watch::next`]. End the response then: the browser connects again.
+    /// As [`Watch::next`]; of many runs, [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) alone. End the response then: the browser
+    /// connects again.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: no event is lost by dropping the future.
     ///
-    /// <!-- held by: watching::a_browser_that_connects_again_misses_nothing_and_hears_nothing_twice -->
+    /// <!-- held by: watching::a_browser_that_connects_again_misses_nothing_and_hears_nothing_twice, watching_runs::a_browser_that_watches_many_runs_misses_nothing_and_hears_nothing_twice -->
     pub async fn next(&mut self) -> Result<Option<String>> {
         if self.ended {
             return Ok(None);
         }
-        let clock = std::sync::Arc::clone(&self.watch.shared().clock);
-        let Some(event) = within(&*clock, SILENCE, self.watch.next()).await else {
+        let clock = self.source.clock();
+        let Some(event) = within(&*clock, SILENCE, self.source.next()).await else {
             // Also what was passed over need not be read again.
-            return Ok(Some(format!(": alive\nid: {}\n\n", self.watch.cursor())));
+            let id = self.source.id().map(|id| format!("id: {id}\n"));
+            return Ok(Some(format!(": alive\n{}\n", id.unwrap_or_default())));
         };
-        let Some(event) = event? else {
+        let event = match (event, &self.source) {
+            (Err(error), Source::Runs(_)) if !error.is_retryable() => {
+                // Whoever connects again would be told of it again, and of nothing behind it.
+                let Some(run) = error.run() else { return Err(error) };
+                return Ok(Some(format!(": {} {run}\n\n", error.kind().code())));
+            }
+            (event, _) => event?,
+        };
+        let Some(event) = event else {
             self.ended = true;
             return Ok(Some(END.to_owned()));
         };
-        let id = event.seq.map(|_| self.watch.cursor().to_string());
+        let id = event.seq.and_then(|_| self.source.id());
         Ok(Some(frame(id.as_deref(), event.kind().as_str(), &event.to_json()?)))
+    }
+}
+
+impl Source {
+    fn clock(&self) -> Arc<dyn Clock> {
+        let shared = match self {
+            Self::Run(watch) => watch.shared(),
+            Self::Runs(watch) => watch.shared(),
+        };
+        Arc::clone(&shared.clock)
+    }
+
+    async fn next(&mut self) -> Result<Option<WatchEvent>> {
+        match self {
+            Self::Run(watch) => watch.next().await,
+            Self::Runs(watch) => watch.next().await.map(Some),
+        }
+    }
+
+    /// Returns where the watch stands, if that is short enough for a header.
+    fn id(&self) -> Option<String> {
+        match self {
+            Self::Run(watch) => Some(watch.cursor().to_string()),
+            Self::Runs(watch) => Some(watch.cursor().to_string()).filter(|id| id.len() <= LONGEST_ID),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::super::feed::Read;
 use super::super::member::{Member, Step};
 use super::super::relay;
 use super::super::request::Want;
+use super::super::sse::SseFrames;
 use super::super::what::{WatchEvent, What};
 use super::cursor::RunsCursor;
 use super::ear::{Changed, Ear};
@@ -135,6 +136,15 @@ impl RunsWatch {
     /// Returns where the watch stands: behind everything that [`next`](Self::next) has returned.
     pub fn cursor(&self) -> RunsCursor {
         self.places.cursor()
+    }
+
+    /// Returns the events as [server-sent events](https://html.spec.whatwg.org/multipage/server-sent-events.html).
+    pub fn sse(self) -> SseFrames {
+        SseFrames::of_runs(self)
+    }
+
+    pub(in super::super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Takes the next live event of a run that the query selects, once all is told that was before.
