@@ -36,6 +36,21 @@ pub(crate) fn chain(nodes: usize, effect: Effect) -> Result<Graph<Small>> {
     Ok(builder.build()?)
 }
 
+/// The same nodes, each of which sends a letter out of the run.
+pub(crate) fn senders(nodes: usize) -> Result<Graph<Small>> {
+    let mut builder = Graph::<Small>::builder("senders").entry("n0");
+    for at in 0..nodes {
+        let node = async |_cx: NodeContext, _s: Draft<Small>| {
+            Ok(Update::from(Small::update().count(1u64)).send_out("mail", "a letter"))
+        };
+        builder = builder.node(format!("n{at}"), node).effect(Effect::Pure);
+        if at > 0 {
+            builder = builder.edge(format!("n{}", at - 1), format!("n{at}"));
+        }
+    }
+    Ok(builder.build()?)
+}
+
 /// One node that runs again and again, each time appending a text of its own of so many bytes, and counting.
 pub(crate) fn notes(steps: usize, bytes: usize) -> Result<Graph<Small>> {
     let graph = Graph::<Small>::builder("notes")

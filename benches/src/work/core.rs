@@ -6,7 +6,7 @@ use std::pin::Pin;
 use anyhow::{Result, ensure};
 use ferrata::Runtime;
 use ferrata::graph::{CheckpointFrequency, Effect};
-use ferrata::store::MemoryStore;
+use ferrata::store::{CheckpointStore as _, MemoryStore, Page, RunQuery};
 
 use super::Table;
 use crate::graphs::{self, Small};
@@ -73,6 +73,27 @@ pub(crate) async fn measure(table: &mut Table) -> Result<()> {
         let name = "the same with 1 MiB of text beside the counter";
         let row = Row::pair("core/every-node-1-mib", name, "without the text", "µs/node", pair, Goal::None);
         table.push(row);
+    }
+    if table.wants("core/send-out") {
+        let senders = graphs::senders(NODES)?;
+        // Nobody takes the letters: what is measured is that they are recorded.
+        let send = async |graph| {
+            let store = MemoryStore::new();
+            let runtime = Runtime::builder(store.clone()).build().await?;
+            graphs::run(&runtime, graph, small.clone()).await?;
+            let heads = store.runs(&RunQuery::default(), Page::first(1)).await?.items;
+            anyhow::Ok(heads.first().map(|head| head.seq))
+        };
+        ensure!(send(&senders).await? == send(&graph).await?, "a letter has a record of its own");
+        let pair = in_turn(
+            Rounds::warm(rounds.min(11)),
+            [NODES as f64; 2],
+            async || send(&senders).await.map(drop),
+            async || send(&graph).await.map(drop),
+        );
+        let name = "every node sends a letter out of the run, recorded in memory";
+        let row = Row::pair("core/send-out", name, "without letters", "µs/node", pair.await?, Goal::None);
+        table.push(row.note("as many records"));
     }
     if table.wants("core/fan-out") {
         let (ten, one) = (graphs::fan_out(10_000)?, graphs::fan_out(1_000)?);
