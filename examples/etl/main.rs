@@ -27,11 +27,11 @@ const USAGE: &str = "\
 usage: etl [FILE] [--id ID] [--store URL] [--into FOLDER] [--pace MS]
        etl --work [--store URL] [--into FOLDER] [--pace MS]
 
-  FILE           lines of DAY,SHOP,CENTS (default: a sample, made in .ferrata-etl)
+  FILE           lines of DAY,SHOP,CENTS (default: a sample, .ferrata-etl.csv, which is made)
   --work         work on the parts of all loads until Ctrl-C
   --id ID        the run; the same command goes on with it (default: sales)
-  --store URL    where runs are kept (default: file:.ferrata-etl/runs)
-  --into FOLDER  where parts are loaded to (default: .ferrata-etl/loaded)
+  --store URL    where runs are kept (default: file:.ferrata-etl)
+  --into FOLDER  where parts are loaded to (default: .ferrata-etl-loaded)
   --pace MS      how long it takes to load one (default: 200)";
 
 /// How many parts a process works on at once; the others wait in the store, for whoever has room.
@@ -84,17 +84,16 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
         file,
         work,
         id: or(id, "sales"),
-        store: or(store, "file:.ferrata-etl/runs"),
-        into: or(into, ".ferrata-etl/loaded"),
+        store: or(store, "file:.ferrata-etl"),
+        into: or(into, ".ferrata-etl-loaded"),
         pace: Duration::from_millis(pace),
     }))
 }
 
 /// Writes a file of sales, if it is not there, and returns its name.
 fn sample() -> std::io::Result<String> {
-    let file = Path::new(".ferrata-etl/sales.csv");
+    let file = Path::new(".ferrata-etl.csv");
     if !file.exists() {
-        std::fs::create_dir_all(".ferrata-etl")?;
         let line = |n: usize| {
             let shop = ["Rome", "Oslo", "Bern"][n % 3];
             format!("2026-11-{:02},{shop},{}\n", n % 30 + 1, n * 7 % 1_000)

@@ -165,6 +165,16 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The folder of its usual store lay in one that was not there, so the command of the README ended with an error.
+#[test]
+fn the_usual_command_works_where_nothing_is() {
+    let folder = TempDir::new().unwrap();
+    let output =
+        Command::new(program("etl")).args(["--pace", "0"]).current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("4000 rows in 40 parts, "), "{output:?}");
+}
+
 #[tokio::test]
 async fn two_processes_share_a_load_and_one_ends_it_when_the_other_is_killed() {
     const PARTS: usize = 30;
