@@ -264,6 +264,8 @@ async fn tasks_that_pass_chunks_on_end_with_their_runtime() {
     let watch = runtime.watch(&key()).before_start().await.unwrap();
     let run = runtime.start(&speaker(3, short), Context::new()).id("r").await.unwrap();
     world.pass(run.completed()).await.unwrap();
+    // The tasks are idle by then.
+    world.pass(world.clock.sleep(Duration::from_secs(1))).await;
     drop((watch, run));
     world.pass(runtime.shutdown(Duration::ZERO)).await.unwrap();
     drop(runtime);
