@@ -125,7 +125,7 @@ impl QueueRequest {
         declare(&self.runtime, &self.name, &self.settings).await?;
         // Who declares it looks after it.
         Desk::open(&self.runtime, &self.name)?;
-        Ok(Queue { runtime: self.runtime, name: self.name })
+        Ok(Queue { runtime: self.runtime, name: self.name, by: BY.to_owned() })
     }
 
     /// Returns the queue if it was declared, by whatever process.
@@ -141,7 +141,7 @@ impl QueueRequest {
     /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
     pub async fn find(self) -> Result<Option<Queue>> {
         let head = self.runtime.head(&run_of(&self.name)?).await?;
-        Ok(head.map(|_| Queue { runtime: self.runtime, name: self.name }))
+        Ok(head.map(|_| Queue { runtime: self.runtime, name: self.name, by: BY.to_owned() }))
     }
 }
 
@@ -159,6 +159,7 @@ impl fmt::Debug for QueueRequest {
 pub struct Queue {
     runtime: Runtime,
     name: String,
+    by: String,
 }
 
 /// How a queue stands.
@@ -204,7 +205,8 @@ impl Queue {
                 let name = head.facts.labels.get(QUEUE).unwrap_or_default();
                 // Labels are free: another run is no queue, whatever it says.
                 if run_of(name).is_ok_and(|run| run == head.run) {
-                    found.push(Self { runtime: runtime.clone(), name: name.to_owned() });
+                    let (runtime, name, by) = (runtime.clone(), name.to_owned(), BY.to_owned());
+                    found.push(Self { runtime, name, by });
                 }
             }
             after = page.next;
@@ -214,6 +216,13 @@ impl Queue {
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
+    }
+
+    /// Says who changes it from here; it is recorded.
+    #[must_use]
+    pub fn by(mut self, who: impl Into<String>) -> Self {
+        self.by = who.into();
+        self
     }
 
     /// Returns the name.
@@ -296,7 +305,7 @@ impl Queue {
         let mut overrides = ledger.overrides.clone();
         change_it(&mut overrides);
         overrides.over(&ledger.settings).check()?;
-        change(&self.runtime, &self.name, &Op::Override(Box::new(overrides)), BY).await.map(|_| ())
+        change(&self.runtime, &self.name, &Op::Override(Box::new(overrides)), &self.by).await.map(|_| ())
     }
 }
 

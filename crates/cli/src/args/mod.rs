@@ -4,6 +4,7 @@ mod completions;
 mod keep;
 mod list;
 mod pipeline;
+mod queue;
 mod read;
 mod run;
 mod schedule;
@@ -20,6 +21,7 @@ pub(crate) use completions::CompletionsArgs;
 pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepArgs, VerifyArgs};
 pub(crate) use list::{Filter, LsArgs};
 pub(crate) use pipeline::{Drawing, GraphArgs, LintArgs};
+pub(crate) use queue::{LimitArgs, QueueArgs, QueueCommand, QueueName};
 pub(crate) use read::{
     DiffArgs, HistoryArgs, LogsArgs, OutboxArgs, QuestionsArgs, ShowArgs, StateArgs, TreeArgs, position,
 };
@@ -137,6 +139,8 @@ pub(crate) enum Command {
     Cancel(CancelArgs),
     /// Wait until nothing moves a run any more, and end as it ended.
     Wait(WaitArgs),
+    /// Look at queues, change their limits, and let nobody in for a while.
+    Queue(QueueArgs),
     /// Look at schedules, and stop their ticks for a while.
     Schedule(ScheduleArgs),
     /// Change the state of a run.

@@ -16,7 +16,13 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Look",
         &["ls", "show", "tree", "history", "state", "diff", "logs", "questions", "outbox", "wait", "serve"],
     ),
-    ("Steer", &["answer", "send", "retry", "pause", "unpause", "cancel", "edit", "goto", "fork", "schedule"]),
+    (
+        "Steer",
+        &[
+            "answer", "send", "retry", "pause", "unpause", "cancel", "edit", "goto", "fork", "queue",
+            "schedule",
+        ],
+    ),
     ("Keep", &["verify", "export", "import", "prune", "purge", "sweep"]),
     ("Pipelines", &["run", "resume", "lint", "graph"]),
     ("Set up", &["store", "completions"]),

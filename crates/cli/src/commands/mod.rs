@@ -20,6 +20,7 @@ mod pause;
 mod prune;
 mod purge;
 mod questions;
+mod queue;
 mod retry;
 mod schedule;
 mod send;
@@ -63,6 +64,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Fai
         Command::Unpause(args) => unpause::run(context, &args).await,
         Command::Cancel(args) => cancel::run(context, &args).await,
         Command::Wait(args) => wait::run(context, &args).await,
+        Command::Queue(args) => Box::pin(queue::run(context, &args)).await,
         Command::Schedule(args) => Box::pin(schedule::run(context, &args)).await,
         Command::Edit(args) => edit::run(context, &args).await,
         Command::Goto(args) => goto::run(context, &args).await,

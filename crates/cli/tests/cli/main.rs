@@ -13,6 +13,7 @@ mod looks;
 mod nobody;
 mod outbox;
 mod pipelines;
+mod queues;
 mod schedules;
 mod service;
 mod steering;

@@ -1,0 +1,188 @@
+//! `queue`: who may go on and who waits for its turn, through the runs that queues are.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use ferrata::queue::{Kind, Overrides, Queue, QueueStatus, Queues, Rate, Settings};
+use ferrata::{ErrorKind, Runtime};
+
+use crate::args::{LimitArgs, QueueArgs, QueueCommand, QueueName};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::say::Done;
+use crate::table::{Table, clean};
+
+pub(super) async fn run(context: &Context, args: &QueueArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    match &args.command {
+        QueueCommand::Ls => list(context, &runtime).await,
+        QueueCommand::Show(name) => show(context, &runtime, name).await,
+        QueueCommand::Set(args) => set(context, &runtime, args).await,
+        QueueCommand::Pause(args) => {
+            let queue = find(&runtime, &args.steer.queue, args.steer.by.as_deref()).await?;
+            queue.pause(&args.reason).await?;
+            say(context, &queue, "paused").await
+        }
+        QueueCommand::Unpause(args) => {
+            let queue = find(&runtime, &args.queue, args.by.as_deref()).await?;
+            queue.unpause().await?;
+            say(context, &queue, "unpaused").await
+        }
+    }
+}
+
+/// Finds a queue by its name.
+async fn find(runtime: &Runtime, name: &QueueName, by: Option<&str>) -> Result<Queue, Failure> {
+    let found = runtime.queue(&name.name).find().await?.ok_or_else(|| {
+        let message = format!("there is no queue `{}`", clean(&name.name));
+        Failure::new(Exit::NotFound, message, "ferrata queue ls").with_code(ErrorKind::NotFound)
+    })?;
+    Ok(found.by(by.unwrap_or("operator")))
+}
+
+async fn set(context: &Context, runtime: &Runtime, args: &LimitArgs) -> Result<Exit, Failure> {
+    let queue = find(runtime, &args.steer.queue, args.steer.by.as_deref()).await?;
+    let change = |set: &mut Overrides| {
+        if args.reset {
+            (set.at_once, set.at_once_per_key, set.rate) = (None, None, None);
+        }
+        set.at_once = args.at_once.or(set.at_once);
+        set.at_once_per_key = args.at_once_per_key.or(set.at_once_per_key);
+        let rate = args.rate.map(|(starts, period)| Rate::new(starts, period).burst(args.burst));
+        set.rate = rate.or(set.rate);
+    };
+    queue.set(change).await?;
+    say(context, &queue, "set").await
+}
+
+async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
+    let mut all = Vec::new();
+    for queue in Queue::list(runtime).await? {
+        match queue.status().await {
+            Ok(status) => all.push(status),
+            // Purged since it was listed.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // One that cannot be read, or was cancelled, hides no other.
+            Err(error) => context.out.failure(&error.into(), &context.global),
+        }
+    }
+    context.out.all(
+        &all,
+        |one| one.name.clone(),
+        |all| {
+            let mut table = Table::new(["QUEUE", "STATUS", "AT ONCE", "RATE", "HELD", "WAITING"]);
+            for one in all {
+                let limits = limits(one);
+                table.row([
+                    one.name.clone().into(),
+                    stands(one).into(),
+                    limits.at_once.map_or_else(|| "any".to_owned(), |places| places.to_string()).into(),
+                    rate(limits.rate).into(),
+                    one.held.iter().map(|held| u64::from(held.places)).sum::<u64>().to_string().into(),
+                    one.waiting.to_string().into(),
+                ]);
+            }
+            table
+        },
+    )?;
+    if all.is_empty() {
+        context.out.note("no queues");
+    }
+    Ok(Exit::Done)
+}
+
+async fn show(context: &Context, runtime: &Runtime, name: &QueueName) -> Result<Exit, Failure> {
+    let status = find(runtime, name, None).await?.status().await?;
+    context.out.one(&status, |one| one.name.clone(), |one| people(context, one))?;
+    Ok(Exit::Done)
+}
+
+/// What holds now: what an operator set, and else what the code says.
+fn limits(one: &QueueStatus) -> Settings {
+    let mut settings = one.settings.clone();
+    settings.at_once = one.overrides.at_once.or(settings.at_once);
+    settings.at_once_per_key = one.overrides.at_once_per_key.or(settings.at_once_per_key);
+    settings.rate = one.overrides.rate.or(settings.rate);
+    settings
+}
+
+fn stands(one: &QueueStatus) -> String {
+    match (&one.overrides.paused, one.closed_until) {
+        (Some(_), _) => "paused".to_owned(),
+        (None, Some(_)) => "closed".to_owned(),
+        (None, None) => "open".to_owned(),
+    }
+}
+
+fn rate(rate: Option<Rate>) -> String {
+    let Some(rate) = rate else { return "any".to_owned() };
+    let burst = if rate.burst > 1 { format!(", {} at a moment", rate.burst) } else { String::new() };
+    format!("{} in {:?}{burst}", rate.starts, Duration::from_millis(rate.period_ms))
+}
+
+fn people(context: &Context, one: &QueueStatus) -> String {
+    let now = context.now();
+    let at = |at| context.out.time.write(at, now);
+    let (limits, any) = (limits(one), || "any".to_owned());
+    let is_set = |is_set: bool| if is_set { ", set by an operator" } else { "" };
+    let stands = match (&one.overrides.paused, one.closed_until) {
+        (Some(why), _) => format!("paused: {why}"),
+        (None, Some(until)) => format!("closed until {}", at(until)),
+        (None, None) => "open".to_owned(),
+    };
+    let mut text = String::new();
+    for (key, value) in [
+        ("queue", format!("{} version {}", one.name, one.settings.version)),
+        ("status", stands),
+        ("run", shown(&one.run)),
+        (
+            "at once",
+            limits.at_once.map_or_else(any, |n| n.to_string()) + is_set(one.overrides.at_once.is_some()),
+        ),
+        (
+            "per key",
+            limits.at_once_per_key.map_or_else(any, |n| n.to_string())
+                + is_set(one.overrides.at_once_per_key.is_some()),
+        ),
+        ("rate", rate(limits.rate) + is_set(one.overrides.rate.is_some())),
+        ("held", one.held.iter().map(|held| u64::from(held.places)).sum::<u64>().to_string()),
+        ("waiting", format!("{} of at most {}", one.waiting, limits.max_waiting)),
+    ] {
+        // Writing to a string never fails.
+        let _ = writeln!(text, "{key:9} {}", clean(&value));
+    }
+    let kind = |kind| if kind == Kind::Run { "run" } else { "node" };
+    let mut table = Table::new(["", "RUN", "FOR A", "KEY", "PRIORITY", "SINCE"]);
+    for held in &one.held {
+        table.row([
+            "holds".into(),
+            shown(&held.run).into(),
+            kind(held.kind).into(),
+            clean(&held.key).into(),
+            "".into(),
+            at(held.at).into(),
+        ]);
+    }
+    for (before, waiting) in one.line.iter().enumerate() {
+        table.row([
+            format!("waits {}", before + 1).into(),
+            shown(&waiting.run).into(),
+            kind(waiting.kind).into(),
+            clean(&waiting.key).into(),
+            waiting.priority.to_string().into(),
+            at(waiting.since).into(),
+        ]);
+    }
+    if !one.held.is_empty() || !one.line.is_empty() {
+        text.push('\n');
+        text.push_str(&table.render(context.out.color, context.out.room));
+    }
+    text
+}
+
+async fn say(context: &Context, queue: &Queue, done: &'static str) -> Result<Exit, Failure> {
+    context.print_done(&[Done::new(queue.status().await?.run, done)])?;
+    Ok(Exit::Done)
+}
