@@ -185,7 +185,7 @@ macro_rules! __properties {
                 core: capabilities_are_constant;
                 core: notices_are_sent_as_announced;
                 notices: changes_are_noticed;
-                core: what_is_said_is_heard_whole_and_in_order;
+                instances: what_is_said_is_heard_whole_and_in_order;
             }
             first_setup {
                 instances: many_instances_prepare_a_space_at_once;

@@ -5,7 +5,7 @@ mod log;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -53,7 +53,8 @@ struct Shared {
     // Held for the time of a few map look-ups and moves of records, never across an await.
     content: Mutex<Content>,
     notices: broadcast::Sender<RunKey>,
-    said: broadcast::Sender<Arc<str>>,
+    /// Made with the first that hears: most stores in memory have none.
+    said: OnceLock<broadcast::Sender<Arc<str>>>,
 }
 
 #[derive(Default)]
@@ -75,7 +76,7 @@ impl MemoryStore {
 
     /// Makes an empty store that lives by this clock: heartbeats expire by its monotonic time, wake-ups come by its wall time.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let (notices, said) = (broadcast::Sender::new(NOTICES), broadcast::Sender::new(NOTICES));
+        let (notices, said) = (broadcast::Sender::new(NOTICES), OnceLock::new());
         Self { shared: Arc::new(Shared { clock, content: Mutex::default(), notices, said }) }
     }
 
@@ -260,15 +261,17 @@ impl CheckpointStore for MemoryStore {
 impl Relay for MemoryStore {
     async fn say(&self, texts: Vec<String>) -> Result<()> {
         check_said(&texts)?;
-        for text in texts {
-            // Fails when there is no listener: then no receiver is left.
-            let _ = self.shared.said.send(text.into());
+        if let Some(said) = self.shared.said.get() {
+            for text in texts {
+                // Fails when there is no listener: then no receiver is left.
+                let _ = said.send(text.into());
+            }
         }
         Ok(())
     }
 
     async fn hear(&self) -> Result<Texts> {
-        Ok(Texts::new(self.shared.said.subscribe()))
+        Ok(Texts::new(self.shared.said.get_or_init(|| broadcast::Sender::new(NOTICES)).subscribe()))
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) async fn retried<T>(call: impl AsyncFn() -> Result<T>) -> T {
 /// Returns the server processes that listen for the notices of a schema.
 pub(crate) async fn listeners(schema: &Schema) -> Vec<i32> {
     let mut connection = schema.connection().await;
-    let sql = "SELECT pid FROM pg_stat_activity WHERE query = format('LISTEN \"%s.runs\"', $1)";
+    let sql = "SELECT pid FROM pg_stat_activity WHERE starts_with(query, format('LISTEN \"%s.runs\"', $1))";
     let rows = sqlx::query(sql).bind(&schema.name).fetch_all(&mut connection).await.unwrap();
     rows.iter().map(|row| sqlx::Row::get(row, 0)).collect()
 }
