@@ -4,11 +4,11 @@ use std::fmt;
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, RunsRequest, Runtime, SignalRequest};
-use ferrata_core::state::Channels;
 use ferrata_core::store::RunHead;
 use ferrata_core::{Error, ErrorKind, Result, RunKey, TenantId, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::clockwork::{CLOCK, DEFINITION, PROGRESS, ROLE, SCHEDULE, TICK};
 use crate::definition::{Definition, check_name};
@@ -35,7 +35,7 @@ pub struct ScheduleStatus {
     pub run: RunKey,
     /// The status of that run.
     pub run_status: RunStatus,
-    /// Whether it is paused.
+    /// Whether it is paused: from when that is on record, also before the process that has the schedule has met it.
     pub is_paused: bool,
     /// What the schedule is.
     pub definition: Definition,
@@ -208,8 +208,8 @@ impl Schedule {
     }
 
     async fn read(&self, head: &RunHead) -> Result<Option<ScheduleStatus>> {
-        let channels = match self.runtime.channels_at(&head.run, Position::Latest).await {
-            Ok(channels) => channels,
+        let now = match self.runtime.checkpoint(&head.run, Position::Latest).await {
+            Ok(now) => now,
             // Purged since it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -217,16 +217,16 @@ impl Schedule {
         Ok(Some(ScheduleStatus {
             run: head.run.clone(),
             run_status: head.status,
-            // It asks nothing, so nothing else interrupts it.
-            is_paused: head.status == RunStatus::Interrupted,
-            definition: read_channel(head, &channels, DEFINITION)?,
-            progress: read_channel(head, &channels, PROGRESS)?,
+            // As soon as it is on record: the process that has the schedule meets it a little later.
+            is_paused: now.paused.is_some(),
+            definition: read_channel(head, &now.state, DEFINITION)?,
+            progress: read_channel(head, &now.state, PROGRESS)?,
         }))
     }
 }
 
 /// Reads what is stored of a schedule.
-fn read_channel<T: DeserializeOwned>(head: &RunHead, channels: &Channels, name: &str) -> Result<T> {
+fn read_channel<T: DeserializeOwned>(head: &RunHead, channels: &Value, name: &str) -> Result<T> {
     let value = channels.get(name).cloned().unwrap_or_default();
     serde_json::from_value(value).map_err(|source| {
         let message = "it is no schedule, or was written by a newer program";

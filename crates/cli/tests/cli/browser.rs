@@ -195,7 +195,9 @@ async fn the_page_does_what_it_says_on_postgres() {
 async fn a_process_is_killed_while_its_run_is_watched() {
     let Ok(url) = std::env::var(DOOMED) else { return };
     let store = ferrata::connect(&url).unwrap();
-    let runtime = Runtime::builder_with(store).heartbeat_ttl(Duration::from_secs(1)).build().await.unwrap();
+    // Long enough for a busy machine, which would let go of the run before it is killed, and short enough to be waited for.
+    let ttl = Duration::from_secs(6);
+    let runtime = Runtime::builder_with(store).heartbeat_ttl(ttl).build().await.unwrap();
     let never = Arc::new(Notify::new());
     let run = runtime.start(&slow("doomed", &never), Context::new()).id("doomed").await.unwrap();
     let mut events = runtime.watch(run.run()).await.unwrap();
