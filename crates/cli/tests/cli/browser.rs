@@ -196,7 +196,7 @@ async fn a_process_is_killed_while_its_run_is_watched() {
     let Ok(url) = std::env::var(DOOMED) else { return };
     let store = ferrata::connect(&url).unwrap();
     // Long enough for a busy machine, which would let go of the run before it is killed, and short enough to be waited for.
-    let ttl = Duration::from_secs(6);
+    let ttl = Duration::from_secs(5);
     let runtime = Runtime::builder_with(store).heartbeat_ttl(ttl).build().await.unwrap();
     let never = Arc::new(Notify::new());
     let run = runtime.start(&slow("doomed", &never), Context::new()).id("doomed").await.unwrap();

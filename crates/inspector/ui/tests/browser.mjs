@@ -196,7 +196,8 @@ const stories = {
     await page.locator('.banner.going', { hasText: 'is at work' }).waitFor();
     await page.locator('.liveness.on').waitFor();
     await need('kill');
-    await page.locator('.banner.failed', { hasText: 'is not heard of any more' }).waitFor();
+    // Its heartbeat counts for some seconds, and the page looks for it now and then.
+    await page.locator('.banner.failed', { hasText: 'is not heard of any more' }).waitFor({ timeout: 30_000 });
     await page.goto(at('runs?q=doomed'));
     await page.getByText('no process drives it').waitFor();
     await page.goto(at('run/default/doomed'));
