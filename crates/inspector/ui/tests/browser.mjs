@@ -34,7 +34,7 @@ let away = false;
 async function open(colorScheme = 'light', width = 1280) {
   const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, reducedMotion: 'reduce' });
   const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(30_000);
   page.on('console', (message) => { if (!away && ['error', 'warning'].includes(message.type())) said.push(`${page.url()}: ${message.text()}`); });
   page.on('pageerror', (error) => said.push(`${page.url()}: ${error.message}`));
   page.on('dialog', (dialog) => { said.push(`${page.url()}: a dialog says ${dialog.message()}`); dialog.dismiss(); });
