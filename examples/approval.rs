@@ -154,13 +154,9 @@ fn quoted(word: &str) -> String {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = match Args::parse(std::env::args().skip(1)) {
-        Ok(Some(args)) => args,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(mistake) => return misused(&mistake),
+    let args = match ferrata_examples::arguments(USAGE, Args::parse) {
+        Ok(args) => args,
+        Err(exit) => return exit,
     };
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     let result = match words[..] {

@@ -65,16 +65,9 @@ fn graph() -> Result<Graph<Chat>, GraphError> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let (name, store) = match parse(std::env::args().skip(1)) {
-        Ok(Some(args)) => args,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(mistake) => {
-            eprintln!("error: {mistake}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let (name, store) = match ferrata_examples::arguments(USAGE, parse) {
+        Ok(args) => args,
+        Err(exit) => return exit,
     };
     match Box::pin(chat(&name, &store)).await {
         Ok(()) => ExitCode::SUCCESS,

@@ -146,16 +146,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = match parse(std::env::args().skip(1)) {
-        Ok(Some(args)) => args,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(mistake) => {
-            eprintln!("error: {mistake}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let args = match ferrata_examples::arguments(USAGE, parse) {
+        Ok(args) => args,
+        Err(exit) => return exit,
     };
     match Box::pin(count(&args)).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -172,7 +165,7 @@ async fn count(args: &Args) -> Result<(), Box<dyn Error>> {
     let file = file()?;
     let words = words(&file)?;
     ferrata_examples::free(&runtime, &key).await?;
-    // Children that a killed process has left are found by whoever serves their workflow.
+    // Children that a killed process has left are found by a process that serves their workflow.
     runtime.serve(&file)?;
     runtime.serve(&words)?;
     let input = Words { dir: args.dir.clone(), ..Words::default() };

@@ -176,16 +176,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = match parse(std::env::args().skip(1)) {
-        Ok(Some(args)) => args,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(mistake) => {
-            eprintln!("error: {mistake}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let args = match ferrata_examples::arguments(USAGE, parse) {
+        Ok(args) => args,
+        Err(exit) => return exit,
     };
     let ended = match args.worker.as_deref() {
         Some(which) => Box::pin(work(&args, which == "next")).await,

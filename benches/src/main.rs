@@ -7,6 +7,7 @@ mod graphs;
 mod guard;
 mod machine;
 mod measure;
+mod notice;
 mod objects;
 mod report;
 mod row;

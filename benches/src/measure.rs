@@ -39,6 +39,18 @@ pub(crate) struct Pair {
     pub(crate) extra: Spread,
 }
 
+impl Pair {
+    /// Sums up rounds, of each what ours took and what theirs did.
+    pub(crate) fn of(figures: &[(f64, f64)]) -> Self {
+        Self {
+            ours: Spread::of(figures.iter().map(|(ours, _)| *ours)),
+            theirs: Spread::of(figures.iter().map(|(_, theirs)| *theirs)),
+            ratio: Spread::of(figures.iter().map(|(ours, theirs)| ours / theirs)),
+            extra: Spread::of(figures.iter().map(|(ours, theirs)| ours - theirs)),
+        }
+    }
+}
+
 /// Takes the time.
 pub(crate) fn now() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures the machine")]
@@ -88,12 +100,7 @@ pub(crate) async fn in_turn(
             figures.push((micros(mine) / units[0], micros(other) / units[1]));
         }
     }
-    Ok(Pair {
-        ours: Spread::of(figures.iter().map(|(ours, _)| *ours)),
-        theirs: Spread::of(figures.iter().map(|(_, theirs)| *theirs)),
-        ratio: Spread::of(figures.iter().map(|(ours, theirs)| ours / theirs)),
-        extra: Spread::of(figures.iter().map(|(ours, theirs)| ours - theirs)),
-    })
+    Ok(Pair::of(&figures))
 }
 
 async fn timed(work: &mut impl AsyncFnMut() -> Result<()>) -> Result<Duration> {

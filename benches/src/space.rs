@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use ferrata::store::CheckpointStore;
+use sqlx::postgres::PgListener;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, Row as _,
@@ -135,6 +136,16 @@ impl Space {
     /// Opens a connection to Redis.
     pub(crate) async fn redis(&self) -> Result<redis::aio::MultiplexedConnection> {
         Ok(redis::Client::open(self.server.as_str())?.get_multiplexed_async_connection().await?)
+    }
+
+    /// Opens a connection to Postgres that listens.
+    pub(crate) async fn listener(&self) -> Result<PgListener> {
+        Ok(PgListener::connect(&self.server).await?)
+    }
+
+    /// Opens a connection to Redis that listens.
+    pub(crate) async fn pubsub(&self) -> Result<redis::aio::PubSub> {
+        Ok(redis::Client::open(self.server.as_str())?.get_async_pubsub().await?)
     }
 
     /// Returns how many bytes the store takes: tables with their indexes after a vacuum, keys as Redis counts them, files, objects.

@@ -105,16 +105,9 @@ fn sample() -> std::io::Result<String> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = match parse(std::env::args().skip(1)) {
-        Ok(Some(args)) => args,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(mistake) => {
-            eprintln!("error: {mistake}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let args = match ferrata_examples::arguments(USAGE, parse) {
+        Ok(args) => args,
+        Err(exit) => return exit,
     };
     match Box::pin(run(args)).await {
         Ok(()) => ExitCode::SUCCESS,

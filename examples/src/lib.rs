@@ -11,17 +11,21 @@
 //! - `cargo run --features metrics --example metrics`: what Prometheus scrapes of runs that go on.
 //! - `cargo run --example research -- "electric ferries"`: an agent with agents of its own, of which one asks you.
 //! - `cargo run --example time_travel`: a run as it was, a fork of it with one thing changed, and what differs in the end.
+//! - `cargo run --features otlp --example traces`: one trace of a run over two processes, of which the first is killed, in your collector.
 //! - `cargo run --features transfer --example transfer`: money that is moved by a process that is killed again and again, while you watch.
 //! - `cargo run --release --example survey`: a real job over every file of a directory, which may be killed at any moment.
 //!
 //! A service of several replicas is in `examples/service`.
 //!
-//! `agent`, `crash_and_resume`, `approval`, `chat`, `etl`, `map_reduce`, `research`, `survey` and `transfer` take `--store URL`. The drivers of servers are features, so that the first
+//! `agent`, `crash_and_resume`, `approval`, `chat`, `etl`, `map_reduce`, `research`, `survey`, `traces` and `transfer` take `--store URL`. The drivers of servers are features, so that the first
 //! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `redis`, `s3`, `sqlite`,
-//! `all-stores`. Here is what they share: opening that store, and waiting
-//! for a run that a process has, or had until it died.
+//! `all-stores`. Here is what they share: reading arguments, opening that store, and
+//! waiting for a run that a process has, or had until it died.
 
+use std::env;
 use std::error::Error;
+use std::iter::Skip;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +38,30 @@ or s3://BUCKET/PREFIX";
 
 /// How often a run that another process has is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Reads what was typed behind the name of the program; without arguments to go on with, returns how the program ends.
+///
+/// # Errors
+///
+/// Success when `parse` finds that help was asked for: the usage is printed. Code 2 for a mistake, which is printed before the usage.
+#[expect(clippy::print_stdout, reason = "help that was asked for is what the program prints")]
+#[expect(clippy::print_stderr, reason = "mistakes go there")]
+pub fn arguments<T>(
+    usage: &str,
+    parse: impl FnOnce(Skip<env::Args>) -> Result<Option<T>, String>,
+) -> Result<T, ExitCode> {
+    match parse(env::args().skip(1)) {
+        Ok(Some(args)) => Ok(args),
+        Ok(None) => {
+            println!("{usage}");
+            Err(ExitCode::SUCCESS)
+        }
+        Err(mistake) => {
+            eprintln!("error: {mistake}\n\n{usage}");
+            Err(ExitCode::from(2))
+        }
+    }
+}
 
 /// Opens the store that `--store` names.
 ///
@@ -97,7 +125,7 @@ pub async fn free(runtime: &Runtime, run: &RunKey) -> ferrata::Result<()> {
         && head.owner != Some(runtime.executor())
     {
         if !told {
-            #[expect(clippy::print_stderr, reason = "whoever waits must know for what")]
+            #[expect(clippy::print_stderr, reason = "the user who waits must know for what")]
             {
                 eprintln!("another process is at work on `{}`, or was seconds ago; waiting for it", run.run);
             }

@@ -6,6 +6,7 @@
 
 use std::num::NonZero;
 
+use ferrata_model::letters::{Delivery, Postage, Slip};
 use ferrata_model::{Budget, Mistake, Protocol};
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -117,4 +118,61 @@ fn a_doubt_that_is_not_asked_is_found() {
 fn a_beginning_without_a_look_after_a_lapse_is_found() {
     let budget = Budget { lapses: 1, ..CALM };
     finds(Mistake::NoLookAfterLapse, budget, "an effect begins in the process that has the run");
+}
+
+/// Two letters that each of two processes may deliver, failures, and one that dies or loses the run to the other.
+const POSTAGE: Postage = Postage { letters: 2, failures: 2, crashes: 1, claims: 0, retries: 0 };
+
+/// Visits every course of deliveries within a budget.
+#[track_caller]
+fn delivers(postage: Postage) {
+    let checker = Delivery { slip: None, postage }.checker().threads(threads()).spawn_bfs().join();
+    println!("{} states", checker.unique_state_count());
+    assert!(checker.is_done(), "the exploration ended early");
+    checker.assert_properties();
+}
+
+#[test]
+fn letters_come_at_least_once_and_in_order() {
+    delivers(POSTAGE);
+    delivers(Postage { crashes: 0, claims: 1, ..POSTAGE });
+    delivers(Postage { crashes: 0, retries: 1, ..POSTAGE });
+}
+
+#[test]
+#[ignore = "takes seconds; `cargo xtask chaos` runs it"]
+fn more_letters_come_at_least_once_and_in_order() {
+    delivers(Postage { claims: 1, retries: 1, ..POSTAGE });
+    delivers(Postage { letters: 3, claims: 1, ..POSTAGE });
+    delivers(Postage { letters: 3, failures: 3, crashes: 0, ..POSTAGE });
+}
+
+/// Explores with a mistake in the delivery, until the property is found to fail.
+#[track_caller]
+fn finds_slip(slip: Slip, property: &'static str) {
+    let model = Delivery { slip: Some(slip), postage: POSTAGE };
+    let found = HasDiscoveries::AnyOf([property].into());
+    let checker = model.checker().threads(threads()).finish_when(found).spawn_bfs().join();
+    let path = checker.discovery(property).unwrap_or_else(|| panic!("{slip:?} is not found"));
+    println!("{slip:?}: {:?}", path.into_actions());
+}
+
+#[test]
+fn a_process_that_goes_on_though_it_was_overtaken_is_found() {
+    finds_slip(Slip::GoesOnWhenOvertaken, "no letter passes one that still waits");
+}
+
+#[test]
+fn a_letter_that_is_put_behind_later_ones_is_found() {
+    finds_slip(Slip::PassesWhatFailed, "no letter passes one that still waits");
+}
+
+#[test]
+fn a_delivery_that_is_recorded_first_is_found() {
+    finds_slip(Slip::RecordsFirst, "what is on record as delivered has come");
+}
+
+#[test]
+fn a_letter_that_is_handed_in_before_its_record_is_found() {
+    finds_slip(Slip::HandsInEarly, "no letter comes before its record");
 }

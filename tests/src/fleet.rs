@@ -3,7 +3,9 @@
 //! `fleet STORE LEDGER TTL SKEW PREFIX COUNT` serves the workflow, starts the runs `PREFIX-0` to `PREFIX-(COUNT-1)`, and writes
 //! every effect to the ledger. Its wall clock is off by `SKEW` milliseconds and steps back again and again. It prints how each of
 //! its own runs ended for it, as `RUN completed` or `RUN` and the kind of the error. At SIGTERM it lets its runs go and prints
-//! `left`.
+//! `left`. `fleet queues` is another game: see `queued.rs`.
+
+mod queued;
 
 use std::error::Error;
 use std::fs::{File, OpenOptions};
@@ -15,7 +17,7 @@ use std::time::Duration;
 
 use ferrata_core::graph::{Effect, Graph, Route};
 use ferrata_core::node::{NodeContext, NodeError};
-use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::runtime::{Outcome, Runtime, RuntimeBuilder};
 use ferrata_core::state::{Context, ContextUpdate, Draft, Reducer};
 use ferrata_core::{Clock, ErrorKind, SystemClock, Timestamp};
 use tokio::signal::unix::{SignalKind, signal};
@@ -119,15 +121,19 @@ async fn follow(runtime: &Runtime, graph: &Graph<Context>, run: &str) -> Result<
     }
 }
 
-async fn build(store: &str, ttl: &str, skew: &str, ledger: &str) -> Result<Runtime, Box<dyn Error>> {
+async fn build(
+    store: &str,
+    ttl: &str,
+    skew: &str,
+    set: impl Fn(RuntimeBuilder) -> RuntimeBuilder,
+) -> Result<Runtime, Box<dyn Error>> {
     let clock = Arc::new(WrongClock { truth: SystemClock::new(), skew_ms: skew.parse()? });
     loop {
         let builder = Runtime::builder_with(ferrata::connect(store)?)
             .clock(Arc::clone(&clock) as _)
             .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
-            .sweep_interval(Duration::from_millis(500))
-            .resource(Ledger(ledger.into()));
-        match builder.build().await {
+            .sweep_interval(Duration::from_millis(500));
+        match set(builder).build().await {
             Ok(runtime) => return Ok(runtime),
             Err(error) if error.is_retryable() && clock.monotonic() < PATIENCE => {
                 clock.sleep(Duration::from_millis(50)).await;
@@ -140,11 +146,16 @@ async fn build(store: &str, ttl: &str, skew: &str, ledger: &str) -> Result<Runti
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((queues, rest)) = arguments.split_first()
+        && queues == "queues"
+    {
+        return queued::play(rest).await;
+    }
     let [store, ledger, ttl, skew, prefix, count] = &*arguments else {
         return Err("usage: fleet STORE LEDGER TTL SKEW PREFIX COUNT".into());
     };
     let mut ended = signal(SignalKind::terminate())?;
-    let runtime = build(store, ttl, skew, ledger).await?;
+    let runtime = build(store, ttl, skew, |builder| builder.resource(Ledger(ledger.into()))).await?;
     let graph = graph()?;
     runtime.serve(&graph)?;
     let mut runs = tokio::task::JoinSet::new();

@@ -16,6 +16,7 @@ Commands:
   simulate-fleet [EXECUTORS RUNS] What so many executors ask of their store (1,000 and 10,000,000); see docs/scaling.md
   tidy                            Only the checks that lints cannot hold
   ui [--check]                    Build the page of the inspector into the crate, with Node 20 or later; or hold the two together
+  ui --large [--release]          Show the inspector 100,000 runs, 10,000 records and 1,000 children, and say what that takes
   fix                             Change files: format, and apply what clippy can apply by itself
   help                            Print this
 
@@ -74,6 +75,11 @@ pub(crate) enum Command {
     Ui {
         /// Whether it is only held against the committed one.
         check: bool,
+    },
+    /// Run the long forms of the tests of the inspector: a store with much in it.
+    LargeUi {
+        /// Whether what is measured is optimised.
+        release: bool,
     },
 }
 
@@ -161,6 +167,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         ["tidy"] => Ok(Command::Tidy),
         ["ui"] => Ok(Command::Ui { check: false }),
         ["ui", "--check"] => Ok(Command::Ui { check: true }),
+        ["ui", "--large"] => Ok(Command::LargeUi { release: false }),
+        ["ui", "--large", "--release"] => Ok(Command::LargeUi { release: true }),
         ["ci" | "fix" | "tidy" | "ui" | "simulate-fleet", ..] => {
             bail!("`{}` does not take `{}`; see `cargo xtask help`", words[0], words[1..].join(" "))
         }
@@ -285,6 +293,8 @@ mod tests {
         assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
         assert_eq!(parsed("ui").unwrap(), Command::Ui { check: false });
         assert_eq!(parsed("ui --check").unwrap(), Command::Ui { check: true });
+        assert_eq!(parsed("ui --large").unwrap(), Command::LargeUi { release: false });
+        assert_eq!(parsed("ui --large --release").unwrap(), Command::LargeUi { release: true });
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub(crate) fn run(root: &Path, options: &ChaosOptions) -> Result<()> {
     let begun = Instant::now();
     for round in 1_u64.. {
         let mut report = Report::begin();
-        programs.clone().run(&servers.variables(), &["--nocapture".to_owned()], &mut report)?;
+        let all = ["--nocapture", "--include-ignored"].map(str::to_owned);
+        programs.clone().run(&servers.variables(), &all, &mut report)?;
         report.end()?;
         println!("==> chaos: round {round}, {:.0} s", begun.elapsed().as_secs_f64());
         if begun.elapsed() >= Duration::from_secs(60 * options.minutes) {

@@ -52,6 +52,7 @@ fn run() -> Result<()> {
         Command::Tidy => tidy::run(root),
         Command::Ui { check: false } => ui::build(root),
         Command::Ui { check: true } => ui::check(root),
+        Command::LargeUi { release } => ui::large(root, release),
     }
 }
 

@@ -7,6 +7,9 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 
+use crate::args::Services;
+use crate::cargo::Cargo;
+use crate::servers::{self, Servers};
 use crate::steps::Step;
 
 /// Where the sources are, and what was built of them.
@@ -38,6 +41,32 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         bail!("the page has {bytes} bytes, and {MOST} are allowed");
     }
     Ok(())
+}
+
+/// Runs the long forms of the inspector's tests: its answers about a store with much in it, then its page, on files and on Postgres. What is measured is
+/// told.
+pub(crate) fn large(root: &Path, release: bool) -> Result<()> {
+    let profile = if release { "--release" } else { "" };
+    let call = |package: &str, program: &str, filter: &[&str]| {
+        let line = format!("test {profile} --package {package} --test {program} --locked --");
+        Cargo::new(&line).args(
+            &[filter, &["--nocapture"]].concat().iter().map(|&word| word.to_owned()).collect::<Vec<_>>(),
+        )
+    };
+    let answers = call("ferrata-inspector", "inspector", &["scale", "hidden"])
+        .env("FERRATA_INSPECTOR_RUNS", "100000")
+        .env("FERRATA_INSPECTOR_RECORDS", "10000")
+        .env("FERRATA_INSPECTOR_ROWS", "50000")
+        .env("FERRATA_INSPECTOR_HIDDEN", "200");
+    answers.run(root)?;
+    servers::prepare(Services::Native)?;
+    let servers = Servers::start(Services::Native)?;
+    let page = call("ferrata-cli", "cli", &["browser"])
+        .env("FERRATA_BROWSER", "required")
+        .env("FERRATA_BROWSER_RUNS", "100000")
+        .env("FERRATA_BROWSER_RECORDS", "10000")
+        .env("FERRATA_BROWSER_CHILDREN", "1000");
+    servers.variables().into_iter().fold(page, |page, (name, url)| page.env(name, url)).run(root)
 }
 
 /// The step of the gate: without Node it says that it was skipped.

@@ -76,7 +76,7 @@ pub(crate) async fn measure(table: &mut Table) -> Result<()> {
     }
     if table.wants("core/send-out") {
         let senders = graphs::senders(NODES)?;
-        // Nobody takes the letters: what is measured is that they are recorded.
+        // No outlet takes the letters: what is measured is that they are recorded.
         let send = async |graph| {
             let store = MemoryStore::new();
             let runtime = Runtime::builder(store.clone()).build().await?;

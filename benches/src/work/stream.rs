@@ -1,23 +1,31 @@
 //! Streams from nodes: many chunks in a process beside a bare channel, and the first one at a watcher that reaches the run through its store alone.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use ferrata::graph::Graph;
 use ferrata::runtime::{Watch, What};
 use ferrata::store::MemoryStore;
-use ferrata::{Draft, NodeContext, RunKey, Runtime};
+use ferrata::{Clock as _, Draft, NodeContext, RunKey, Runtime, SystemClock};
 use tokio::sync::broadcast;
 
 use super::Table;
 use crate::graphs::Small;
-use crate::measure::{Rounds, Spread, in_turn, micros, now};
-use crate::row::{Goal, Row};
+use crate::measure::{Pair, Rounds, Spread, in_turn, micros, now};
+use crate::notice::Notice;
+use crate::row::{Goal, Row, figure};
 use crate::space::Space;
 
 /// A chunk, as long as a token of a model.
 const TOKEN: &str = " reason";
+
+/// How long a node waits for its chunk to be heard before it sends another.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// How long nothing is said before a first chunk: longer than chunks gather.
+const IDLE: Duration = Duration::from_millis(50);
 
 /// How many chunks the bare channel holds: as many as a watcher may lag behind.
 const LAG: usize = 1_024;
@@ -53,48 +61,115 @@ pub(crate) async fn in_memory(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Measures the row on a store.
+/// Measures the rows on a store.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let space = Space::make(server).await?;
-    let id = format!("{}/first-token", space.kind.name());
-    if table.wants(&id) {
-        let runtime = super::runtime(&space).await?;
-        // A store of its own: as another process has it.
-        let other = Runtime::builder_with(space.open()?).operator();
-        let begun = Arc::new(Mutex::new(None));
-        let graph = speaker(1, Some(Arc::clone(&begun)))?;
+    let durable = format!("{}/first-token", space.kind.name());
+    let live = format!("{}/first-token-live", space.kind.name());
+    let rounds = table.args.scaled(60, 10);
+    // Within 50 ms.
+    let goal = Goal::Each(50_000.0);
+    if table.wants(&durable) {
+        let mut first = First::open(&space, Kept::Durable).await?;
         let mut took = Vec::new();
-        for number in 0..table.args.scaled(60, 10) {
-            let key = RunKey::try_from(format!("r-{number}").as_str())?;
-            let mut watch = other.watch(&key).before_start().await?;
-            let run = runtime.start(&graph, Small::default()).id(key.run.as_str()).await?;
-            loop {
-                let event = watch.next().await?.context("the run ends after its stream")?;
-                if event.chunks().next().is_some() {
-                    break;
-                }
-            }
-            let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
-            took.push(micros(begun.context("the node has sent something")?.elapsed()));
-            run.completed().await?;
+        for _ in 0..rounds {
+            took.push(first.round().await?);
         }
-        let workload = "first chunk of a durable stream at a watcher of another store instance".to_owned();
-        table.push(Row::alone(id, workload, "µs", Spread::of(took), Goal::Each(50_000.0)));
+        let workload = "first chunk of a durable stream at a watcher of another store instance";
+        table.push(Row::alone(durable, workload, "µs", Spread::of(took), goal));
+    }
+    if table.wants(&live) {
+        let mut first = First::open(&space, Kept::Not).await?;
+        let mut bare = Notice::open(&space).await?;
+        let text = serde_json::to_string(TOKEN)?;
+        // With its first stream, a process asks what is watched in others.
+        first.round().await?;
+        bare.pass(&text).await?;
+        let mut figures = Vec::new();
+        for _ in 0..rounds {
+            figures.push((first.round().await?, bare.pass(&text).await?));
+        }
+        let workload = "first chunk of a stream that is not durable at a watcher of another store instance";
+        // No row of two: what takes next to nothing is off by ten times on a busy machine.
+        let Pair { ours, theirs, ratio, .. } = Pair::of(&figures);
+        let row = Row::alone(live, workload, "µs", ours, goal);
+        let (theirs, ratio) = (figure(theirs.median), figure(ratio.median));
+        table.push(row.note(format!("{}: {theirs} µs, so {ratio}x", bare.in_words())));
     }
     space.remove().await
 }
 
-/// One node that sends so many chunks; where it is to say when it began, the stream is durable.
-fn speaker(chunks: u64, begun: Option<Arc<Mutex<Option<Instant>>>>) -> Result<Graph<Small>> {
+/// Whether a stream is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Durable,
+    Not,
+}
+
+/// What the node of a stream and its watcher tell each other.
+#[derive(Debug, Default)]
+struct Timed {
+    /// When the first chunk was sent.
+    begun: Mutex<Option<Instant>>,
+    is_heard: AtomicBool,
+}
+
+/// A runtime whose runs send a chunk each, and one with a store of its own, as another process has it, that watches them.
+struct First {
+    runtime: Runtime,
+    other: Runtime,
+    graph: Graph<Small>,
+    timed: Arc<Timed>,
+    kept: Kept,
+    number: u32,
+}
+
+impl First {
+    async fn open(space: &Space, kept: Kept) -> Result<Self> {
+        let timed = Arc::<Timed>::default();
+        let graph = speaker(1, Some((Arc::clone(&timed), kept)))?;
+        let other = Runtime::builder_with(space.open()?).operator();
+        Ok(Self { runtime: super::runtime(space).await?, other, graph, timed, kept, number: 0 })
+    }
+
+    /// Returns after how many microseconds the first chunk of a further run was heard.
+    async fn round(&mut self) -> Result<f64> {
+        // What a process says just after something else gathers first.
+        SystemClock::new().sleep(IDLE).await;
+        self.number += 1;
+        let key = RunKey::try_from(format!("{:?}-{}", self.kept, self.number).as_str())?;
+        let mut watch = self.other.watch(&key).before_start().await?;
+        self.timed.is_heard.store(false, Ordering::Relaxed);
+        let run = self.runtime.start(&self.graph, Small::default()).id(key.run.as_str()).await?;
+        while watch.next().await?.context("the run ends after its stream")?.chunks().next().is_none() {}
+        let begun = self.timed.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let took = micros(begun.context("the node has sent something")?.elapsed());
+        self.timed.is_heard.store(true, Ordering::Relaxed);
+        run.completed().await?;
+        Ok(took)
+    }
+}
+
+/// One node that sends so many chunks; where it is to say when it began, that and whether the stream is durable are given.
+fn speaker(chunks: u64, timed: Option<(Arc<Timed>, Kept)>) -> Result<Graph<Small>> {
     let graph = Graph::<Small>::builder("speaker").node("speak", move |cx: NodeContext, _s: Draft<Small>| {
-        let begun = begun.clone();
+        let timed = timed.clone();
         async move {
             let mut tokens = cx.stream("tokens")?;
-            if let Some(begun) = begun {
-                tokens = tokens.durable();
-                *begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(now());
+            if let Some((timed, kept)) = &timed {
+                if *kept == Kept::Durable {
+                    tokens = tokens.durable();
+                }
+                *timed.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(now());
             }
             for _ in 0..chunks {
+                tokens.send(TOKEN).await?;
+            }
+            // What is not recorded may be sent before the process hears that it is watched.
+            while let Some((timed, Kept::Not)) = &timed
+                && !timed.is_heard.load(Ordering::Relaxed)
+            {
+                SystemClock::new().sleep(AGAIN).await;
                 tokens.send(TOKEN).await?;
             }
             tokens.finish().await?;

@@ -15,51 +15,59 @@ use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
-/// How many nodes each of many runs has.
-const NODES: usize = 20;
-
-/// Measures the rows of one run and of 64.
-pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
-    let (rounds, nodes) = table.args.scaled((9, 200), (2, 50));
-    row(table, server, "postgres/transaction", 1, nodes, rounds, Goal::Times(1.3)).await?;
-    let rounds = table.args.scaled(7, 2);
-    row(table, server, "postgres/transactions-64", 64, NODES, rounds, Goal::Rate(1.0)).await
-}
-
-async fn row(
-    table: &mut Table,
-    server: &str,
-    id: &str,
-    width: usize,
+/// What is measured: so many runs of so many nodes, over so many connections, beside as many bare clients as are of use.
+#[derive(Clone, Copy)]
+struct Load {
+    id: &'static str,
+    runs: usize,
     nodes: usize,
+    connections: usize,
     rounds: u32,
     goal: Goal,
-) -> Result<()> {
+}
+
+/// Measures the rows of one run, and of 64 over a connection for each and over as many as a store has by default.
+pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
+    let (rounds, nodes) = table.args.scaled((9, 200), (2, 50));
+    let one =
+        Load { id: "postgres/transaction", runs: 1, nodes, connections: 10, rounds, goal: Goal::Times(1.3) };
+    row(table, server, one).await?;
+    let (rounds, goal) = (table.args.scaled(7, 2), Goal::Rate(1.0));
+    let many = Load { id: "postgres/transactions-64", runs: 64, nodes: 20, connections: 64, rounds, goal };
+    row(table, server, many).await?;
+    row(table, server, Load { id: "postgres/transactions-64-over-10", connections: 10, ..many }).await
+}
+
+async fn row(table: &mut Table, server: &str, load: Load) -> Result<()> {
+    let Load { id, runs, nodes, connections, rounds, goal } = load;
     if !table.wants(id) {
         return Ok(());
     }
     let space = Space::make(server).await?;
-    let runtime = super::runtime(&space).await?;
-    let accounts = Accounts::make(&space, width).await?;
+    let url = format!("{}&connections={connections}", space.url());
+    let runtime = Runtime::builder_with(ferrata::connect(&url)?).build().await?;
+    let width = runs.min(connections);
+    let accounts = Accounts::make(&space, runs).await?;
     let graph = accounts.graph(nodes)?;
     let probe = runtime.start(&graph, account(0)).await?;
     probe.wait().await?;
     let body = super::body_bytes(&runtime, probe.run()).await?;
     let mut clients = Clients::open(&space, &accounts, width, body).await?;
-    let ours = async || all(&runtime, &graph, width).await;
-    let theirs = async || clients.transactions(nodes).await;
-    let units = [(width * nodes) as f64; 2];
+    let ours = async || all(&runtime, &graph, runs).await;
+    let theirs = async || clients.transactions(runs * nodes / width).await;
+    let units = [(runs * nodes) as f64; 2];
     let pair = in_turn(Rounds::warm(rounds), units, ours, theirs).await?;
     let done = accounts.sum(&space).await?;
-    ensure!(done >= (width * nodes) as i64 * i64::from(2 * rounds), "a transaction changed no row");
-    let workload = match width {
-        1 => format!("one run of {nodes} `Transactional` nodes of one `UPDATE`, postgres"),
-        _ => format!("{width} runs of {nodes} `Transactional` nodes of one `UPDATE`, postgres"),
+    ensure!(done >= (runs * nodes) as i64 * i64::from(2 * rounds), "a transaction changed no row");
+    let of = format!("of {nodes} `Transactional` nodes of one `UPDATE`, postgres");
+    let (workload, by) = match runs {
+        1 => (format!("one run {of}"), String::new()),
+        _ => (format!("{runs} runs {of}"), format!(" by {width} clients")),
     };
-    let by = if width == 1 { String::new() } else { format!(" by {width} clients") };
     let reference = format!("`BEGIN; UPDATE; INSERT; COMMIT`{by}");
     let row = Row::pair(id, workload, reference, "µs/node", pair, goal);
-    table.push(row.note(format!("a record's body has {body} bytes")));
+    table
+        .push(row.note(format!("the store has {connections} connections; a record's body has {body} bytes")));
     drop(runtime);
     clients.close().await?;
     space.remove().await
@@ -72,11 +80,11 @@ struct Accounts {
 }
 
 impl Accounts {
-    async fn make(space: &Space, width: usize) -> Result<Self> {
+    async fn make(space: &Space, rows: usize) -> Result<Self> {
         let table = format!("{}.accounts", space.name());
         let sql = format!(
             "CREATE TABLE {table} (id bigint PRIMARY KEY, balance bigint NOT NULL); \
-             INSERT INTO {table} SELECT id, 0 FROM generate_series(0, {width}) id"
+             INSERT INTO {table} SELECT id, 0 FROM generate_series(0, {rows}) id"
         );
         let mut connection = space.postgres().await?;
         connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
@@ -122,9 +130,9 @@ fn account(number: usize) -> Small {
 }
 
 /// Starts so many runs at once, and waits for their ends.
-async fn all(runtime: &Runtime, graph: &Graph<Small>, width: usize) -> Result<()> {
+async fn all(runtime: &Runtime, graph: &Graph<Small>, runs: usize) -> Result<()> {
     let mut tasks = JoinSet::new();
-    for number in 0..width {
+    for number in 0..runs {
         let (runtime, graph) = (runtime.clone(), graph.clone());
         tasks.spawn(async move {
             match runtime.start(&graph, account(number)).await?.wait().await? {
@@ -154,12 +162,12 @@ struct Client {
 }
 
 impl Clients {
-    async fn open(space: &Space, accounts: &Accounts, width: usize, body: usize) -> Result<Self> {
+    async fn open(space: &Space, accounts: &Accounts, number: usize, body: usize) -> Result<Self> {
         let table = bare::table(space).await?;
         let insert: Arc<str> = format!("INSERT INTO {table} (run, seq, body) VALUES ($1, $2, $3)").into();
         let body: Arc<[u8]> = vec![b'x'; body].into();
         let mut clients = Vec::new();
-        for number in 0..width {
+        for number in 0..number {
             let (update, insert, body) =
                 (Arc::clone(&accounts.update), Arc::clone(&insert), Arc::clone(&body));
             let (connection, number) = (space.postgres().await?, i64::try_from(number)?);

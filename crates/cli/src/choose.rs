@@ -1,5 +1,6 @@
 //! The runs that a verb is for: named one by one, or chosen by what is known of them.
 
+use ferrata::runtime::is_spared;
 use ferrata::store::{Page, RunHead};
 use ferrata::{CheckpointStore, RunStatus};
 use futures_util::TryStreamExt as _;
@@ -86,6 +87,8 @@ impl Context {
         if filter.roots {
             heads.retain(family::is_root);
         }
+        // A verb for all runs is not meant for queues and schedules.
+        heads.retain(|head| filter.workflow.is_some() || !is_spared(head));
         Ok(heads)
     }
 }

@@ -74,6 +74,10 @@
 //!
 //! The module [`guide`] goes from the first graph to a service at night.
 //!
+//! # Large values
+//!
+//! With the feature `blobs`, a state names a document that is kept beside the records: the module `blobs`.
+//!
 //! # Queues and limits
 //!
 //! With the feature `queue`, runs and nodes wait for their turn, over all processes of a store: the module `queue`.
@@ -97,9 +101,12 @@ mod otel;
 pub mod prelude;
 
 pub use connect::connect;
+#[cfg(feature = "blobs")]
+pub use ferrata_blobs as blobs;
 pub use ferrata_core::ask::{self, Answer, AnswerShape, Ask, AskError};
 pub use ferrata_core::graph::{
-    self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphError, Join, Lens, RetryPolicy, Route,
+    self, CachePolicy, CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphError, Join, Lens,
+    RetryPolicy, Route,
 };
 #[cfg(feature = "metrics")]
 pub use ferrata_core::metrics;
@@ -172,6 +179,10 @@ mod pages {
 
     #[doc = include_str!("../../../docs/sharding.md")]
     struct Sharding;
+
+    #[cfg(feature = "blobs")]
+    #[doc = include_str!("../../../docs/blobs.md")]
+    struct Blobs;
 
     #[cfg(feature = "queue")]
     #[doc = include_str!("../../../docs/queues.md")]

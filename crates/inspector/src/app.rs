@@ -15,6 +15,7 @@ use crate::guard::Guard;
 use crate::outline::Outlines;
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::queues::QueueBoard;
 use crate::redact::Redaction;
 
 /// What every request works with.
@@ -31,6 +32,8 @@ pub(crate) struct App {
     /// Turns true when streams must end.
     pub(crate) ending: Option<watch::Receiver<bool>>,
     pub(crate) cache: Cache,
+    pub(crate) states: Cache,
+    pub(crate) queues: QueueBoard,
     pub(crate) clock: SystemClock,
 }
 

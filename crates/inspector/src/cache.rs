@@ -1,5 +1,6 @@
 //! Answers about a run that stay true as long as its head is the same, so that a page that is open costs the store one question at a time.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,9 @@ const ENTRIES: usize = 2_048;
 const BYTES: usize = 16 * 1024 * 1024;
 const SHARE: usize = 4;
 
+/// The same of states, of which one may have all: in memory they take some times as much.
+const STATES: usize = 8 * 1024 * 1024;
+
 /// What an answer is about.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct About {
@@ -22,7 +26,7 @@ pub(crate) struct About {
     /// The head for which it holds: a run of the same name in another life has another.
     pub(crate) head: RecordId,
     /// Which answer.
-    pub(crate) what: &'static str,
+    pub(crate) what: Cow<'static, str>,
 }
 
 /// Answers that stay true as long as a run's head is the same.
@@ -33,17 +37,24 @@ struct Kept {
     all: VecDeque<(About, Arc<Value>, usize)>,
     bytes: usize,
     most: usize,
+    /// The most bytes of one answer.
+    each: usize,
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        Self::of(BYTES)
+        Self::of(BYTES, BYTES / SHARE)
     }
 }
 
 impl Cache {
-    fn of(most: usize) -> Self {
-        Self(Mutex::new(Kept { all: VecDeque::new(), bytes: 0, most }))
+    /// Keeps states, each as of a place in a log: a page asks for one of them level by level.
+    pub(crate) fn of_states() -> Self {
+        Self::of(STATES, STATES)
+    }
+
+    fn of(most: usize, each: usize) -> Self {
+        Self(Mutex::new(Kept { all: VecDeque::new(), bytes: 0, most, each }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -62,7 +73,7 @@ impl Cache {
         let (size, value) = (bytes(&value), Arc::new(value));
         let mut kept = self.lock();
         kept.all.retain(|(known, ..)| known.run != about.run || known.what != about.what);
-        if size <= kept.most / SHARE {
+        if size <= kept.each {
             kept.all.push_back((about, Arc::clone(&value), size));
         }
         kept.bytes = kept.all.iter().map(|(.., size)| size).sum();
@@ -90,12 +101,12 @@ mod tests {
 
     fn about(run: usize, ids: &RandomIds) -> About {
         let run = RunKey::try_from(format!("run-{run}").as_str()).unwrap();
-        About { run, head: RecordId::from_uuid(ids.next(Timestamp::from_unix_ms(0))), what: "run" }
+        About { run, head: RecordId::from_uuid(ids.next(Timestamp::from_unix_ms(0))), what: "run".into() }
     }
 
     #[test]
     fn answers_of_many_large_runs_take_bounded_memory() {
-        let (cache, ids) = (Cache::of(16_000), RandomIds::new());
+        let (cache, ids) = (Cache::of(16_000, 4_000), RandomIds::new());
         let large = about(0, &ids);
         assert_eq!(cache.put(large.clone(), json!("x".repeat(4_000))).as_str().unwrap().len(), 4_000);
         assert!(cache.get(&large).is_none(), "what is too large is made anew");

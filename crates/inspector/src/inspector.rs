@@ -15,6 +15,7 @@ use crate::access::{Access, Viewer};
 use crate::app::App;
 use crate::guard::Guard;
 use crate::outline::{Outline, Outlines};
+use crate::queues::QueueBoard;
 use crate::redact::Redaction;
 use crate::{api, cache};
 
@@ -118,9 +119,29 @@ impl Inspector {
     }
 
     /// Hides the value at this place of every state, as a JSON pointer in which `*` stands for any one name or number. What nodes say in notes,
-    /// questions and errors is not looked into.
+    /// questions and errors is not of the state: [`redact_texts`](Self::redact_texts) looks into that.
     pub fn redact(mut self, path: impl AsRef<str>) -> Self {
         self.redaction.add(path.as_ref());
+        self
+    }
+
+    /// Asks a hook what to show in the place of a text; `None` shows it as it is. It is asked before anything is cut, of every text, number and
+    /// name of a field in a state, and of whatever nodes, callers and errors said: notes, reasons, questions, failures, labels, users, events and the
+    /// post-mortem. Other words may stand in the same text, and it may be asked again of what it has answered.
+    ///
+    /// The names by which things are found are shown as they are: tenants, ids, workflows, nodes, questions and queues.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn mount(runtime: ferrata_core::runtime::Runtime) -> axum::Router {
+    /// let inspector = ferrata_inspector::Inspector::new(runtime)
+    ///     .redact_texts(|text| text.contains("token=").then(|| "[a text with a token]".to_owned()));
+    /// # inspector.into_router()
+    /// # }
+    /// ```
+    pub fn redact_texts(mut self, hook: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.redaction.add_hook(hook);
         self
     }
 
@@ -150,6 +171,8 @@ impl Inspector {
             options,
             ending,
             cache,
+            states: cache::Cache::of_states(),
+            queues: QueueBoard::default(),
             clock,
         }))
     }

@@ -22,6 +22,7 @@ mod inspector;
 mod outline;
 mod params;
 mod problem;
+mod queues;
 mod redact;
 mod view;
 

@@ -1,31 +1,194 @@
-//! Fields of the state that no answer holds.
+//! What no answer holds: fields of the state by their paths, and whatever a hook of the service hides in texts.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
+use crate::app::App;
 use crate::problem::Problem;
+use crate::view::text::cut;
 
 /// What stands in the place of a hidden value.
 pub(crate) const HIDDEN: &str = "[redacted]";
 
-/// The fields to hide, each a JSON pointer in which `*` stands for any one name or number.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Redaction(Vec<Vec<String>>);
+/// By what things are found, and words of the API: the page could do nothing with others in their place.
+const NAMES: [&str; 23] = [
+    "at", "code", "cursor", "from", "head", "id", "kind", "led_to", "look", "name", "next", "node",
+    "options", "owner", "path", "question", "queue", "self", "status", "tenant", "to", "version", "workflow",
+];
+
+type Hook = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+/// What is hidden.
+#[derive(Clone, Default)]
+pub(crate) struct Redaction {
+    /// Each a JSON pointer into the state, in which `*` stands for any one name or number.
+    paths: Vec<Vec<String>>,
+    hooks: Vec<Arc<Hook>>,
+}
 
 impl Redaction {
     /// Adds a path.
     pub(crate) fn add(&mut self, path: &str) {
         let parts = path.split('/').skip(usize::from(path.starts_with('/')));
-        self.0.push(parts.map(unescaped).collect());
+        self.paths.push(parts.map(unescaped).collect());
+    }
+
+    /// Adds a hook.
+    pub(crate) fn add_hook(&mut self, hook: impl Fn(&str) -> Option<String> + Send + Sync + 'static) {
+        self.hooks.push(Arc::new(hook));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.paths.is_empty() && self.hooks.is_empty()
     }
 
-    /// Hides what is to be hidden of a state.
+    /// Hides what is to be hidden of a state, before anything of it is cut: by path, and in every text, number and name of a field.
     pub(crate) fn apply(&self, state: &mut Value) {
-        self.0.iter().for_each(|path| hide(state, path));
+        self.paths.iter().for_each(|path| hide(state, path));
+        self.value(state);
     }
+
+    /// Hides what the hooks hide, in every text, number and name of a field.
+    pub(crate) fn value(&self, value: &mut Value) {
+        if self.hooks.is_empty() {
+            return;
+        }
+        match value {
+            Value::String(text) => self.replace(text),
+            Value::Number(number) => {
+                let plain = number.to_string();
+                if let Cow::Owned(said) = self.text(&plain) {
+                    *value = said.into();
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Object(fields) => {
+                let all = std::mem::take(fields);
+                fields.extend(all.into_iter().map(|(name, mut inner)| {
+                    self.value(&mut inner);
+                    (self.text(&name).into_owned(), inner)
+                }));
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// Tells whether a change holds what a hook shows in the place of something in this state: whoever edits what was shown would write it.
+    pub(crate) fn holds_shown(&self, change: &Value, state: &Value) -> bool {
+        let mut shown = BTreeSet::new();
+        if !self.hooks.is_empty() {
+            each_text(state, &mut |text| match self.text(text) {
+                Cow::Owned(said) if said != text => _ = shown.insert(said),
+                _ => {}
+            });
+        }
+        let mut holds = false;
+        each_text(change, &mut |text| holds |= shown.contains(text));
+        holds
+    }
+
+    /// Hides what the hooks hide of a text.
+    pub(crate) fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.hooks.iter().fold(Cow::Borrowed(text), |text, hook| match hook(&text) {
+            Some(said) => Cow::Owned(said),
+            None => text,
+        })
+    }
+
+    fn replace(&self, text: &mut String) {
+        if let Cow::Owned(said) = self.text(text) {
+            *text = said;
+        }
+    }
+
+    /// Returns the beginning of what others wrote. It is hidden before it is cut: of what stands across the cut, nothing is left.
+    pub(crate) fn cut(&self, text: &str, most: usize) -> String {
+        cut(&self.text(text), most)
+    }
+
+    /// Hides what is left in an answer: in every text but those by which things are found.
+    fn seal(&self, answer: &mut Value) {
+        match answer {
+            Value::String(text) => self.replace(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.seal(item)),
+            Value::Object(fields) => {
+                for (name, inner) in fields.iter_mut() {
+                    let is_text = |value: &Value| value.is_string();
+                    let is_name = NAMES.contains(&name.as_str())
+                        && (is_text(inner) || inner.as_array().is_some_and(|all| all.iter().all(is_text)));
+                    match name.as_str() {
+                        // Its names are the caller's, and may be any of those.
+                        "labels" => self.value(inner),
+                        _ if is_name => {}
+                        _ => self.seal(inner),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Hides what is to be hidden of a frame of server-sent events, whose data is JSON in one line.
+    pub(crate) fn frame(&self, frame: String) -> String {
+        if self.hooks.is_empty() {
+            return frame;
+        }
+        let line = |line: &str| match line.strip_prefix("data: ").map(serde_json::from_str::<Value>) {
+            Some(Ok(mut data)) => {
+                self.seal(&mut data);
+                format!("data: {data}")
+            }
+            Some(Err(_)) => format!("data: {}", self.text(&line["data: ".len()..])),
+            None => line.to_owned(),
+        };
+        frame.split('\n').map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl fmt::Debug for Redaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redaction").field("paths", &self.paths).field("hooks", &self.hooks.len()).finish()
+    }
+}
+
+/// Goes through every text, number and name of a field.
+fn each_text(value: &Value, with: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => with(text),
+        Value::Number(number) => with(&number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| each_text(item, with)),
+        Value::Object(fields) => fields.iter().for_each(|(name, inner)| {
+            with(name);
+            each_text(inner, with);
+        }),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// Hides in every JSON answer what a hook hides: also what a later path forgets to.
+pub(crate) async fn seal(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if app.redaction.hooks.is_empty() || !is_json {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let read = to_bytes(body, usize::MAX).await.ok();
+    let Some(mut answer) = read.and_then(|read| serde_json::from_slice::<Value>(&read).ok()) else {
+        return Problem::internal().into_response();
+    };
+    app.redaction.seal(&mut answer);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(answer.to_string()))
 }
 
 fn hide(value: &mut Value, path: &[String]) {

@@ -101,7 +101,8 @@ pub(crate) fn method(
             quote!(#call(::std::vec![value])),
         ),
     };
-    let doc = format!("{what} the channel `{}`.", channel.name);
+    let stored = if channel.ephemeral.is_some() { ", which is not stored" } else { "" };
+    let doc = format!("{what} the channel `{}`{stored}.", channel.name);
     quote! {
         #[doc = #doc]
         #vis fn #ident(mut self, #parameter) -> Self {

@@ -6,9 +6,8 @@ use syn::ext::IdentExt;
 use syn::{ExprPath, Field, GenericArgument, Ident, Path, PathArguments, Type};
 
 use crate::fit;
-use crate::options::{Kind, Reducer};
-use crate::rename::Rule;
-use crate::serde_attr;
+use crate::options::{Kind, Options, Reducer};
+use crate::serde_attr::{self, Container, Missing};
 
 pub(crate) struct Channel<'a> {
     pub(crate) ident: &'a Ident,
@@ -17,16 +16,24 @@ pub(crate) struct Channel<'a> {
     pub(crate) name: String,
     pub(crate) reducer: Reducer,
     pub(crate) serialize_with: Option<ExprPath>,
+    /// The value that a state read from the log has in it, if it is not stored.
+    pub(crate) ephemeral: Option<TokenStream>,
 }
 
 impl<'a> Channel<'a> {
-    pub(crate) fn read(field: &'a Field, rule: Rule) -> syn::Result<Self> {
+    pub(crate) fn read(field: &'a Field, container: &Container) -> syn::Result<Self> {
         let Some(ident) = &field.ident else {
             return Err(syn::Error::new_spanned(field, "a channel needs a name"));
         };
-        let reducer = Reducer::read(ident, &field.attrs)?;
+        let Options { reducer, ephemeral } = Options::read(ident, &field.attrs)?;
         fit::check(&reducer.kind, &field.ty)?;
-        let serde = serde_attr::field(&field.attrs)?;
+        let serde = serde_attr::field(&field.attrs, ephemeral.is_some())?;
+        if let Some(span) = ephemeral.filter(|_| !serde.skip) {
+            let message = format!(
+                "an ephemeral channel is not stored, so serde must leave it out; write `#[serde(skip)]` on `{ident}`, too"
+            );
+            return Err(syn::Error::new(span, message));
+        }
         let in_parts = matches!(reducer.kind, Kind::Append | Kind::Merge | Kind::Union);
         if in_parts && serde.serialize_with.is_some() {
             return Err(syn::Error::new(
@@ -35,8 +42,10 @@ impl<'a> Channel<'a> {
                  give the items a type of their own that does it",
             ));
         }
-        let name = serde.rename.unwrap_or_else(|| rule.apply(&ident.unraw().to_string()));
-        Ok(Self { ident, ty: &field.ty, name, reducer, serialize_with: serde.serialize_with })
+        let name = serde.rename.unwrap_or_else(|| container.rule.apply(&ident.unraw().to_string()));
+        let ephemeral =
+            ephemeral.map(|_| missing(ident, &field.ty, serde.missing.as_ref(), container.missing.as_ref()));
+        Ok(Self { ident, ty: &field.ty, name, reducer, serialize_with: serde.serialize_with, ephemeral })
     }
 
     /// The marker type of its reducer; `custom` is that of a custom one.
@@ -89,6 +98,17 @@ impl<'a> Channel<'a> {
             [inner] => Some(inner),
             _ => None,
         }
+    }
+}
+
+/// The value that serde gives a skipped field: by what the field says, else by what the struct says, else by its type.
+fn missing(ident: &Ident, ty: &Type, field: Option<&Missing>, container: Option<&Missing>) -> TokenStream {
+    let of_type = quote_spanned!(type_span(ty)=> <#ty as ::std::default::Default>::default());
+    match (field, container) {
+        (Some(Missing::Function(path)), _) => quote!(#path()),
+        (None, Some(Missing::Function(path))) => quote!({ let state: Self = #path(); state.#ident }),
+        (None, Some(Missing::Default)) => quote!(<Self as ::std::default::Default>::default().#ident),
+        (Some(Missing::Default), _) | (None, None) => of_type,
     }
 }
 

@@ -18,14 +18,25 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let update = format_ident!("{name}Update");
     let version = options.version;
     let count = channels.len();
+    let stored = || channels.iter().filter(|channel| channel.ephemeral.is_none());
 
     let markers: Vec<TokenStream> =
         channels.iter().enumerate().map(|(n, channel)| channel.marker(krate, &custom_name(n))).collect();
     let idents: Vec<&Ident> = channels.iter().map(|channel| channel.ident).collect();
     let types: Vec<_> = channels.iter().map(|channel| channel.ty).collect();
     let names: Vec<&str> = channels.iter().map(|channel| &*channel.name).collect();
-    let specs = channels.iter().map(|channel| channel.spec(krate));
-    let indices: Vec<usize> = (0..count).collect();
+    let declared = stored().map(|channel| &*channel.name);
+    let specs = stored().map(|channel| channel.spec(krate));
+    let mut index = 0_usize..;
+    let ids = channels.iter().map(|channel| {
+        let name = &*channel.name;
+        if channel.ephemeral.is_some() {
+            return quote!(#state::ChannelId::undeclared(#name));
+        }
+        // As in the schema, which has only what is stored.
+        let index = index.next();
+        quote!(#state::ChannelId::declared(#index, #name))
+    });
     let ready: Vec<Ident> = (0..count).map(|n| format_ident!("__ready{n}")).collect();
     let values: Vec<Ident> = (0..count).map(|n| format_ident!("__value{n}")).collect();
     let encodes: Vec<TokenStream> = channels
@@ -39,6 +50,11 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let compared = channels.iter().enumerate().zip(&markers).zip(&encodes).zip(&values);
     let diffs = compared.map(|((((n, channel), marker), encode), value)| {
         let Channel { ident, ty, .. } = channel;
+        if channel.ephemeral.is_some() {
+            return quote_spanned! {type_span(ty)=>
+                #reduce::diff::<#ty, #marker>(&__CHANNELS[#n], &before.#ident, #value)
+            };
+        }
         // The reference has the compiler take the comparison by `==` where the type is `Eq`, and the other one elsewhere. The function
         // is named for what the compiler says of a type that cannot be compared at all.
         quote_spanned! {type_span(ty)=> {
@@ -48,6 +64,11 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     });
     let prepares = channels.iter().enumerate().zip(&markers).zip(&encodes).map(|(((n, channel), marker), encode)| {
         let Channel { ident, ty, .. } = channel;
+        if channel.ephemeral.is_some() {
+            return quote_spanned! {type_span(ty)=>
+                #reduce::prepare_ephemeral::<#ty, #marker>(&__CHANNELS[#n], &self.#ident, &update.#ident)
+            };
+        }
         quote_spanned! {type_span(ty)=>
             #reduce::prepare::<#ty, #marker, #encode>(&__CHANNELS[#n], &self.#ident, &update.#ident, patch)
         }
@@ -60,6 +81,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let slots = channels.iter().zip(&markers).map(|(channel, marker)| slot(channel, marker, &reduce));
     let methods =
         channels.iter().zip(&markers).map(|(channel, marker)| builder::method(channel, vis, krate, marker));
+    let forgets = forgets(channels);
     let helpers = channels.iter().enumerate().map(|(n, channel)| helpers(n, channel, &reduce));
 
     let update_doc = format!(
@@ -78,7 +100,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         #[doc(hidden)]
         const _: () = {
             static __CHANNELS: [#state::ChannelId; #count] =
-                [#(#state::ChannelId::declared(#indices, #names)),*];
+                [#(#ids),*];
 
             #(#helpers)*
 
@@ -134,9 +156,11 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
             impl #state::State for #name {
                 type Update = #update;
 
+                #forgets
+
                 fn schema() -> #state::Schema {
                     static SCHEMA: ::std::sync::LazyLock<#state::Schema> = ::std::sync::LazyLock::new(|| {
-                        #state::Schema::new(#version, [#(#state::ChannelSpec::new(#names, #specs)),*])
+                        #state::Schema::new(#version, [#(#state::ChannelSpec::new(#declared, #specs)),*])
                     });
                     ::std::clone::Clone::clone(&*SCHEMA)
                 }
@@ -160,6 +184,25 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
                 }
             }
         };
+    }
+}
+
+/// What the trait is told of channels that are not stored; nothing if all are.
+fn forgets(channels: &[Channel<'_>]) -> TokenStream {
+    let forgotten = channels.iter().filter_map(|channel| {
+        let (ident, value) = (channel.ident, channel.ephemeral.as_ref()?);
+        Some(quote!(self.#ident = #value;))
+    });
+    let forgotten: Vec<TokenStream> = forgotten.collect();
+    if forgotten.is_empty() {
+        return TokenStream::new();
+    }
+    quote! {
+        const EPHEMERAL: bool = true;
+
+        fn forget_ephemeral(&mut self) {
+            #(#forgotten)*
+        }
     }
 }
 

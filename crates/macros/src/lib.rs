@@ -37,7 +37,11 @@ use proc_macro::TokenStream;
 ///
 /// Where a method of `XUpdate` is called again, `last` keeps the later value and the others join.
 ///
-/// A channel has one name and is always stored: `flatten`, `skip`, `skip_serializing_if`, `alias` and unequal renames are refused.
+/// `#[state(ephemeral)]` beside `#[serde(skip)]`, alone or with a reducer, makes a channel that is not stored: nodes of one process hand
+/// it on, no record holds it, it is in no schema and no fingerprint, and its type needs no `Serialize`. Routes, conditions and goals see the
+/// value that serde gives a skipped field, as whatever reads the run from its log does; so may any node, at any time.
+///
+/// Any other channel has one name and is always stored: `flatten`, `skip`, `skip_serializing_if`, `alias` and unequal renames are refused.
 /// Inside the type of a field they are allowed. `testing::check_reads_back` then tells whether what is written there is also
 /// what is read.
 ///

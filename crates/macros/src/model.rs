@@ -44,13 +44,13 @@ impl<'a> Model<'a> {
         }
         let mut errors = Errors::default();
         let options = errors.keep(Container::read(&input.attrs));
-        let rule = errors.keep(serde_attr::container(&input.attrs)).unwrap_or_default();
+        let serde = errors.keep(serde_attr::container(&input.attrs)).unwrap_or_default();
         let mut channels = Vec::new();
         for field in fields {
-            channels.extend(errors.keep(Channel::read(field, rule)));
+            channels.extend(errors.keep(Channel::read(field, &serde)));
         }
         let mut names = HashMap::new();
-        for channel in &channels {
+        for channel in channels.iter().filter(|channel| channel.ephemeral.is_none()) {
             if let Some(other) = names.insert(&*channel.name, channel.ident) {
                 let message = format!(
                     "fields `{other}` and `{}` are both stored as \"{}\"; rename one",

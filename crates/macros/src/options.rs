@@ -32,8 +32,16 @@ impl Container {
     }
 }
 
-/// The words on a field; `with` takes the path of a function, the others take nothing.
-const FIELD: [&str; 9] = ["last", "append", "merge", "max", "min", "sum", "union", "first", "with"];
+/// The words on a field; `with` takes the path of a function, the others take nothing. All but `ephemeral` are reducers.
+const FIELD: [&str; 10] =
+    ["last", "append", "merge", "max", "min", "sum", "union", "first", "with", "ephemeral"];
+
+/// `#[state(...)]` on a field.
+pub(crate) struct Options {
+    pub(crate) reducer: Reducer,
+    /// Where the field is said to be ephemeral.
+    pub(crate) ephemeral: Option<Span>,
+}
 
 /// The reducer of a field as written.
 pub(crate) struct Reducer {
@@ -54,14 +62,20 @@ pub(crate) enum Kind {
     Custom(Path),
 }
 
-impl Reducer {
-    /// Reads `#[state(...)]` on a field; `last` if there is none.
+impl Options {
+    /// Reads `#[state(...)]` on a field; the reducer is `last` if none is named.
     pub(crate) fn read(field: &Ident, attrs: &[Attribute]) -> syn::Result<Self> {
-        let mut found: Option<(String, Self)> = None;
+        let mut found: Option<(String, Reducer)> = None;
+        let mut ephemeral = None;
         for attr in attrs.iter().filter(|attr| attr.path().is_ident("state")) {
             attr.parse_nested_meta(|meta| {
                 let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+                let span = meta.path.get_ident().map_or_else(Span::call_site, Ident::span);
                 let kind = match &*name {
+                    "ephemeral" => {
+                        ephemeral = Some(span);
+                        return Ok(());
+                    }
                     "last" => Kind::Last,
                     "append" => Kind::Append,
                     "merge" => Kind::Merge,
@@ -79,12 +93,12 @@ impl Reducer {
                     );
                     return Err(meta.error(message));
                 }
-                let span = meta.path.get_ident().map_or_else(Span::call_site, Ident::span);
-                found = Some((name, Self { kind, span }));
+                found = Some((name, Reducer { kind, span }));
                 Ok(())
             })?;
         }
-        Ok(found.map_or_else(|| Self { kind: Kind::Last, span: field.span() }, |(_, reducer)| reducer))
+        let plain = || Reducer { kind: Kind::Last, span: field.span() };
+        Ok(Self { reducer: found.map_or_else(plain, |(_, reducer)| reducer), ephemeral })
     }
 }
 

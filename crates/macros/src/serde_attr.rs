@@ -5,16 +5,46 @@ use syn::{Attribute, ExprPath, LitStr, Token};
 
 use crate::rename::Rule;
 
-/// Reads `rename_all`, and refuses what would make the struct anything but an object of its fields.
-pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<Rule> {
-    let mut rule = Rule::default();
+/// What serde takes for a field that is not in what it reads.
+pub(crate) enum Missing {
+    /// What the type has for it.
+    Default,
+    /// What a function returns.
+    Function(ExprPath),
+}
+
+impl Missing {
+    /// Reads `default` or `default = "path"`.
+    fn read(meta: &ParseNestedMeta<'_>) -> syn::Result<Self> {
+        if meta.input.peek(Token![=]) {
+            return Ok(Self::Function(meta.value()?.parse::<LitStr>()?.parse()?));
+        }
+        Ok(Self::Default)
+    }
+}
+
+/// What serde is told about the struct.
+#[derive(Default)]
+pub(crate) struct Container {
+    pub(crate) rule: Rule,
+    /// Where the values of missing fields come from, if the struct says it.
+    pub(crate) missing: Option<Missing>,
+}
+
+/// Reads `rename_all` and `default`, and refuses what would make the struct anything but an object of its fields.
+pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<Container> {
+    let mut container = Container::default();
     each(attrs, |meta| {
         let Some(name) = meta.path.get_ident().map(ToString::to_string) else { return skip(&meta) };
         match &*name {
             "rename_all" => {
                 if let Some(text) = one_name(&meta)? {
-                    rule = Rule::parse(&text)?;
+                    container.rule = Rule::parse(&text)?;
                 }
+                Ok(())
+            }
+            "default" => {
+                container.missing = Some(Missing::read(&meta)?);
                 Ok(())
             }
             "tag" | "untagged" | "transparent" | "from" | "try_from" | "into" | "remote" => {
@@ -27,7 +57,7 @@ pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<Rule> {
             _ => skip(&meta),
         }
     })?;
-    Ok(rule)
+    Ok(container)
 }
 
 /// What serde is told about one field.
@@ -36,10 +66,14 @@ pub(crate) struct Field {
     pub(crate) rename: Option<String>,
     /// The function that serialises the field in the place of its type.
     pub(crate) serialize_with: Option<ExprPath>,
+    /// Where its value comes from when it is missing, if the field says it.
+    pub(crate) missing: Option<Missing>,
+    /// Whether serde neither writes nor reads it.
+    pub(crate) skip: bool,
 }
 
-/// Reads the name and the encoding of a field, and refuses what would leave it out.
-pub(crate) fn field(attrs: &[Attribute]) -> syn::Result<Field> {
+/// Reads the name and the encoding of a field, and refuses what would leave it out unless it is `ephemeral`.
+pub(crate) fn field(attrs: &[Attribute], ephemeral: bool) -> syn::Result<Field> {
     let mut field = Field::default();
     each(attrs, |meta| {
         let Some(name) = meta.path.get_ident().map(ToString::to_string) else { return skip(&meta) };
@@ -64,9 +98,18 @@ pub(crate) fn field(attrs: &[Attribute]) -> syn::Result<Field> {
                 "a flattened field is no channel: its entries would lie among the channels; \
                  remove `#[serde(flatten)]`, or write its fields into the state",
             )),
+            "skip" if ephemeral => {
+                field.skip = true;
+                Ok(())
+            }
+            "default" => {
+                field.missing = Some(Missing::read(&meta)?);
+                Ok(())
+            }
             "skip" | "skip_serializing" | "skip_deserializing" => Err(meta.error(format!(
                 "a field that is not stored is lost at a restart, so `#[serde({name})]` cannot be on a channel; \
-                 keep what is not state in a resource of the runtime"
+                 keep what is not state in a resource of the runtime, or write `#[serde(skip)]` and `#[state(ephemeral)]` \
+                 if every node can go on with the default"
             ))),
             "alias" => Err(meta.error(
                 "a channel has one name, and a run whose log has both could not be read; remove `#[serde(alias)]`, \

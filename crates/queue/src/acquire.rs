@@ -21,6 +21,10 @@ use crate::settings::check_key;
 /// How often a node waits at rest for one place: each time it is woken it asks again.
 const ROUNDS: u32 = 10_000;
 
+/// What a watcher of the run hears while a node waits in memory.
+const WAITS: &str = "queue.waits";
+const TURN: &str = "queue.turn";
+
 /// How long the name of a place may be: the name of a question is made of it.
 const LONGEST: usize = 32;
 
@@ -144,17 +148,27 @@ impl<'a> AcquireRequest<'a> {
             question: None,
             not_before: None,
             deadline: None,
+            debounced: None,
         };
-        let (mut rounds, mut may_rest) = (0..ROUNDS, true);
+        let (mut rounds, mut may_rest, mut waits) = (0..ROUNDS, true, false);
         loop {
             let (turn, mut my_turn) = oneshot::channel();
-            let ask = Ask { id: id.clone(), waiting: waiting.clone(), once: None };
+            let ask = Ask { id: id.clone(), waiting: waiting.clone(), once: None, debounce: None };
             // Dropped from here on, it leaves: what the desk has taken in is taken back.
             let mut place =
                 Place { desk: Arc::clone(&desk), id: Some(id.clone()), clock: Arc::clone(runtime.clock()) };
             match desk.ask(ask, turn).await? {
-                Said::Granted => return Ok(place),
-                Said::Waits => {}
+                Said::Granted => {
+                    if waits {
+                        tell(cx, TURN, &queue, &waiting);
+                    }
+                    return Ok(place);
+                }
+                Said::Waits if waits => {}
+                Said::Waits => {
+                    waits = true;
+                    tell(cx, WAITS, &queue, &waiting);
+                }
                 said => {
                     place.id = None;
                     return Err(refused(&queue, &said).with_node(cx.node()));
@@ -163,7 +177,11 @@ impl<'a> AcquireRequest<'a> {
             let patience = runtime.clock().sleep(runtime.pace().rest_after);
             tokio::select! {
                 biased;
-                turn = &mut my_turn => return turn.map(|()| place).map_err(|_| closed()),
+                turn = &mut my_turn => {
+                    turn.map_err(|_| closed())?;
+                    tell(cx, TURN, &queue, &waiting);
+                    return Ok(place);
+                }
                 () = patience, if may_rest => {}
             }
             // From here on the run may rest, which drops this future, and must not lose its place in the line.
@@ -176,6 +194,12 @@ impl<'a> AcquireRequest<'a> {
             }
         }
     }
+}
+
+/// Tells who watches the run in this process that a node waits for a place, or has it after a wait.
+fn tell(cx: &NodeContext, what: &str, queue: &str, waiting: &Waiting) {
+    // Names and numbers that are JSON: it cannot fail.
+    let _ = cx.emit(what, json!({ "queue": queue, "places": waiting.places, "since": waiting.since }));
 }
 
 /// Waits as a question, which its turn answers.

@@ -8,8 +8,9 @@ use ferrata_core::{Error, ErrorKind, Result, RunId, RunKey};
 use crate::ledger::{Ledger, Op, Said};
 use crate::settings::{Settings, check_name};
 
-/// The labels: which queue, and whether the run is the queue or one that goes through it.
-pub(crate) const QUEUE: &str = "queue";
+/// The label of runs that go through a queue, and of the run that is the queue: its name.
+pub const QUEUE: &str = "queue";
+/// Whether the run is the queue or one that goes through it.
 pub(crate) const ROLE: &str = "queue.role";
 pub(crate) const LEDGER: &str = "ledger";
 

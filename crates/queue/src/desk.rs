@@ -3,19 +3,23 @@
 
 mod acts;
 mod clerk;
+mod seen;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrata_core::runtime::{Runtime, WeakRuntime};
 use ferrata_core::{Error, ErrorKind, Result, RunKey};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use self::clerk::Clerk;
 use crate::cell::QUEUE;
 use crate::ledger::{Ask, Op, Said};
 use crate::settings::check_name;
 use crate::tasks::spawn;
+
+/// How many runs that have ended are looked at at once.
+const READS: usize = 16;
 
 /// What is asked of the task.
 pub(crate) enum Command {
@@ -94,9 +98,15 @@ impl Desks {
     fn new(runtime: &Runtime) -> Self {
         let (weak, mut left) = (runtime.downgrade(), runtime.left());
         spawn(async move {
+            // One after the other, many that end at once would wait for each other's reads.
+            let reads = Arc::new(Semaphore::new(READS));
             while let Some(run) = left.recv().await {
+                let Ok(read) = Arc::clone(&reads).acquire_owned().await else { return };
                 let Some(runtime) = weak.upgrade() else { return };
-                give_back(&runtime, &run).await;
+                spawn(async move {
+                    give_back(&runtime, &run).await;
+                    drop(read);
+                });
             }
         });
         Self(Mutex::default())

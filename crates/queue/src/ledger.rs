@@ -2,6 +2,7 @@
 //! of the run that the queue is.
 
 mod choose;
+mod debounce;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,6 +11,8 @@ use ferrata_core::{ExecutorId, RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::choose::LONGEST_CLOSED;
+pub use self::debounce::Debounced;
+pub(crate) use self::debounce::{Debounce, Replaced};
 use crate::settings::{Overrides, Settings};
 
 /// How many keys are remembered for which nothing may start again.
@@ -55,6 +58,9 @@ pub struct Waiting {
     /// When it is too late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// What others may come by that take its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debounced: Option<Debounced>,
 }
 
 /// One who holds a place.
@@ -126,6 +132,8 @@ pub(crate) struct Ask {
     pub(crate) waiting: Waiting,
     /// What is not to be started twice, and for how many milliseconds.
     pub(crate) once: Option<(String, u64)>,
+    /// For what others it waits.
+    pub(crate) debounce: Option<Debounce>,
 }
 
 /// What is done to a queue.
@@ -151,8 +159,13 @@ pub(crate) enum Op {
     Begun(String),
     /// The question of one that rests was answered.
     Woken(String),
-    /// A run that came too late was cancelled.
+    /// A run that came too late, or whose place was taken, was cancelled.
     Forgotten(String),
+    /// The start that has taken the place of this one was never recorded.
+    Restore {
+        id: String,
+        by: RunKey,
+    },
     /// Nobody is let in until then.
     Close(Timestamp),
     Declare(Box<Settings>),
@@ -169,7 +182,7 @@ pub(crate) enum Said {
     Full(usize),
     /// It asks for more places than there are.
     TooMany(u32),
-    /// This run was started for the key.
+    /// This run was started for the key, or in its place.
     Before(RunKey),
     /// These settings are stored under this version.
     Differs(Box<Settings>),
@@ -188,6 +201,7 @@ struct Touched {
     held: BTreeSet<String>,
     waiting: BTreeSet<String>,
     late: BTreeSet<String>,
+    replaced: BTreeSet<String>,
     keys: BTreeSet<String>,
     seen: BTreeSet<String>,
     pulse: bool,
@@ -204,6 +218,8 @@ pub(crate) struct Ledger {
     pub(crate) waiting: BTreeMap<String, Waiting>,
     /// Runs that came too late and are to be cancelled.
     pub(crate) late: BTreeMap<String, RunKey>,
+    /// Runs whose place another start has taken, and that are to be cancelled.
+    pub(crate) replaced: BTreeMap<String, Replaced>,
     pulse: Pulse,
     keys: BTreeMap<String, KeyNote>,
     seen: BTreeMap<String, Seen>,
@@ -225,6 +241,7 @@ impl Ledger {
             held: BTreeMap::new(),
             waiting: BTreeMap::new(),
             late: BTreeMap::new(),
+            replaced: BTreeMap::new(),
             pulse: Pulse::default(),
             keys: BTreeMap::new(),
             seen: BTreeMap::new(),
@@ -288,10 +305,14 @@ impl Ledger {
                 }
             }
             Op::Forgotten(id) => {
+                if self.replaced.remove(&id).is_some() {
+                    self.touched.replaced.insert(id.clone());
+                }
                 if self.late.remove(&id).is_some() {
                     self.touched.late.insert(id);
                 }
             }
+            Op::Restore { id, by } => self.restore(&id, &by, now),
             Op::Close(until) => {
                 if self.pulse.closed_until.is_none_or(|closed| closed < until) {
                     self.pulse.closed_until = Some(until);
@@ -320,7 +341,7 @@ impl Ledger {
     }
 
     fn ask(&mut self, ask: Ask, now: Timestamp) -> Said {
-        let Ask { id, waiting, once } = ask;
+        let Ask { id, mut waiting, once, debounce } = ask;
         if let Some(held) = self.held.get_mut(&id) {
             let on_hold = held.on_hold;
             if held.executor != waiting.executor || held.question.is_some() {
@@ -336,6 +357,9 @@ impl Ledger {
             }
             return Said::Waits;
         }
+        if let Some(replaced) = self.replaced.get(&id) {
+            return Said::Before(replaced.by.clone());
+        }
         if let Some(places) = self.effective().at_once
             && waiting.places > places
         {
@@ -349,13 +373,21 @@ impl Ledger {
             return Said::Before(seen.run.clone());
         }
         let run = waiting.run.clone();
+        let before = debounce.as_ref().and_then(|debounce| self.debounced(&debounce.key));
+        if let Some(debounce) = &debounce {
+            self.delay(&mut waiting, debounce, before.as_deref(), now);
+        }
         self.enter(id.clone(), waiting);
         self.grant(now);
-        if !self.held.contains_key(&id) && self.waiting.len() > self.settings.max_waiting as usize
+        let most = (self.settings.max_waiting as usize).saturating_add(usize::from(before.is_some()));
+        if !self.held.contains_key(&id) && self.waiting.len() > most
             || once.is_some() && self.seen.len() >= MOST_SEEN
         {
             self.leave(&id);
             return Said::Full(self.waiting.len());
+        }
+        if let Some(before) = before {
+            self.replace(&before, &run, now);
         }
         if let Some((once, ms)) = once {
             let until = now.plus(std::time::Duration::from_millis(ms));

@@ -38,13 +38,16 @@ mod acquire;
 mod cell;
 mod desk;
 mod ledger;
+mod overview;
 mod queue;
 mod settings;
 mod start;
 mod tasks;
 
 pub use acquire::{Acquire, AcquireRequest, LimitedWork, Place, limited};
-pub use ledger::{Held, Kind, Waiting};
+pub use cell::QUEUE as QUEUE_LABEL;
+pub use ledger::{Debounced, Held, Kind, Waiting};
+pub use overview::{Overview, Standing, UnreadableQueue};
 pub use queue::{Queue, QueueRequest, QueueStatus, Queues};
 pub use settings::{Overrides, Rate, Settings};
 pub use start::{Enqueue, Queued, QueuedStart};

@@ -6,6 +6,7 @@ use std::time::Duration;
 #[cfg(doc)]
 use ferrata_core::ErrorKind;
 use ferrata_core::runtime::Runtime;
+use ferrata_core::store::RunHead;
 use ferrata_core::{Result, RunKey, Timestamp};
 use serde::Serialize;
 
@@ -184,6 +185,14 @@ pub struct QueueStatus {
     pub line: Vec<Waiting>,
 }
 
+impl QueueStatus {
+    /// Returns the limits that hold now: what an operator set, and else what the code says.
+    #[must_use]
+    pub fn limits(&self) -> Settings {
+        self.overrides.over(&self.settings)
+    }
+}
+
 impl Queue {
     /// Lists the queues of the store, by their names.
     ///
@@ -197,25 +206,8 @@ impl Queue {
     ///
     /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
     pub async fn list(runtime: &Runtime) -> Result<Vec<Self>> {
-        let (mut found, mut after) = (Vec::new(), None);
-        loop {
-            let page =
-                runtime.runs().workflow(WORKFLOW).label(ROLE, LEDGER).limit(1_000).after(after).await?;
-            for head in page.items {
-                let name = head.facts.labels.get(QUEUE).unwrap_or_default();
-                // Labels are free: another run is no queue, whatever it says.
-                if run_of(name).is_ok_and(|run| run == head.run) {
-                    let (runtime, name, by) = (runtime.clone(), name.to_owned(), BY.to_owned());
-                    found.push(Self { runtime, name, by });
-                }
-            }
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(found)
+        let of = |(name, _)| Self { runtime: runtime.clone(), name, by: BY.to_owned() };
+        Ok(listed(runtime).await?.into_iter().map(of).collect())
     }
 
     /// Says who changes it from here; it is recorded.
@@ -243,18 +235,7 @@ impl Queue {
     /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
     pub async fn status(&self) -> Result<QueueStatus> {
         let ledger = look(&self.runtime, &self.name).await?;
-        let now = self.runtime.clock().now();
-        let Ledger { settings, overrides, held, waiting, .. } = &ledger;
-        Ok(QueueStatus {
-            name: self.name.clone(),
-            run: run_of(&self.name)?,
-            settings: settings.clone(),
-            overrides: overrides.clone(),
-            closed_until: ledger.closed_until().filter(|until| *until > now),
-            held: held.values().cloned().collect(),
-            waiting: waiting.len(),
-            line: ledger.line(now).into_iter().take(SHOWN).map(|(_, waiting)| waiting.clone()).collect(),
-        })
+        status_of(&self.name, &ledger, self.runtime.clock().now())
     }
 
     /// Lets nobody in until [`unpause`](Self::unpause); who holds a place goes on.
@@ -313,4 +294,40 @@ impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// Lists the queues of a store by their names, each with the head of its run.
+pub(crate) async fn listed(runtime: &Runtime) -> Result<Vec<(String, RunHead)>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = runtime.runs().workflow(WORKFLOW).label(ROLE, LEDGER).limit(1_000).after(after).await?;
+        for head in page.items {
+            let name = head.facts.labels.get(QUEUE).unwrap_or_default();
+            // Labels are free: another run is no queue, whatever it says.
+            if run_of(name).is_ok_and(|run| run == head.run) {
+                found.push((name.to_owned(), head));
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(found)
+}
+
+/// Tells how a queue stands.
+pub(crate) fn status_of(name: &str, ledger: &Ledger, now: Timestamp) -> Result<QueueStatus> {
+    let Ledger { settings, overrides, held, waiting, .. } = ledger;
+    Ok(QueueStatus {
+        name: name.to_owned(),
+        run: run_of(name)?,
+        settings: settings.clone(),
+        overrides: overrides.clone(),
+        closed_until: ledger.closed_until().filter(|until| *until > now),
+        held: held.values().cloned().collect(),
+        waiting: waiting.len(),
+        line: ledger.line(now).into_iter().take(SHOWN).map(|(_, waiting)| waiting.clone()).collect(),
+    })
 }

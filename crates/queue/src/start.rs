@@ -13,7 +13,7 @@ use ferrata_core::{Error, ErrorKind, Result, RunKey, Timestamp};
 use crate::acquire::refused;
 use crate::cell::QUEUE;
 use crate::desk::{Command, Desk, give_back, id_of};
-use crate::ledger::{Ask, Kind, Op, Said, Waiting};
+use crate::ledger::{Ask, Debounce, Kind, Op, Said, Waiting};
 use crate::settings::{check_key, ms};
 use crate::tasks::spawn;
 
@@ -61,6 +61,7 @@ impl<S: State> Enqueue<S> for StartRequest<S> {
             not_before: None,
             deadline: None,
             once: None,
+            debounce: None,
         }
     }
 }
@@ -88,6 +89,7 @@ pub struct QueuedStart<S: State> {
     not_before: Option<Timestamp>,
     deadline: Option<Timestamp>,
     once: Option<(String, Duration)>,
+    debounce: Option<Debounce>,
 }
 
 impl<S: State> QueuedStart<S> {
@@ -121,10 +123,26 @@ impl<S: State> QueuedStart<S> {
         self
     }
 
+    /// Has the last of several starts count: its turn comes when no other by this key has come for so long. Each that comes takes the place of
+    /// the one before, if that has not begun: the run of that is cancelled.
+    pub fn debounce(mut self, key: impl Into<String>, quiet: Duration) -> Self {
+        let most = self.debounce.and_then(|debounce| debounce.most);
+        self.debounce = Some(Debounce { key: key.into(), period: ms(quiet), most });
+        self
+    }
+
+    /// Sets for how long a [debounced](Self::debounce) start waits at the most, from the first on whose place was taken; for any time unless
+    /// set.
+    pub fn debounce_at_most(mut self, time: Duration) -> Self {
+        let none = || Debounce { key: String::new(), period: 0, most: None };
+        self.debounce.get_or_insert_with(none).most = Some(ms(time));
+        self
+    }
+
     async fn start(self) -> Result<Queued<S>> {
-        let Self { request, queue, key, priority, not_before, deadline, once } = self;
-        check_key(&key)?;
-        once.iter().try_for_each(|(key, _)| check_key(key))?;
+        let Self { request, queue, key, priority, not_before, deadline, once, debounce } = self;
+        let keys = once.iter().map(|(key, _)| key).chain(debounce.iter().map(|debounce| &debounce.key));
+        std::iter::once(&key).chain(keys).try_for_each(|key| check_key(key))?;
         let runtime = request.runtime();
         let mut request = request.label(QUEUE, &queue);
         let run = request.choose_id()?;
@@ -140,12 +158,18 @@ impl<S: State> QueuedStart<S> {
             question: None,
             not_before,
             deadline,
+            debounced: None,
         };
+        // One that is on record took its place in the line before, and takes no other's by being started again.
+        if debounce.is_some() && runtime.head(&run).await?.is_some() {
+            let handle = request.on_hold(waits_in(&queue)).await?;
+            return Ok(Queued { runtime, desk, run, handle: Some(handle) });
+        }
         let once = once.map(|(key, within)| (key, ms(within)));
-        let said = desk.call(Op::Ask(Box::new(Ask { id: id.clone(), waiting, once }))).await?;
+        let said = desk.call(Op::Ask(Box::new(Ask { id: id.clone(), waiting, once, debounce }))).await?;
         let started = match said {
             Said::Granted => request.await,
-            Said::Waits => request.on_hold(format!("it waits for its turn in the queue `{queue}`")).await,
+            Said::Waits => request.on_hold(waits_in(&queue)).await,
             Said::Before(run) => return Ok(Queued { runtime, desk, run, handle: None }),
             said => return Err(refused(&queue, &said).with_run(&run)),
         };
@@ -167,6 +191,10 @@ impl<S: State> QueuedStart<S> {
             }
         }
     }
+}
+
+fn waits_in(queue: &str) -> String {
+    format!("it waits for its turn in the queue `{queue}`")
 }
 
 impl<S: State> IntoFuture for QueuedStart<S> {

@@ -13,6 +13,7 @@ const MAX_NAME: usize = 64;
 /// What the keys of the cipher and of the nonces are derived under. Another text is another format.
 const CIPHER: &str = "ferrata envelope 1 cipher";
 const NONCE: &str = "ferrata envelope 1 nonce";
+const BLOBS: &str = "ferrata envelope 1 blobs";
 
 /// A secret of 256 bits. Its memory is overwritten when it is dropped, and nothing shows it.
 ///
@@ -83,6 +84,24 @@ pub(crate) struct Derived {
     /// It overwrites its memory itself.
     pub(crate) cipher: XChaCha20Poly1305,
     pub(crate) nonces: Zeroizing<[u8; 32]>,
+    blobs: BlobKey,
+}
+
+/// What `ferrata-blobs` derives its keys from: a key that is derived from one of a ring. Nothing shows it.
+#[derive(Clone)]
+pub struct BlobKey(Zeroizing<[u8; 32]>);
+
+impl BlobKey {
+    /// Returns the key.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for BlobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlobKey(..)")
+    }
 }
 
 impl Keyring {
@@ -115,7 +134,7 @@ impl Keyring {
         }
         let derived = |context| Zeroizing::new(blake3::derive_key(context, &*key.0));
         let cipher = XChaCha20Poly1305::new((&*derived(CIPHER)).into());
-        self.0.push(Derived { name, cipher, nonces: derived(NONCE) });
+        self.0.push(Derived { name, cipher, nonces: derived(NONCE), blobs: BlobKey(derived(BLOBS)) });
         Ok(self)
     }
 
@@ -166,6 +185,11 @@ impl Keyring {
     /// Returns the name of the key that encrypts.
     pub fn current(&self) -> &str {
         self.0.first().map_or("", |key| &key.name)
+    }
+
+    /// Returns what blobs are encrypted with under the key of this name; `None` if it is not in the ring.
+    pub fn blob_key(&self, name: &str) -> Option<&BlobKey> {
+        self.find(name.as_bytes()).map(|key| &key.blobs)
     }
 
     pub(crate) fn newest(&self) -> Option<&Derived> {

@@ -23,6 +23,6 @@ mod keys;
 mod provider;
 mod store;
 
-pub use keys::{Key, Keyring};
+pub use keys::{BlobKey, Key, Keyring};
 pub use provider::{CachedKeys, KeyProvider};
 pub use store::{EnvelopeOptions, EnvelopeStore};

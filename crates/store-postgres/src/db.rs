@@ -1,20 +1,21 @@
 //! The connections: how a statement comes to the server, and when it is tried again.
 
 use std::fmt;
+use std::future::pending;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferrata_store::{Result, SystemClock, within};
-use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
-use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::config::PostgresOptions;
 use crate::error::{Call, StoreError, fault, is_lost, unreachable};
-use crate::idle::{Held, IdleConnections, TRUSTED, give_back};
+use crate::held::Held;
+use crate::idle::{IdleConnections, TRUSTED};
 use crate::tasks::to_its_end;
 
 /// A statement with its names filled in; the same text is prepared once on each connection.
@@ -86,7 +87,7 @@ pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Pos
 impl Db {
     /// Makes the connections' place; the pool itself is made by the first call, because it needs a runtime to live on.
     pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
-        let idle = Some(Arc::new(IdleConnections::new(patience(&options))));
+        let idle = Some(Arc::default());
         Self { pool: Arc::default(), idle, connect, options: Arc::new(options) }
     }
 
@@ -107,21 +108,22 @@ impl Db {
     }
 
     /// Waits for a connection, for a bounded time; nothing was sent if this fails.
-    pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, StoreError> {
-        self.hold().await.map(|held| held.connection)
-    }
-
-    /// The same, of a connection that may stay idle.
-    async fn hold(&self) -> Result<Held, StoreError> {
-        let _waiting = match self.idle.as_ref().map(|idle| idle.take()) {
-            Some(Ok(held)) => return Ok(held),
-            waiting => waiting,
-        };
+    pub(crate) async fn hold(&self) -> Result<Held, StoreError> {
         let pool = self.pool.get_or_init(|| pool(self.connect.clone(), &self.options));
-        match pool.acquire().await {
-            Ok(connection) => Ok(Held::new(connection)),
-            Err(sqlx::Error::PoolTimedOut) if pool.size() == 0 => Err(self.why_none().await),
-            Err(error) => Err(fault(&error, Call::Read)),
+        let is_full = pool.size() >= self.options.connections.get();
+        let comes = match self.idle.as_ref().map(|idle| idle.take(is_full)) {
+            Some(Ok(held)) => return Ok(held),
+            Some(Err(comes)) => Some(comes),
+            None => None,
+        };
+        tokio::select! {
+            biased;
+            held = handed(comes) => Ok(held),
+            acquired = pool.acquire() => match acquired {
+                Ok(connection) => Ok(Held::new(connection, patience(&self.options))),
+                Err(sqlx::Error::PoolTimedOut) if pool.size() == 0 => Err(self.why_none().await),
+                Err(error) => Err(fault(&error, Call::Read)),
+            },
         }
     }
 
@@ -179,30 +181,25 @@ impl Db {
         map: impl FnMut(PgRow) -> T + Send + 'static,
         call: Call,
     ) -> Result<Result<Vec<T>, sqlx::Error>, StoreError> {
-        let patience = self.options.response_timeout;
+        let (mut held, patience) = (held, self.options.response_timeout);
+        held.send();
         if self.options.prepared {
-            let mut asked = Asked::of(held);
-            let Some(held) = asked.held.as_mut() else { return Ok(Err(sqlx::Error::WorkerCrashed)) };
-            let sent = query.map(map).fetch_all(&mut *held.connection);
-            let Some(sent) = within(&SystemClock::new(), patience, sent).await else {
-                return Ok(Err(silent()));
-            };
-            let Some(held) = asked.held.take() else { return Ok(sent) };
-            return Ok(match (&self.idle, &sent) {
-                (Some(idle), Ok(_)) => {
-                    idle.keep(held);
-                    sent
+            let sent = query.map(map).fetch_all(&mut *held);
+            return Ok(match within(&SystemClock::new(), patience, sent).await {
+                Some(Ok(rows)) => {
+                    self.keep(held);
+                    Ok(rows)
                 }
-                _ => self.put_back(held.connection, sent),
+                Some(failed) => Self::put_back(held, failed),
+                None => Err(silent()),
             });
         }
-        let (mut connection, db) = (held.connection, self.clone());
         // Without a name kept on the connection, parsing and executing are two messages, and only a transaction makes a pooler
         // send both to the same server process.
         let sent = async move {
-            let sent = in_transaction(&mut connection, query.persistent(false), map);
+            let sent = in_transaction(&mut held, query.persistent(false), map);
             let sent = within(&SystemClock::new(), patience, sent).await.unwrap_or_else(|| Err(silent()));
-            Ok(db.put_back(connection, sent))
+            Ok(Self::put_back(held, sent))
         };
         match (to_its_end(sent).await, call) {
             (Err(_), Call::Read) => Ok(Err(sqlx::Error::WorkerCrashed)),
@@ -210,23 +207,20 @@ impl Db {
         }
     }
 
-    /// Gives a connection back to the pool, but not one that is dead.
-    pub(crate) fn put_back<T>(
-        &self,
-        mut connection: PoolConnection<Postgres>,
-        sent: Result<T, sqlx::Error>,
-    ) -> Result<T, sqlx::Error> {
-        if sent.as_ref().err().is_some_and(is_lost) {
-            connection.close_on_drop();
-        } else {
-            give_back(connection, patience(&self.options));
+    /// Has the next caller use a connection again on which all is done; the application's pool gets its own back.
+    pub(crate) fn keep(&self, mut held: Held) {
+        held.answered();
+        if let Some(idle) = &self.idle {
+            idle.keep(held);
         }
-        sent
     }
 
-    /// How long a connection may take to say that it is there.
-    pub(crate) fn patience(&self) -> Duration {
-        patience(&self.options)
+    /// Gives a connection back to the pool, but not one that is dead.
+    pub(crate) fn put_back<T>(mut held: Held, sent: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        if sent.as_ref().err().is_none_or(|error| !is_lost(error)) {
+            held.answered();
+        }
+        sent
     }
 
     /// Waits for what is done on a connection, for as long as so many answers may take.
@@ -240,26 +234,14 @@ impl Db {
     }
 }
 
-/// A connection with a statement under way. One that is not taken out, because its answer did not come or its caller was dropped,
-/// is closed: the driver would ask it whether it is there, and wait for the answer without a bound.
-struct Asked {
-    held: Option<Held>,
-    runtime: Option<Handle>,
-}
-
-impl Asked {
-    fn of(held: Held) -> Self {
-        Self { held: Some(held), runtime: Handle::try_current().ok() }
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        let Some(mut held) = self.held.take() else { return };
-        // Closing is a task, which needs a runtime also where the call is dropped outside of one.
-        let _runtime = self.runtime.as_ref().map(Handle::enter);
-        held.connection.close_on_drop();
-        drop(held);
+/// Waits for a connection that another caller hands on.
+async fn handed(comes: Option<oneshot::Receiver<Held>>) -> Held {
+    match comes {
+        Some(comes) => match comes.await {
+            Ok(held) => held,
+            Err(_) => pending().await,
+        },
+        None => pending().await,
     }
 }
 

@@ -44,6 +44,7 @@ mod db;
 mod error;
 mod headers;
 mod heartbeat;
+mod held;
 mod idle;
 mod list;
 mod load;

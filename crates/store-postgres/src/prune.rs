@@ -101,11 +101,12 @@ impl Removing {
             }
             let (this, db) = (self.clone(), db.clone());
             let work = async move {
-                let mut connection = db.acquire().await?;
-                let purging = this.purge_on(&mut connection, key, expected, db.options().prepared);
+                let mut held = db.hold().await?;
+                held.send();
+                let purging = this.purge_on(&mut held, key, expected, db.options().prepared);
                 let sent = db.in_time(2, purging).await;
                 // Purging again is right whatever became of this one.
-                let rows = db.put_back(connection, sent).map_err(|error| fault(&error, Call::Read))?;
+                let rows = Db::put_back(held, sent).map_err(|error| fault(&error, Call::Read))?;
                 rows.map(|rows| sums(&rows)).transpose()
             };
             let purged = to_its_end(work).await.map_err(|failed| failed.of_run(PURGE, run))?;

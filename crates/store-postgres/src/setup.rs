@@ -42,9 +42,10 @@ async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), StoreError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let mut connection = db.acquire().await?;
-        let sent = db.in_time(ANSWERS, set_up(&mut connection, names)).await;
-        match db.put_back(connection, sent) {
+        let mut held = db.hold().await?;
+        held.send();
+        let sent = db.in_time(ANSWERS, set_up(&mut held, names)).await;
+        match Db::put_back(held, sent) {
             Ok(done) => return done,
             Err(error) if is_lost(&error) && tries < TRIES => {}
             Err(error) => return Err(fault(&error, Call::Read)),

@@ -62,19 +62,20 @@ impl Transactions for PostgresStore {
     }
 
     async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
-        let mut transaction = transaction.downcast::<PostgresTransaction>().map_err(|_| foreign())?;
+        let transaction = transaction.downcast::<PostgresTransaction>().map_err(|_| foreign())?;
+        let PostgresTransaction { mut opened } = *transaction;
         let db = self.db();
         let prepared = db.options().prepared;
         let of_run = |failed: StoreError| failed.of_run(COMMIT, &append.run);
-        transaction.opened.check().map_err(of_run)?;
+        opened.check().map_err(of_run)?;
         let appending = async {
-            let via = Via::Transaction { connection: &mut transaction.opened, prepared };
+            let via = Via::Transaction { connection: &mut opened, prepared };
             Ok(self.appending().run(via, std::slice::from_ref(&append)).await.swap_remove(0))
         };
         let appended =
             db.in_time(2, Box::pin(appending)).await.map_err(|error| of_run(fault(&error, Call::Read)));
         let head = appended.flatten().map_err(rolled_back)?;
-        transaction.opened.commit().await.map_err(of_run)?;
+        opened.commit().await.map_err(of_run)?;
         self.tell(&append.run);
         Ok(head)
     }

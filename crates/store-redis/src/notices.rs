@@ -18,6 +18,9 @@ const NOTICES: usize = 1_024;
 /// How long whoever begins to hear waits for the connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What to do about a user that may not use a channel.
+const REMEDY: &str = "docs/store-redis.md lists what it needs";
+
 /// How long to wait before the next attempt after the connection was lost. Executors look by themselves meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -38,7 +41,17 @@ struct Heard {
     runs: broadcast::Sender<RunKey>,
     said: broadcast::Sender<Arc<str>>,
     /// Whether the server knows that this process listens to what is said.
-    listens: watch::Sender<bool>,
+    listens: watch::Sender<Listens>,
+}
+
+/// Whether a process listens to what is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listens {
+    /// There is no connection now.
+    No,
+    Yes,
+    /// The user may not.
+    Forbidden,
 }
 
 impl Hearing {
@@ -49,14 +62,26 @@ impl Hearing {
 
     /// Returns a receiver of what is said, once the server knows that this process listens.
     pub(crate) async fn hear(&self, link: &Arc<Link>, layout: &Layout) -> ferrata_store::Result<Texts> {
-        let refuse = |message| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
+        let refuse = |kind, message: &str| Err(Error::new(kind, message).with_operation("store.hear"));
         let Some(heard) = self.listen(link, layout) else {
-            return refuse("there is no tokio runtime; call this within one");
+            return refuse(ErrorKind::Unavailable, "there is no tokio runtime; call this within one");
         };
         let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
-        match within(&SystemClock::new(), PATIENCE, listens.wait_for(|listens| *listens)).await {
-            Some(Ok(_)) => Ok(Texts::new(receiver)),
-            _ => refuse("the connection that listens could not be made in time; call again"),
+        let known = listens.wait_for(|listens| *listens != Listens::No);
+        let listens = within(&SystemClock::new(), PATIENCE, known).await.and_then(Result::ok).map(|now| *now);
+        match listens {
+            Some(Listens::Yes) => Ok(Texts::new(receiver)),
+            Some(Listens::Forbidden) => {
+                let channel = String::from_utf8_lossy(&layout.said_channel()).into_owned();
+                refuse(
+                    ErrorKind::Invalid,
+                    &format!("NOPERM: the user may not use the channel `{channel}`: {REMEDY}"),
+                )
+            }
+            _ => refuse(
+                ErrorKind::Unavailable,
+                "the connection that listens could not be made in time; call again",
+            ),
         }
     }
 
@@ -68,7 +93,7 @@ impl Hearing {
         }
         let runtime = Handle::try_current().ok()?;
         let (runs, said) = (broadcast::Sender::new(NOTICES), broadcast::Sender::new(NOTICES));
-        let heard = Arc::new(Heard { runs, said, listens: watch::Sender::new(false) });
+        let heard = Arc::new(Heard { runs, said, listens: watch::Sender::new(Listens::No) });
         let (store, gone) = oneshot::channel();
         let channels = [layout.channel(), layout.said_channel()];
         runtime.spawn(hear(Arc::clone(link), channels, Arc::clone(&heard), gone));
@@ -85,7 +110,7 @@ async fn hear(link: Arc<Link>, channels: [bytes::Bytes; 2], to: Arc<Heard>, gone
             if let Err(fault) = listen(&link, &channels, &to, attempt).await {
                 tracing::debug!(%fault, "cannot hear notices; trying again");
             }
-            to.listens.send_replace(false);
+            to.listens.send_replace(Listens::No);
             clock.sleep(PAUSE).await;
         }
     };
@@ -107,9 +132,10 @@ async fn listen(
     heard.subscribe(&channel[..]).await.map_err(|source| StoreError::connecting(&node.name, source))?;
     // The user may have been made for the other channel alone.
     match heard.subscribe(&said[..]).await {
-        Ok(()) => drop(to.listens.send_replace(true)),
+        Ok(()) => drop(to.listens.send_replace(Listens::Yes)),
         Err(source) if source.code() == Some("NOPERM") => {
-            tracing::debug!(%source, "chunks of streams do not reach this process");
+            tracing::warn!(%source, "chunks of streams from other processes do not reach this one; {REMEDY}");
+            to.listens.send_replace(Listens::Forbidden);
         }
         Err(source) => return Err(StoreError::connecting(&node.name, source)),
     }

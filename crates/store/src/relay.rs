@@ -38,7 +38,8 @@ pub trait Relay: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if the store cannot be reached.
+    /// - [`ErrorKind::Unavailable`]: the store cannot be reached.
+    /// - [`ErrorKind::Invalid`]: the user of the store may not hear.
     ///
     /// # Cancel safety
     ///

@@ -12,6 +12,7 @@
 //!
 //! - [`Postgres`], [`Redis`], [`RedisCluster`] and [`Moto`] (S3) start what is installed on this machine. What is not is unpacked
 //!   from Debian's packages, once, into the target folder: no root, no container.
+//! - [`PgBouncer`] shares connections to a Postgres by transaction.
 //! - [`Radosgw`] is a real distributed S3 server; it needs root, and is for a run of its own.
 //! - Each is a [`Server`] (the cluster three of them), with the verbs of a fault: kill, stop, restart, suspend, resume.
 //! - [`Proxy`] stands between a client and a server, and cuts, resets, delays or refuses where a test says so.
@@ -30,6 +31,7 @@ mod folder;
 mod moto;
 mod nobody;
 mod once;
+mod pgbouncer;
 mod port;
 mod postgres;
 mod program;
@@ -50,6 +52,7 @@ pub use crate::cluster::RedisCluster;
 pub use crate::error::{Result, ServerError};
 pub use crate::moto::Moto;
 pub use crate::nobody::Nobody;
+pub use crate::pgbouncer::PgBouncer;
 pub use crate::postgres::{Postgres, PostgresOptions};
 pub use crate::program::{Program, obtain};
 pub use crate::proxy::{Act, Cut, Done, Fault, Place, Proxy, Trigger};

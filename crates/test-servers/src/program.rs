@@ -20,6 +20,8 @@ pub enum Program {
     Redis,
     /// Python with `pip`, for moto.
     Python,
+    /// `pgbouncer`.
+    PgBouncer,
 }
 
 /// A program that was found.
@@ -32,7 +34,7 @@ pub(crate) struct Found {
 
 impl Program {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::Postgres, Self::Redis, Self::Python];
+    pub const ALL: [Self; 4] = [Self::Postgres, Self::Redis, Self::Python, Self::PgBouncer];
 
     /// Tells whether it is on the machine or was unpacked.
     #[must_use]
@@ -48,6 +50,7 @@ impl Program {
         let root = self.unpacked()?;
         let path = match self {
             Self::Postgres => newest(&root.join("usr/lib/postgresql"), name),
+            Self::PgBouncer => Some(root.join("usr/sbin").join(name)).filter(|path| is_program(path)),
             _ => Some(root.join("usr/bin").join(name)).filter(|path| is_program(path)),
         };
         match path {
@@ -72,6 +75,7 @@ impl Program {
             Self::Redis => &["redis-server"],
             // Pip as the one file that makes every other pip.
             Self::Python => &["python3", "python3-pip-whl"],
+            Self::PgBouncer => &["pgbouncer"],
         };
         Packages { names, suite: None }
     }
@@ -81,6 +85,7 @@ impl Program {
             Self::Postgres => Once::new("postgres").reachable_for(User::instead_of_root()),
             Self::Redis => Once::new("redis"),
             Self::Python => Once::new("python"),
+            Self::PgBouncer => Once::new("pgbouncer").reachable_for(User::instead_of_root()),
         }
     }
 
@@ -90,6 +95,7 @@ impl Program {
             Self::Postgres => "postgres",
             Self::Redis => "redis-server",
             Self::Python => "python3",
+            Self::PgBouncer => "pgbouncer",
         }
     }
 
@@ -100,6 +106,7 @@ impl Program {
             Self::Postgres => newest(Path::new("/usr/lib/postgresql"), name).or_else(|| in_path(name)),
             Self::Redis => in_path(name).or_else(|| in_path("valkey-server")),
             Self::Python => in_path(name).filter(|python| has_pip(python)),
+            Self::PgBouncer => in_path(name),
         }
     }
 
@@ -114,6 +121,7 @@ impl fmt::Display for Program {
             Self::Postgres => "PostgreSQL (`initdb` and `postgres` of /usr/lib/postgresql/*/bin or of PATH)",
             Self::Redis => "Redis (`redis-server` or `valkey-server`)",
             Self::Python => "Python (`python3` with its module `pip`, for moto)",
+            Self::PgBouncer => "PgBouncer (`pgbouncer`)",
         })
     }
 }

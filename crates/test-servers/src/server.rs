@@ -22,6 +22,8 @@ pub(crate) enum Ready {
     Postmaster,
     /// The answer to `INFO server` that names its process.
     Redis,
+    /// The file `pid` that names its process; it ends before it writes that if the port is another's.
+    Pid,
     /// An answer to a request, while the process is there: it ends if the port is another's.
     Http,
 }
@@ -175,6 +177,10 @@ impl Server {
                 let text = std::fs::read_to_string(file).unwrap_or_default();
                 let mut lines = text.lines().map(str::trim);
                 lines.next() == Some(pid.as_str()) && lines.nth(6) == Some("ready")
+            }
+            Ready::Pid => {
+                let text = std::fs::read_to_string(self.folder().join("pid")).unwrap_or_default();
+                text.trim() == pid
             }
             Ready::Redis => resp::is_ready(self.port, &pid),
             Ready::Http => resp::answers_http(self.port),

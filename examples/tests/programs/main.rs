@@ -11,4 +11,5 @@ mod stores;
 mod support;
 mod survey;
 mod time_travel;
+mod traces;
 mod transfer;

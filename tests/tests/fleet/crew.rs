@@ -46,6 +46,23 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    pub(crate) fn begin(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let (out, said) = (child.stdout.take().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            BufReader::new(out)
+                .lines()
+                .map_while(std::result::Result::ok)
+                .for_each(|line| heard.lock().unwrap().push(line));
+        });
+        Self { child, said }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -149,16 +166,7 @@ impl<'a> Crew<'a> {
         command.arg(url).arg(self.ledger()).arg(self.ttl.as_millis().to_string());
         command.arg(skew.to_string()).arg(prefix).arg(runs.to_string());
         command.envs(self.space.environment());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
-        let (out, said) = (child.stdout.take().unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let heard = Arc::clone(&said);
-        std::thread::spawn(move || {
-            BufReader::new(out)
-                .lines()
-                .map_while(std::result::Result::ok)
-                .for_each(|line| heard.lock().unwrap().push(line));
-        });
-        Member { child, said }
+        Member::begin(&mut command)
     }
 
     pub(crate) fn done(&self) -> Vec<Done> {

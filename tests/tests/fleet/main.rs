@@ -9,6 +9,7 @@
 mod crew;
 mod kills;
 mod outages;
+mod queues;
 mod recoverers;
 mod restarts;
 mod silence;
@@ -37,6 +38,15 @@ async fn play_at(kind: impl Into<StoreKind>, server: &str, test: impl AsyncFn(&S
     // The server that stands for S3 works for one at a time.
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _alone = if kind == StoreKind::Server(Service::S3) { Some(ALONE.lock().await) } else { None };
+    let round = async |seed: u64| {
+        let test = async |space: &Space| test(space, &mut Dice(seed)).await;
+        Space::within_server(kind, server.to_owned(), test).await;
+    };
+    rounds(round).await;
+}
+
+/// Plays as many rounds as are asked for, each with a seed that is printed.
+async fn rounds(round: impl AsyncFn(u64)) {
     let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().unwrap());
     let rounds = number("FERRATA_FLEET_ROUNDS").unwrap_or(1);
     let seed = number("FERRATA_FLEET_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
@@ -44,8 +54,7 @@ async fn play_at(kind: impl Into<StoreKind>, server: &str, test: impl AsyncFn(&S
         println!(
             "seed {seed}; repeat with FERRATA_FLEET_SEED={seed} cargo test -p ferrata-tests --test fleet"
         );
-        let test = async |space: &Space| test(space, &mut Dice(seed)).await;
-        Space::within_server(kind, server.to_owned(), test).await;
+        round(seed).await;
     }
 }
 
@@ -128,4 +137,39 @@ async fn whatever_s3_never_answers_the_run_goes_on() {
 #[tokio::test]
 async fn deadlocks_and_serialization_failures_of_any_statement_lose_and_repeat_nothing() {
     play(Some(Service::Postgres), outages::refusals).await;
+}
+
+/// Places of queues, for a few seconds on the stores on which most services are.
+mod places {
+    use super::*;
+
+    #[tokio::test]
+    async fn are_kept_in_files_whatever_is_killed_or_suspended() {
+        play(None, queues::little).await;
+    }
+
+    #[tokio::test]
+    async fn are_kept_in_postgres_whatever_is_killed_or_suspended() {
+        play(Some(Service::Postgres), queues::little).await;
+    }
+
+    #[tokio::test]
+    async fn are_kept_in_redis_whatever_is_killed_or_suspended() {
+        play(Some(Service::Redis), queues::little).await;
+    }
+
+    #[tokio::test]
+    #[ignore = "takes minutes; `cargo xtask chaos` runs it"]
+    async fn are_kept_on_every_store_whatever_is_killed_or_suspended_for_long() {
+        for kind in [StoreKind::Files, StoreKind::Sqlite] {
+            play(kind, queues::more).await;
+        }
+        for service in [Service::Postgres, Service::Redis, Service::RedisCluster, Service::S3] {
+            play(Some(service), queues::more).await;
+        }
+        let shards = async |seed: u64| {
+            Space::within_shards(async |space| queues::more(space, &mut Dice(seed)).await).await;
+        };
+        rounds(shards).await;
+    }
 }

@@ -3,4 +3,5 @@
 
 mod children;
 mod dropped;
+mod losses;
 mod watching;

@@ -23,9 +23,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-schedule", &["ferrata-core"]),
     // What concerns all processes of a store, through the one contract: it changes runs as anybody may.
     ("ferrata-queue", &["ferrata-core"]),
+    // Values beside the records: it reads stores, and has keys from where records have theirs.
+    ("ferrata-blobs", &["ferrata-store", "ferrata-store-envelope"]),
     (
         "ferrata",
         &[
+            "ferrata-blobs",
             "ferrata-core",
             "ferrata-macros",
             "ferrata-store-*",
@@ -34,8 +37,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "ferrata-schedule",
         ],
     ),
-    // It reads runs through the runtime alone, whatever store they are in.
-    ("ferrata-inspector", &["ferrata-core"]),
+    // It reads runs through the runtime alone, whatever store they are in, and queues as their own crate reads them.
+    ("ferrata-inspector", &["ferrata-core", "ferrata-queue"]),
     // The suite of stores, for `store check --conformance`; the inspector, for `serve`.
     (
         "ferrata-cli",

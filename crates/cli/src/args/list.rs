@@ -50,7 +50,7 @@ pub(crate) struct Filter {
     /// Only runs that stand so; several with commas.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
-    /// Only runs of this workflow.
+    /// Only runs of this workflow; queues and schedules are left out where none is named.
     #[arg(long, value_name = "NAME", value_parser = workflow)]
     pub(crate) workflow: Option<WorkflowName>,
     /// Only runs for this user.

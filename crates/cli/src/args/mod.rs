@@ -1,5 +1,6 @@
 //! The command line: the options that every verb takes, and the verbs, one file for each group of them.
 
+mod blobs;
 mod completions;
 mod keep;
 mod list;
@@ -17,6 +18,7 @@ mod wait;
 use clap::{Parser, Subcommand};
 use ferrata::TenantId;
 
+pub(crate) use blobs::{BlobsArgs, BlobsCommand, CollectArgs};
 pub(crate) use completions::CompletionsArgs;
 pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepArgs, VerifyArgs};
 pub(crate) use list::{Filter, LsArgs};
@@ -133,13 +135,13 @@ pub(crate) enum Command {
     Retry(RetryArgs),
     /// Stop runs until `unpause`: nodes at work finish, nothing new starts.
     Pause(PauseArgs),
-    /// Let paused runs go on; whoever serves their workflow takes them up.
+    /// Let paused runs go on; a process that serves their workflow takes them up.
     Unpause(UnpauseArgs),
     /// Stop runs for good.
     Cancel(CancelArgs),
     /// Wait until nothing moves a run any more, and end as it ended.
     Wait(WaitArgs),
-    /// Look at queues, change their limits, and let nobody in for a while.
+    /// Look at queues, change their limits, and hold their lines for a while.
     Queue(QueueArgs),
     /// Look at schedules, and stop their ticks for a while.
     Schedule(ScheduleArgs),
@@ -161,6 +163,8 @@ pub(crate) enum Command {
     Purge(PurgeArgs),
     /// Drop old records of all runs, and whole runs that ended long ago. Tells what it would drop unless --yes is given.
     Sweep(SweepArgs),
+    /// Deal with large values that are kept beside the records.
+    Blobs(BlobsArgs),
     /// Check pipelines, and show the place of each mistake.
     Lint(LintArgs),
     /// Draw a pipeline, or how a run has gone.

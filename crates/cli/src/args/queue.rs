@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-/// Look at queues, change their limits, and let nobody in for a while.
+/// Look at queues, change their limits, and hold their lines for a while.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata queue ls\n  ferrata queue show openai\n  ferrata queue set openai --at-once 2 --by ann\n  ferrata queue pause openai --reason 'the provider is down'"
@@ -24,9 +24,9 @@ pub(crate) enum QueueCommand {
     /// Show what a queue allows, who holds places and who waits, in their order.
     #[command(alias = "get")]
     Show(QueueName),
-    /// Set limits instead of those that the code declares, until `--reset`; nobody loses a place.
+    /// Set limits instead of those that the code declares, until `--reset`; no holder loses its place.
     Set(LimitArgs),
-    /// Let nobody in until `unpause`; who holds a place goes on.
+    /// Let no run in until `unpause`; holders of places go on.
     Pause(PauseQueueArgs),
     /// Let a paused queue go on.
     Unpause(SteerQueue),

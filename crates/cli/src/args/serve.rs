@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 /// Show the runs of the store in a browser, until Ctrl-C.
 ///
 /// The page only reads unless it is told that it may act. It is served to this machine alone; where `--listen` names an address that others reach,
-/// whoever opens it needs the token that is printed with it.
+/// a visitor needs the token that is printed with it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata serve --open\n  ferrata serve --store postgres://me@db/app --allow-writes\n  ferrata serve --listen 0.0.0.0:7707 --host ops.example.com --redact /card/number"

@@ -124,7 +124,7 @@ pub(crate) struct PauseArgs {
     pub(crate) reason: String,
 }
 
-/// Let paused runs go on; whoever serves their workflow takes them up.
+/// Let paused runs go on; a process that serves their workflow takes them up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  ferrata unpause 019a6f2e")]
 pub(crate) struct UnpauseArgs {

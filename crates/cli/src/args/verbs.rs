@@ -23,7 +23,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "schedule",
         ],
     ),
-    ("Keep", &["verify", "export", "import", "prune", "purge", "sweep"]),
+    ("Keep", &["verify", "export", "import", "prune", "purge", "sweep", "blobs"]),
     ("Pipelines", &["run", "resume", "lint", "graph"]),
     ("Set up", &["store", "completions"]),
 ];

@@ -68,12 +68,12 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
         let there = ferrata::Runtime::builder_with(crate::store::open(real)?).operator();
         there.import(&text, None).await?;
     }
-    // A run of a pipeline is driven by this command; others by whoever serves their workflow.
+    // A run of a pipeline is driven by this command; others by a process that serves their workflow.
     let pipeline = head.facts.labels.get(PIPELINE).is_some();
     if pipeline {
         context.next(&format!("ferrata resume {}", shown(&forked)));
     } else {
-        context.out.note(&format!("whoever serves `{}` takes it up", head.facts.workflow));
+        context.out.note(&format!("a process that serves `{}` takes it up", head.facts.workflow));
         context.next(&format!("ferrata wait {}", shown(&forked)));
     }
     context.print_done(&[Done::new(forked.clone(), "forked")])?;

@@ -1,5 +1,6 @@
 //! `ls`: runs, from their heads alone, so that no log is read.
 
+use ferrata::runtime::is_system;
 use ferrata::store::{Page, RunFilter, RunHead, RunQuery};
 use ferrata::{CheckpointStore, Timestamp};
 
@@ -40,6 +41,7 @@ async fn list(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) -> 
         if roots {
             found.items.retain(family::is_root);
         }
+        found.items.retain(|head| args.filter.workflow.is_some() || !is_system(head));
         listed += found.items.len();
         if stream {
             context.out.all(&found.items, |head| shown(&head.run), |_| Table::new([]))?;

@@ -1,6 +1,7 @@
 //! The verbs, one file for each; `run/` is what executes pipelines.
 
 mod answer;
+mod blobs;
 mod cancel;
 mod completions;
 mod diff;
@@ -14,6 +15,7 @@ mod import;
 mod lint;
 mod logs;
 pub(crate) mod ls;
+mod newest;
 mod node;
 mod outbox;
 mod pause;
@@ -75,6 +77,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Fai
         Command::Prune(args) => prune::run(context, &args).await,
         Command::Purge(args) => purge::run(context, &args).await,
         Command::Sweep(args) => sweep::run(context, &args).await,
+        Command::Blobs(args) => blobs::run(context, &args).await,
         Command::Lint(args) => lint::run(context, &args).await,
         Command::Graph(args) => graph::run(context, &args).await,
         Command::Store(args) => store::run(context, &args).await,

@@ -1,11 +1,12 @@
 //! `outbox`: what runs sent out, and no outlet has taken.
 
 use ferrata::runtime::Letter;
-use ferrata::store::{Page, RunQuery};
-use ferrata::{ErrorKind, RunKey, Runtime, Timestamp};
+use ferrata::store::RunQuery;
+use ferrata::{RunKey, Runtime, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::newest::of_newest;
 use crate::args::OutboxArgs;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -113,36 +114,11 @@ fn print(context: &Context, letters: &[Listed]) -> Result<(), Failure> {
 
 /// Looks at the runs that go on, rest, or have ended with something left to deliver.
 async fn of_all(context: &Context, runtime: &Runtime, limit: usize) -> Result<Vec<Letter>, Failure> {
-    let mut query = RunQuery::default();
-    query.tenant.clone_from(&context.global.tenant);
-    let (mut letters, mut seen, mut cursor) = (Vec::new(), 0, None);
-    loop {
-        let wanted = limit.saturating_sub(seen).min(Page::MAX as usize);
-        if wanted == 0 {
-            context.out.note(&format!("looked at the newest {seen} runs; more with --limit"));
-            return Ok(letters);
+    of_newest(context, runtime, RunQuery::default(), limit, async |head| {
+        if head.status.is_finished() && !head.is_delivering() {
+            return Ok(Vec::new());
         }
-        let mut page = Page::first(u32::try_from(wanted).unwrap_or(Page::MAX));
-        if let Some(cursor) = cursor.take() {
-            page = page.with_cursor(cursor);
-        }
-        let found = runtime.store().runs(&query, page).await?;
-        seen += found.items.len();
-        for head in found.items.iter().filter(|head| !head.status.is_finished() || head.is_delivering()) {
-            match runtime.letters(&head.run).await {
-                Ok(some) => letters.extend(some),
-                // Purged since it was listed.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                // One run that cannot be read hides no other.
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                    context.out.failure(&error.into(), &context.global);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        cursor = found.next;
-        if cursor.is_none() {
-            return Ok(letters);
-        }
-    }
+        runtime.letters(&head.run).await
+    })
+    .await
 }

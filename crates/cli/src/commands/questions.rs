@@ -1,11 +1,12 @@
 //! `questions`: what runs wait to be told.
 
 use ferrata::ask::Question;
-use ferrata::store::{Page, RunQuery};
-use ferrata::{ErrorKind, RunKey, RunStatus, Runtime};
+use ferrata::store::RunQuery;
+use ferrata::{RunKey, RunStatus, Runtime};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::newest::of_newest;
 use super::show::asked;
 use crate::args::QuestionsArgs;
 use crate::context::Context;
@@ -88,42 +89,12 @@ async fn of(runtime: &Runtime, run: &RunKey) -> Result<Vec<Open>, Failure> {
 /// Looks at the runs that have not ended: a question may be open while other branches go on.
 async fn of_all(context: &Context, runtime: &Runtime, limit: usize) -> Result<Vec<Open>, Failure> {
     let mut query = RunQuery::default();
-    query.tenant.clone_from(&context.global.tenant);
     query.statuses = vec![RunStatus::Interrupted, RunStatus::InProgress, RunStatus::AwaitingInput];
-    let (mut open, mut seen, mut cursor) = (Vec::new(), 0, None);
-    loop {
-        let wanted = limit.saturating_sub(seen).min(Page::MAX as usize);
-        if wanted == 0 {
-            context.out.note(&format!("looked at the newest {seen} runs; more with --limit"));
-            return Ok(open);
-        }
-        let mut page = Page::first(u32::try_from(wanted).unwrap_or(Page::MAX));
-        if let Some(cursor) = cursor.take() {
-            page = page.with_cursor(cursor);
-        }
-        let found = runtime.store().runs(&query, page).await?;
-        seen += found.items.len();
-        for head in found.items {
-            match runtime.questions(&head.run).await {
-                Ok(questions) => open.extend(
-                    // Those of its descendants are listed with them.
-                    questions
-                        .into_iter()
-                        .filter(|question| question.asked_by.is_none())
-                        .map(|question| Open::new(&head.run, question)),
-                ),
-                // Purged since it was listed.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                // One run that cannot be read hides no other.
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                    context.out.failure(&error.into(), &context.global);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        cursor = found.next;
-        if cursor.is_none() {
-            return Ok(open);
-        }
-    }
+    of_newest(context, runtime, query, limit, async |head| {
+        let questions = runtime.questions(&head.run).await?.into_iter();
+        // Those of its descendants are listed with them.
+        let own = questions.filter(|question| question.asked_by.is_none());
+        Ok(own.map(|question| Open::new(&head.run, question)).collect())
+    })
+    .await
 }

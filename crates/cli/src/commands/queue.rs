@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use ferrata::queue::{Kind, Overrides, Queue, QueueStatus, Queues, Rate, Settings};
+use ferrata::queue::{Kind, Overrides, Queue, QueueStatus, Queues, Rate};
 use ferrata::{ErrorKind, Runtime};
 
 use crate::args::{LimitArgs, QueueArgs, QueueCommand, QueueName};
@@ -74,7 +74,7 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
         |all| {
             let mut table = Table::new(["QUEUE", "STATUS", "AT ONCE", "RATE", "HELD", "WAITING"]);
             for one in all {
-                let limits = limits(one);
+                let limits = one.limits();
                 table.row([
                     one.name.clone().into(),
                     stands(one).into(),
@@ -99,15 +99,6 @@ async fn show(context: &Context, runtime: &Runtime, name: &QueueName) -> Result<
     Ok(Exit::Done)
 }
 
-/// What holds now: what an operator set, and else what the code says.
-fn limits(one: &QueueStatus) -> Settings {
-    let mut settings = one.settings.clone();
-    settings.at_once = one.overrides.at_once.or(settings.at_once);
-    settings.at_once_per_key = one.overrides.at_once_per_key.or(settings.at_once_per_key);
-    settings.rate = one.overrides.rate.or(settings.rate);
-    settings
-}
-
 fn stands(one: &QueueStatus) -> String {
     match (&one.overrides.paused, one.closed_until) {
         (Some(_), _) => "paused".to_owned(),
@@ -125,7 +116,7 @@ fn rate(rate: Option<Rate>) -> String {
 fn people(context: &Context, one: &QueueStatus) -> String {
     let now = context.now();
     let at = |at| context.out.time.write(at, now);
-    let (limits, any) = (limits(one), || "any".to_owned());
+    let (limits, any) = (one.limits(), || "any".to_owned());
     let is_set = |is_set: bool| if is_set { ", set by an operator" } else { "" };
     let stands = match (&one.overrides.paused, one.closed_until) {
         (Some(why), _) => format!("paused: {why}"),

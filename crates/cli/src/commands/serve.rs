@@ -72,7 +72,7 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
 /// The fewest characters of a token.
 const LEAST: usize = 16;
 
-/// Makes a token that nobody guesses.
+/// Makes a token that no stranger guesses.
 fn made() -> Result<String, Failure> {
     let mut bytes = [0_u8; 24];
     let mut random = std::fs::File::open("/dev/urandom")

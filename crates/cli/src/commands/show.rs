@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ferrata::ask::{Question, QuestionKind};
+use ferrata::queue::{Overview, QUEUE_LABEL, Standing};
 use ferrata::runtime::{Ancestor, Checkpoint};
 use ferrata::store::RunHead;
 use ferrata::{RunKey, RunStatus, Runtime};
@@ -36,6 +37,9 @@ struct Shown {
     /// The runs that its nodes have started.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<Value>,
+    /// How it stands in queues, what it waits for first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    queues: Vec<Standing>,
 }
 
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Failure> {
@@ -58,9 +62,37 @@ async fn look(context: &Context, runtime: &Runtime, args: &ShowArgs) -> Result<S
     let lineage = line.iter().map(ancestor).collect();
     let origin = Origin::of(&head);
     let children = family::children(&**runtime.store(), &head).await?.iter().map(child).collect();
-    let all = Shown { head, checkpoint, lineage, origin, children };
+    let queues = queues(context, runtime, &head, &checkpoint).await;
+    let all = Shown { head, checkpoint, lineage, origin, children, queues };
     context.out.one(&all, |all| shown(&all.head.run), |all| people(context, all))?;
     Ok(seen)
+}
+
+/// Looks how a run stands in queues as it is now, if it can be in one.
+async fn queues(context: &Context, runtime: &Runtime, head: &RunHead, now: &Checkpoint) -> Vec<Standing> {
+    let is_busy = head.status == RunStatus::InProgress && head.wake_at.is_none();
+    let is_queued = head.facts.labels.get(QUEUE_LABEL).is_some();
+    let rests = || now.questions.iter().any(|question| question.id.to_string().contains(":queue."));
+    if head.seq != now.index || head.status.is_finished() || !(is_busy || is_queued || rests()) {
+        return Vec::new();
+    }
+    let mut overview = Overview::new();
+    if let Err(error) = overview.look(runtime).await {
+        // The run itself is shown all the same.
+        context.out.note(&format!("the queues cannot be read: {}", clean(&error.to_string())));
+    }
+    overview.standings(&head.run, context.now())
+}
+
+/// Says for which place a run waits, or which one it holds.
+fn standing(one: &Standing, since: &str) -> String {
+    let places = if one.places == 1 { String::new() } else { format!("{} places of ", one.places) };
+    let what = format!("{places}queue `{}`", clean(&one.queue));
+    match one.before {
+        Some(0) => format!("{what}, as the next, since {since}"),
+        Some(before) => format!("{what}, behind {before}, since {since}"),
+        None => format!("{what}, since {since}"),
+    }
 }
 
 fn ancestor(one: &Ancestor) -> Value {
@@ -112,6 +144,9 @@ fn people(context: &Context, all: &Shown) -> String {
     line("children", children(all));
     line("failed", now.failure.as_ref().map(|failure| clean(&failure.to_string())).unwrap_or_default());
     line("paused", now.paused.as_deref().map(clean).unwrap_or_default());
+    for one in &all.queues {
+        line(if one.before.is_some() { "waits for" } else { "holds" }, standing(one, &at(one.since)));
+    }
     line("cancelled", now.cancelled.as_deref().map(clean).unwrap_or_default());
     line("messages", if now.unread > 0 { format!("{} unread", now.unread) } else { String::new() });
     line("memory", memory(now));
@@ -119,7 +154,10 @@ fn people(context: &Context, all: &Shown) -> String {
         let _ = write!(text, "\n{}", table.render(out.color, out.room));
     }
     now.questions.iter().for_each(|question| text.push_str(&ask(context, &head.run, question)));
-    if let Some(next) = next(head, now) {
+    // A run that an operator lets go, or answers, goes before its turn.
+    let waits = all.queues.iter().find(|one| one.before.is_some());
+    let turn = waits.map(|one| format!("ferrata queue show {}", quoted(&one.queue)));
+    if let Some(next) = turn.or_else(|| next(head, now)) {
         let _ = writeln!(text, "\nnext: {}", completed(&next, &context.global));
     }
     text

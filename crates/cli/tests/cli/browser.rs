@@ -44,7 +44,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // SIGKILL: nobody is told.
+        // SIGKILL: no watcher is told.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

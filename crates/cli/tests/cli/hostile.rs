@@ -165,6 +165,7 @@ async fn nothing_that_any_verb_prints_in_any_format_steers_a_terminal() {
         &["import", evil],
         &["prune", "fails", "--keep-last", "1"],
         &["sweep", "--purge", "failed=0s"],
+        &["blobs", "gc", evil],
         &["lint", "evil.dot", "broken.dot"],
         &["lint", evil],
         &["graph", "evil.dot"],

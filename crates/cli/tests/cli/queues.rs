@@ -1,5 +1,6 @@
 //! Queues on the command line.
 
+use ferrata::RunStatus;
 use ferrata::prelude::*;
 use serde_json::json;
 
@@ -28,7 +29,15 @@ async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // `show` and `ls` of the run say what it waits for.
-    assert!(place.ok(&["show", "one"]).contains("waits for its turn in the queue `mail`"));
+    let shown = place.ok(&["show", "one"]);
+    assert!(shown.contains("paused    it waits for its turn in the queue `mail`"), "{shown}");
+    assert!(shown.contains("waits for queue `mail`, as the next, since "), "{shown}");
+    assert!(shown.contains("\nnext: ferrata queue show mail"), "{shown}");
+    let start = service.runtime.start(&busy(), Context::new()).id("two").queue("mail").key("ann");
+    start.await.unwrap();
+    assert!(place.ok(&["show", "two"]).contains("waits for queue `mail`, behind 1, since "));
+    let standing = &place.json(&["show", "two"])["queues"][0];
+    assert_eq!((&standing["queue"], &standing["before"]), (&json!("mail"), &json!(1)));
 
     place.ok(&["queue", "set", "mail", "--at-once", "2", "--rate", "100/60s", "--burst", "3"]);
     let shown = place.ok(&["queue", "show", "mail"]);
@@ -50,4 +59,29 @@ async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
     let said = place.call(&["queue", "show", "none"]);
     assert_eq!(said.code, 4, "{said:?}");
     assert!(said.err.contains("ferrata queue ls"), "{said:?}");
+}
+
+/// A verb for all runs reached the runs that queues and schedules are, too: one that was let go on or cancelled lets nothing in.
+#[tokio::test(flavor = "multi_thread")]
+async fn verbs_for_all_runs_leave_queues_and_schedules_as_they_are() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    service.runtime.queue("mail").at_once(1).declare().await.unwrap();
+    let nightly = service.runtime.schedule("nightly").cron("0 3 * * *");
+    let nightly = nightly.start(&busy(), Context::new()).await.unwrap();
+    nightly.pause("stocktaking").await.unwrap().await.unwrap();
+    service.runtime.start(&busy(), Context::new()).id("one").on_hold("not yet").await.unwrap();
+
+    assert_eq!(place.ok(&["ls", "-o", "ids"]), "one\n");
+    assert_eq!(place.ok(&["ls", "--label", "queue=mail", "-o", "ids"]), "");
+    assert_eq!(place.ok(&["ls", "--workflow", "queue", "-o", "ids"]), "queue:mail\n");
+    let asked = place.ok(&["unpause", "--status", "waiting", "--dry-run", "-o", "ids"]);
+    assert_eq!(asked, "one\n");
+    place.ok(&["cancel", "--since", "1h", "--reason", "an emergency", "--yes"]);
+    let head = service.runtime.head(&"queue:mail".try_into().unwrap()).await.unwrap().unwrap();
+    assert_eq!(head.status, RunStatus::Interrupted);
+    let status = nightly.status().await.unwrap();
+    assert!(status.is_paused && !status.has_ended(), "{status:?}");
+    place.ok(&["cancel", "queue:mail", "--reason", "it is not needed", "--yes"]);
+    assert_eq!(place.ok(&["purge", "--status", "cancelled", "--dry-run", "-o", "ids"]), "one\n");
 }

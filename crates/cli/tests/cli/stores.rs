@@ -152,3 +152,27 @@ fn a_store_is_held_against_its_contract() {
     assert!(found["conformance"]["held"].as_u64().unwrap() > 50, "{found}");
     assert_eq!(found["conformance"]["failed"], serde_json::json!([]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_no_record_names_are_collected() {
+    let place = Place::new();
+    let folder = place.folder.path().join("blobs");
+    let at = folder.to_str().unwrap();
+    let missing = place.call(&["blobs", "gc", at]);
+    assert!(missing.code == 4 && missing.err.contains("blobs"), "{missing:?}");
+    let service = some_runs(&place).await;
+    let blobs = ferrata::blobs::Blobs::in_folder(&folder).unwrap();
+    let [named, unnamed] = [blobs.put("named").await.unwrap(), blobs.put("unnamed").await.unwrap()];
+    let run = ferrata::RunKey::from(ferrata::RunId::new("chat-1").unwrap());
+    service.runtime.send(&run, named).await.unwrap();
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    // Within the grace, and without a yes, nothing is changed.
+    place.ok(&["blobs", "gc", at, "--yes"]);
+    place.ok(&["blobs", "gc", at, "--grace", "0s"]);
+    for (step, removed) in [(1, 0), (2, 1)] {
+        let said = place.json(&["blobs", "gc", at, "--grace", "0s", "--yes"]);
+        assert_eq!((&said["named"], &said["removed"]), (&1.into(), &removed.into()), "{step}: {said}");
+    }
+    assert_eq!(blobs.get(&named).await.unwrap(), "named");
+    assert_eq!(blobs.get(&unnamed).await.unwrap_err().kind(), ferrata::ErrorKind::NotFound);
+}

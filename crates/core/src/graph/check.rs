@@ -109,6 +109,24 @@ impl Checker<'_> {
                     .into(),
             );
         }
+        if let Some(policy) = node.cached {
+            if !matches!(node.effect, Effect::Pure | Effect::Read) {
+                wrong(format!(
+                    "is cached, and its effect is `{:?}`: what it does would be left out; declare it `Pure` or `Read` if it does nothing but \
+                     compute and look up, or leave `cached` out",
+                    node.effect
+                ));
+            }
+            if node.waits {
+                wrong(
+                    "is cached, and waits for what each of its activations is told; leave `cached` out"
+                        .into(),
+                );
+            }
+            if policy.life.is_zero() || policy.entries == 0 {
+                wrong("is cached for no time or without room for a result; give `CachePolicy` more, or leave `cached` out".into());
+            }
+        }
         if node.timeout.is_some_and(|timeout| timeout.is_zero()) {
             wrong("has a timeout of zero; use a longer one, or leave `timeout` out".into());
         }

@@ -12,7 +12,7 @@ use crate::graph::plan::{EdgeIx, Plan};
 use crate::graph::route::{Route, RouteContext, RoutePart};
 use crate::graph::suggest::closest;
 use crate::graph::typed::Graph;
-use crate::state::State;
+use crate::state::{State, as_stored};
 
 /// An edge that fires: a token for its target.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl fmt::Debug for Fired {
 }
 
 impl<S: State> Graph<S> {
-    /// As [`fire`](Self::fire), without asking a route where there is nothing to choose.
+    /// As [`fire`](Self::fire) of the state as it is stored, without asking a route where there is nothing to choose.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl<S: State> Graph<S> {
     pub(crate) fn fires(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Fires> {
         match self.plan().node(node).sole {
             Some(edge) if self.route_fn(node).is_none() => Ok(Fires::Sole(edge)),
-            _ => self.fire(node, state, cx).map(Fires::These),
+            _ => self.fire(node, &as_stored(state), cx).map(Fires::These),
         }
     }
 

@@ -85,12 +85,16 @@ impl<S: State, P: State> Lens<S, P> {
     /// Takes a field as the part.
     ///
     /// The field is one channel: each change stores it whole, and two nodes of the subgraph that change it at the same time fail
-    /// the run, whatever the reducers of its own fields are. It fits subgraphs of which one node works at a time.
+    /// the run, whatever the reducers of its own fields are. It fits subgraphs of which one node works at a time. Ephemeral channels of
+    /// the part are not handed on, for the field is stored as a whole.
     pub fn field(
         get: impl Fn(&S) -> &P + Send + Sync + 'static,
         get_mut: impl Fn(&mut S) -> &mut P + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Get::Lent(Box::new(get)), move |state, part| *get_mut(state) = part)
+        Self::of(Get::Lent(Box::new(get)), move |state, mut part| {
+            part.forget_ephemeral();
+            *get_mut(state) = part;
+        })
     }
 
     fn of(get: Get<S, P>, put: impl Fn(&mut S, P) + Send + Sync + 'static) -> Self {
@@ -203,7 +207,7 @@ impl<S: State, P: State> Begin<S> for Inside<S, P> {
             let update = node.begin(cx, Draft::new(Arc::clone(&part))).await?;
             Ok(update.carried(|change| {
                 let (mut part, mut after) = (Arc::unwrap_or_clone(part), S::clone(before));
-                part.apply(&change, &mut PatchWriter::idle())?;
+                part.apply(change, &mut PatchWriter::idle())?;
                 (parts.put)(&mut after, part);
                 S::diff(before, after).map(Some)
             }))

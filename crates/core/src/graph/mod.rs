@@ -3,6 +3,7 @@
 mod adjacency;
 mod any;
 mod builder;
+mod cached;
 mod check;
 mod edge;
 mod fingerprint;
@@ -30,6 +31,7 @@ mod weak_order;
 pub use crate::record::effect::Effect;
 pub(crate) use any::AnyGraph;
 pub use builder::GraphBuilder;
+pub use cached::CachePolicy;
 pub use edge::EdgeKind;
 pub use issue::{GraphError, GraphIssue};
 pub use join::Join;

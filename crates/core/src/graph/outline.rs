@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::graph::cached::CachePolicy;
 use crate::graph::edge::EdgeKind;
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
@@ -57,6 +58,8 @@ pub(crate) struct NodeOutline {
     pub(crate) inner: bool,
     /// Whether it waits, whatever it is told: for an answer, a message, or a child.
     pub(crate) waits: bool,
+    /// For how long its results are taken again.
+    pub(crate) cached: Option<CachePolicy>,
     pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
     pub(crate) revision: Option<String>,

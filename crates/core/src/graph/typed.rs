@@ -13,7 +13,7 @@ use crate::graph::plan::Plan;
 use crate::graph::suggest::no_node;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
 use crate::node::{Begin, Called, NodeContext, NodeError, Work};
-use crate::state::{Draft, IntoUpdate, Schema, State};
+use crate::state::{Draft, IntoUpdate, Schema, State, as_stored};
 
 /// A condition on the state.
 pub(crate) type Predicate<S> = dyn Fn(&S) -> bool + Send + Sync;
@@ -204,9 +204,9 @@ impl<S: State> Graph<S> {
         Arc::clone(&self.inner.nodes[node.as_usize()].node).begin(cx, state)
     }
 
-    /// Tells whether the goal of a node is met; it is if the node is no goal gate.
+    /// Tells whether the goal of a node is met by the state as it is stored; it is if the node is no goal gate.
     pub(crate) fn goal_met(&self, node: NodeIx, state: &S) -> bool {
-        self.inner.nodes[node.as_usize()].goal.as_ref().is_none_or(|met| met(state))
+        self.inner.nodes[node.as_usize()].goal.as_ref().is_none_or(|met| met(&as_stored(state)))
     }
 
     /// Returns the routing function of a node.

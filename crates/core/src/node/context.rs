@@ -266,6 +266,11 @@ impl NodeContext {
         self.scope.attempt
     }
 
+    /// Whether the attempt leaves more than it returns.
+    pub(crate) fn leaves_anything(&self) -> bool {
+        self.scope.left.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Returns how long one attempt may take.
     pub(crate) fn time_limit(&self) -> Option<Duration> {
         self.scope.time_limit

@@ -1,24 +1,24 @@
 //! A run as of one record, with everything that its log says about it, as JSON for people and other programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::logged::LoggedGraph;
 use super::questions::questions;
 use super::{Verdict, walk};
 use crate::ask::Question;
 use crate::clock::Timestamp;
-use crate::engine::fold::Folded;
-use crate::engine::fold::missing;
+use crate::engine::fold::{Folded, fold, missing};
 use crate::engine::frontier::{ActivationKey, Local};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunKey, Seq, Visit, WorkflowName};
-use crate::record::body::{Event, Started};
+use crate::record::body::{Body, Event, Started};
 use crate::record::memo::{Memo, Memos, PROGRESS};
-use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
+use crate::record::{Failure, Labels, Parent, Record, RecordHeader, RecordKind, RunStatus, codec};
 use crate::state::{Artifact, MemoryRead};
 use crate::store::{At, CheckpointStore};
 
@@ -260,11 +260,16 @@ pub struct Diagnostic {
     pub retry_at: Option<Timestamp>,
 }
 
-/// Reads a checkpoint.
-pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Checkpoint> {
+/// Reads a checkpoint, and what the log tells of the graph.
+pub(crate) async fn checkpoint(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    at: At,
+) -> Result<(Checkpoint, LoggedGraph)> {
     let head = store.head(run).await?.ok_or_else(|| missing(run))?;
-    let folded = walk::folded_at(store, run, at, None).await?;
-    let mut told = RecordDetails::read(store, run, folded.last.seq).await?;
+    let records = store.load(run, at).await?.ok_or_else(|| missing(run))?;
+    let folded = fold(run, &records, None)?;
+    let mut told = RecordDetails::read(store, run, head.first, &records).await?;
     let Folded { machine, channels, last, .. } = folded;
     let name = |node: Local| machine.name(node).clone();
     let json = |text: &str| -> Result<Value> {
@@ -295,7 +300,7 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
         let ok = machine.find(node.as_str()).and_then(|local| machine.node(local).succeeded)?;
         Some((node, ok))
     };
-    Ok(Checkpoint {
+    let checkpoint = Checkpoint {
         schema: 1,
         run: run.clone(),
         workflow: head.facts.workflow,
@@ -343,7 +348,8 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
             .collect(),
         diagnostics: told.failed,
         extra: BTreeMap::new(),
-    })
+    };
+    Ok((checkpoint, LoggedGraph { nodes: machine.names().cloned().collect(), bypassed: told.bypassed }))
 }
 
 fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<Vec<Pending>> {
@@ -417,34 +423,51 @@ pub(super) struct RecordDetails {
     pub(super) failed: Vec<Diagnostic>,
     artifacts: BTreeMap<NodeName, Vec<Artifact>>,
     reads: Vec<MemoryRead>,
+    bypassed: BTreeSet<(NodeName, NodeName)>,
 }
 
 impl RecordDetails {
-    async fn read(store: &dyn CheckpointStore, run: &RunKey, to: Seq) -> Result<Self> {
+    /// Reads a log up to its last stretch, which is at hand. Most logs are no more than that.
+    async fn read(
+        store: &dyn CheckpointStore,
+        run: &RunKey,
+        oldest: Seq,
+        stretch: &[Record],
+    ) -> Result<Self> {
         let mut told = Self::default();
-        for end in walk::segment_ends(store, run, At::Seq(to)).await? {
-            for (header, body) in walk::segment(store, run, end).await? {
-                match body.event {
-                    Event::Start(started) => {
-                        told.input = body.base.map(|base| base.state.get().to_owned());
-                        told.started = Some(started);
-                    }
-                    Event::Attempt(attempt) => told.failed.push(Diagnostic {
-                        at: header.at,
-                        node: attempt.node,
-                        visit: attempt.visit,
-                        attempt: attempt.failed,
-                        failure: attempt.failure,
-                        retry_at: attempt.retry_at,
-                    }),
-                    Event::Node(nodes) => {
-                        nodes.done.into_iter().for_each(|done| told.end(header.seq, header.at, done));
-                    }
-                    _ => {}
+        let before = stretch.first().filter(|first| first.header.seq > oldest);
+        if let Some(to) = before.and_then(|first| first.header.seq.get().checked_sub(1)) {
+            for end in walk::segment_ends(store, run, At::Seq(Seq::new(to))).await? {
+                for (header, body) in walk::segment(store, run, end).await? {
+                    told.add(&header, body);
                 }
             }
         }
+        for record in stretch {
+            told.add(&record.header, codec::decode(run, record)?);
+        }
         Ok(told)
+    }
+
+    fn add(&mut self, header: &RecordHeader, body: Body) {
+        match body.event {
+            Event::Start(started) => {
+                self.input = body.base.map(|base| base.state.get().to_owned());
+                self.started = Some(started);
+            }
+            Event::Attempt(attempt) => self.failed.push(Diagnostic {
+                at: header.at,
+                node: attempt.node,
+                visit: attempt.visit,
+                attempt: attempt.failed,
+                failure: attempt.failure,
+                retry_at: attempt.retry_at,
+            }),
+            Event::Node(nodes) => {
+                nodes.done.into_iter().for_each(|done| self.end(header.seq, header.at, done));
+            }
+            _ => {}
+        }
     }
 
     fn end(&mut self, index: Seq, at: Timestamp, done: crate::record::body::NodeDone) {
@@ -466,6 +489,7 @@ impl RecordDetails {
             self.artifacts.entry(done.node.clone()).or_default().extend(done.noted.artifacts.iter().cloned());
         }
         self.reads.extend(done.noted.reads.iter().cloned());
+        self.bypassed.extend(done.bypassed.iter().map(|to| (done.node.clone(), to.clone())));
         let effects = self.started.as_ref().map(|started| &started.effects);
         let effect = effects.map(|effects| effects.get(&done.node).copied().unwrap_or_default());
         let past = Past {

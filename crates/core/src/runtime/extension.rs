@@ -83,6 +83,14 @@ impl Runtime {
         self.shared().registry.left()
     }
 
+    /// Has the metrics tell how a queue of a library stands: how many wait, how many places are held, and how long the longest wait is. Does
+    /// nothing without the feature `metrics`. Of the first 500 queues of a runtime only: a recorder keeps the series of each for good.
+    ///
+    /// <!-- held by: fleet::a_queue_is_told_as_it_stands -->
+    pub fn report_queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
+        self.shared().telemetry().queue(name, waiting, held, oldest);
+    }
+
     /// Returns the runtime that drives the run of a node, for libraries. A node itself starts runs with [`NodeContext::child`] and
     /// [`NodeContext::spawn`], which start them once.
     ///

@@ -11,7 +11,9 @@ use crate::graph::Graph;
 use crate::id::{HeadRef, NodeName, RunKey, Seq};
 use crate::past::retention::{self, RetentionPolicy};
 use crate::past::sweep::{self, SweepLimits, SweepReport};
-use crate::past::{self, Ancestor, CheckedLog, Checkpoint, Diff, Position, TimelineEntry, Verified};
+use crate::past::{
+    self, Ancestor, CheckedLog, Checkpoint, Diff, LoggedGraph, Position, TimelineEntry, Verified,
+};
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
 use crate::state::{Channels, State};
@@ -106,6 +108,27 @@ impl Runtime {
     ///
     /// <!-- held by: past::a_checkpoint_tells_everything_and_keeps_what_newer_versions_say -->
     pub async fn checkpoint(&self, run: &RunKey, at: impl Into<Position>) -> Result<Checkpoint> {
+        let at = at.into().find(&**self.store(), run).await?;
+        past::checkpoint(&**self.store(), run, at).await.map(|(checkpoint, _)| checkpoint)
+    }
+
+    /// Returns what [`checkpoint`](Self::checkpoint) does, and with the same read of the log what it tells of the run's graph: its nodes, and the
+    /// edges that did not fire.
+    ///
+    /// # Errors
+    ///
+    /// As [`state_at`](Self::state_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: scale::a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels, runs::edges_that_did_not_fire_are_known_from_the_log -->
+    pub async fn checkpoint_and_graph(
+        &self,
+        run: &RunKey,
+        at: impl Into<Position>,
+    ) -> Result<(Checkpoint, LoggedGraph)> {
         let at = at.into().find(&**self.store(), run).await?;
         past::checkpoint(&**self.store(), run, at).await
     }

@@ -186,8 +186,8 @@ pub(crate) fn too_large(state: &RawValue, most: usize) -> Error {
         format!("; the largest channel is `{name}` with {} bytes", value.get().len())
     });
     let message = format!(
-        "the state has {} bytes, allowed are {most}{blame}; keep large values elsewhere and store a reference, or raise \
-         `max_body`",
+        "the state has {} bytes, allowed are {most}{blame}; keep large values beside the records (docs/blobs.md) and \
+         their names in the state, or raise `max_body`",
         state.get().len()
     );
     Error::new(ErrorKind::TooLarge, message)

@@ -37,7 +37,7 @@ pub use self::outcome::Outcome;
 pub use self::post::{Letter, Outlet, Undelivered};
 pub use self::requests::{
     BulkReport, BulkRequest, DriveRequest, EditRequest, ForkRequest, ResumeRequest, RunsRequest, SendRequest,
-    SignalRequest, StartRequest, StartWithin, StateCell, Ticket,
+    SignalRequest, StartRequest, StartWithin, StateCell, Ticket, is_spared, is_system,
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{
@@ -45,8 +45,8 @@ pub use self::watch::{
     WatchCursor, WatchEvent, WatchKind, WatchRequest, What,
 };
 pub use crate::past::{
-    Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, MemorySnapshot, Past, Pending,
-    Position, Replanned, RetentionPolicy, SweepLimits, SweepReport, TimelineEntry, Verdict, Verified,
-    WaitingToken,
+    Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, LoggedGraph, MemorySnapshot,
+    Past, Pending, Position, Replanned, RetentionPolicy, SweepLimits, SweepReport, TimelineEntry, Verdict,
+    Verified, WaitingToken,
 };
 pub use crate::telemetry::{TraceContext, TraceParent};

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::past::questions;
 use crate::record::{Failure, FailureKind, RunStatus};
-use crate::state::State;
+use crate::state::{State, as_stored};
 
 /// How a run stands when nothing moves it any more.
 #[derive(Clone, Debug)]
@@ -84,16 +84,16 @@ impl<S> fmt::Display for Outcome<S> {
 impl<S: State> Outcome<S> {
     pub(crate) fn of(machine: &Machine, state: &S) -> Self {
         match machine.status() {
-            RunStatus::Completed => Self::Completed(state.clone()),
+            RunStatus::Completed => Self::Completed(as_stored(state).into_owned()),
             RunStatus::Failed => Self::Failed {
                 failure: machine.failure().cloned().unwrap_or_else(|| {
                     Failure::new(FailureKind::Operator, "the log does not say why the run failed")
                 }),
-                state: state.clone(),
+                state: as_stored(state).into_owned(),
             },
             RunStatus::Cancelled => Self::Cancelled {
                 reason: machine.cancel().map(str::to_owned).unwrap_or_default(),
-                state: state.clone(),
+                state: as_stored(state).into_owned(),
             },
             RunStatus::Interrupted => match machine.paused() {
                 Some(reason) => Self::Paused { reason: reason.to_owned(), questions: questions(machine) },

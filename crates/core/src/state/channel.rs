@@ -18,6 +18,11 @@ impl ChannelId {
         Self { index: Some(index), name: Cow::Borrowed(name) }
     }
 
+    /// Names a channel that the schema does not have, as one that is not stored.
+    pub const fn undeclared(name: &'static str) -> Self {
+        Self { index: None, name: Cow::Borrowed(name) }
+    }
+
     /// Names a channel that may be in the schema or not, as the keys of a [`Context`](super::Context) are.
     pub fn new(index: Option<usize>, name: impl Into<Cow<'static, str>>) -> Self {
         Self { index, name: name.into() }

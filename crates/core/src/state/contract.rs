@@ -1,5 +1,6 @@
 //! What makes a type the state of a run.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
@@ -26,7 +27,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// - leave the state unchanged when [`State::apply`] fails;
 /// - take the update by the state given to [`State::apply`], not by the one it was made from: after a write conflict the
 ///   same update is applied anew, to another state;
-/// - do nothing, and allocate nothing, for an update that changes nothing.
+/// - do nothing, and allocate nothing, for an update that changes nothing;
+/// - neither serialise a channel that is not stored nor write it to a patch, and give it in [`State::forget_ephemeral`] the value that it has
+///   in a state which was read back.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a state",
     label = "not a state",
@@ -36,7 +39,13 @@ pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// What a node returns to change this state; the default changes nothing.
     type Update: Default + fmt::Debug + Send + Sync + 'static;
 
-    /// Returns the channels of this type.
+    /// Whether the type has channels that are not stored, as `#[state(ephemeral)]` makes them.
+    const EPHEMERAL: bool = false;
+
+    /// Gives each channel that is not stored the value that it has in a state which was read from the log.
+    fn forget_ephemeral(&mut self) {}
+
+    /// Returns the channels of this type that are stored.
     fn schema() -> Schema;
 
     /// Turns an edited copy into an update, by comparing.
@@ -85,4 +94,14 @@ pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     fn bind(&mut self, schema: &Schema) {
         let _ = schema;
     }
+}
+
+/// The state as any process reads it from the log: without what nodes of this process hand on in channels that are not stored.
+pub(crate) fn as_stored<S: State>(state: &S) -> Cow<'_, S> {
+    if !S::EPHEMERAL {
+        return Cow::Borrowed(state);
+    }
+    let mut stored = state.clone();
+    stored.forget_ephemeral();
+    Cow::Owned(stored)
 }

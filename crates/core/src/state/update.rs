@@ -1,6 +1,7 @@
 //! What a node hands back: a change of the state, and what travels on from it.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -35,7 +36,7 @@ pub struct Update<S: State> {
     sent: Option<Box<Result<Vec<SentOut>>>>,
     /// What the attempt noted; absent if nothing.
     noted: Option<Box<NodeNotes>>,
-    change: Result<Option<S::Update>>,
+    change: Result<Option<Change<S>>>,
     output: Result<Option<Arc<RawValue>>>,
     notes: Option<String>,
 }
@@ -43,7 +44,7 @@ pub struct Update<S: State> {
 impl<S: State> Update<S> {
     /// Makes an update of a typed one; the derive has `From` call it.
     pub fn new(change: S::Update) -> Self {
-        Self { change: Ok(Some(change)), ..Self::default() }
+        Self { change: Ok(Some(Change::Own(change))), ..Self::default() }
     }
 
     /// Makes an update that changes nothing.
@@ -144,9 +145,10 @@ impl<S: State> Update<S> {
     /// Makes the update of another state that `change` makes of this one's change; output and notes go along.
     pub(crate) fn carried<O: State>(
         self,
-        change: impl FnOnce(S::Update) -> Result<Option<O::Update>>,
+        change: impl FnOnce(&S::Update) -> Result<Option<O::Update>>,
     ) -> Update<O> {
-        let change = self.change.and_then(|own| own.map_or(Ok(None), change));
+        let change = self.change.and_then(|own| own.map_or(Ok(None), |own| change(own.get())));
+        let change = change.map(|change| change.map(Change::Own));
         Update { change, output: self.output, notes: self.notes, sent: self.sent, noted: self.noted }
     }
 
@@ -167,10 +169,79 @@ impl<S: State> Update<S> {
             Ok(None) => Ok(()),
             Ok(Some(change)) => {
                 let mark = patch.mark();
-                state.apply(change, patch).inspect_err(|_| patch.rewind(mark))
+                state.apply(change.get(), patch).inspect_err(|_| patch.rewind(mark))
             }
             Err(error) => Err(again(error, "")),
         }
+    }
+}
+
+impl<S: State> Update<S> {
+    /// Returns what another activation may return in the place of this one; nothing if there is more to it than change, output and notes,
+    /// or something is wrong with it.
+    pub(crate) fn keep(&mut self) -> Option<KeptUpdate<S>> {
+        if self.sent.is_some() || self.noted.is_some() {
+            return None;
+        }
+        let output = self.output.as_ref().ok()?.clone();
+        let change = match mem::replace(&mut self.change, Ok(None)) {
+            Ok(change) => change.map(Change::shared),
+            Err(error) => {
+                self.change = Err(error);
+                return None;
+            }
+        };
+        self.change = Ok(change.clone().map(Change::Shared));
+        Some(KeptUpdate { change, output, notes: self.notes.clone() })
+    }
+}
+
+/// An update that is kept for other activations.
+pub(crate) struct KeptUpdate<S: State> {
+    change: Option<Arc<S::Update>>,
+    output: Option<Arc<RawValue>>,
+    notes: Option<String>,
+}
+
+impl<S: State> KeptUpdate<S> {
+    pub(crate) fn into_update(self) -> Update<S> {
+        let Self { change, output, notes } = self;
+        let change = Ok(change.map(Change::Shared));
+        Update { change, output: Ok(output), notes, sent: None, noted: None }
+    }
+}
+
+impl<S: State> Clone for KeptUpdate<S> {
+    fn clone(&self) -> Self {
+        Self { change: self.change.clone(), output: self.output.clone(), notes: self.notes.clone() }
+    }
+}
+
+/// The typed change: of this activation alone, or kept for others as well.
+enum Change<S: State> {
+    Own(S::Update),
+    Shared(Arc<S::Update>),
+}
+
+impl<S: State> Change<S> {
+    fn get(&self) -> &S::Update {
+        match self {
+            Self::Own(change) => change,
+            Self::Shared(change) => change,
+        }
+    }
+
+    fn shared(self) -> Arc<S::Update> {
+        match self {
+            Self::Own(change) => Arc::new(change),
+            Self::Shared(change) => change,
+        }
+    }
+}
+
+impl<S: State> fmt::Debug for Change<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
     }
 }
 
@@ -267,7 +338,7 @@ impl<S: State> Default for Update<S> {
 
 impl<S: State> From<Draft<S>> for Update<S> {
     fn from(draft: Draft<S>) -> Self {
-        Self { change: draft.into_update(), ..Self::default() }
+        Self { change: draft.into_update().map(|change| change.map(Change::Own)), ..Self::default() }
     }
 }
 

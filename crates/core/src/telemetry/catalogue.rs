@@ -55,6 +55,8 @@ pub const SYSTEM: &str = "ferrata.store.name";
 pub const OPERATION: &str = "ferrata.store.operation";
 /// The topic of a letter; one without an outlet in this process never stands here.
 pub const TOPIC: &str = "ferrata.letter.topic";
+/// The name of a queue of the crate `ferrata-queue`.
+pub const QUEUE: &str = "ferrata.queue.name";
 /// Why a run needs a driver.
 pub const LISTING: &str = "ferrata.recovery.listing";
 
@@ -85,6 +87,9 @@ catalogue! {
     ATTEMPT_ACTIVE = Gauge "ferrata.attempt.active" in "{attempt}" by [WORKFLOW, NODE]: "Attempts under way in this process now.";
     LETTER_DELAY = Histogram "ferrata.letter.delay" in "s" by [TOPIC]: "Time from a letter's record to its delivery by this process.";
     LETTER_FAILURES = Counter "ferrata.letter.failures" in "{letter}" by [TOPIC, OUTCOME]: "Letters that an outlet did not take: retried, or put_aside.";
+    QUEUE_WAITING = Gauge "ferrata.queue.waiting" in "{request}" by [QUEUE]: "Nodes and runs of all processes that wait for a place of the queue, as this process saw it last.";
+    QUEUE_HELD = Gauge "ferrata.queue.held" in "{place}" by [QUEUE]: "Places of the queue that nodes and runs of all processes hold, as this process saw it last.";
+    QUEUE_AGE = Gauge "ferrata.queue.age" in "s" by [QUEUE]: "How long the one who waits the longest for a place of the queue has waited, since its turn may come.";
     STORE_DURATION = Histogram "ferrata.store.operation.duration" in "s" by [SYSTEM, OPERATION, ERROR]: "Time of a call to the store.";
     STORE_RECORDS = Counter "ferrata.store.records" in "{record}" by [SYSTEM, OPERATION]: "Records appended, loaded, pruned and purged.";
     STORE_IO = Counter "ferrata.store.io" in "By" by [SYSTEM, OPERATION]: "Bytes of bodies appended, loaded, pruned and purged.";

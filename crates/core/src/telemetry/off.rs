@@ -32,6 +32,8 @@ impl Telemetry {
 
     pub(crate) fn looked(&self, _listing: RunFilter, _oldest: Duration) {}
 
+    pub(crate) fn queue(&self, _name: &str, _waiting: usize, _held: usize, _oldest: Duration) {}
+
     pub(crate) fn stalled(&self, _runs: impl FnOnce() -> (usize, usize)) {}
 }
 

@@ -8,7 +8,7 @@ use ferrata_store::RunFilter;
 use metrics::{Counter, Gauge};
 
 use super::Tried;
-use super::catalogue::{self as all, LISTING, OUTCOME, STATUS, TOPIC};
+use super::catalogue::{self as all, LISTING, OUTCOME, QUEUE, STATUS, TOPIC};
 use super::instrument::{counter, describe_all, gauge, histogram};
 use super::runs::{MOST_NAMES, OTHER, RunMeter};
 use crate::clock::Timestamp;
@@ -19,6 +19,8 @@ use crate::record::RunStatus;
 pub(crate) struct Telemetry {
     by_node: bool,
     workflows: Mutex<HashMap<WorkflowName, RunMeter>>,
+    /// How many wait in each queue, how many places are held, and how long the longest wait is.
+    queues: Mutex<HashMap<String, [Gauge; 3]>>,
     /// Of the workflows beyond the most, and of those that this process does not know.
     other: RunMeter,
     alive: Counter,
@@ -38,6 +40,7 @@ impl Telemetry {
         Self {
             by_node,
             workflows: Mutex::default(),
+            queues: Mutex::default(),
             other: RunMeter::new(OTHER, false),
             alive: beats(Tried::Alive),
             beat_at: gauge(&all::HEARTBEAT_TIME, &[]),
@@ -100,6 +103,24 @@ impl Telemetry {
         }
     }
 
+    /// A queue stands like this. Of the queues beyond the most, nothing is told: their figures cannot be put together.
+    pub(crate) fn queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if !queues.contains_key(name) {
+            if queues.len() >= MOST_NAMES {
+                return;
+            }
+            let all = [all::QUEUE_WAITING, all::QUEUE_HELD, all::QUEUE_AGE];
+            let gauges = all.map(|metric| gauge(&metric, &[(QUEUE, name.to_owned().into())]));
+            queues.insert(name.to_owned(), gauges);
+        }
+        if let Some([lines, places, ages]) = queues.get(name) {
+            lines.set(count(waiting));
+            places.set(count(held));
+            ages.set(oldest);
+        }
+    }
+
     /// So many runs could not be taken up here, or are not served here.
     pub(crate) fn stalled(&self, runs: impl FnOnce() -> (usize, usize)) {
         let (failed, unserved) = runs();
@@ -150,5 +171,14 @@ mod tests {
         assert!((0..MOST_NAMES).all(|number| !others(number)));
         assert!(others(MOST_NAMES) && others(MOST_NAMES + 1));
         assert!(!others(0) && meter(0).is(&meter(0)), "those that have one keep it");
+    }
+
+    #[test]
+    fn queues_beyond_the_most_have_no_series() {
+        let telemetry = Telemetry::new(false);
+        (0..2 * MOST_NAMES).for_each(|number| telemetry.queue(&number.to_string(), 1, 1, Duration::ZERO));
+        let queues = telemetry.queues.lock().unwrap();
+        assert_eq!(queues.len(), MOST_NAMES);
+        assert!(queues.contains_key("0"), "those that have one keep it");
     }
 }

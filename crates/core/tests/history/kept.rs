@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ferrata_core::ask::Answer;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph, RetryPolicy};
-use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{Checkpoint, Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Draft, Reducer};
@@ -268,6 +268,37 @@ async fn a_checkpoint_of_any_run_is_json_and_back() {
         assert!(page.contains(&format!("`{field}`")), "docs/checkpoints.md does not tell of `{field}`");
     }
     assert!(fields.len() > 40, "{fields:?}");
+}
+
+/// A checkpoint tells of records before the last base, too, as long as they are kept; a log of several stretches is read for that stretch by stretch.
+#[tokio::test]
+async fn what_stands_before_a_base_is_told_as_long_as_it_is_kept() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let graph = Graph::<Context>::builder("swells")
+        .node("write", async |cx: NodeContext, mut s: Draft<Context>| {
+            s.set("big", cx.visit().get().to_string().repeat(9_000))?;
+            s.set("round", cx.visit().get())?;
+            Ok::<_, NodeError>(s)
+        })
+        .node("end", async |_cx, s| Ok(s))
+        .entry("write")
+        .route("write", ["write", "end"], |s, _cx| {
+            if s.get::<u32>("round").ok().flatten() < Some(20) { "write" } else { "end" }
+        })
+        .build()
+        .unwrap();
+    let mut input = Context::new();
+    input.set("first", true).unwrap();
+    runtime.start(&graph, input).id("r").await.unwrap().completed().await.unwrap();
+    let run = key("r");
+    let all = runtime.history(&run, Page::first(100).with_order(Order::OldestFirst)).await.unwrap().items;
+    assert!(all.iter().filter(|header| header.base).count() >= 3, "the log has several stretches");
+    for header in &all {
+        let there = runtime.checkpoint(&run, header.seq).await.unwrap();
+        assert_eq!(there.input, Some(serde_json::json!({ "first": true })), "at {}", header.seq);
+        assert!(there.history.iter().all(|past| past.index.is_some()), "at {}", header.seq);
+    }
 }
 
 /// Collects the names of the fields, but for those that a run's own data has.

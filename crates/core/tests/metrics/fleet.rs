@@ -163,3 +163,20 @@ pub(crate) async fn heartbeats_and_their_loss_are_counted() {
     })
     .await;
 }
+
+#[tokio::test]
+pub(crate) async fn a_queue_is_told_as_it_stands() {
+    observe(async |world| {
+        let runtime = world.process().await;
+        let told = |name: &str| {
+            ["waiting", "held", "age"]
+                .map(|what| world.value(&format!("ferrata.queue.{what}"), &[("ferrata.queue.name", name)]))
+        };
+        runtime.report_queue("mail", 3, 5, Duration::from_secs(40));
+        runtime.report_queue("openai", 1, 0, Duration::ZERO);
+        assert_eq!((told("mail"), told("openai")), ([3.0, 5.0, 40.0], [1.0, 0.0, 0.0]));
+        runtime.report_queue("mail", 0, 2, Duration::ZERO);
+        assert_eq!(told("mail"), [0.0, 2.0, 0.0]);
+    })
+    .await;
+}

@@ -30,6 +30,7 @@ fn every_metric_moves_and_none_tells_of_a_run() {
         fleet::what_cannot_be_taken_up_is_told,
         fleet::a_run_that_is_taken_up_without_progress_is_counted_as_parked,
         fleet::heartbeats_and_their_loss_are_counted,
+        fleet::a_queue_is_told_as_it_stands,
     ];
     scenarios.into_iter().for_each(|scenario: fn()| scenario());
     let seen = world::take_seen();

@@ -14,7 +14,9 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{RetentionPolicy, RunLimits, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Op, Patch};
-use ferrata_core::store::{At, CheckpointStore, FaultPlan, FaultStore, MemoryStore, Page, RunHead, RunQuery};
+use ferrata_core::store::{
+    At, CheckpointStore, FaultPlan, FaultStore, LedgerStore, MemoryStore, Page, RunHead, RunQuery,
+};
 use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{Error, RunKey, Seq};
 
@@ -81,7 +83,7 @@ impl Scene {
     async fn new(caps: RunLimits) -> Self {
         let clock = Arc::new(ManualClock::default());
         let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
-        let inner = FaultStore::new(store.clone(), FaultPlan::new());
+        let inner = FaultStore::new(LedgerStore::new().with_runs(store.clone()), FaultPlan::new());
         let slow = Yielding { inner, dice: Arc::new(Dice::new(7)), tells: false };
         let began = Began::default();
         let runtime = Runtime::builder(slow)

@@ -11,7 +11,7 @@ use ferrata_core::graph::{Effect, Graph, GraphBuilder};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::runtime::{Letter, Outlet, Undelivered};
 use ferrata_core::state::{Context, Draft, Reducer, Update};
-use ferrata_core::store::MemoryStore;
+use ferrata_core::store::{Ledger, LedgerRows, MemoryStore};
 
 use crate::support::dice::Dice;
 use crate::support::letters::{Received, TOPIC};
@@ -153,6 +153,36 @@ async fn shaky(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     Ok(done(&cx, Vec::new()))
 }
 
+/// Books a row of the activation's own and one that all share, in one commit with the record.
+async fn books(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    begin(&cx).await;
+    let mut tx = cx.transaction::<Ledger>().await?;
+    tx.add(&at(&cx), 1);
+    witness(&cx).dice.give_way(12).await;
+    tx.add(SHARED, 1);
+    Ok(done(&cx, Vec::new()).commit_with(tx))
+}
+
+/// Does the same in two steps, and waits between them.
+async fn debits(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    begin(&cx).await;
+    for name in ["debit", "credit"] {
+        let row = format!("{}:{name}", at(&cx));
+        cx.step_in::<Ledger, _, _, _>(name, async |tx: &mut LedgerRows| {
+            tx.add(&row, 1);
+            witness(&cx).dice.give_way(6).await;
+            tx.add(SHARED, 1);
+            Ok::<_, NodeError>(())
+        })
+        .await?;
+        step(&cx, &format!("after-{name}")).await?;
+    }
+    Ok(done(&cx, Vec::new()))
+}
+
+/// The row that all who book change.
+pub(crate) const SHARED: &str = "shared";
+
 /// Takes letters, and fails before, in and after that.
 pub(crate) struct Mail(pub(crate) Arc<Witness>);
 
@@ -189,7 +219,7 @@ fn builder(name: &str) -> GraphBuilder<Context> {
 }
 
 pub(crate) fn all() -> Vec<Graph<Context>> {
-    vec![beside(), row(), detour(), short()]
+    vec![beside(), row(), detour(), short(), booking()]
 }
 
 /// Everything at once.
@@ -259,5 +289,25 @@ fn detour() -> Graph<Context> {
 /// So short that most who come are late.
 fn short() -> Graph<Context> {
     let graph = builder("short").node("one", work).node("shaky", shaky).entry("one").edge("one", "shaky");
+    graph.build().unwrap()
+}
+
+/// Rows and records in one commit, beside what waits and what fails.
+fn booking() -> Graph<Context> {
+    let graph = builder("booking")
+        .node("split", work)
+        .effect(Effect::Pure)
+        .node("left", books)
+        .effect(Effect::Transactional)
+        .node("right", books)
+        .effect(Effect::Transactional)
+        .node("debits", debits)
+        .node("hears", hears)
+        .node("shaky", shaky)
+        .node("last", books)
+        .effect(Effect::Transactional)
+        .entry("split")
+        .edge("split", ["left", "right", "debits", "hears", "shaky"])
+        .edge(["left", "right", "debits", "hears", "shaky"], "last");
     graph.build().unwrap()
 }

@@ -1,5 +1,7 @@
 //! A store whose every call gives way to others before and after, as one over a network does.
 
+use std::any::Any;
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::record::Record;
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, FaultStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged,
-    PruneCut, Removed, RunAppend, RunHead, RunQuery,
+    AnyTransaction, At, Capabilities, CheckpointStore, FaultStore, HeaderRange, Headers, LedgerStore,
+    Notices, Page, Paged, PruneCut, Removed, RunAppend, RunHead, RunQuery, Transactions,
 };
 use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
 
@@ -18,7 +20,7 @@ use crate::support::dice::Dice;
 const TURNS: u64 = 6;
 
 pub(crate) struct Yielding {
-    pub(crate) inner: FaultStore<MemoryStore>,
+    pub(crate) inner: FaultStore<LedgerStore>,
     pub(crate) dice: Arc<Dice>,
     /// Whether it tells of changes; otherwise the runtime polls.
     pub(crate) tells: bool,
@@ -82,8 +84,8 @@ impl CheckpointStore for Yielding {
         self.inner.heartbeat(executor, ttl).await
     }
 
-    fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
-        None
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
     }
 
     fn part(&self, run: &RunKey) -> u64 {
@@ -96,5 +98,24 @@ impl CheckpointStore for Yielding {
 
     fn subscribe(&self) -> Option<Notices> {
         if self.tells { self.inner.subscribe() } else { None }
+    }
+}
+
+#[async_trait]
+impl Transactions for Yielding {
+    async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
+        self.slowly(self.inner.begin(run)).await
+    }
+
+    async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
+        self.slowly(self.inner.commit(transaction, append)).await
+    }
+
+    async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
+        self.inner.append_in(connection, append).await
+    }
+
+    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.inner.gave_way(error)
     }
 }

@@ -1,6 +1,6 @@
 //! One race: two processes on a run, the hands that reach for it, and what is checked when it is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, FaultOdds, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{CheckpointStore, FaultOdds, FaultPlan, FaultStore, LedgerStore, MemoryStore};
 use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{Clock, Error, ErrorKind, RunKey};
 use tokio::task::JoinSet;
 
 use super::dropped::polled;
-use super::graphs::{self, Mail, Seat, Witness};
+use super::graphs::{self, Mail, SHARED, Seat, Witness};
 use super::hands::Deed;
 use super::store::Yielding;
 use crate::support::dice::Dice;
@@ -51,6 +51,8 @@ pub(crate) struct Report {
     dropped: u32,
     /// How many letters came.
     letters: u64,
+    /// How many rows were booked.
+    booked: usize,
 }
 
 impl Report {
@@ -65,14 +67,18 @@ impl Report {
         self.fenced += other.fenced;
         self.dropped += other.dropped;
         self.letters += other.letters;
+        self.booked += other.booked;
     }
 
     /// Checks that every deed won and lost somewhere, and that runs ended in every way.
     pub(crate) fn check_coverage(&self, race: Race) {
-        let Self { deeds, ends, fenced, dropped, letters, .. } = self;
-        println!("{race:?}: {deeds:?}, {ends:?}, fenced {fenced}, dropped {dropped}, letters {letters}");
+        let Self { deeds, ends, fenced, dropped, letters, booked, .. } = self;
+        println!(
+            "{race:?}: {deeds:?}, {ends:?}, fenced {fenced}, dropped {dropped}, letters {letters}, booked {booked}"
+        );
         assert!(*dropped > 0, "nobody was called away");
         assert!(*letters > 100, "nearly no letter came");
+        assert!(*booked > 200, "nearly no row was booked");
         for deed in Deed::ALL {
             let (done, refused) = deeds.get(&deed).copied().unwrap_or_default();
             assert!(done > 0 && refused > 0, "{deed:?} was done {done} times and refused {refused} times");
@@ -93,6 +99,8 @@ pub(crate) struct World {
     pub(crate) graph: Graph<Context>,
     pub(crate) dice: Arc<Dice>,
     store: MemoryStore,
+    /// The runs, and the rows beside them.
+    ledger: LedgerStore,
     clock: Arc<ManualClock>,
     witness: Arc<Witness>,
     race: Race,
@@ -124,6 +132,7 @@ impl World {
         Self {
             graph,
             dice,
+            ledger: LedgerStore::new().with_runs(store.clone()),
             store,
             clock,
             witness: Arc::new(witness),
@@ -142,7 +151,7 @@ impl World {
                 FaultPlan::new().with_chance(self.seed * 2 + number, odds)
             }
         };
-        let inner = FaultStore::new(self.store.clone(), plan);
+        let inner = FaultStore::new(self.ledger.clone(), plan);
         let store = Yielding { inner, dice: Arc::clone(&self.dice), tells: self.dice.below(2) == 0 };
         let seat = Arc::new(Seat { witness: Arc::clone(&self.witness), executor: OnceLock::new() });
         let runtime = Runtime::builder(store)
@@ -305,7 +314,31 @@ impl World {
         self.check_told(&log, &mut report);
         self.check_waits(&mut report).await;
         self.check_end(&log, runtime, &mut report).await;
+        self.check_rows(&log, &mut report).await;
         report
+    }
+
+    /// The rows are those of the nodes and steps that are on record, each once, and no others.
+    async fn check_rows(&self, log: &Log, report: &mut Report) {
+        let books = |at: &&String| ["left@", "right@", "last@"].iter().any(|node| at.starts_with(node));
+        let debits = |note: &&String| note.ends_with(":debit") || note.ends_with(":credit");
+        let of_nodes: BTreeSet<_> = log.done.iter().filter(books).filter(|_| self.books()).collect();
+        let of_steps: BTreeSet<_> = log.noted.iter().filter(debits).collect();
+        let recorded: BTreeSet<_> = of_nodes.union(&of_steps).copied().cloned().collect();
+        let began = self.witness.began.lock().unwrap().clone();
+        let possible =
+            began.keys().flat_map(|at| [at.clone(), format!("{at}:debit"), format!("{at}:credit")]);
+        for row in possible {
+            let expected = i64::from(recorded.contains(&row));
+            assert_eq!(self.ledger.row(&row).await, expected, "how often {row} was booked");
+        }
+        assert_eq!(self.ledger.row(SHARED).await, recorded.len() as i64, "{recorded:?}");
+        report.booked += recorded.len();
+    }
+
+    /// Whether nodes of this graph book rows.
+    fn books(&self) -> bool {
+        self.graph.name().as_str() == "booking"
     }
 
     /// What was acknowledged is on record once, what was refused is not, and each refusal has a reason.

@@ -131,3 +131,26 @@ async fn failed_runs_are_tried_again_together() {
     }
     assert_eq!(count(&one, RunStatus::Completed).await, 5);
 }
+
+/// Whoever let all paused runs go on, or cancelled all that had not ended, did so to the queues and schedules of the store, too.
+#[tokio::test]
+async fn queues_and_schedules_are_left_out_unless_they_are_named() {
+    let world = World::new();
+    let one = world.process().await;
+    let keep = |workflow: &str, label: (&str, &str)| {
+        let graph = Graph::<Context>::builder(workflow).node("n", async |_cx, s| Ok(s)).entry("n").build();
+        one.start(&graph.unwrap(), Context::new()).id(workflow).label(label.0, label.1).on_hold("it is kept")
+    };
+    keep("queue", ("queue.role", "ledger")).await.unwrap();
+    keep("schedule:nightly", ("schedule.role", "clock")).await.unwrap();
+    // Labels are free, and so are names.
+    keep("other", ("queue.role", "ledger")).await.unwrap();
+    keep("schedule:other", ("a", "b")).await.unwrap();
+    let all = || one.runs().cancel_all("an emergency");
+    assert_eq!(sorted(&all().dry_run().await.unwrap()), ["other", "schedule:other"]);
+    assert_eq!(sorted(&all().await.unwrap()), ["other", "schedule:other"]);
+    assert_eq!(count(&one, RunStatus::Interrupted).await, 2);
+    let named = one.runs().workflow("queue").cancel_all("it is not needed").await.unwrap();
+    assert_eq!(sorted(&named), ["queue"]);
+    assert!(one.runs().purge_all().await.unwrap().done.iter().all(|run| run.run.as_str() != "queue"));
+}

@@ -5,6 +5,7 @@
 mod answerers;
 mod awake;
 mod bulk;
+mod cached;
 mod cancelling;
 mod cells;
 mod children;
@@ -54,6 +55,7 @@ mod runs;
 mod sentences;
 mod streaming;
 mod streaming_far;
+mod streaming_slow;
 mod subgraphs;
 mod subgraphs_flat;
 mod transactional_steps;

@@ -1,8 +1,11 @@
 //! Typed states, what the derives write for them, and what their values may be.
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
 
+#[cfg(feature = "blobs")]
+mod blobs;
 mod defaults;
 mod derive;
+mod ephemeral;
 #[cfg(feature = "envelope")]
 mod erased;
 mod laws;

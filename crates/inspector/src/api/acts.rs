@@ -6,6 +6,7 @@ use axum::extract::Path;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, header};
 use ferrata_core::ask::{Answer, Resolution};
+use ferrata_core::runtime::Position;
 use ferrata_core::state::Patch;
 use ferrata_core::{Error, ErrorKind, RunKey};
 use serde::Deserialize;
@@ -108,7 +109,7 @@ pub(super) async fn act(
         }
         "cancel" => runtime.cancel(&run, reason(&body)?).by(by).await?,
         "edit" => {
-            let patch = patch(&call, &read::<Edit>(&body)?.patch)?;
+            let patch = patch(&call, &run, Position::Latest, &read::<Edit>(&body)?.patch).await?;
             runtime.edit(&run, patch).by(by).await?;
         }
         "goto" => {
@@ -126,9 +127,10 @@ pub(super) async fn act(
 }
 
 async fn fork(call: &Call, run: &RunKey, fork: Fork) -> Result<Json<Value>, Problem> {
-    let mut request = call.runtime().fork(run, place(fork.at.as_deref())?);
+    let at = place(fork.at.as_deref())?;
+    let mut request = call.runtime().fork(run, at.clone());
     if let Some(edit) = &fork.patch {
-        request = request.edit(patch(call, edit)?);
+        request = request.edit(patch(call, run, at, edit).await?);
     }
     if let Some(id) = &fork.id {
         request = request.id(id);
@@ -198,12 +200,17 @@ pub(super) fn said_or_usual(said: String) -> String {
     if said.trim().is_empty() { "asked for in the inspector".to_owned() } else { said }
 }
 
-fn patch(call: &Call, operations: &Value) -> Result<Patch, Problem> {
+async fn patch(call: &Call, run: &RunKey, at: Position, operations: &Value) -> Result<Patch, Problem> {
     let text = operations.to_string();
     // Whoever edits what was shown would write what stands in the place of a hidden value.
-    if !call.app.redaction.is_empty() && text.contains(HIDDEN) {
-        let message =
-            format!("the change holds `{HIDDEN}`, which stands in the place of a value that is hidden");
+    let redaction = &call.app.redaction;
+    let holds_shown = match redaction.is_empty() {
+        true => false,
+        false if text.contains(HIDDEN) => true,
+        false => redaction.holds_shown(operations, &Value::from(call.runtime().channels_at(run, at).await?)),
+    };
+    if holds_shown {
+        let message = "the change holds what stands in the place of a value that is hidden";
         return Err(Problem::invalid(message));
     }
     Ok(Patch::from_json(&text)?)

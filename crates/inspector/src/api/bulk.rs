@@ -15,8 +15,9 @@ use super::acts::{by, permitted, read, said_or_usual};
 use super::runs::{pair, status};
 use crate::app::Call;
 use crate::problem::Problem;
+use crate::redact::Redaction;
 use crate::view::summary::key;
-use crate::view::text::{SHORT, cut};
+use crate::view::text::SHORT;
 
 /// How many runs of an answer are named.
 const NAMED: usize = 50;
@@ -71,7 +72,7 @@ pub(super) async fn bulk(
         }
     };
     let request = if bulk.dry_run { request.dry_run() } else { request };
-    Ok(Json(told(&request.by(by(&call)).await?)))
+    Ok(Json(told(&request.by(by(&call)).await?, &call.app.redaction)))
 }
 
 fn listing(call: &Call, bulk: &Bulk) -> Result<RunsRequest, Problem> {
@@ -110,14 +111,14 @@ fn listing(call: &Call, bulk: &Bulk) -> Result<RunsRequest, Problem> {
     Ok(runs)
 }
 
-fn told(report: &BulkReport) -> Value {
-    let refused = |error: &Error| json!({ "run": error.run().map(key), "code": error.kind().code(), "message": cut(&error.to_string(), SHORT) });
+fn told(report: &BulkReport, hides: &Redaction) -> Value {
+    let refused = |error: &Error| json!({ "run": error.run().map(key), "code": error.kind().code(), "message": hides.cut(&error.to_string(), SHORT) });
     json!({
         "done": report.done.len(),
         "runs": report.done.iter().take(NAMED).map(key).collect::<Vec<_>>(),
         "refused": report.refused.len(),
         "refusals": report.refused.iter().take(NAMED).map(refused).collect::<Vec<_>>(),
-        "stopped": report.stopped.as_ref().map(|error| cut(&error.to_string(), SHORT)),
+        "stopped": report.stopped.as_ref().map(|error| hides.cut(&error.to_string(), SHORT)),
         "next": report.next,
     })
 }

@@ -1,6 +1,7 @@
 //! What happens to a run while it happens, as server-sent events.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::Path;
@@ -39,15 +40,17 @@ pub(super) async fn follow(
     };
     let frames = request.await?.sse();
     let (quiet, ending) = (Quiet::new(call.runtime(), run), call.app.ending.clone());
-    let stream = stream::unfold((frames, quiet, ending), async |(mut frames, mut quiet, mut ending)| {
-        // Ends with the server, too: the page connects again.
-        let frame = tokio::select! {
-            // What went wrong is told to the page when it connects again.
-            frame = quiet.next(&mut frames) => frame?,
-            () = ended(ending.as_mut()) => return None,
-        };
-        Some((Ok::<_, Infallible>(frame), (frames, quiet, ending)))
-    });
+    let app = Arc::clone(&call.app);
+    let stream =
+        stream::unfold((frames, quiet, ending, app), async |(mut frames, mut quiet, mut ending, app)| {
+            // Ends with the server, too: the page connects again.
+            let frame = tokio::select! {
+                // What went wrong is told to the page when it connects again.
+                frame = quiet.next(&mut frames) => frame?,
+                () = ended(ending.as_mut()) => return None,
+            };
+            Some((Ok::<_, Infallible>(app.redaction.frame(frame)), (frames, quiet, ending, app)))
+        });
     let kind = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((kind, Body::from_stream(stream)).into_response())
 }

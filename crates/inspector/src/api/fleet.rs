@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::app::Call;
 use crate::problem::Problem;
+use crate::queues;
 use crate::view::summary::{key, summary};
-use crate::view::text::{LONG, cut};
+use crate::view::text::LONG;
 
 /// How many pages of runs in progress are looked at.
 const PAGES: usize = 5;
@@ -76,7 +77,7 @@ pub(super) async fn fleet(call: Call) -> Result<Json<Value>, Problem> {
         .iter()
         .filter(|stalled| call.viewer.sees(&stalled.run))
         .map(|stalled| {
-            let why = cut(&stalled.error.to_string(), LONG);
+            let why = call.app.redaction.cut(&stalled.error.to_string(), LONG);
             json!({ "run": key(&stalled.run), "why": why, "tries": stalled.tries, "next": stalled.next })
         })
         .collect();
@@ -91,6 +92,7 @@ pub(super) async fn fleet(call: Call) -> Result<Json<Value>, Problem> {
         "orphaned": group(&|head| !head.is_queued() && head.wake_at.is_none() && !head.owner_alive),
         "sleeping": group(&|head| head.wake_at.is_some()),
         "stalled": stalled,
+        "queues": queues::all(&call).await?,
         "store": {
             "kind": promises.name, "durable": promises.durable, "shared": promises.shared, "notices": promises.notices,
             "listing_ms": took,

@@ -26,7 +26,7 @@ use axum::{Router, middleware};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{assets, guard};
+use crate::{assets, guard, redact};
 
 /// The most bytes of an act: the largest edit that a store would take, and no more.
 const MOST: usize = 8 * 1024 * 1024;
@@ -53,6 +53,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .route("/api/{*rest}", get(missing).post(missing))
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(MOST))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), redact::seal))
         .layer(admitted);
     let page = Router::new()
         .route("/", get(assets::root))

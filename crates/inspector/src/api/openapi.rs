@@ -50,7 +50,7 @@ const READS: [(&str, &str, &[Parameter]); 12] = [
         &[("run", "string", "A run, as TENANT/ID; said for each of them, 50 at most.")],
     ),
     ("/questions", "The open questions of runs that have not ended.", &[TENANT, WORKFLOW, LIMIT, CURSOR]),
-    ("/fleet", "Executors, runs without one, and what the store promises.", &[TENANT]),
+    ("/fleet", "Executors, runs without one, queues, and what the store promises.", &[TENANT]),
     (
         "/runs/{tenant}/{run}",
         "A run as of a record: graph, activations, questions.",

@@ -30,7 +30,7 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
     let found = call.runtime().store().runs(&query, page).await?;
     let (mut items, mut read, mut unread) = (Vec::new(), 0, 0);
     for head in &found.items {
-        let about = About { run: head.run.clone(), head: head.id, what: "questions" };
+        let about = About { run: head.run.clone(), head: head.id, what: "questions".into() };
         let open = match call.app.cache.get(&about) {
             Some(known) => known,
             None if read >= READ => {
@@ -54,7 +54,11 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
 /// Reads the questions that a run itself asks: those of its descendants are listed with them.
 async fn of(call: &Call, head: &RunHead) -> Result<Value, Problem> {
     match call.runtime().questions(&head.run).await {
-        Ok(all) => Ok(all.iter().filter(|one| one.asked_by.is_none()).map(question).collect()),
+        Ok(all) => Ok(all
+            .iter()
+            .filter(|one| one.asked_by.is_none())
+            .map(|one| question(one, &call.app.redaction))
+            .collect()),
         // A run that cannot be read, or was purged since it was listed, hides no other.
         Err(error)
             if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported) =>

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::app::Call;
 use crate::problem::Problem;
-use crate::view::text::{LONG, cut};
+use crate::view::text::LONG;
 
 /// The most lines of one answer.
 const MOST: u32 = 2_000;
@@ -34,7 +34,7 @@ pub(super) async fn list(call: Call, Path(name): Path<(String, String)>) -> Resu
                 "owner": header.owner, "bytes": header.body_len, "base": header.base,
                 "node": entry.activation.as_ref().map(|(node, _)| node),
                 "visit": entry.activation.as_ref().map(|(_, visit)| visit),
-                "text": cut(&entry.text, LONG),
+                "text": call.app.redaction.cut(&entry.text, LONG),
             })
         })
         .collect();

@@ -20,7 +20,9 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     if !call.app.redaction.is_empty() {
         let state = read(&call, &run, Position::Latest).await?;
         text.truncate(text.rfind(STATE).unwrap_or(0));
-        text.push_str(&format!("{STATE}\n```json\n{state:#}\n```\n"));
+        let hidden: Vec<_> = text.lines().map(|line| call.app.redaction.text(line)).collect();
+        text = hidden.join("\n");
+        text.push_str(&format!("\n{STATE}\n```json\n{state:#}\n```\n"));
     }
     Ok(([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], text).into_response())
 }

@@ -188,7 +188,7 @@ pub(super) async fn briefs(call: Call) -> Result<Json<Value>, Problem> {
 
 /// Reads the log of a run for its brief, once for each head; null if it is too long or cannot be read.
 async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
-    let about = About { run: head.run.clone(), head: head.id, what: "brief" };
+    let about = About { run: head.run.clone(), head: head.id, what: "brief".into() };
     if let Some(known) = call.app.cache.get(&about) {
         return Ok(known);
     }
@@ -196,7 +196,7 @@ async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
         return Ok(Arc::new(Value::Null));
     }
     match call.runtime().checkpoint(&head.run, Position::Record(head.id)).await {
-        Ok(now) => Ok(call.app.cache.put(about, brief(&now))),
+        Ok(now) => Ok(call.app.cache.put(about, brief(&now, &call.app.redaction))),
         // A run that cannot be read hides no other.
         Err(error)
             if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::NotFound) =>

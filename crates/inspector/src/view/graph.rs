@@ -1,14 +1,15 @@
 //! A run's graph: every node with how it stands, and the edges with how often they were taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ferrata_core::NodeName;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Checkpoint, Past};
-use serde::Serialize;
+use ferrata_core::runtime::{Checkpoint, LoggedGraph, Past};
+use serde::{Deserialize, Serialize};
 
-use super::text::{SHORT, cut};
+use super::text::SHORT;
 use crate::outline::Outline;
+use crate::redact::Redaction;
 
 /// How a node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -71,12 +72,46 @@ pub(crate) struct Edge {
     taken: u32,
 }
 
+impl Edge {
+    /// An edge of which nothing is known but its ends.
+    fn plain(from: &NodeName, to: &NodeName) -> Self {
+        Self {
+            from: from.to_string(),
+            to: to.to_string(),
+            kind: String::new(),
+            label: String::new(),
+            taken: 0,
+        }
+    }
+}
+
+/// What a log tells of its run's graph: the nodes, and the edges of those that have ended, whether they fired or not.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct KnownGraph {
+    nodes: Vec<NodeName>,
+    edges: Vec<(NodeName, NodeName)>,
+}
+
+impl KnownGraph {
+    pub(crate) fn of(now: &Checkpoint, told: &LoggedGraph) -> Self {
+        let fired =
+            now.history.iter().flat_map(|past| past.led_to.iter().map(|to| (past.node.clone(), to.clone())));
+        let (mut edges, mut seen) = (Vec::new(), BTreeSet::new());
+        for edge in fired.chain(told.bypassed.iter().cloned()) {
+            if seen.insert(edge.clone()) {
+                edges.push(edge);
+            }
+        }
+        Self { nodes: told.nodes.clone(), edges }
+    }
+}
+
 /// A run's graph.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
-    /// Whether the edges that were not taken are known, too.
+    /// Whether the edges of nodes to which the run has not come are known, too.
     pub(crate) whole: bool,
     #[serde(skip)]
     places: BTreeMap<String, usize>,
@@ -89,7 +124,12 @@ fn is_zero(value: &u32) -> bool {
 
 impl Graph {
     /// Puts what a run has done over what is known of its graph.
-    pub(crate) fn of(now: &Checkpoint, names: &[NodeName], outline: Option<&Outline>) -> Self {
+    pub(crate) fn of(
+        now: &Checkpoint,
+        known: &KnownGraph,
+        outline: Option<&Outline>,
+        hides: &Redaction,
+    ) -> Self {
         let mut graph = Self { whole: outline.is_some(), ..Self::default() };
         if let Some(outline) = outline {
             for node in &outline.nodes {
@@ -100,7 +140,7 @@ impl Graph {
                     from: edge.from.clone(),
                     to: edge.to.clone(),
                     kind: edge.kind.clone(),
-                    label: cut(&edge.label, SHORT),
+                    label: hides.cut(&edge.label, SHORT),
                     taken: 0,
                 });
             }
@@ -109,10 +149,17 @@ impl Graph {
         for past in &now.history {
             graph.node(past.node.as_str());
         }
-        for name in names {
+        for name in &known.nodes {
             graph.node(name.as_str());
         }
-        graph.color(now);
+        let mut drawn: BTreeSet<(String, String)> =
+            graph.edges.iter().map(|edge| (edge.from.clone(), edge.to.clone())).collect();
+        for (from, to) in &known.edges {
+            if drawn.insert((from.to_string(), to.to_string())) {
+                graph.edges.push(Edge::plain(from, to));
+            }
+        }
+        graph.color(now, hides);
         graph
     }
 
@@ -131,7 +178,7 @@ impl Graph {
         &mut self.nodes[at]
     }
 
-    fn color(&mut self, now: &Checkpoint) {
+    fn color(&mut self, now: &Checkpoint, hides: &Redaction) {
         let mut by_ends: BTreeMap<(String, String), usize> = BTreeMap::new();
         for (at, edge) in self.edges.iter().enumerate() {
             by_ends.entry((edge.from.clone(), edge.to.clone())).or_insert(at);
@@ -139,18 +186,12 @@ impl Graph {
         for past in &now.history {
             let node = self.node(past.node.as_str());
             node.look = Look::of(past);
-            node.why = if node.look == Look::Done { String::new() } else { cut(reason(past), SHORT) };
+            node.why = if node.look == Look::Done { String::new() } else { hides.cut(reason(past), SHORT) };
             for to in &past.led_to {
                 self.node(to.as_str());
                 let ends = (past.node.to_string(), to.to_string());
                 let at = *by_ends.entry(ends).or_insert_with(|| {
-                    self.edges.push(Edge {
-                        from: past.node.to_string(),
-                        to: to.to_string(),
-                        kind: String::new(),
-                        label: String::new(),
-                        taken: 0,
-                    });
+                    self.edges.push(Edge::plain(&past.node, to));
                     self.edges.len() - 1
                 });
                 self.edges[at].taken += 1;

@@ -5,27 +5,28 @@ use ferrata_core::runtime::Checkpoint;
 use ferrata_core::store::RunHead;
 use serde_json::{Value, json};
 
-use super::text::{LONG, cut};
+use super::text::LONG;
+use crate::redact::Redaction;
 
 /// Says why a run stands as it does, the most urgent first, each with a word for programs.
-pub(crate) fn why(head: &RunHead, now: &Checkpoint) -> Vec<Value> {
+pub(crate) fn why(head: &RunHead, now: &Checkpoint, hides: &Redaction) -> Vec<Value> {
     let mut all = Vec::new();
     let mut say = |kind: &str, text: String| all.push(json!({ "kind": kind, "text": text }));
     if let Some(failure) = now.failure.as_ref().filter(|_| now.status == RunStatus::Failed) {
         let node = now.next.iter().find(|pending| pending.stopped);
         let at = node.map(|pending| format!("{}@{}: ", pending.node, pending.visit)).unwrap_or_default();
-        say("failed", cut(&format!("{at}{failure}"), LONG));
+        say("failed", hides.cut(&format!("{at}{failure}"), LONG));
     }
     if let Some(reason) = &now.cancelled {
         let done = now.status == RunStatus::Cancelled;
         let word = if done { "cancelled" } else { "is being cancelled" };
-        say("cancelled", cut(&format!("{word}: {reason}"), LONG));
+        say("cancelled", hides.cut(&format!("{word}: {reason}"), LONG));
     }
     if now.status.is_finished() {
         return all;
     }
     if let Some(reason) = &now.paused {
-        say("paused", cut(&format!("paused: {reason}"), LONG));
+        say("paused", hides.cut(&format!("paused: {reason}"), LONG));
     }
     match now.questions.len() {
         0 => {}

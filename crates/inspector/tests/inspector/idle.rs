@@ -66,15 +66,15 @@ async fn a_run_at_rest_that_is_looked_at_costs_less_than_a_call_a_second() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_list_costs_a_call_each_time_it_looks() {
+async fn a_page_of_a_list_costs_little_each_time_it_looks() {
     let world = World::with_runs().await;
     world.copy("pay-3", 400).await;
     let router = world.router();
     // Looked at every second, every second, and every five.
-    for path in ["/api/v1/runs?limit=50", "/api/v1/questions", "/api/v1/fleet"] {
+    for (path, calls) in [("/api/v1/runs?limit=50", 1), ("/api/v1/questions", 1), ("/api/v1/fleet", 2)] {
         read(&router, path).await;
         let before = world.reads();
         read(&router, path).await;
-        assert_eq!(world.reads() - before, 1, "{path}");
+        assert_eq!(world.reads() - before, calls, "{path}");
     }
 }

@@ -3,8 +3,10 @@
 
 mod acts;
 mod bulk;
+mod hidden;
 mod hostile;
 mod idle;
+mod queues;
 mod refusals;
 mod runs;
 mod scale;

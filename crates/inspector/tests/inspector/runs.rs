@@ -100,8 +100,8 @@ async fn a_run_is_shown_with_its_whole_graph_and_no_payload() {
     assert_eq!(look(&show, "send"), "failed");
     assert_eq!(show["run"]["why"][0]["kind"], "failed");
     assert_eq!(show["run"]["open"][0]["stopped"], true);
-    // Without the code, the edges that were taken; with it, all of them.
-    assert_eq!(show["run"]["graph"]["edges"].as_array().unwrap().len(), 1);
+    // Without the code, the edges of nodes that have ended; with it, all of them.
+    assert_eq!(show["run"]["graph"]["edges"].as_array().unwrap().len(), 2);
     let known = world.inspector().graph(&pay()).into_router();
     let show = read(&known, "/api/v1/runs/default/pay-3").await;
     let edges = show["run"]["graph"]["edges"].as_array().unwrap();
@@ -231,6 +231,28 @@ async fn a_family_is_shown_with_forks_and_lineage() {
         family["lineage"].as_array().unwrap().iter().map(|one| &one["run"]["id"]).collect();
     assert_eq!(line, [&json!("pay-3"), &json!("again")]);
     let _ = input(1);
+}
+
+#[tokio::test]
+async fn edges_that_did_not_fire_are_known_from_the_log() {
+    let world = World::with_runs().await;
+    let edges = async |path: &str| {
+        let shown =
+            read(&world.router(), &format!("/api/v1/runs/default/{path}")).await["run"]["graph"].clone();
+        assert_eq!(shown["whole"], false);
+        let all = shown["edges"].as_array().unwrap().iter();
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        all.map(|edge| (word(&edge["from"]), word(&edge["to"]), edge["taken"].as_u64().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let edge = |from: &str, to: &str, taken| (from.to_owned(), to.to_owned(), taken);
+    // It went to `send`, past `approve`; what lies behind `approve` is in no record.
+    let all = [edge("check", "send", 1), edge("check", "approve", 0)];
+    assert_eq!(edges("pay-1").await, all);
+    // As of an earlier record, the same edges are there, so that the picture does not move.
+    assert_eq!(edges("pay-1?at=0").await, [edge("check", "send", 0), edge("check", "approve", 0)]);
+    // One that stands at `approve` knows nothing of its edges.
+    assert_eq!(edges("pay-2").await, [edge("check", "approve", 1), edge("check", "send", 0)]);
 }
 
 #[tokio::test]

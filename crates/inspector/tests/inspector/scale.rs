@@ -43,7 +43,7 @@ async fn a_list_of_many_runs_is_read_a_page_at_a_time() {
     assert_eq!(cost("/api/v1/runs?limit=50&status=failed&label=team%3Dred&workflow=pay").await, 1);
     assert_eq!(cost("/api/v1/runs?limit=50&status=interrupted").await, 1);
     assert_eq!(cost("/api/v1/questions").await, 2, "the listing and the one log with a question");
-    assert_eq!(cost("/api/v1/fleet").await, 1);
+    assert_eq!(cost("/api/v1/fleet").await, 2, "the runs in progress and the queues");
     // An id in full is found at once, however old it is; other words look at so many heads and say how many.
     let found = read(&router, "/api/v1/runs?q=pay-3-0&limit=1").await;
     assert_eq!(found["items"][0]["id"], "pay-3-0");
@@ -64,6 +64,7 @@ async fn a_run_of_many_records_is_shown_in_bounded_answers() {
         })
         .node("end", async |_cx, s| Ok(s))
         .entry("step")
+        .max_steps(records as u64 + 1)
         .route("step", ["step", "end"], move |s, _cx| {
             if s.get::<usize>("count").ok().flatten() < Some(records) { "step" } else { "end" }
         })
@@ -93,6 +94,35 @@ async fn a_run_of_many_records_is_shown_in_bounded_answers() {
     assert_eq!(shown["run"]["graph"]["nodes"].as_array().unwrap().len(), 2);
     let all = read(&router, "/api/v1/runs/default/long/records?limit=100").await;
     assert!(all["items"].as_array().unwrap().len() <= 200, "the last ones");
+}
+
+#[tokio::test]
+async fn a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    let cost = async |path: &str| {
+        let before = world.reads();
+        read(&router, &format!("/api/v1/runs/default/pay-3{path}")).await;
+        world.reads() - before
+    };
+    // The head for the page, the head and the records for what they say.
+    assert_eq!(cost("").await, 3);
+    assert_eq!(cost("").await, 1);
+    assert_eq!(cost("?at=1").await, 3, "the nodes and edges of the newest record are known");
+    assert_eq!(cost("?at=2").await, 3);
+    assert_eq!(cost("/state").await, 2);
+    for path in ["/state?path=/card", "/state?path=/card/number", "/state?path=/amount"] {
+        assert_eq!(cost(path).await, 1, "{path}");
+    }
+    assert_eq!(cost("/state?at=1").await, 2);
+    assert_eq!(cost("/diff?from=1").await, 2, "both states are known");
+    // What is known is of that run: one of the same name in another life is read anew.
+    let driver = world.driver().await;
+    let run = ferrata_core::RunKey::try_from("pay-3").unwrap();
+    driver.purge(&run).await.unwrap();
+    world.start(&driver, "pay-3", 77).await;
+    let anew = read(&router, "/api/v1/runs/default/pay-3/state?path=/amount&at=1").await;
+    assert_eq!(anew["state"]["value"], 77);
 }
 
 #[tokio::test]

@@ -31,11 +31,13 @@ const browser = await chromium.launch({
 // Whatever the page says of itself: nothing of it is in order.
 const said = [];
 let away = false;
+// A run that a story looks for though there is none: the page goes on asking for it until it is left, and is told so as often.
+const absent = /\/default\/none(\/|\?|$)/;
 async function open(colorScheme = 'light', width = 1280) {
   const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, reducedMotion: 'reduce' });
   const page = await context.newPage();
   page.setDefaultTimeout(30_000);
-  page.on('console', (message) => { if (!away && ['error', 'warning'].includes(message.type())) said.push(`${page.url()}: ${message.text()}`); });
+  page.on('console', (message) => { if (!away && !absent.test(message.location().url) && ['error', 'warning'].includes(message.type())) said.push(`${page.url()}: ${message.text()}`); });
   page.on('pageerror', (error) => said.push(`${page.url()}: ${error.message}`));
   page.on('dialog', (dialog) => { said.push(`${page.url()}: a dialog says ${dialog.message()}`); dialog.dismiss(); });
   page.on('request', (request) => { if (!request.url().startsWith(url)) said.push(`${page.url()}: asks for ${request.url()}`); });
@@ -158,10 +160,23 @@ const stories = {
     await page.getByRole('dialog').getByRole('button', { name: 'Retry', exact: true }).click();
     // It fails again: the bank is still closed.
     await page.getByText(/had it tried again/).or(page.locator('.runhead .status', { hasText: 'failed' })).first().waitFor();
-    away = true;
     await page.goto(at('run/default/none'));
     await page.getByText('there is no run default/none').waitFor();
-    away = false;
+  },
+
+  async 'queues are shown, and a run in a line says how many are before it'(page) {
+    await page.goto(at('fleet'));
+    const mail = page.getByRole('article', { name: 'Queue mail' });
+    await mail.getByText('1 of 1 held').waitFor();
+    await mail.getByText('2 wait').waitFor();
+    await page.getByRole('article', { name: 'Queue providers' }).getByText('paused: the provider is down').waitFor();
+    await sound(page, 'queues');
+    await mail.getByRole('link', { name: 'letter-3' }).click();
+    await heading(page, 'letter-3');
+    await page.locator('.banner.waiting', { hasText: 'waits for its turn in the queue mail' }).filter({ hasText: '1 is before it, 1 of 1 place is held' }).waitFor();
+    is(await page.locator('.banner').count(), 1, 'it is said once why it stands still');
+    await page.goto(at('run/default/letter-1'));
+    await page.getByText('the run holds a place of the queue mail').waitFor();
   },
 
   async 'whatever a run says is text'(page) {
@@ -180,7 +195,7 @@ const stories = {
   async 'every page is sound in the dark and on a telephone'() {
     if (which === 'brief') return;
     const page = await open('dark', 390);
-    for (const [hash, wait] of [['runs', 'table.runs'], ['run/default/pay-1', '.runhead'], ['fleet', '.cards'], ['report/default/pay-3', '.report table']]) {
+    for (const [hash, wait] of [['runs', 'table.runs'], ['run/default/pay-1', '.runhead'], ['fleet', '.cards'], ['questions', '.question'], ['report/default/pay-3', '.report table']]) {
       await page.goto(at(hash));
       await page.locator(wait).first().waitFor();
       await page.waitForTimeout(150);
@@ -393,12 +408,17 @@ async function shoot() {
   for (const scheme of ['light', 'dark']) {
     for (const [width, name] of [[1280, 'wide'], [820, 'tablet'], [390, 'phone']]) {
       const page = await open(scheme, width);
-      for (const [hash, file, wait] of [['runs', 'runs', 'table.runs'], ['run/default/pay-3', 'run', '.runhead'], ['questions', 'questions', '.question'], ['fleet', 'fleet', '.cards'], ['report/default/pay-3', 'report', '.report table']]) {
+      for (const [hash, file, wait] of [['runs', 'runs', 'table.runs'], ['run/default/pay-3', 'run', '.runhead'], ['questions', 'questions', '.question'], ['fleet', 'fleet', '.cards'], ['report/default/pay-3', 'report', '.report table'], ['run/default/pay-2', 'question', '.dock'], ['run/default/letter-3', 'waits', '.banner.waiting']]) {
         await page.goto(at(hash));
         await page.locator(wait).first().waitFor();
         await page.waitForTimeout(400);
         await page.screenshot({ path: `${pictures}/${file}-${name}-${scheme}.png` });
       }
+      await page.goto(at('run/default/pay-1?tab=state'));
+      await page.locator('.runhead').waitFor();
+      await page.getByRole('button', { name: 'Difference' }).click();
+      await page.locator('.diff .where').first().waitFor();
+      await page.screenshot({ path: `${pictures}/difference-${name}-${scheme}.png` });
       await page.goto(at('run/default/parent'));
       await page.getByRole('button', { name: /Runs that fan started/ }).click();
       await page.getByRole('button', { name: /, failed$/ }).waitFor();

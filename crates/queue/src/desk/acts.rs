@@ -9,9 +9,10 @@ use ferrata_core::store::RunHead;
 use ferrata_core::{ErrorKind, RunKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::seen::Seen;
 use super::{Command, give_back};
 use crate::cell::BY;
-use crate::ledger::{Held, Kind, Ledger, Op};
+use crate::ledger::{Held, Kind, Ledger, Op, Replaced};
 
 /// How long a place is kept for a run that is not there: its starter has the place and makes the record next.
 const MISSING: Duration = Duration::from_secs(300);
@@ -27,6 +28,8 @@ pub(super) enum Act {
     Begin { run: RunKey, at: Timestamp },
     /// It came too late.
     Cancel { run: RunKey },
+    /// Another start has taken its place.
+    Replace { replaced: Box<Replaced> },
 }
 
 /// Returns what is to be done.
@@ -42,12 +45,22 @@ pub(super) fn due(ledger: &Ledger) -> Vec<(String, Act)> {
         Some((id.clone(), act))
     });
     let late = ledger.late.iter().map(|(id, run)| (id.clone(), Act::Cancel { run: run.clone() }));
-    held.chain(late).collect()
+    let replaced = ledger.replaced.iter().map(|(id, replaced)| {
+        let replaced = Box::new(replaced.clone());
+        (id.clone(), Act::Replace { replaced })
+    });
+    held.chain(late).chain(replaced).collect()
 }
 
 impl Act {
     /// Does it, and has it noted. What fails is done again at the next look.
-    pub(super) async fn carry_out(self, runtime: Runtime, id: String, commands: UnboundedSender<Command>) {
+    pub(super) async fn carry_out(
+        self,
+        runtime: Runtime,
+        id: String,
+        commands: UnboundedSender<Command>,
+        seen: Seen,
+    ) {
         let note = |op| drop(commands.send(Command::Do { op, reply: None }));
         match self {
             Self::Wake { held, question } => {
@@ -57,14 +70,13 @@ impl Act {
                     Ok(()) | Err(ErrorKind::AlreadyExists) => note(Op::Woken(id)),
                     // It is about to ask, or does not any more.
                     Err(ErrorKind::NotFound)
-                        if runtime.clock().now().since(held.at)
-                            > runtime.pace().look.saturating_mul(WOKEN) =>
+                        if seen.for_longer(&id, held.at, runtime.pace().look.saturating_mul(WOKEN)) =>
                     {
                         note(Op::Gone { id, executor: held.executor, at: held.at });
                     }
                     Err(kind) => {
                         tracing::debug!(run = %held.run, ?kind, "a run that waits for a place is not woken yet");
-                        look_after(&runtime, vec![(id, *held)], &commands).await;
+                        look_after(&runtime, vec![(id, *held)], &commands, &seen).await;
                     }
                 }
             }
@@ -76,12 +88,17 @@ impl Act {
                     give_back(&runtime, &run).await;
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    if runtime.clock().now().since(at) > MISSING {
+                    if seen.for_longer(&id, at, MISSING) {
                         note(Op::Leave(id));
                     }
                 }
                 Err(error) => tracing::warn!(%run, %error, "a run whose turn has come cannot begin yet"),
             },
+            Self::Replace { replaced } => {
+                if let Some(op) = supersede(&runtime, id, &replaced, &seen).await {
+                    note(op);
+                }
+            }
             Self::Cancel { run } => {
                 match runtime.cancel(&run, "its turn did not come by its deadline").by(BY).await {
                     Ok(()) => note(Op::Forgotten(id)),
@@ -98,16 +115,42 @@ impl Act {
     }
 }
 
+/// Cancels a run in whose place another is, as soon as that is recorded: one of them is not lost, whoever crashes.
+async fn supersede(runtime: &Runtime, id: String, replaced: &Replaced, seen: &Seen) -> Option<Op> {
+    let Replaced { waiting, by, at } = replaced;
+    let is_over = seen.for_longer(&id, *at, MISSING);
+    let run = &waiting.run;
+    // What cannot be read now is read at a later look.
+    if runtime.head(run).await.ok()?.is_none() {
+        // Its starter makes the record next, or is no more.
+        return is_over.then_some(Op::Forgotten(id));
+    }
+    if runtime.head(by).await.ok()?.is_none() {
+        return is_over.then(|| Op::Restore { id, by: by.clone() });
+    }
+    let reason = format!("the start of {by} has taken its place");
+    match runtime.cancel(run, reason).by(BY).await {
+        Ok(()) => Some(Op::Forgotten(id)),
+        Err(error) if error.kind() == ErrorKind::WrongStatus => Some(Op::Forgotten(id)),
+        Err(error) => {
+            tracing::warn!(%run, %error, "a run whose place was taken cannot be cancelled yet");
+            None
+        }
+    }
+}
+
 /// Gives back the places of holders that are gone.
 pub(super) async fn look_after(
     runtime: &Runtime,
     some: Vec<(String, Held)>,
     commands: &UnboundedSender<Command>,
+    seen: &Seen,
 ) {
     for (id, held) in some {
         // What cannot be read now is read at a later look.
         let Ok(head) = runtime.head(&held.run).await else { continue };
-        if is_gone(&held, head.as_ref(), runtime.clock().now(), runtime.pace().look.saturating_mul(WOKEN)) {
+        let woken = runtime.pace().look.saturating_mul(WOKEN);
+        if is_gone(&id, &held, head.as_ref(), woken, seen) {
             let op = Op::Gone { id, executor: held.executor, at: held.at };
             drop(commands.send(Command::Do { op, reply: None }));
         }
@@ -115,15 +158,15 @@ pub(super) async fn look_after(
 }
 
 /// Tells whether nobody uses a place any more.
-fn is_gone(held: &Held, head: Option<&RunHead>, now: Timestamp, woken: Duration) -> bool {
+fn is_gone(id: &str, held: &Held, head: Option<&RunHead>, woken: Duration, seen: &Seen) -> bool {
     let Some(head) = head else {
-        return held.kind == Kind::Node || now.since(held.at) > MISSING;
+        return held.kind == Kind::Node || seen.for_longer(id, held.at, MISSING);
     };
     match held.kind {
         _ if head.status.is_finished() => true,
         Kind::Run => false,
         // Woken, and not come for its place. Until it is woken it is waited for: nobody else would wake it.
-        Kind::Node if held.question.is_some() => held.woken.is_some_and(|at| now.since(at) > woken),
+        Kind::Node if held.question.is_some() => held.woken.is_some_and(|at| seen.for_longer(id, at, woken)),
         Kind::Node => {
             head.status != RunStatus::InProgress || head.owner != Some(held.executor) || !head.owner_alive
         }

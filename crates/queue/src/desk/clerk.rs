@@ -13,8 +13,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::Command;
 use super::acts;
+use super::seen::Seen;
 use crate::cell::{BY, run_of, undeclared};
-use crate::ledger::{Kind, Ledger, Op, Said};
+use crate::ledger::{Held, Kind, Ledger, Op, Said, Waiting};
 use crate::tasks::spawn;
 
 /// How much is done in one record at the most.
@@ -65,7 +66,12 @@ pub(super) struct Clerk {
     /// Who was looked after last.
     looked_after: String,
     is_looking_after: Arc<AtomicBool>,
+    seen: Seen,
     looks: u32,
+    /// When holders were looked after last.
+    looked: Duration,
+    /// When the metrics were told last.
+    reported: Option<Duration>,
     records: u32,
     fails: bool,
 }
@@ -96,7 +102,10 @@ impl Clerk {
             acted: HashMap::new(),
             looked_after: String::new(),
             is_looking_after: Arc::default(),
+            seen: Seen::new(Arc::clone(runtime.clock())),
             looks: 0,
+            looked: Duration::ZERO,
+            reported: None,
             records: 0,
             fails: false,
         })
@@ -191,10 +200,31 @@ impl Clerk {
                 }
                 self.tell();
                 self.act(runtime);
+                self.report(runtime);
                 self.changes.send_modify(|count| *count = count.wrapping_add(1));
             }
-            Err(error) => self.fail(&error, ops, owed, replies, watchers),
+            Err(error) => {
+                if error.kind() == ErrorKind::NotFound {
+                    runtime.report_queue(&self.name, 0, 0, Duration::ZERO);
+                }
+                self.fail(&error, ops, owed, replies, watchers);
+            }
         }
+    }
+
+    /// Has the metrics tell how the queue stands, once each look: a line may be long, and change often.
+    fn report(&mut self, runtime: &Runtime) {
+        let (now, since) = (self.clock.now(), self.clock.monotonic());
+        if self.reported.is_some_and(|at| since.saturating_sub(at) < self.pace.look) {
+            return;
+        }
+        let Some(ledger) = &self.ledger else { return };
+        self.reported = Some(since);
+        let held = ledger.held.values().map(|held| held.places as usize).sum();
+        // Whoever is to begin later does not wait yet.
+        let waits = |one: &Waiting| now.since(one.not_before.map_or(one.since, |at| at.max(one.since)));
+        let oldest = ledger.waiting.values().map(waits).max().unwrap_or_default();
+        runtime.report_queue(&self.name, ledger.waiting.len(), held, oldest);
     }
 
     /// Tells that nothing was done, as far as is known. What nobody waits for is done later.
@@ -306,6 +336,7 @@ impl Clerk {
         self.ledger.as_ref().is_some_and(|ledger| {
             ledger.waiting.contains_key(id)
                 || ledger.late.contains_key(id)
+                || ledger.replaced.contains_key(id)
                 || ledger.held.get(id).is_some_and(|held| held.on_hold)
         })
     }
@@ -337,22 +368,28 @@ impl Clerk {
         self.acted.retain(|_, at| now.saturating_sub(*at) < look);
         for (id, act) in acts::due(ledger) {
             // Whoever gave the place acts first, and others only if it does not.
-            let is_others = ledger.held.get(&id).is_some_and(|held| self.clock.now().since(held.at) < look)
-                && !self.given.contains(&id);
+            let is_new = |held: &Held| !self.seen.for_longer(&id, held.at, look);
+            let is_others = !self.given.contains(&id) && ledger.held.get(&id).is_some_and(is_new);
             if is_others || self.acted.contains_key(&id) {
                 continue;
             }
             self.acted.insert(id.clone(), now);
             if let Some(commands) = self.commands.upgrade() {
-                spawn(act.carry_out(runtime.clone(), id, commands));
+                spawn(act.carry_out(runtime.clone(), id, commands, self.seen.clone()));
             }
         }
         self.given.clear();
     }
 
-    /// Looks after some of the holders of other processes: whether they are still there.
+    /// Looks after some of the holders of other processes: whether they are still there. By time alone, or a queue of which much is asked would ask as
+    /// much again for their heads.
     fn look_after(&mut self, runtime: &Runtime) {
         let Some(ledger) = &self.ledger else { return };
+        let now = self.clock.monotonic();
+        if now.saturating_sub(self.looked) < self.pace.look {
+            return;
+        }
+        self.looked = now;
         self.looks = self.looks.wrapping_add(1);
         if ledger.waiting.is_empty() && !self.looks.is_multiple_of(RARER) {
             return;
@@ -375,9 +412,10 @@ impl Clerk {
         if some.is_empty() || self.is_looking_after.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (runtime, done) = (runtime.clone(), Arc::clone(&self.is_looking_after));
+        let (runtime, seen) = (runtime.clone(), self.seen.clone());
+        let done = Arc::clone(&self.is_looking_after);
         spawn(async move {
-            acts::look_after(&runtime, some, &commands).await;
+            acts::look_after(&runtime, some, &commands, &seen).await;
             done.store(false, Ordering::Relaxed);
         });
     }

@@ -16,6 +16,7 @@ const PULSE: &str = "pulse";
 const HELD: &str = "held";
 const WAITING: &str = "waiting";
 const LATE: &str = "late";
+const REPLACED: &str = "replaced";
 const KEYS: &str = "keys";
 const SEEN: &str = "seen";
 
@@ -32,6 +33,7 @@ impl Ledger {
         ledger.held = read_or_default(channels, HELD)?;
         ledger.waiting = read_or_default(channels, WAITING)?;
         ledger.late = read_or_default(channels, LATE)?;
+        ledger.replaced = read_or_default(channels, REPLACED)?;
         ledger.keys = read_or_default(channels, KEYS)?;
         ledger.seen = read_or_default(channels, SEEN)?;
         for held in ledger.held.values() {
@@ -81,6 +83,7 @@ impl Ledger {
         entries(&mut ops, HELD, &self.held, touched.held)?;
         entries(&mut ops, WAITING, &self.waiting, touched.waiting)?;
         entries(&mut ops, LATE, &self.late, touched.late)?;
+        entries(&mut ops, REPLACED, &self.replaced, touched.replaced)?;
         entries(&mut ops, KEYS, &self.keys, touched.keys)?;
         entries(&mut ops, SEEN, &self.seen, touched.seen)?;
         Patch::from_ops(&ops)

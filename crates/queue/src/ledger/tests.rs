@@ -28,8 +28,9 @@ fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Time
         question: None,
         not_before: None,
         deadline: None,
+        debounced: None,
     };
-    Op::Ask(Box::new(Ask { id: format!("id-{who:03}"), waiting, once: None }))
+    Op::Ask(Box::new(Ask { id: format!("id-{who:03}"), waiting, once: None, debounce: None }))
 }
 
 /// What a caller does, in the words of the model.
@@ -335,4 +336,49 @@ fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
     assert_eq!(ledger.apply(rest, now), Said::Waits);
     ledger.grant(now);
     assert_eq!(ledger.held["id-001"].question.as_deref(), Some("work@1:queue.gpu.0"), "so that it is woken");
+}
+
+/// The process that started the last of three died before it recorded the run: the one before stands in the line again, and no other.
+#[test]
+fn a_start_whose_place_nothing_takes_stands_in_the_line_again() {
+    let mut settings = Settings::new();
+    settings.max_waiting = 1;
+    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
+    let run = |who: u8| RunKey::try_from(format!("run-{who}").as_str()).unwrap();
+    let last_counts = |ledger: &mut Ledger, who: u8, now: Timestamp| {
+        let Op::Ask(mut one) = ask(who, me, "", 0, 1, now) else { unreachable!() };
+        one.waiting.kind = Kind::Run;
+        one.debounce = Some(Debounce { key: "plan".to_owned(), period: 1_000, most: Some(1_500) });
+        ledger.apply(Op::Ask(one), now)
+    };
+    for who in 1..=3 {
+        let now = at(i64::from(who) * 300);
+        assert_eq!(last_counts(&mut ledger, who, now), Said::Waits);
+    }
+    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["id-003"]);
+    assert_eq!(ledger.waiting["id-003"].not_before, Some(at(1_800)), "the first came at 300");
+    assert_eq!(last_counts(&mut ledger, 1, at(1_000)), Said::Before(run(3)), "a start that is made again");
+    let stored = |ledger: &Ledger| {
+        let all = ledger.replaced.iter();
+        all.map(|(id, one)| (id.clone(), one.by.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(stored(&ledger), [("id-001".to_owned(), run(3)), ("id-002".to_owned(), run(3))]);
+
+    let restore = |who: u8| Op::Restore { id: format!("id-00{who}"), by: run(3) };
+    ledger.apply(restore(2), at(1_100));
+    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["id-002"], "the third is not there");
+    ledger.apply(restore(1), at(1_200));
+    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["id-002"]);
+    assert_eq!(stored(&ledger), [("id-001".to_owned(), run(2))]);
+    // What is stored is what is known.
+    let first = Ledger::new(Settings::new()).first().unwrap();
+    let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
+    channels.apply(&ledger.patch().unwrap()).unwrap();
+    let read = Ledger::read(&channels).unwrap();
+    assert_eq!((&read.waiting, &read.replaced), (&ledger.waiting, &ledger.replaced));
+
+    ledger.apply(Op::Forgotten("id-001".to_owned()), at(1_300));
+    ledger.grant(at(2_000));
+    assert_eq!((ledger.held.len(), ledger.replaced.len(), ledger.waiting.len()), (1, 0, 0));
 }

@@ -1,13 +1,16 @@
 //! A process that dies at any write, and one that loses a reply: no start is lost or doubled, and no place.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+use std::sync::atomic::Ordering;
+
 use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Fault, Process, World};
 use ferrata_queue::{Enqueue, Queues};
 
-use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, process, slow};
+use crate::deaf::Deaf;
+use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, process, slow};
 
 const IDS: [&str; 3] = ["one", "two", "three"];
 
@@ -82,4 +85,69 @@ async fn a_crash_at_any_write_loses_no_place() {
 async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
     crash_at_each_write(true, Fault::After).await;
     crash_at_each_write(false, Fault::Before).await;
+}
+
+/// What a process has to note and no caller waits for, here that a run rests while it waits for its turn, is noted when the store is back:
+/// or its turn would come, and nothing would wake it.
+#[tokio::test]
+async fn a_wait_that_rests_while_the_queue_is_away_is_noted_later() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = in_a_place(&witness, 4 * WHILE);
+    let holder = patient(&world, 60 * WHILE).await;
+    let (waiter, store) = Deaf::process(&world, &holder).await;
+    waiter.serve(&graph).unwrap();
+    let gpu = waiter.queue("gpu").at_once(1).declare().await.unwrap();
+    drop(holder.start(&graph, Context::new()).id("first").await.unwrap());
+    world.pass_for(MOMENT).await;
+    let second = waiter.start(&graph, Context::new()).id("second").await.unwrap();
+    world.pass_for(30 * MOMENT).await;
+    assert_eq!(gpu.status().await.unwrap().waiting, 1);
+    store.is_away.store(true, Ordering::Relaxed);
+    world.pass_for(2 * WHILE).await;
+    let head = waiter.head(second.run()).await.unwrap().unwrap();
+    assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None), "it rests");
+    assert_eq!(gpu.status().await.unwrap().line[0].question, None, "which is not known to the queue");
+    store.is_away.store(false, Ordering::Relaxed);
+    world.pass_for(12 * WHILE).await;
+    let head = waiter.head(second.run()).await.unwrap().unwrap();
+    assert_eq!(head.status, RunStatus::Completed);
+    assert_eq!(witness.most(), 1, "{:?}", witness.came());
+    empty(&world, &gpu).await;
+}
+
+/// A start takes the place of another, and its process dies at any write: one of the two is carried out, though nothing starts them again.
+#[tokio::test]
+async fn a_crash_at_any_write_loses_no_start_whose_place_is_taken() {
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for n in 0.. {
+            let (world, witness) = (World::new(), Witness::default());
+            let graph = slow(&witness, MOMENT);
+            let (first, second) = (process(&world).await, process(&world).await);
+            second.serve(&graph).unwrap();
+            second.queue("index").declare().await.unwrap();
+            let save = |process: &Process, id: &str| {
+                process.start(&graph, Context::new()).id(id).queue("index").debounce("plan", 10 * MOMENT)
+            };
+            drop(world.pass(save(&second, "one")).await.unwrap());
+            first.fail_write(n, fault);
+            let is_started = world.pass(save(&first, "two")).await.is_ok();
+            let is_crashed = first.is_crashed();
+            first.crash().await;
+            world.pass_for(4 * WHILE).await;
+            let said = format!("{fault:?} at write {n}, started: {is_started}");
+            let mut came = witness.came();
+            came.dedup();
+            assert!(!came.is_empty(), "{said}: none of them came");
+            assert!(!is_started || came == ["two"], "{said}: {came:?}");
+            for id in ["one", "two"] {
+                let Some(head) = second.head(&id.try_into().unwrap()).await.unwrap() else { continue };
+                assert!(head.status.is_finished(), "{said}: {id} is {}", head.status);
+            }
+            empty(&world, &second.queue("index").find().await.unwrap().unwrap()).await;
+            if !is_crashed {
+                assert!(n > 1, "{fault:?}: {n} writes");
+                break;
+            }
+        }
+    }
 }

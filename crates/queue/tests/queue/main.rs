@@ -2,7 +2,9 @@
 
 mod chaos;
 mod crashes;
+mod deaf;
 mod nodes;
+mod shows;
 mod starts;
 mod steering;
 mod support;

@@ -1,14 +1,15 @@
 //! Places for nodes: never more than there are, in several processes, awake and at rest.
 
-use ferrata_core::ErrorKind;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::World;
+use ferrata_core::{Clock, ErrorKind};
 use ferrata_queue::{Acquire, Queues, limited};
 
+use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, patient, process};
 
 #[tokio::test]
@@ -169,6 +170,31 @@ async fn a_provider_that_wants_to_be_left_alone_is() {
     let _ = world.pass(first.wait()).await.unwrap();
     let begun = world.pass(second.wait()).await.unwrap();
     assert!(matches!(begun, Outcome::Completed(_)));
+}
+
+/// What others have changed is not heard of before the next look, and what is answered without a record is true all the same.
+#[tokio::test]
+async fn an_answer_without_a_record_is_of_the_queue_as_it_is() {
+    let (world, witness) = (World::new(), Witness::default());
+    let operator = process(&world).await;
+    let (deaf, _) = Deaf::process(&world, &operator).await;
+    deaf.queue("gpu").at_once(1).declare().await.unwrap();
+    let one = deaf.start(&in_a_place(&witness, MOMENT), Context::new()).await.unwrap();
+    world.pass(one.completed()).await.unwrap();
+    let gpu = operator.queue("gpu").find().await.unwrap().unwrap();
+    empty(&world, &gpu).await;
+    let before = world.clock().monotonic();
+    gpu.set(|overrides| overrides.at_once = Some(3)).await.unwrap();
+    let all = async |cx: NodeContext, s: Draft<Context>| {
+        let place = cx.acquire("gpu", 3).await?;
+        place.release().await?;
+        Ok::<_, NodeError>(s)
+    };
+    let all = Graph::<Context>::builder("all").node("work", all).entry("work").build().unwrap();
+    let all = deaf.start(&all, Context::new()).await.unwrap();
+    let outcome = world.pass(all.wait()).await;
+    assert!(matches!(outcome, Ok(Outcome::Completed(_))), "it had heard of one place alone: {outcome:?}");
+    assert!(world.clock().monotonic() - before < 5 * MOMENT, "it did not wait for a look");
 }
 
 #[tokio::test]

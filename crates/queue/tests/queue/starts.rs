@@ -1,4 +1,7 @@
 //! Starts that wait for their turn.
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::atomic::Ordering;
 
 use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;
@@ -6,7 +9,9 @@ use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
 use ferrata_core::testing::World;
 use ferrata_queue::{Enqueue, Queues};
+use tokio::task::JoinSet;
 
+use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 
 #[tokio::test]
@@ -152,4 +157,122 @@ async fn a_run_keeps_its_place_through_the_death_of_its_process() {
     assert_eq!(witness.came(), ["first", "first", "second"]);
     assert_eq!(witness.most(), 1);
     empty(&world, &mail).await;
+}
+
+/// A document that is saved again and again is indexed once, as it was saved last.
+#[tokio::test]
+async fn of_several_starts_by_a_key_the_last_counts() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, MOMENT);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let index = process.queue("index").max_waiting(2).declare().await.unwrap();
+    let save = |id: &str, key: &str| {
+        process.start(&graph, Context::new()).id(id).queue("index").debounce(key, WHILE)
+    };
+    let begun = process.clock().now();
+    let mut runs = Vec::new();
+    for id in ["one", "two", "three"] {
+        runs.push(world.pass(save(id, "plan")).await.unwrap());
+        world.pass_for(30 * MOMENT).await;
+    }
+    // Another key is another thing, and a start that is made again is the same.
+    let other = world.pass(save("other", "letter")).await.unwrap();
+    let again = world.pass(save("three", "plan")).await.unwrap();
+    assert!(runs[2].is_waiting().await.unwrap() && again.is_new());
+    let status = index.status().await.unwrap();
+    assert_eq!((status.waiting, status.line[0].debounced.as_ref().unwrap().key.as_str()), (2, "plan"));
+    // Who takes the place of another needs none, and who does not is one too many.
+    let four = world.pass(save("four", "letter")).await.unwrap();
+    let full = world.pass(save("five", "note")).await.unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::Unavailable);
+    for replaced in [&runs[0], &runs[1], &other] {
+        let outcome = world.pass(replaced.wait()).await.unwrap();
+        assert!(matches!(outcome, Outcome::Cancelled { .. }), "{outcome:?}");
+    }
+    for last in [&runs[2], &four] {
+        assert!(matches!(world.pass(last.wait()).await.unwrap(), Outcome::Completed(_)));
+    }
+    assert_eq!(witness.came(), ["three", "four"]);
+    assert!(process.clock().now() >= begun.plus(WHILE + 60 * MOMENT));
+    empty(&world, &index).await;
+    // One that has begun is not replaced.
+    let later = world.pass(save("later", "plan")).await.unwrap();
+    assert!(matches!(world.pass(later.wait()).await.unwrap(), Outcome::Completed(_)));
+}
+
+#[tokio::test]
+async fn one_that_is_replaced_again_and_again_has_its_turn_at_last() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, MOMENT);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    process.queue("index").declare().await.unwrap();
+    for n in 0..8 {
+        let save = process.start(&graph, Context::new()).id(format!("{n}")).queue("index");
+        drop(world.pass(save.debounce("plan", WHILE).debounce_at_most(2 * WHILE)).await.unwrap());
+        world.pass_for(WHILE / 2).await;
+    }
+    world.pass_for(3 * WHILE).await;
+    assert_eq!(witness.came(), ["4", "7"], "the fifth comes when two are over");
+}
+
+/// Each start had the heads of up to 64 holders read, to see whether they are there: much was asked of the store where much was started.
+#[tokio::test]
+async fn starts_ask_for_no_heads_of_holders() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, 100 * WHILE);
+    let beside = process(&world).await;
+    let (busy, asked) = Deaf::process(&world, &beside).await;
+    busy.serve(&graph).unwrap();
+    beside.serve(&graph).unwrap();
+    busy.queue("mail").at_once(10).declare().await.unwrap();
+    for n in 0..12 {
+        // Holders of this process are known to be there.
+        drop(
+            world
+                .pass(beside.start(&graph, Context::new()).id(format!("a-{n}")).queue("mail"))
+                .await
+                .unwrap(),
+        );
+    }
+    let before = asked.reads.load(Ordering::Relaxed);
+    for n in 0..20 {
+        drop(
+            world.pass(busy.start(&graph, Context::new()).id(format!("b-{n}")).queue("mail")).await.unwrap(),
+        );
+    }
+    let reads = asked.reads.load(Ordering::Relaxed) - before;
+    assert!(reads < 20 * 5, "{reads} reads for 20 starts");
+}
+
+/// How often a process asks its store in an hour in which nothing happens, with so many in the line.
+async fn asked_in_an_hour(waiting: u32) -> u64 {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, 100 * WHILE);
+    let beside = process(&world).await;
+    let (idle, asked) = Deaf::process(&world, &beside).await;
+    idle.serve(&graph).unwrap();
+    let mail = idle.queue("mail").at_once(1).declare().await.unwrap();
+    let mut starts = JoinSet::new();
+    for n in 0..=waiting {
+        starts.spawn(idle.start(&graph, Context::new()).id(format!("{n}")).queue("mail").into_future());
+    }
+    while let Some(started) = world.pass(starts.join_next()).await {
+        started.unwrap().unwrap();
+    }
+    world.pass_for(WHILE).await;
+    assert_eq!(mail.status().await.unwrap().waiting, waiting as usize);
+    let count = || asked.reads.load(Ordering::Relaxed) + asked.writes.load(Ordering::Relaxed);
+    let before = count();
+    world.pass_for(6 * WHILE).await;
+    count() - before
+}
+
+#[tokio::test]
+async fn those_who_wait_cost_an_idle_fleet_nothing() {
+    let (few, many) = (asked_in_an_hour(2).await, asked_in_an_hour(150).await);
+    // The head of the queue and that of the one holder at each look, and what the process asks anyway, at moments of its own.
+    assert!((36..200).contains(&few), "{few} in 36 looks");
+    assert!(many.abs_diff(few) < 10, "{many} in 36 looks with 150 in the line, {few} with two");
 }

@@ -1,5 +1,6 @@
 //! Schedules on the clock of a world: times against a calculation of their own, crashes, policies, versions, and clocks that step.
 
+mod chaos;
 mod crashes;
 mod overlaps;
 mod steering;

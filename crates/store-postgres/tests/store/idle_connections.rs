@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::author::{Author, append};
 use crate::common::proxy::Proxy;
 use crate::common::{Schema, until};
-use ferrata_store::CheckpointStore;
+use ferrata_store::{CheckpointStore, Transactions};
 use ferrata_store_postgres::PostgresStore;
 use tokio::task::JoinSet;
 
@@ -35,6 +35,46 @@ async fn a_connection_in_use_is_not_asked_whether_it_is_there() {
     assert!(asked < 50, "asked {asked} times");
     let before = proxy.questions();
     until("the way back", async || proxy.questions() > before).await;
+    schema.remove().await;
+}
+
+/// So many callers at once commit so many transactions each.
+async fn transact(store: &PostgresStore, callers: usize, times: usize) {
+    let mut all = JoinSet::new();
+    for caller in 0..callers {
+        let store = store.clone();
+        all.spawn(async move {
+            let mut author = Author::new(&format!("r-{callers}-{times}-{caller}"));
+            for _ in 0..times {
+                let begun = store.begin(&author.key).await.unwrap();
+                store.commit(begun, author.next(1)).await.unwrap();
+            }
+        });
+    }
+    all.join_all().await;
+}
+
+/// The same of transactions, with as many callers as connections and with more: a connection passes from one to the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_transaction_costs_no_question_either() {
+    let schema = Schema::new();
+    let proxy = Proxy::before(&schema.url).await;
+    let options = schema.options().with_connections(NonZeroU32::new(2).unwrap()).with_notices(false);
+    let store = PostgresStore::from_url(&proxy.url(&schema.url), options).unwrap();
+    store.setup().await.unwrap();
+    for callers in [2, 8] {
+        // The pool makes its connections.
+        transact(&store, callers, 1).await;
+        let before = proxy.questions();
+        proxy.take_requests();
+        transact(&store, callers, 40 / callers).await;
+        let (asked, sent) = (proxy.questions() - before, proxy.take_requests());
+        // Each begins, appends and commits; a connection prepares a statement once.
+        assert!((120..=126).contains(&sent), "{sent} requests, with {callers} callers");
+        // Forty without; some few where the machine stands still for a second.
+        assert!(asked < 10, "asked {asked} times, with {callers} callers");
+    }
     schema.remove().await;
 }
 

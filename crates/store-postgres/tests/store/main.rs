@@ -12,6 +12,7 @@ mod kinds;
 mod lost_replies;
 mod notices;
 mod outages;
+mod pgbouncer;
 mod runtime;
 mod setup;
 mod statements;

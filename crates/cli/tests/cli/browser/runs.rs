@@ -1,10 +1,12 @@
 //! The runs that the stories in a browser are about.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrata::ask::{Ask, Shape};
 use ferrata::graph::Graph;
 use ferrata::node::{NodeContext, NodeError};
+use ferrata::queue::{Enqueue as _, Queues as _, Rate};
 use ferrata::record::Labels;
 use ferrata::store::{At, RunAppend};
 use ferrata::{CheckpointStore, Context, RunKey, Runtime, Timestamp};
@@ -70,6 +72,7 @@ fn rounds(count: usize) -> Graph<Context> {
         })
         .node("end", async |_cx, s| Ok(s))
         .entry("step")
+        .max_steps(count as u64 + 1)
         .route("step", ["step", "end"], move |s, _cx| {
             if s.get::<usize>("count").ok().flatten() < Some(count) { "step" } else { "end" }
         })
@@ -170,6 +173,20 @@ async fn copy(store: &Arc<dyn CheckpointStore>, id: &str, as_id: &str, label: &s
     }
 }
 
+/// One queue with a run in its only place and two behind it, and one that an operator has paused.
+async fn queues(driver: &Runtime) {
+    let letters = slow("letters", &Arc::new(Notify::new()));
+    driver.serve(&letters).unwrap();
+    driver.queue("mail").at_once(1).declare().await.unwrap();
+    for id in ["letter-1", "letter-2", "letter-3"] {
+        _ = driver.start(&letters, Context::new()).id(id).queue("mail").key("ann").await.unwrap();
+    }
+    let rate = Rate::new(100, Duration::from_secs(60)).burst(10);
+    let providers = driver.queue("providers").at_once(5).rate_of(rate).declare().await.unwrap();
+    providers.pause("the provider is down").await.unwrap();
+    providers.set(|set| set.at_once = Some(2)).await.unwrap();
+}
+
 /// Fills the store with runs of all kinds.
 pub(super) async fn fill(driver: &Runtime, store: &Arc<dyn CheckpointStore>) {
     let with_amount = |amount: u32| {
@@ -196,6 +213,7 @@ pub(super) async fn fill(driver: &Runtime, store: &Arc<dyn CheckpointStore>) {
     driver.start(&hundred(), Context::new()).id("hundred").await.unwrap().wait().await.unwrap();
     let parent = parent(set("FERRATA_BROWSER_CHILDREN", 12));
     driver.start(&parent, Context::new()).id("parent").await.unwrap().wait().await.unwrap();
+    queues(driver).await;
     copy(store, "pay-3", "old", "old", set("FERRATA_BROWSER_RUNS", 120)).await;
     copy(store, "pay-3", "wrong", "wrong", 3).await;
 }

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::GraphBuilder;
+use crate::graph::cached::{CachePolicy, CachedNode};
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
 use crate::graph::outline::NodeOutline;
 use crate::graph::policy::NodeCheckpoint;
 use crate::graph::retry::RetryPolicy;
+use crate::node::{NodeContext, NodeError};
 use crate::record::effect::Effect;
 use crate::state::State;
 
@@ -74,6 +78,51 @@ impl<S: State> GraphBuilder<S> {
     /// That is a jump and not an edge: no join waits for what may come by it.
     pub fn retry_target(self, name: impl Into<String>) -> Self {
         self.modify("retry_target", |node| node.returns = vec![name.into()])
+    }
+
+    /// Has the node return what it returned before, in this process, to an activation with the same key, of whatever run. For nodes that
+    /// are [`Effect::Pure`] or [`Effect::Read`].
+    ///
+    /// `key` says all that the work depends on, as a value that is compared by its JSON. It is given the state and the context, so it may
+    /// read the item, the inputs and the tenant: what may differ between tenants belongs into the key. What is kept belongs to this graph
+    /// and its clones, and so to one version of the code; it ends with them.
+    ///
+    /// A hit is the end of the activation like any other: update, output and notes are recorded with the run, and a resume, a replay or a
+    /// fork reads them there. The node does not run, so it says, asks, and steps nothing. The kept update is applied to the state of the
+    /// run at hand, as its reducers say: what was a draft changes the channels that it changed then.
+    ///
+    /// An error of `key` fails the attempt. Not kept are failures, and results of which letters, artifacts or notes of memory are part. Two
+    /// activations that miss at once both work, and the later result is kept.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ferrata_core::graph::{CachePolicy, Effect, Graph};
+    /// use ferrata_core::node::NodeContext;
+    /// use ferrata_core::state::Context;
+    ///
+    /// let graph = Graph::<Context>::builder("quote")
+    ///     .node("rate", async |_cx, _s| Ok(Context::update().set("rate", 1.09))) // a request to a bank
+    ///     .effect(Effect::Read)
+    ///     .cached(CachePolicy::for_life(Duration::from_secs(600)), |s: &Context, cx: &NodeContext| {
+    ///         Ok((cx.run().tenant.to_string(), s.get::<String>("currency")?))
+    ///     })
+    ///     .entry("rate")
+    ///     .build()?;
+    /// # Ok::<(), ferrata_core::graph::GraphError>(())
+    /// ```
+    pub fn cached<K: Serialize>(
+        mut self,
+        policy: CachePolicy,
+        key: impl Fn(&S, &NodeContext) -> Result<K, NodeError> + Send + Sync + 'static,
+    ) -> Self {
+        if let Some(behaviour) = self.nodes.last_mut() {
+            let node = Arc::clone(&behaviour.node);
+            behaviour.node = Arc::new(CachedNode::new(node, policy, key));
+        }
+        self.modify("cached", |node| node.cached = Some(policy))
     }
 
     /// Sets when a checkpoint is written around the node; as the run's policy says unless set.

@@ -128,7 +128,7 @@ impl<S: State> Driver<S> {
             _ => format!("its output alone {output_bytes} bytes"),
         };
         let message = format!(
-            "the update writes {bytes} bytes, {blame}; allowed are {most}: keep large values elsewhere and store a reference, \
+            "the update writes {bytes} bytes, {blame}; allowed are {most}: keep large values beside the records (docs/blobs.md) and their names in the state, \
              or raise `max_body`"
         );
         Err(Failure::new(FailureKind::Update, message))

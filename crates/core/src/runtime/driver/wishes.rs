@@ -153,8 +153,8 @@ impl<S: State> Driver<S> {
             return Ok(());
         }
         let message = format!(
-            "the step `{name}` came to {bytes} bytes, allowed are {most}: keep large values elsewhere and return a \
-             reference, or raise `max_body`"
+            "the step `{name}` came to {bytes} bytes, allowed are {most}: keep large values beside the records (docs/blobs.md) and return \
+             their names, or raise `max_body`"
         );
         Err(Error::new(ErrorKind::TooLarge, message).with_node(self.machine.name(key.0)))
     }

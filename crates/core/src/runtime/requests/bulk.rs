@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::runs::RunsRequest;
 use super::signal::SignalRequest;
+use super::system::is_spared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::past::family::check_purge;
@@ -129,6 +130,8 @@ impl RunsRequest {
 /// Runs are listed in pages, and those of a page dealt with before the next is listed: a run that comes to match meanwhile may be missed. If
 /// the listing has a [`limit`](RunsRequest::limit), no more runs are dealt with; if it begins [behind a page](RunsRequest::after), none before.
 ///
+/// Runs that [are queues and schedules](super::is_spared) are left out, unless the listing is of their [workflow](RunsRequest::workflow).
+///
 /// # Errors
 ///
 /// As the listing, if the first page cannot be listed. What is wrong later is in the [report](BulkReport).
@@ -186,11 +189,12 @@ impl BulkRequest {
 
     async fn carry_out(self) -> Result<BulkReport> {
         let Self { runs, verb, by, is_dry, at_once } = self;
-        let (shared, mut listing) = (runs.shared(), runs.pages());
+        let (shared, is_named) = (runs.shared(), runs.has_workflow());
+        let mut listing = runs.pages();
         let mut report = BulkReport::default();
         let mut page = listing.next(None).await?;
         loop {
-            let mut heads = page.items.into_iter();
+            let mut heads = page.items.into_iter().filter(|head| is_named || !is_spared(head));
             let mut working: JoinSet<(RunKey, Result<()>)> = JoinSet::new();
             loop {
                 let head = if working.len() < at_once { heads.next() } else { None };

@@ -13,6 +13,7 @@ pub(crate) mod runs;
 pub(crate) mod send;
 pub(crate) mod signal;
 pub(crate) mod start;
+pub(crate) mod system;
 pub(crate) mod within;
 
 pub use bulk::{BulkReport, BulkRequest};
@@ -24,4 +25,5 @@ pub use runs::RunsRequest;
 pub use send::SendRequest;
 pub use signal::SignalRequest;
 pub use start::StartRequest;
+pub use system::{is_spared, is_system};
 pub use within::{StartWithin, Ticket};

@@ -135,6 +135,11 @@ impl RunsRequest {
         self
     }
 
+    /// Tells whether it is of one workflow.
+    pub(crate) fn has_workflow(&self) -> bool {
+        self.query.as_ref().is_ok_and(|query| query.workflow.is_some())
+    }
+
     /// Goes on behind a page of the same listing, at its [`Paged::next`]; `None` is the first page.
     pub fn after(mut self, cursor: Option<Cursor>) -> Self {
         self.page.cursor = cursor;

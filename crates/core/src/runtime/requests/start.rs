@@ -208,6 +208,7 @@ impl<S: State> StartRequest<S> {
         };
         let run = RunKey::new(tenant.transpose()?.unwrap_or_default(), id);
         input.bind(graph.schema());
+        input.forget_ephemeral();
         let text = check_input(&input, graph.schema(), shared.limits.max_body)
             .map_err(|error| error.with_run(&run))?;
         let given = given.checked(shared.limits.max_body, now).map_err(|error| error.with_run(&run))?;

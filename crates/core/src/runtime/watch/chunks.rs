@@ -291,7 +291,7 @@ impl StreamWriter {
     ///
     /// Cancel safe: the last chunks may be recorded or not.
     ///
-    /// <!-- held by: streaming::a_durable_stream_is_told_once_to_whoever_watches_whenever -->
+    /// <!-- held by: streaming::a_durable_stream_is_told_once_to_whoever_watches_whenever, streaming_slow::the_end_of_a_stream_waits_until_its_chunks_are_said_and_half_a_second_at_most -->
     pub async fn finish(self) -> Result<()> {
         let Some(kept) = &self.kept else {
             if let (Some(way), Some(shared)) = (&self.way, self.shared.upgrade()) {

@@ -26,7 +26,9 @@ pub use first::{First, FirstChannel};
 pub use last::Last;
 pub use merge::{Merge, MergeChannel, MergeInput};
 pub use order::{Max, MaxOption, Min, MinOption};
-pub use slot::{ByEquality, ByStored, Comparison, Encode, Plain, Ready, Slot, diff, prepare};
+pub use slot::{
+    ByEquality, ByStored, Comparison, Encode, Plain, Ready, Slot, diff, prepare, prepare_ephemeral,
+};
 pub use sum::{Sum, SumChannel};
 pub use union::{Union, UnionChannel};
 

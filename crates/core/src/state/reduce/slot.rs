@@ -211,3 +211,22 @@ pub fn prepare<T: Clone, R: Reduce<T>, E: Encode<T>>(
     }
     Ok(Ready { overwrite: slot.overwrite.clone(), step })
 }
+
+/// As [`prepare`], for a channel that is not stored: nothing is written, and no writer beside it is in conflict with it.
+///
+/// # Errors
+///
+/// As [`Reduce::prepare`].
+pub fn prepare_ephemeral<T: Clone, R: Reduce<T>>(
+    channel: &ChannelId,
+    current: &T,
+    slot: &Slot<T, R::Input>,
+) -> Result<Ready<T, R>> {
+    let step = match &slot.input {
+        None => Step::Keep,
+        Some(input) => {
+            R::prepare(channel, slot.overwrite.as_ref().unwrap_or(current), input, &mut PatchWriter::idle())?
+        }
+    };
+    Ok(Ready { overwrite: slot.overwrite.clone(), step })
+}

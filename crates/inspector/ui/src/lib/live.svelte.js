@@ -50,8 +50,10 @@ export function every(ms, work) {
       fails += 1;
       if (!stopped) failed(error);
     }
+    // What it depends on is gone with the page that asked.
+    if (stopped) return;
     const pause = typeof ms === 'function' ? ms() : ms;
-    if (!stopped) next = setTimeout(turn, Math.max(pause, Math.min(pause * 2 ** fails, 5000)));
+    next = setTimeout(turn, Math.max(pause, Math.min(pause * 2 ** fails, 5000)));
   };
   const seen = () => { if (!document.hidden) turn(); };
   document.addEventListener('visibilitychange', seen);

@@ -1,0 +1,330 @@
+//! Putting values in a place for blobs, and reading them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use ferrata_store::{Clock as _, Error, ErrorKind, IdSource as _, RandomIds, Result, SystemClock, TenantId};
+use futures_util::stream::{self, Stream, TryStreamExt as _};
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutOptions};
+use tokio::io::AsyncRead;
+use uuid::Uuid;
+
+use crate::blob::Blob;
+use crate::keys::Keys;
+use crate::place::{self, Kind};
+use crate::seal::{self, HEAD, Place, SEGMENT, TAG};
+use crate::upload::{self, PART, Upload};
+
+/// More bytes than any value has; below it, no sum overflows.
+const MOST: u64 = 1 << 50;
+
+/// A place for large values, for one tenant: a folder, a bucket, or any other [`ObjectStore`].
+///
+/// A value that was put is never changed. The same value put twice by one tenant is kept once, as a rule. Cheap to clone; give it to nodes as a
+/// resource of the runtime.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ferrata_store::Result<()> {
+/// use ferrata_blobs::Blobs;
+///
+/// let blobs = Blobs::in_memory();
+/// let blob = blobs.put("a long letter").await?;
+/// assert_eq!(blob.len(), 13);
+/// assert_eq!(blobs.get(&blob).await?, "a long letter");
+/// assert_eq!(blobs.range(&blob, 2..6).await?, "long");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Blobs {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) tenant: TenantId,
+    keys: Keys,
+    pub(crate) ids: Arc<RandomIds>,
+}
+
+impl Blobs {
+    /// Keeps values in an object store, which must say that it is done only when a value is on stable storage, and list what was written at
+    /// once, as S3 does.
+    pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
+        Self { objects, tenant: TenantId::default(), keys: Keys::default(), ids: Arc::default() }
+    }
+
+    /// Keeps values in the memory of this process: for tests.
+    pub fn in_memory() -> Self {
+        Self::new(Arc::new(object_store::memory::InMemory::new()))
+    }
+
+    /// Keeps values in a folder, which is made if there is none. What was put is on the disk when the call returns.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the folder cannot be made or read.
+    ///
+    /// <!-- held by: values::a_folder_keeps_values_for_the_next_process -->
+    pub fn in_folder(path: impl AsRef<std::path::Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+            let message =
+                format!("the folder {} cannot keep blobs; correct its path or its rights", path.display());
+            Error::new(ErrorKind::Unavailable, message).with_source(error)
+        };
+        std::fs::create_dir_all(path).map_err(|error| failed(error.into()))?;
+        let folder = object_store::local::LocalFileSystem::new_with_prefix(path);
+        Ok(Self::new(Arc::new(folder.map_err(|error| failed(error.into()))?.with_fsync(true))))
+    }
+
+    /// Returns the same place for a tenant: it reads no value of another, and shares none with it.
+    #[must_use]
+    pub fn for_tenant(&self, tenant: &TenantId) -> Self {
+        Self { tenant: tenant.clone(), ..self.clone() }
+    }
+
+    /// Encrypts what is put with the current key of its tenant, and reads what any key of the ring encrypted. The keys are those of an
+    /// [`EnvelopeStore`](ferrata_store_envelope::EnvelopeStore).
+    #[cfg(feature = "envelope")]
+    #[must_use]
+    pub fn with_keys(mut self, keys: impl ferrata_store_envelope::KeyProvider) -> Self {
+        self.keys.provider = Some(Arc::new(keys));
+        self
+    }
+
+    /// Sets whether values that are not encrypted are read although there are keys; false unless set.
+    #[cfg(feature = "envelope")]
+    #[must_use]
+    pub fn accept_plain(mut self, accept: bool) -> Self {
+        self.keys.accept_plain = accept;
+        self
+    }
+
+    /// Puts a value, and returns its name for the state. When it returns, the value is on stable storage.
+    ///
+    /// The name must be in a record within the grace of [`collect`](Self::collect), a week unless set: until then the value is kept.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] (retry), [`ErrorKind::Invalid`] (the place refuses this process). What of it was kept is collected later.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a value that no record names is collected.
+    ///
+    /// <!-- held by: values::what_goes_in_comes_out, collection::what_no_record_names_goes_and_nothing_else -->
+    pub async fn put(&self, value: impl Into<Bytes> + Send) -> Result<Blob> {
+        let value = value.into();
+        let maker = self.keys.maker(&self.tenant).await?;
+        let hash = maker.hasher().update(&value).finalize().to_hex();
+        if let Some(known) = self.known(&hash, value.len() as u64).await? {
+            return Ok(known);
+        }
+        let blob = Blob { id: self.id(), len: value.len() as u64 };
+        let seal = maker.seal(&self.tenant, blob.id);
+        let path = place::path(&self.tenant, Kind::Data, &[&blob.id.simple().to_string()]);
+        if value.len() as u64 <= PART {
+            let stored = upload::closed(&seal, &value);
+            let create = PutOptions::from(PutMode::Create);
+            self.objects.put_opts(&path, stored.into(), create).await.map_err(place::failed)?;
+        } else {
+            let mut upload = Upload::begin(&*self.objects, &path, &seal).await?;
+            upload.write(&value, true).await?;
+            upload.finish().await?;
+        }
+        self.make_known(&hash, blob).await?;
+        Ok(blob)
+    }
+
+    /// Puts what a reader gives until its end, in bounded memory: three parts of 8 MiB. For the rest as [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put), and [`ErrorKind::Unavailable`] if the reader fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe but for what was read: a value that was put in part is none. Of a bucket, a rule of its own must remove uploads that were not
+    /// finished.
+    ///
+    /// <!-- held by: values::a_reader_is_put_as_its_bytes_are -->
+    pub async fn put_reader(&self, mut reader: impl AsyncRead + Send + Unpin) -> Result<Blob> {
+        let first = upload::read_part(&mut reader).await?;
+        if (first.len() as u64) < PART {
+            return self.put(first).await;
+        }
+        let maker = self.keys.maker(&self.tenant).await?;
+        let mut hasher = maker.hasher();
+        let id = self.id();
+        let seal = maker.seal(&self.tenant, id);
+        let path = place::path(&self.tenant, Kind::Data, &[&id.simple().to_string()]);
+        let mut upload = Upload::begin(&*self.objects, &path, &seal).await?;
+        let (mut part, mut len) = (first, 0);
+        let done = loop {
+            len += part.len() as u64;
+            hasher.update(&part);
+            let next = upload::read_part(&mut reader).await;
+            let is_last = next.as_ref().is_ok_and(Bytes::is_empty);
+            if let Err(error) = upload.write(&part, is_last).await.and(next.map(|next| part = next)) {
+                break Err(error);
+            }
+            if is_last {
+                break Ok(());
+            }
+        };
+        let blob = Blob { id, len };
+        let hash = hasher.finalize().to_hex();
+        let known = match done {
+            Ok(()) => self.known(&hash, len).await,
+            Err(error) => Err(error),
+        };
+        match known {
+            Ok(None) => {
+                upload.finish().await?;
+                self.make_known(&hash, blob).await?;
+                Ok(blob)
+            }
+            known => {
+                upload.abort().await;
+                known.map(|known| known.unwrap_or(blob))
+            }
+        }
+    }
+
+    /// Reads a value whole.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotFound`]: there is no such value at this place for this tenant; it was collected, or put elsewhere.
+    /// - [`ErrorKind::Corrupt`]: it is not what was put; restore it from a backup.
+    /// - [`ErrorKind::Unsupported`]: its key is not there, or a newer version wrote it.
+    /// - [`ErrorKind::TooLarge`]: it has more bytes than this process can have in memory at once.
+    /// - [`ErrorKind::Unavailable`]: the place does not answer; retry.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: values::what_goes_in_comes_out, values::no_bit_of_a_value_can_be_changed -->
+    pub async fn get(&self, blob: &Blob) -> Result<Bytes> {
+        self.range(blob, 0..blob.len).await
+    }
+
+    /// Reads a part of a value: of what is stored, only the segments of 64 KiB that it lies in.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get), and [`ErrorKind::Invalid`] if the value has no such part.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: values::any_part_is_read_as_it_was_put -->
+    pub async fn range(&self, blob: &Blob, part: Range<u64>) -> Result<Bytes> {
+        if part.start > part.end || part.end > blob.len {
+            let message =
+                format!("{blob} has no bytes {}..{}; give a part of 0..{}", part.start, part.end, blob.len);
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        // No put returned that name.
+        if blob.len > MOST {
+            return Err(place::corrupt(blob));
+        }
+        // An empty part is checked, too: there is at least one segment.
+        let first = (part.start / SEGMENT).min(seal::segments(blob.len) - 1);
+        let end = part.end.div_ceil(SEGMENT).max(first + 1);
+        let stored = SEGMENT + TAG as u64;
+        let size = HEAD + blob.len + seal::segments(blob.len) * TAG as u64;
+        let span = HEAD + first * stored..(HEAD + end * stored).min(size);
+        let capacity = usize::try_from((end - first) * SEGMENT).map_err(|_| {
+            let message = format!("{blob} is larger than memory can be; read it in parts, with `stream`");
+            Error::new(ErrorKind::TooLarge, message)
+        })?;
+        let path = place::path(&self.tenant, Kind::Data, &[&blob.id.simple().to_string()]);
+        let read = self.objects.get_ranges(&path, &[0..HEAD, span]).await;
+        let read = match read {
+            Ok(read) => read,
+            // What is cut short has not the part that is asked for.
+            Err(error) => match self.objects.head(&path).await {
+                Ok(found) if found.size != size => return Err(place::corrupt(blob)),
+                _ => return Err(place::failed_to_read(error, blob)),
+            },
+        };
+        let [head, sealed] = read.as_slice() else { return Err(place::corrupt(blob)) };
+        let seal = self.keys.seal(&self.tenant, blob, head).await?;
+        let mut value = BytesMut::with_capacity(capacity.min(sealed.len()));
+        for index in first..end {
+            let from = usize::try_from((index - first) * stored).map_err(|_| place::corrupt(blob))?;
+            let upto = sealed.len().min(from + usize::try_from(stored).unwrap_or(usize::MAX));
+            let is_last = index + 1 == seal::segments(blob.len);
+            let sealed =
+                (from <= upto).then(|| sealed.slice(from..upto)).ok_or_else(|| place::corrupt(blob))?;
+            let segment = seal.open(Place { index, is_last }, &sealed).ok_or_else(|| place::corrupt(blob))?;
+            value.extend_from_slice(&segment);
+        }
+        let value = value.freeze();
+        let from = first * SEGMENT;
+        let at = |place: u64| usize::try_from(place - from).ok().filter(|at| *at <= value.len());
+        match (at(part.start), at(part.end)) {
+            (Some(start), Some(end)) => Ok(value.slice(start..end)),
+            _ => Err(place::corrupt(blob)),
+        }
+    }
+
+    /// Reads a value in parts of 8 MiB at most, one after the other, in bounded memory.
+    ///
+    /// # Errors
+    ///
+    /// Each part as for [`range`](Self::range). After an error the stream ends.
+    ///
+    /// <!-- held by: values::a_reader_is_put_as_its_bytes_are -->
+    pub fn stream(&self, blob: &Blob) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
+        let (blobs, blob) = (self.clone(), *blob);
+        stream::try_unfold(0, move |at| {
+            let blobs = blobs.clone();
+            async move {
+                if at >= blob.len && at > 0 {
+                    return Ok(None);
+                }
+                let end = blob.len.min(at + PART);
+                let part = blobs.range(&blob, at..end).await?;
+                Ok((!part.is_empty()).then_some((part, end)))
+            }
+        })
+    }
+
+    fn id(&self) -> Uuid {
+        self.ids.next(SystemClock::new().now())
+    }
+
+    /// Finds a value that was put before and is not about to be collected.
+    async fn known(&self, hash: &str, len: u64) -> Result<Option<Blob>> {
+        let folder = place::path(&self.tenant, Kind::Index, &[hash]);
+        let mut entries = self.objects.list(Some(&folder));
+        while let Some(entry) = entries.try_next().await.map_err(place::failed)? {
+            let Some(id) = place::id_of(&entry.location) else { continue };
+            let path = place::path(&self.tenant, Kind::Data, &[&id.simple().to_string()]);
+            match self.objects.head(&path).await {
+                Ok(_) => return Ok(Some(Blob { id, len })),
+                Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(place::failed(error)),
+            }
+        }
+        Ok(None)
+    }
+
+    async fn make_known(&self, hash: &str, blob: Blob) -> Result<()> {
+        let entry = place::path(&self.tenant, Kind::Index, &[hash, &blob.id.simple().to_string()]);
+        self.objects.put(&entry, Bytes::new().into()).await.map_err(place::failed)?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Blobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blobs").field("tenant", &self.tenant).finish_non_exhaustive()
+    }
+}

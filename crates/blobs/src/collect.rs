@@ -1,0 +1,282 @@
+//! Removing values that no record names any more.
+//!
+//! A value goes in two steps, a grace apart, as git and Perforce's proxies do it with what nothing points to: first its entry in the index, so that no
+//! later put returns it, and a note of the time; a grace later, if still no record names it, the value. Between the steps a writer that was given
+//! the name by a put has the grace to get it into a record.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use ferrata_store::{
+    At, CheckpointStore, Clock as _, Error, ErrorKind, HeadRef, IdSource as _, Order, Page, Result, RunHead,
+    RunKey, RunQuery, Seq, SystemClock, TenantId,
+};
+use futures_util::TryStreamExt as _;
+use object_store::{ObjectStoreExt as _, path::Path};
+use uuid::Uuid;
+
+use crate::blob::named_in;
+use crate::blobs::Blobs;
+use crate::place::{self, Kind};
+
+/// How often the stores are read again because runs were removed or pruned while they were read.
+const ROUNDS: u32 = 10;
+
+/// What a collection is to do.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct CollectOptions {
+    /// How long a value is kept for a writer to get its name into a record, and how long it is kept after no record names it any more; a week
+    /// unless set, by the clock of the place.
+    pub grace: Duration,
+    /// Whether nothing is changed; false unless set. Ages are by this machine's clock then.
+    pub dry_run: bool,
+}
+
+impl Default for CollectOptions {
+    fn default() -> Self {
+        Self { grace: Duration::from_secs(7 * 24 * 60 * 60), dry_run: false }
+    }
+}
+
+impl CollectOptions {
+    /// Sets the grace. Longer than any node and any request takes from a put to the record that names the value.
+    #[must_use]
+    pub fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Sets whether nothing is changed.
+    #[must_use]
+    pub fn with_dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+}
+
+/// What a collection found and did; with `dry_run`, what it would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Collected {
+    /// How many runs were read.
+    pub runs: u64,
+    /// How many values stay because a record names them.
+    pub named: u64,
+    /// How many values stay because they are younger than the grace, or no record has named them for less than that.
+    pub waiting: u64,
+    /// How many of those will go with a later collection, if no record names them by then: from this one on no put returns them.
+    pub condemned: u64,
+    /// How many values were removed.
+    pub removed: u64,
+    /// How many bytes they took.
+    pub removed_bytes: u64,
+}
+
+/// A value at the place.
+struct Kept {
+    path: Path,
+    size: u64,
+    modified: SystemTime,
+}
+
+/// What is at the place.
+#[derive(Default)]
+struct Found {
+    values: HashMap<(TenantId, Uuid), Kept>,
+    entries: HashMap<(TenantId, Uuid), Vec<Path>>,
+    condemned: HashMap<(TenantId, Uuid), Kept>,
+}
+
+impl Blobs {
+    /// Removes values of all tenants that no record of these stores names, in two steps that are a grace apart: call it every day.
+    ///
+    /// Give it **every store whose runs have names of values at this place**, with their keys where they are encrypted: what is named in another
+    /// store alone is removed. A store is read whole, each record that it keeps.
+    ///
+    /// A run that these stores do not list, since it is damaged or of a newer version, keeps no value: upgrade and restore first.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Unavailable`] from a store or the place: call it again. So it is when runs were removed each time the stores were read.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record of a run cannot be read, so it is not known what it names. Restore, purge or
+    ///   upgrade first. Nothing was removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was not removed is removed by the next.
+    ///
+    /// <!-- held by: collection::what_no_record_names_goes_and_nothing_else, collection::a_run_that_cannot_be_read_stops_a_collection -->
+    pub async fn collect(
+        &self,
+        stores: &[&dyn CheckpointStore],
+        options: CollectOptions,
+    ) -> Result<Collected> {
+        // The order is what makes it safe: the time and the values first, then what names them.
+        let now = if options.dry_run { here() } else { self.time().await? };
+        let found = self.found().await?;
+        let (named, runs) = named(stores).await?;
+        // What is younger than now has no age.
+        let is_old = |at: SystemTime| now.duration_since(at).unwrap_or_default() >= options.grace;
+        let mut collected = Collected { runs, ..Collected::default() };
+        for (key, value) in &found.values {
+            let condemned = found.condemned.get(key);
+            if named.contains(&key.1) {
+                collected.named += 1;
+                // It stays out of the index: who else collects now may think otherwise of it.
+                if let Some(note) = condemned.filter(|_| !options.dry_run) {
+                    self.delete(&note.path).await?;
+                }
+                continue;
+            }
+            match condemned {
+                // A put that stood still for the grace has entered it since, so later puts may have returned it: it begins with the first step again.
+                Some(note) if is_old(note.modified) && !found.entries.contains_key(key) => {
+                    collected.removed += 1;
+                    collected.removed_bytes += value.size;
+                    if !options.dry_run {
+                        self.delete(&value.path).await?;
+                        self.delete(&note.path).await?;
+                    }
+                }
+                _ if is_old(condemned.map_or(value.modified, |note| note.modified)) => {
+                    collected.waiting += 1;
+                    collected.condemned += 1;
+                    if !options.dry_run {
+                        for entry in found.entries.get(key).into_iter().flatten() {
+                            self.delete(entry).await?;
+                        }
+                        let note = place::path(&key.0, Kind::Condemned, &[&key.1.simple().to_string()]);
+                        self.objects.put(&note, Bytes::new().into()).await.map_err(place::failed)?;
+                    }
+                }
+                _ => collected.waiting += 1,
+            }
+        }
+        if !options.dry_run {
+            // Of what was removed before, and this was left by a collection that ended in between.
+            let orphans = found
+                .condemned
+                .iter()
+                .filter(|(key, note)| !found.values.contains_key(key) && is_old(note.modified));
+            for (_, note) in orphans {
+                self.delete(&note.path).await?;
+            }
+        }
+        Ok(collected)
+    }
+
+    async fn delete(&self, path: &Path) -> Result<()> {
+        match self.objects.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(place::failed(error)),
+        }
+    }
+
+    /// Asks the place for its time: all ages are by one clock.
+    async fn time(&self) -> Result<SystemTime> {
+        let id = self.ids.next(SystemClock::new().now()).simple().to_string();
+        let path = place::path(&self.tenant, Kind::Clock, &[&id]);
+        self.objects.put(&path, Bytes::new().into()).await.map_err(place::failed)?;
+        let written = self.objects.head(&path).await.map_err(place::failed)?;
+        self.delete(&path).await?;
+        Ok(written.last_modified.into())
+    }
+
+    async fn found(&self) -> Result<Found> {
+        let mut found = Found::default();
+        let mut objects = self.objects.list(None);
+        while let Some(object) = objects.try_next().await.map_err(place::failed)? {
+            let Some((tenant, kind, id)) = place::read(&object.location) else { continue };
+            let key = (tenant, id);
+            let kept =
+                Kept { path: object.location, size: object.size, modified: object.last_modified.into() };
+            match kind {
+                Kind::Data => drop(found.values.insert(key, kept)),
+                Kind::Index => found.entries.entry(key).or_default().push(kept.path),
+                Kind::Condemned => drop(found.condemned.insert(key, kept)),
+                Kind::Clock => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The time by the clock of this machine.
+fn here() -> SystemTime {
+    let since = u64::try_from(SystemClock::new().now().unix_ms()).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_millis(since)
+}
+
+/// Returns the ids of all values that a record of these stores names, and how many runs there are.
+///
+/// A name may be copied from one run to another while they are read, and the first be removed before it is read. Then nothing names the value in
+/// what was read, but the copy does. So after a round in which a run was lost before it was read, what changed since is read again: a round without a
+/// loss has read every run that was there when it began, and each name that came later is a copy of one of theirs. There are two rounds at least: the
+/// second finds runs that a wrong clock had the first listing pass over.
+async fn named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> {
+    let mut ids = HashSet::new();
+    let mut runs = 0;
+    for store in stores {
+        // What was read of each run: up to which record.
+        let mut read: HashMap<RunKey, HeadRef> = HashMap::new();
+        let mut rounds = 0;
+        loop {
+            let mut is_lost = false;
+            for head in heads(*store).await? {
+                if read.get(&head.run) != Some(&head.head()) {
+                    is_lost |= !scan(*store, &head, &mut ids).await?;
+                    read.insert(head.run.clone(), head.head());
+                }
+            }
+            rounds += 1;
+            if rounds > 1 && !is_lost {
+                break;
+            }
+            if rounds == ROUNDS {
+                let message = "runs were removed or pruned each time the store was read; nothing was collected: retry at a quieter time";
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+        }
+        runs += read.len() as u64;
+    }
+    Ok((ids, runs))
+}
+
+/// Lists all runs. The oldest come first, so that a run that is made meanwhile is not passed over.
+async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
+    let mut all = Vec::new();
+    let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
+    loop {
+        let listed = store.runs(&RunQuery::default(), page.clone()).await?;
+        all.extend(listed.items);
+        match listed.next {
+            Some(next) => page = page.with_cursor(next),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Reads all records of a run; false if some that were there when it was listed are gone.
+async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uuid>) -> Result<bool> {
+    let mut at = At::Latest;
+    loop {
+        let records = match store.load(&head.run, at).await {
+            Ok(Some(records)) => records,
+            Ok(None) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error.with_run(&head.run)),
+        };
+        for record in &records {
+            named_in(&record.body, ids);
+        }
+        let first = records.first().map_or(head.first, |record| record.header.seq);
+        if first <= head.first {
+            // A run that was removed and begun anew has other records in their place.
+            let last = records.last().filter(|_| at == At::Latest);
+            return Ok(last.is_none_or(|last| last.header.seq >= head.seq));
+        }
+        at = At::Seq(Seq::new(first.get() - 1));
+    }
+}

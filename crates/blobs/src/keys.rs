@@ -1,0 +1,112 @@
+//! What values are closed and opened with: a key of their tenant, or none.
+
+#[cfg(feature = "envelope")]
+use std::sync::Arc;
+
+use ferrata_store::{Error, ErrorKind, Result, TenantId};
+#[cfg(feature = "envelope")]
+use ferrata_store_envelope::{BlobKey, KeyProvider};
+use uuid::Uuid;
+
+use crate::blob::Blob;
+use crate::place;
+use crate::seal::{Head, Seal};
+
+/// Where the keys of a place come from.
+#[derive(Clone, Default)]
+pub(crate) struct Keys {
+    #[cfg(feature = "envelope")]
+    pub(crate) provider: Option<Arc<dyn KeyProvider>>,
+    /// Whether what is not encrypted is read although there are keys.
+    #[cfg(feature = "envelope")]
+    pub(crate) accept_plain: bool,
+}
+
+/// What values are made with.
+pub(crate) struct Maker {
+    /// The current key and its name.
+    #[cfg(feature = "envelope")]
+    key: Option<(String, BlobKey)>,
+}
+
+impl Maker {
+    /// Under a key, the hash of a value tells nothing to who has not that key.
+    pub(crate) fn hasher(&self) -> blake3::Hasher {
+        #[cfg(feature = "envelope")]
+        if let Some((_, key)) = &self.key {
+            return blake3::Hasher::new_keyed(&blake3::derive_key("ferrata blob 1 content", key.bytes()));
+        }
+        blake3::Hasher::new()
+    }
+
+    pub(crate) fn seal(&self, tenant: &TenantId, id: Uuid) -> Seal {
+        #[cfg(feature = "envelope")]
+        if let Some((name, key)) = &self.key {
+            return Seal::encrypted(name, key.bytes(), tenant, id);
+        }
+        Seal::plain(tenant, id)
+    }
+}
+
+#[cfg(not(feature = "envelope"))]
+#[expect(clippy::unused_async, reason = "with keys, they may have to be asked for")]
+impl Keys {
+    pub(crate) async fn maker(&self, _tenant: &TenantId) -> Result<Maker> {
+        Ok(Maker {})
+    }
+
+    pub(crate) async fn seal(&self, tenant: &TenantId, blob: &Blob, head: &[u8]) -> Result<Seal> {
+        match Head::read(head).ok_or_else(|| place::corrupt(blob))? {
+            Head::Plain => Ok(Seal::plain(tenant, blob.id)),
+            Head::Encrypted(name) => Err(lacks_key(blob, &name)),
+            Head::Newer(version) => Err(newer(blob, version)),
+        }
+    }
+}
+
+#[cfg(feature = "envelope")]
+impl Keys {
+    /// Returns what a value of the tenant is made with.
+    pub(crate) async fn maker(&self, tenant: &TenantId) -> Result<Maker> {
+        let Some(provider) = &self.provider else { return Ok(Maker { key: None }) };
+        let ring = provider.keyring(tenant).await?;
+        let key = ring.blob_key(ring.current());
+        let key =
+            key.ok_or_else(|| Error::new(ErrorKind::Invalid, "the ring of keys is empty; give it one"))?;
+        Ok(Maker { key: Some((ring.current().to_owned(), key.clone())) })
+    }
+
+    /// Returns what opens a value of the tenant whose head this is.
+    pub(crate) async fn seal(&self, tenant: &TenantId, blob: &Blob, head: &[u8]) -> Result<Seal> {
+        match (Head::read(head).ok_or_else(|| place::corrupt(blob))?, &self.provider) {
+            (Head::Newer(version), _) => Err(newer(blob, version)),
+            (Head::Plain, Some(_)) if !self.accept_plain => {
+                let message = format!(
+                    "{blob} is not encrypted, and all are to be; if it was put before that, allow it with `accept_plain`"
+                );
+                Err(Error::new(ErrorKind::Corrupt, message))
+            }
+            (Head::Plain, _) => Ok(Seal::plain(tenant, blob.id)),
+            (Head::Encrypted(name), None) => Err(lacks_key(blob, &name)),
+            (Head::Encrypted(name), Some(provider)) => {
+                let mut ring = provider.keyring(tenant).await?;
+                if ring.blob_key(&name).is_none() {
+                    ring = provider.renewed(tenant).await?;
+                }
+                let key = ring.blob_key(&name).ok_or_else(|| lacks_key(blob, &name))?;
+                Ok(Seal::encrypted(&name, key.bytes(), tenant, blob.id))
+            }
+        }
+    }
+}
+
+fn lacks_key(blob: &Blob, name: &str) -> Error {
+    let message =
+        format!("{blob} is encrypted with the key `{}`; give this process that key", name.escape_debug());
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+fn newer(blob: &Blob, version: u8) -> Error {
+    let message = format!("{blob} has version {version}, this process reads version 1; upgrade it");
+    Error::new(ErrorKind::Unsupported, message)
+}

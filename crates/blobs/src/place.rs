@@ -1,0 +1,87 @@
+//! How objects are named at the place for blobs, and what its failures mean.
+
+use ferrata_store::{Error, ErrorKind, TenantId};
+use object_store::path::Path;
+use uuid::Uuid;
+
+use crate::blob::Blob;
+
+/// The kinds of objects of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    /// `<tenant>/data/<id>`: a value.
+    Data,
+    /// `<tenant>/index/<hash>/<id>`: where a value with this hash is.
+    Index,
+    /// `<tenant>/condemned/<id>`: no record named that value when this was written, and no later put returns it.
+    Condemned,
+    /// `<tenant>/clock/<id>`: written to be told the time of the place.
+    Clock,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Data, Self::Index, Self::Condemned, Self::Clock];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Index => "index",
+            Self::Condemned => "condemned",
+            Self::Clock => "clock",
+        }
+    }
+}
+
+/// Returns the name of an object. A tenant's name has only what every object store and file system takes.
+pub(crate) fn path(tenant: &TenantId, kind: Kind, rest: &[&str]) -> Path {
+    Path::from_iter([tenant.as_str(), kind.name()].iter().chain(rest).copied())
+}
+
+/// Reads the name of an object: whose it is, of which kind, and of which value.
+pub(crate) fn read(path: &Path) -> Option<(TenantId, Kind, Uuid)> {
+    let mut parts = path.parts();
+    let tenant = TenantId::new(parts.next()?.as_ref()).ok()?;
+    let kind = parts.next()?;
+    let kind = Kind::ALL.into_iter().find(|known| known.name() == kind.as_ref())?;
+    Some((tenant, kind, id_of(path)?))
+}
+
+/// Reads the id with which a name ends.
+pub(crate) fn id_of(path: &Path) -> Option<Uuid> {
+    Uuid::try_parse(path.filename()?).ok()
+}
+
+/// What a failure of the place means.
+pub(crate) fn failed(error: object_store::Error) -> Error {
+    use object_store::Error as E;
+    let (kind, message) = match &error {
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => (
+            ErrorKind::Invalid,
+            "the place for blobs refuses this process; correct its credentials and rights",
+        ),
+        E::NotSupported { .. } | E::NotImplemented { .. } => {
+            (ErrorKind::Unsupported, "the place cannot keep blobs; choose another object store")
+        }
+        _ => (ErrorKind::Unavailable, "the place for blobs does not do what was asked; retry"),
+    };
+    Error::new(kind, message).with_source(error)
+}
+
+/// What a failure to read a value means.
+pub(crate) fn failed_to_read(error: object_store::Error, blob: &Blob) -> Error {
+    match error {
+        object_store::Error::NotFound { .. } => {
+            let message = format!(
+                "there is no {blob} at this place for this tenant: it was collected, or put elsewhere; \
+                 restore it from a backup, or read it with the place and the tenant that it was put with"
+            );
+            Error::new(ErrorKind::NotFound, message).with_source(error)
+        }
+        error => failed(error),
+    }
+}
+
+/// The error for a value that is not what it was.
+pub(crate) fn corrupt(blob: &Blob) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("{blob} is not what was put; restore it from a backup"))
+}

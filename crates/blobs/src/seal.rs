@@ -1,0 +1,218 @@
+//! How the bytes of a blob are kept, byte for byte as in `docs/blobs.md`: a head, and segments that each prove themselves.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use ferrata_store::TenantId;
+use uuid::Uuid;
+
+/// How many bytes of the value a segment has; the last one has the rest.
+pub(crate) const SEGMENT: u64 = 64 << 10;
+
+/// How many bytes follow those of a segment: the tag of the cipher, or a check.
+pub(crate) const TAG: usize = 16;
+
+/// How long the head is.
+pub(crate) const HEAD: u64 = 80;
+
+const MARK: &[u8; 4] = b"FBLB";
+const VERSION: u8 = 1;
+const ENCRYPTED: u8 = 1;
+const NAME: usize = 64;
+
+/// The contexts under which keys are derived. Another text is another format.
+const CHECK: &str = "ferrata blob 1 check";
+#[cfg(feature = "envelope")]
+const CIPHER: &str = "ferrata blob 1 cipher";
+
+/// What the head of a stored blob says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Head {
+    Plain,
+    /// Encrypted with the key of this name.
+    Encrypted(String),
+    /// Written by a newer version.
+    Newer(u8),
+}
+
+impl Head {
+    pub(crate) fn write(&self) -> [u8; 80] {
+        let mut head = [0; 80];
+        head[..4].copy_from_slice(MARK);
+        head[4] = VERSION;
+        if let Self::Encrypted(name) = self {
+            // A name has 64 bytes at most.
+            let name = &name.as_bytes()[..name.len().min(NAME)];
+            head[5] = ENCRYPTED;
+            head[6] = u8::try_from(name.len()).unwrap_or_default();
+            head[7..7 + name.len()].copy_from_slice(name);
+        }
+        head
+    }
+
+    /// Reads a head; `None` if it is none.
+    pub(crate) fn read(head: &[u8]) -> Option<Self> {
+        if head.len() as u64 != HEAD || !head.starts_with(MARK) {
+            return None;
+        }
+        let read = match head[4] {
+            VERSION => match head[5] {
+                0 => Self::Plain,
+                _ => {
+                    let name = head[7..].get(..usize::from(head[6]))?;
+                    Self::Encrypted(String::from_utf8(name.to_vec()).ok()?)
+                }
+            },
+            newer if newer > VERSION => return Some(Self::Newer(newer)),
+            _ => return None,
+        };
+        (read.write() == head).then_some(read)
+    }
+}
+
+/// Closes and opens the segments of one blob.
+pub(crate) struct Seal {
+    head: [u8; 80],
+    means: Means,
+}
+
+enum Means {
+    /// The state of a hash that has taken in what the segments are bound to.
+    Check(Box<blake3::Hasher>),
+    #[cfg(feature = "envelope")]
+    Cipher(Box<chacha20poly1305::XChaCha20Poly1305>),
+}
+
+impl Seal {
+    /// Without a key: a segment that was damaged or is of another blob is found out, one that was forged is not.
+    pub(crate) fn plain(tenant: &TenantId, id: Uuid) -> Self {
+        let head = Head::Plain.write();
+        let mut hasher = blake3::Hasher::new_derive_key(CHECK);
+        bind(&mut hasher, tenant, id);
+        hasher.update(&head);
+        Self { head, means: Means::Check(Box::new(hasher)) }
+    }
+
+    /// With a key: XChaCha20-Poly1305 under a key of this blob alone, segment by segment, as age does it.
+    #[cfg(feature = "envelope")]
+    pub(crate) fn encrypted(name: &str, key: &[u8; 32], tenant: &TenantId, id: Uuid) -> Self {
+        use chacha20poly1305::KeyInit as _;
+        let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(CIPHER, key));
+        bind(&mut hasher, tenant, id);
+        let cipher = chacha20poly1305::XChaCha20Poly1305::new(hasher.finalize().as_bytes().into());
+        Self { head: Head::Encrypted(name.to_owned()).write(), means: Means::Cipher(Box::new(cipher)) }
+    }
+
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Appends a segment as it is stored.
+    pub(crate) fn close(&self, place: Place, segment: &[u8], into: &mut BytesMut) {
+        match &self.means {
+            Means::Check(hasher) => {
+                into.put_slice(segment);
+                into.put_slice(&check(hasher, place, segment));
+            }
+            #[cfg(feature = "envelope")]
+            Means::Cipher(cipher) => {
+                use chacha20poly1305::aead::{Aead as _, Payload};
+                let sealed = cipher.encrypt(&place.nonce(), Payload { msg: segment, aad: &self.head });
+                // It fails for what is longer than 256 GiB alone.
+                into.put_slice(&sealed.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Opens a segment; `None` if it is not what was closed for this place.
+    pub(crate) fn open(&self, place: Place, sealed: &Bytes) -> Option<Bytes> {
+        match &self.means {
+            Means::Check(hasher) => {
+                let at = sealed.len().checked_sub(TAG)?;
+                let (segment, tag) = (sealed.slice(..at), &sealed[at..]);
+                (check(hasher, place, &segment) == *tag).then_some(segment)
+            }
+            #[cfg(feature = "envelope")]
+            Means::Cipher(cipher) => {
+                use chacha20poly1305::aead::{Aead as _, Payload};
+                let opened = cipher.decrypt(&place.nonce(), Payload { msg: sealed, aad: &self.head });
+                opened.ok().map(Bytes::from)
+            }
+        }
+    }
+}
+
+/// Where in its blob a segment stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) index: u64,
+    pub(crate) is_last: bool,
+}
+
+impl Place {
+    #[cfg(feature = "envelope")]
+    fn nonce(self) -> chacha20poly1305::XNonce {
+        let mut nonce = chacha20poly1305::XNonce::default();
+        nonce[..8].copy_from_slice(&self.index.to_le_bytes());
+        nonce[8] = u8::from(self.is_last);
+        nonce
+    }
+}
+
+fn bind(hasher: &mut blake3::Hasher, tenant: &TenantId, id: Uuid) {
+    let tenant = tenant.as_str().as_bytes();
+    hasher.update(&(tenant.len() as u64).to_le_bytes()).update(tenant).update(id.as_bytes());
+}
+
+fn check(bound: &blake3::Hasher, place: Place, segment: &[u8]) -> [u8; TAG] {
+    let mut hasher = bound.clone();
+    hasher.update(&place.index.to_le_bytes()).update(&[u8::from(place.is_last)]).update(segment);
+    let mut tag = [0; TAG];
+    hasher.finalize_xof().fill(&mut tag);
+    tag
+}
+
+/// How many segments a value of so many bytes has: one at least.
+pub(crate) fn segments(len: u64) -> u64 {
+    len.div_ceil(SEGMENT).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of ids count up.
+    fn id() -> Uuid {
+        Uuid::from_bytes(std::array::from_fn(|at| u8::try_from(at).unwrap()))
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Made by another implementation: `blake3` and PyNaCl for Python.
+    #[test]
+    fn what_is_stored_is_as_it_was() {
+        let head = |begin: &str| format!("{begin}{}", "0".repeat(160 - begin.len()));
+        let mut stored = BytesMut::new();
+        let plain = Seal::plain(&TenantId::default(), id());
+        let place = Place { index: 0, is_last: true };
+        plain.close(place, b"three", &mut stored);
+        assert_eq!(hex(plain.head()), head("46424c4201"));
+        assert_eq!(hex(&stored), "7468726565bc4d38848a6efc163821f471b21b7500");
+        assert_eq!(plain.open(place, &stored.freeze()).unwrap(), "three");
+    }
+
+    #[cfg(feature = "envelope")]
+    #[test]
+    fn what_is_encrypted_is_as_it_was() {
+        let key = ferrata_store_envelope::Key::from_bytes([7; 32]);
+        let ring = ferrata_store_envelope::Keyring::new("2026", &key).unwrap();
+        let key = ring.blob_key("2026").unwrap();
+        let seal = Seal::encrypted("2026", key.bytes(), &TenantId::default(), id());
+        let mut stored = BytesMut::new();
+        let place = Place { index: 0, is_last: true };
+        seal.close(place, b"three", &mut stored);
+        assert!(hex(seal.head()).starts_with("46424c4201010432303236000000"));
+        assert_eq!(hex(&stored), "0c88c2e77e21d5330b1796a124477a7447d322442d");
+        assert_eq!(seal.open(place, &stored.freeze()).unwrap(), "three");
+    }
+}

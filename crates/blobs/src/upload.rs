@@ -1,0 +1,107 @@
+//! How a value is sent: its segments closed one after the other, in parts.
+
+use bytes::{Bytes, BytesMut};
+use ferrata_store::{Error, ErrorKind, Result};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt as _, WriteMultipart};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::place;
+use crate::seal::{self, HEAD, Place, SEGMENT, Seal, TAG};
+
+/// How much of a value is sent, or read ahead, at a time. A multiple of a segment.
+pub(crate) const PART: u64 = 8 << 20;
+
+/// How many parts of one value are under way at once.
+const PARTS: usize = 2;
+
+/// Closes a value that is sent at once.
+pub(crate) fn closed(seal: &Seal, value: &[u8]) -> Bytes {
+    let mut stored = BytesMut::with_capacity(stored_len(value.len() as u64));
+    stored.extend_from_slice(seal.head());
+    Closing { seal, index: 0 }.write(value, true, &mut stored);
+    stored.freeze()
+}
+
+/// Closes the segments of a value, from its first.
+struct Closing<'a> {
+    seal: &'a Seal,
+    index: u64,
+}
+
+impl Closing<'_> {
+    /// Closes what follows: whole segments, but for the last.
+    fn write(&mut self, value: &[u8], is_end: bool, into: &mut BytesMut) {
+        let segment = usize::try_from(SEGMENT).unwrap_or(usize::MAX);
+        let mut rest = value;
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(segment));
+            let is_last = is_end && later.is_empty();
+            self.seal.close(Place { index: self.index, is_last }, now, into);
+            self.index += 1;
+            rest = later;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// A value that is sent in parts.
+pub(crate) struct Upload<'a> {
+    parts: WriteMultipart,
+    closing: Closing<'a>,
+}
+
+impl<'a> Upload<'a> {
+    pub(crate) async fn begin(objects: &dyn ObjectStore, path: &Path, seal: &'a Seal) -> Result<Self> {
+        let upload = objects.put_multipart(path).await.map_err(place::failed)?;
+        let part = usize::try_from(PART).unwrap_or(usize::MAX);
+        let mut parts = WriteMultipart::new_with_chunk_size(upload, part);
+        parts.put(Bytes::copy_from_slice(seal.head()));
+        Ok(Self { parts, closing: Closing { seal, index: 0 } })
+    }
+
+    /// Sends what follows, waiting until there is room.
+    pub(crate) async fn write(&mut self, value: &[u8], is_end: bool) -> Result<()> {
+        let part = usize::try_from(PART).unwrap_or(usize::MAX);
+        let mut rest = value;
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(part));
+            let mut sealed = BytesMut::with_capacity(stored_len(now.len() as u64));
+            self.closing.write(now, is_end && later.is_empty(), &mut sealed);
+            self.parts.wait_for_capacity(PARTS).await.map_err(place::failed)?;
+            self.parts.put(sealed.freeze());
+            rest = later;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) async fn finish(self) -> Result<()> {
+        self.parts.finish().await.map_err(place::failed)?;
+        Ok(())
+    }
+
+    /// What cannot be withdrawn is no value either: no name of it was returned, so it is collected.
+    pub(crate) async fn abort(self) {
+        if let Err(error) = self.parts.abort().await {
+            tracing::debug!(%error, "left an upload that is not needed to be collected");
+        }
+    }
+}
+
+/// Reads a whole part, or less at the end.
+pub(crate) async fn read_part(reader: &mut (impl AsyncRead + Send + Unpin)) -> Result<Bytes> {
+    let mut part = Vec::new();
+    reader.take(PART).read_to_end(&mut part).await.map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "what was to be put could not be read to its end")
+            .with_source(error)
+    })?;
+    Ok(part.into())
+}
+
+fn stored_len(len: u64) -> usize {
+    usize::try_from(HEAD + len + seal::segments(len) * TAG as u64).unwrap_or(usize::MAX)
+}

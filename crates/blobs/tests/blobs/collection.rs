@@ -1,0 +1,258 @@
+//! What no record names is removed, and nothing else, whatever happens meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ferrata_blobs::{Blobs, CollectOptions, Collected};
+use ferrata_store::testing::{Log, facts};
+use ferrata_store::{CheckpointStore, ErrorKind, MemoryStore, RunId, RunKey, Seq};
+use futures_util::FutureExt as _;
+use object_store::ObjectStoreExt as _;
+use proptest::prelude::*;
+
+use super::world::{Acting, World};
+
+/// No grace: each step is due at once.
+fn now() -> CollectOptions {
+    CollectOptions::default().with_grace(Duration::ZERO)
+}
+
+async fn collect(blobs: &Blobs, store: &MemoryStore) -> Collected {
+    blobs.collect(&[store], now()).await.unwrap()
+}
+
+/// A run whose one record holds this.
+async fn run(store: &MemoryStore, name: &str, body: String) -> Log {
+    run_of(store, name, 0, body).await
+}
+
+/// The same, created at this time.
+async fn run_of(store: &MemoryStore, name: &str, created: i64, body: String) -> Log {
+    let mut log = Log::new(RunId::new(name).unwrap()).with_facts(facts("review", created));
+    let append = log.next_body(Bytes::from(body));
+    store.append(vec![append.clone()]).await.remove(0).unwrap();
+    log.took(&append);
+    log
+}
+
+#[tokio::test]
+async fn what_no_record_names_goes_and_nothing_else() {
+    let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
+    let [named, unnamed] = [blobs.put("named").await.unwrap(), blobs.put("unnamed").await.unwrap()];
+    let log = run(&store, "r", format!("{{\"doc\":\"{named}\"}}")).await;
+    // Younger than the grace, nothing goes.
+    let patient = blobs.collect(&[&store], CollectOptions::default()).await.unwrap();
+    assert_eq!((patient.runs, patient.named, patient.waiting, patient.condemned), (1, 1, 1, 0));
+    // A dry run says what it would do, as often as it is asked.
+    for _ in 0..2 {
+        let dry = blobs.collect(&[&store], now().with_dry_run(true)).await.unwrap();
+        assert_eq!((dry.named, dry.waiting, dry.condemned, dry.removed), (1, 1, 1, 0));
+    }
+    // The first step removes nothing, and from then on no put returns that name.
+    let first = collect(&blobs, &store).await;
+    assert_eq!((first.named, first.condemned, first.removed), (1, 1, 0));
+    assert_eq!(blobs.get(&unnamed).await.unwrap(), "unnamed");
+    let again = blobs.put("unnamed").await.unwrap();
+    assert_ne!(again, unnamed);
+    let of_again = run(&store, "s", format!("[\"{again}\"]")).await;
+    let second = collect(&blobs, &store).await;
+    assert_eq!((second.named, second.condemned, second.removed, second.waiting), (2, 0, 1, 0));
+    assert!(second.removed_bytes > 7);
+    assert_eq!(blobs.get(&unnamed).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(blobs.get(&named).await.unwrap(), "named");
+    // With its run, a value goes: in two steps.
+    for log in [log, of_again] {
+        store.purge(&log.key, None).await.unwrap();
+    }
+    assert_eq!(collect(&blobs, &store).await.condemned, 2);
+    assert_eq!(collect(&blobs, &store).await.removed, 2);
+    assert_eq!(collect(&blobs, &store).await, Collected::default());
+}
+
+#[tokio::test]
+async fn a_name_that_comes_between_the_steps_keeps_its_value() {
+    let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
+    let blob = blobs.put("slow").await.unwrap();
+    assert_eq!(collect(&blobs, &store).await.condemned, 1);
+    let log = run(&store, "r", format!("\"{blob}\"")).await;
+    for _ in 0..3 {
+        let collected = collect(&blobs, &store).await;
+        assert_eq!((collected.named, collected.removed), (1, 0));
+    }
+    // When its run goes, it has both steps before it again.
+    store.purge(&log.key, None).await.unwrap();
+    assert_eq!(collect(&blobs, &store).await.condemned, 1);
+    assert_eq!(collect(&blobs, &store).await.removed, 1);
+}
+
+#[tokio::test]
+async fn a_value_that_is_entered_after_it_was_condemned_has_both_steps_before_it_again() {
+    let (store, place) = (MemoryStore::new(), Arc::new(object_store::memory::InMemory::new()));
+    let blobs = Blobs::new(Arc::<object_store::memory::InMemory>::clone(&place));
+    let blob = blobs.put("slow").await.unwrap();
+    assert_eq!(collect(&blobs, &store).await.condemned, 1);
+    // As a put does it that stood still between the value and its entry.
+    let text = blob.to_string();
+    let entry = format!("default/index/hash/{}", text.split([':', '.']).nth(1).unwrap());
+    place.put(&entry.into(), Bytes::new().into()).await.unwrap();
+    let again = collect(&blobs, &store).await;
+    assert_eq!((again.condemned, again.removed), (1, 0));
+    assert_eq!(blobs.get(&blob).await.unwrap(), "slow");
+    assert_eq!(collect(&blobs, &store).await.removed, 1);
+}
+
+#[tokio::test]
+async fn what_a_record_names_that_is_not_the_newest_stays() {
+    let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
+    let blob = blobs.put("of old").await.unwrap();
+    let mut log = run(&store, "r", format!("\"{blob}\"")).await;
+    // Two bases later.
+    log.write(&store, 9).await;
+    for _ in 0..2 {
+        assert_eq!(collect(&blobs, &store).await.named, 1);
+    }
+    let cut = ferrata_store::PruneCut { at: Seq::new(8), base: None };
+    store.prune(&log.key, cut).await.unwrap();
+    assert_eq!(collect(&blobs, &store).await.condemned, 1);
+    assert_eq!(collect(&blobs, &store).await.removed, 1);
+}
+
+#[tokio::test]
+async fn every_store_that_is_given_keeps_what_it_names() {
+    let ([one, other], blobs) = ([MemoryStore::new(), MemoryStore::new()], Blobs::in_memory());
+    let blob = blobs.put("shared").await.unwrap();
+    run(&other, "r", format!("\"{blob}\"")).await;
+    for _ in 0..2 {
+        let collected = blobs.collect(&[&one, &other], now()).await.unwrap();
+        assert_eq!((collected.runs, collected.named), (1, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_read_stops_a_collection() {
+    let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
+    let blob = blobs.put("unnamed").await.unwrap();
+    collect(&blobs, &store).await;
+    let mut log = run(&store, "r", "{}".into()).await;
+    log.write(&store, 2).await;
+    store.tamper(&log.key, |records| records[1].body = Bytes::from_static(b"another"));
+    let error = blobs.collect(&[&store], now()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(error.run(), Some(&log.key));
+    assert_eq!(blobs.get(&blob).await.unwrap(), "unnamed");
+}
+
+/// Each time the run that has the name is about to be read, the name is copied to the next one and the run removed: so many times.
+async fn collect_from_runs_that_pass_a_name_on(
+    times: u32,
+) -> (Blobs, Result<Collected, ferrata_store::Error>) {
+    let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
+    let blob = blobs.put("passed on").await.unwrap();
+    // The first step is done, so that nothing but the record keeps the value.
+    collect(&blobs, &store).await;
+    let body = format!("\"{blob}\"");
+    run_of(&store, "r0", 0, body.clone()).await;
+    let act = {
+        let store = store.clone();
+        move |asked: Option<RunKey>| {
+            let (store, body) = (store.clone(), body.clone());
+            async move {
+                let Some(asked) = asked else { return };
+                let number: u32 = asked.run.as_str()[1..].parse().unwrap();
+                if number < times && store.head(&asked).await.unwrap().is_some() {
+                    run_of(&store, &format!("r{}", number + 1), i64::from(number) + 1, body).await;
+                    store.purge(&asked, None).await.unwrap();
+                }
+            }
+            .boxed()
+        }
+    };
+    let acting = Acting { store, page: 1_000, act: Box::new(act) };
+    let collected = blobs.collect(&[&acting], now()).await;
+    assert_eq!(blobs.get(&blob).await.unwrap(), "passed on");
+    (blobs, collected)
+}
+
+#[tokio::test]
+async fn a_name_that_is_passed_on_before_it_is_read_is_found() {
+    for times in 0..9 {
+        let (_, collected) = collect_from_runs_that_pass_a_name_on(times).await;
+        assert_eq!(collected.unwrap().named, 1, "{times}");
+    }
+    // Without end, nothing is removed, and the caller is told.
+    let (_, collected) = collect_from_runs_that_pass_a_name_on(u32::MAX).await;
+    assert_eq!(collected.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_run_of_a_wrong_clock_is_not_passed_over() {
+    let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
+    let blob = blobs.put("copied").await.unwrap();
+    collect(&blobs, &store).await;
+    let body = format!("\"{blob}\"");
+    run_of(&store, "first", 10, "{}".into()).await;
+    let second = run_of(&store, "second", 20, body.clone()).await.key;
+    // Between the pages: what the second names is copied to a run that says it is older than the first, and the second is removed.
+    let act = {
+        let store = store.clone();
+        let pages = std::sync::atomic::AtomicU32::new(0);
+        move |asked: Option<RunKey>| {
+            let is_second_page = asked.is_none() && pages.fetch_add(1, Ordering::Relaxed) == 1;
+            let (store, body, second) = (store.clone(), body.clone(), second.clone());
+            async move {
+                if is_second_page {
+                    run_of(&store, "late", 0, body).await;
+                    store.purge(&second, None).await.unwrap();
+                }
+            }
+            .boxed()
+        }
+    };
+    let acting = Acting { store, page: 1, act: Box::new(act) };
+    assert_eq!(blobs.collect(&[&acting], now()).await.unwrap().named, 1);
+    assert_eq!(blobs.get(&blob).await.unwrap(), "copied");
+}
+
+/// Runs come, copy names from each other, are pruned and go, while collections begin, fail at any write and are repeated: no value that a
+/// record names is lost, and when it is quiet, none is kept that no record names.
+async fn at_random(seed: u64) {
+    let world = Arc::new(World::new(seed));
+    let stirred = Acting::stirred(&world);
+    for _ in 0..4 {
+        for _ in 0..world.below(12).await {
+            world.stir().await;
+        }
+        let luck = match world.below(2).await {
+            0 => u64::MAX,
+            _ => world.below(8).await as u64,
+        };
+        // Who was given a name has its record before the next step: that is what the grace is for.
+        world.settle().await;
+        world.luck.store(luck, Ordering::Relaxed);
+        match world.blobs.collect(&[&stirred], now()).await {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+        }
+        world.luck.store(u64::MAX, Ordering::Relaxed);
+        world.check().await;
+    }
+    world.settle().await;
+    for _ in 0..2 {
+        collect(&world.blobs, &world.store).await;
+    }
+    let named = world.check().await as u64;
+    let quiet = collect(&world.blobs, &world.store).await;
+    assert_eq!((quiet.named, quiet.waiting, quiet.removed), (named, 0, 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+
+    #[test]
+    fn no_value_that_is_named_is_lost_and_none_else_kept(seed: u64) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(at_random(seed));
+    }
+}

@@ -1,0 +1,27 @@
+//! Values beside the records: what is read is what was put, and what is collected is what no record names.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+mod collection;
+mod keys;
+mod values;
+mod world;
+
+use ferrata_store_envelope::{Key, Keyring};
+
+/// A ring of these keys, each made of its number.
+fn keys(names: &[u8]) -> Keyring {
+    let add = |keys: Option<Keyring>, name: &u8| {
+        let (text, key) = (format!("k{name}"), Key::from_bytes([*name; 32]));
+        Some(match keys {
+            None => Keyring::new(text, &key).unwrap(),
+            Some(keys) => keys.with_old(text, &key).unwrap(),
+        })
+    };
+    names.iter().fold(None, add).unwrap()
+}
+
+/// A value of so many bytes, other for each `seed`.
+fn value(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from(at * 31 % 251).unwrap() ^ seed).collect()
+}

@@ -1,0 +1,223 @@
+//! Streams over a store that takes its time to pass chunks on, or refuses to: the end of a stream waits for it, and not for long; a node that
+//! streams never does.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::Graph;
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::Record;
+use ferrata_core::runtime::{Runtime, What};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
+    Relay, Removed, RunAppend, RunHead, RunQuery, Texts, Transactions,
+};
+use ferrata_core::{Clock as _, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
+use tokio::sync::Semaphore;
+
+use super::watching::{all, key};
+use super::world::World;
+
+/// A store that passes chunks on when it is let, or not at all.
+#[derive(Clone, Debug)]
+struct Slow {
+    inner: MemoryStore,
+    permits: Arc<Semaphore>,
+    refuses: Arc<AtomicBool>,
+    /// How often it was to pass chunks on.
+    asked: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Relay for Slow {
+    async fn say(&self, texts: Vec<String>) -> Result<()> {
+        if texts.iter().any(|text| text.contains("Chunks")) {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            if self.refuses.load(Ordering::SeqCst) {
+                return Err(Error::new(ErrorKind::Unavailable, "the connection is lost"));
+            }
+            self.permits.acquire().await.unwrap().forget();
+        }
+        self.inner.relay().unwrap().say(texts).await
+    }
+
+    async fn hear(&self) -> Result<Texts> {
+        self.inner.relay().unwrap().hear().await
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for Slow {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.inner.append(batch).await
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.inner.load(run, at).await
+    }
+
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.inner.headers(run, range).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.inner.head(run).await
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.inner.runs(query, page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        self.inner.prune(run, cut).await
+    }
+
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        self.inner.purge(run, expected).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.inner.heartbeat(executor, ttl).await
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        self.inner.transactions()
+    }
+
+    fn part(&self, run: &RunKey) -> u64 {
+        self.inner.part(run)
+    }
+
+    fn relay(&self) -> Option<&dyn Relay> {
+        Some(self)
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        self.inner.subscribe()
+    }
+}
+
+/// A process that streams over such a store, and knows what is watched elsewhere.
+async fn slow(world: &World) -> (Slow, Runtime) {
+    let slow = Slow {
+        inner: world.store.clone(),
+        permits: Arc::new(Semaphore::new(0)),
+        refuses: Arc::default(),
+        asked: Arc::default(),
+    };
+    let runtime = Runtime::builder(slow.clone()).clock(Arc::clone(&world.clock) as _).build().await.unwrap();
+    let warm = Graph::<Context>::builder("warm").node("speak", async |cx: NodeContext, s: Draft<Context>| {
+        cx.stream("tokens")?.finish().await?;
+        Ok(s)
+    });
+    let warm = runtime.start(&warm.entry("speak").build().unwrap(), Context::new()).await.unwrap();
+    world.pass(warm.completed()).await.unwrap();
+    world.pass(world.clock.sleep(Duration::from_secs(1))).await;
+    (slow, runtime)
+}
+
+async fn turns() {
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A watcher elsewhere saw the node end before the last chunks had come. Other tests saw nothing of it, as a store that passes chunks on at once
+/// has done so before the end of the node is recorded.
+#[tokio::test]
+async fn the_end_of_a_stream_waits_until_its_chunks_are_said_and_half_a_second_at_most() {
+    for opens in [true, false] {
+        let world = World::new();
+        let (store, runtime) = slow(&world).await;
+        let watcher = world.process().await;
+        let mut watch = watcher.watch(&key()).before_start().await.unwrap();
+        let (sent, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let said = (Arc::clone(&sent), Arc::clone(&ended));
+        let speak = move |cx: NodeContext, s: Draft<Context>| {
+            let (sent, ended) = said.clone();
+            async move {
+                let mut tokens = cx.stream("tokens")?;
+                for number in 0..500 {
+                    tokens.send(number).await?;
+                }
+                sent.store(true, Ordering::SeqCst);
+                tokens.finish().await?;
+                ended.store(true, Ordering::SeqCst);
+                Ok(s)
+            }
+        };
+        let graph = Graph::<Context>::builder("w").node("speak", speak).entry("speak").build().unwrap();
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        turns().await;
+        world.clock.advance(Duration::from_millis(450));
+        turns().await;
+        assert!(sent.load(Ordering::SeqCst), "sending never waits");
+        assert!(!ended.load(Ordering::SeqCst), "the end waits");
+        assert_eq!(store.asked.load(Ordering::SeqCst), 1);
+        if opens {
+            store.permits.add_permits(1_000);
+        } else {
+            world.clock.advance(Duration::from_millis(50));
+        }
+        turns().await;
+        assert!(ended.load(Ordering::SeqCst), "opens: {opens}");
+        let (end, events) = world.pass(async { tokio::join!(run.completed(), all(&mut watch)) }).await;
+        end.unwrap();
+        let heard = events.iter().flat_map(|event| event.chunks()).count();
+        assert_eq!(heard, if opens { 500 } else { 0 });
+    }
+}
+
+#[tokio::test]
+async fn what_the_store_refuses_to_pass_on_is_counted_and_what_follows_is_live() {
+    let world = World::new();
+    let (store, runtime) = slow(&world).await;
+    store.permits.add_permits(1_000);
+    let watcher = world.process().await;
+    let mut watch = watcher.watch(&key()).before_start().await.unwrap();
+    let pace = Arc::new(Semaphore::new(0));
+    let paced = Arc::clone(&pace);
+    let speak = move |cx: NodeContext, s: Draft<Context>| {
+        let pace = Arc::clone(&paced);
+        async move {
+            let mut tokens = cx.stream("tokens")?;
+            for number in 0..9 {
+                pace.acquire().await.unwrap().forget();
+                tokens.send(number).await?;
+            }
+            tokens.finish().await?;
+            Ok(s)
+        }
+    };
+    let graph = Graph::<Context>::builder("w").node("speak", speak).entry("speak").build().unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    for refuses in [false, true, false] {
+        store.refuses.store(refuses, Ordering::SeqCst);
+        pace.add_permits(3);
+        world.pass(world.clock.sleep(Duration::from_secs(1))).await;
+    }
+    let (end, events) = world.pass(async { tokio::join!(run.completed(), all(&mut watch)) }).await;
+    end.unwrap();
+    let mut told = Vec::new();
+    for event in &events {
+        match event.what {
+            What::Lagged { missed } => told.push(format!("{missed} missed")),
+            _ => told.extend(event.chunks().map(|chunk| chunk.number.to_string())),
+        }
+    }
+    assert_eq!(told, ["0", "1", "2", "3 missed", "6", "7", "8"]);
+}

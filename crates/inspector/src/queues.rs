@@ -1,0 +1,163 @@
+//! The queues of the store as they were looked at last: one look for all pages that ask at the same time.
+
+use std::fmt;
+use std::time::Duration;
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::store::RunHead;
+use ferrata_core::{Clock as _, Timestamp};
+use ferrata_queue::{Held, Overview, QUEUE_LABEL, QueueStatus, Standing, Waiting};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use crate::access::Viewer;
+use crate::app::Call;
+use crate::problem::Problem;
+use crate::redact::Redaction;
+use crate::view::summary::key;
+use crate::view::text::SHORT;
+
+/// How old a look may be for the page of a run: one that goes on is looked at with each of its records, one at rest every few seconds.
+const BUSY: Duration = Duration::from_secs(2);
+const AT_REST: Duration = Duration::from_secs(10);
+
+/// How many queues one answer tells of, and how many runs of each that hold a place or wait.
+const QUEUES: usize = 50;
+const NAMED: usize = 10;
+
+/// The queues of the store as they were looked at last.
+#[derive(Default)]
+pub(crate) struct QueueBoard(Mutex<Looked>);
+
+#[derive(Default)]
+struct Looked {
+    overview: Overview,
+    at: Option<Duration>,
+}
+
+impl fmt::Debug for QueueBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("QueueBoard")
+    }
+}
+
+impl QueueBoard {
+    /// Looks at the queues unless they were looked at less than `age` ago, and tells something of them.
+    async fn tell<T>(
+        &self,
+        call: &Call,
+        age: Duration,
+        tell: impl FnOnce(&Overview, Timestamp) -> T,
+    ) -> Result<T, Problem> {
+        let mut looked = self.0.lock().await;
+        let now = call.app.clock.monotonic();
+        if looked.at.is_none_or(|at| now.saturating_sub(at) >= age) {
+            looked.at = None;
+            looked.overview.look(call.runtime()).await?;
+            looked.at = Some(now);
+        }
+        Ok(tell(&looked.overview, call.app.now()))
+    }
+}
+
+/// Tells of all queues that the viewer may see: those first that let nobody in, or behind which somebody waits.
+pub(crate) async fn all(call: &Call) -> Result<Value, Problem> {
+    let told = |overview: &Overview, now| (overview.statuses(now), overview.unreadable());
+    let (mut known, unreadable) = call.app.queues.tell(call, Duration::ZERO, told).await?;
+    known.retain(|one| call.viewer.sees(&one.run));
+    known.sort_by_key(|one| one.overrides.paused.is_none() && one.closed_until.is_none() && one.waiting == 0);
+    let queues: Vec<Value> =
+        known.iter().take(QUEUES).map(|one| queue(one, &call.viewer, &call.app.redaction)).collect();
+    let unreadable: Vec<Value> = unreadable
+        .iter()
+        .filter(|one| call.viewer.sees(&one.run))
+        .take(QUEUES)
+        .map(|one| json!({ "name": one.name, "run": key(&one.run), "why": call.app.redaction.cut(&one.why, SHORT) }))
+        .collect();
+    Ok(json!({ "count": known.len(), "items": queues, "unreadable": unreadable }))
+}
+
+fn queue(one: &QueueStatus, viewer: &Viewer, hides: &Redaction) -> Value {
+    let (limits, set) = (one.limits(), &one.overrides);
+    let status = match (&set.paused, one.closed_until) {
+        (Some(_), _) => "paused",
+        (None, Some(_)) => "closed",
+        (None, None) => "open",
+    };
+    let set = [
+        ("at_once", set.at_once.is_some()),
+        ("at_once_per_key", set.at_once_per_key.is_some()),
+        ("rate", set.rate.is_some()),
+    ];
+    let set: Vec<&str> = set.iter().filter_map(|(name, is_set)| is_set.then_some(*name)).collect();
+    let held = one.held.iter().filter(|held| viewer.sees(&held.run)).take(NAMED).map(holder);
+    let line = one.line.iter().enumerate().filter(|(_, waiting)| viewer.sees(&waiting.run)).take(NAMED);
+    json!({
+        "name": one.name,
+        "run": key(&one.run),
+        "version": limits.version,
+        "status": status,
+        "why": one.overrides.paused.as_ref().map(|why| hides.cut(why, SHORT)),
+        "until": one.closed_until,
+        "at_once": limits.at_once,
+        "at_once_per_key": limits.at_once_per_key,
+        "rate": limits.rate,
+        "rate_per_key": limits.rate_per_key,
+        "max_waiting": limits.max_waiting,
+        "set_by_operator": set,
+        "held": one.held.iter().map(|held| u64::from(held.places)).sum::<u64>(),
+        "waiting": one.waiting,
+        "holders": held.collect::<Vec<_>>(),
+        "line": line.map(|(before, waiting)| waits(before, waiting)).collect::<Vec<_>>(),
+    })
+}
+
+fn holder(held: &Held) -> Value {
+    json!({ "run": key(&held.run), "for": held.kind, "key": held.key, "places": held.places, "since": held.at })
+}
+
+fn waits(before: usize, waiting: &Waiting) -> Value {
+    json!({
+        "run": key(&waiting.run), "for": waiting.kind, "key": waiting.key, "places": waiting.places, "since": waiting.since,
+        "before": before, "priority": waiting.priority, "not_before": waiting.not_before, "deadline": waiting.deadline,
+    })
+}
+
+/// Tells how a run stands in queues: what it waits for first. Nothing is looked at for a run that cannot be in one.
+pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Result<Value, Problem> {
+    let is_busy = head.status == RunStatus::InProgress && head.wake_at.is_none();
+    let rests = || questions.as_array().into_iter().flatten().any(|one| waits_for_a_place(&one["id"]));
+    if head.status.is_finished() || !(is_busy || head.facts.labels.get(QUEUE_LABEL).is_some() || rests()) {
+        return Ok(json!([]));
+    }
+    let tell = |overview: &Overview, now: Timestamp| -> Vec<Value> {
+        let hides = &call.app.redaction;
+        let told =
+            |one: &Standing| standing(one, overview.status(&one.queue, now).as_ref(), &call.viewer, hides);
+        overview.standings(&head.run, now).iter().take(NAMED).map(told).collect()
+    };
+    let told = call.app.queues.tell(call, if is_busy { BUSY } else { AT_REST }, tell).await?;
+    Ok(told.into())
+}
+
+/// Whether a question is the wait of a node for a place.
+fn waits_for_a_place(id: &Value) -> bool {
+    id.as_str().is_some_and(|id| id.contains(":queue."))
+}
+
+fn standing(one: &Standing, status: Option<&QueueStatus>, viewer: &Viewer, hides: &Redaction) -> Value {
+    let mut told = json!({
+        "queue": one.queue, "for": one.kind, "places": one.places, "key": one.key, "since": one.since,
+        "waits": one.before.is_some(), "not_before": one.not_before, "deadline": one.deadline,
+    });
+    // How long the line is says something of the runs of others.
+    if let Some(status) = status.filter(|status| viewer.sees(&status.run)) {
+        told["before"] = json!(one.before);
+        told["waiting"] = json!(status.waiting);
+        told["held"] = json!(status.held.iter().map(|held| u64::from(held.places)).sum::<u64>());
+        told["at_once"] = json!(status.limits().at_once);
+        told["paused"] = json!(status.overrides.paused.as_ref().map(|why| hides.cut(why, SHORT)));
+        told["until"] = json!(status.closed_until);
+    }
+    told
+}

@@ -1,0 +1,97 @@
+//! Starts of which the last one counts: each takes the place of the one before that has not begun.
+
+use std::time::Duration;
+
+use ferrata_core::{RunKey, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, Ledger, Waiting};
+
+/// A start that waits for others that may take its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Debounced {
+    /// What the starts have in common.
+    pub key: String,
+    /// When the first of them came.
+    pub first: Timestamp,
+}
+
+/// For how long others may come, in milliseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Debounce {
+    pub(crate) key: String,
+    pub(crate) period: u64,
+    pub(crate) most: Option<u64>,
+}
+
+/// A start of which the place was taken, until its run is cancelled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Replaced {
+    pub(crate) waiting: Waiting,
+    pub(crate) by: RunKey,
+    pub(crate) at: Timestamp,
+}
+
+impl Ledger {
+    /// Returns who waits by a key.
+    pub(super) fn debounced(&self, key: &str) -> Option<String> {
+        let has = |waiting: &Waiting| waiting.debounced.as_ref().is_some_and(|one| one.key == key);
+        self.waiting
+            .iter()
+            .find(|(_, waiting)| waiting.kind == Kind::Run && has(waiting))
+            .map(|(id, _)| id.clone())
+    }
+
+    /// Has a start wait until no other has come for a while.
+    pub(super) fn delay(
+        &self,
+        waiting: &mut Waiting,
+        debounce: &Debounce,
+        before: Option<&str>,
+        now: Timestamp,
+    ) {
+        let before = before.and_then(|id| self.waiting.get(id)?.debounced.as_ref());
+        let first = before.map_or(now, |before| before.first);
+        let until = now.plus(Duration::from_millis(debounce.period));
+        let until = debounce.most.map_or(until, |most| until.min(first.plus(Duration::from_millis(most))));
+        waiting.not_before = waiting.not_before.max(Some(until));
+        waiting.debounced = Some(Debounced { key: debounce.key.clone(), first });
+    }
+
+    /// Takes one out of the line in whose place another run is.
+    pub(super) fn replace(&mut self, id: &str, by: &RunKey, now: Timestamp) {
+        let Some(waiting) = self.waiting.get(id).cloned() else { return };
+        self.leave(id);
+        // Whom it has replaced before is in the place of the same run now.
+        for (earlier, replaced) in self.replaced.iter_mut().filter(|(_, replaced)| replaced.by == waiting.run)
+        {
+            (replaced.by, replaced.at) = (by.clone(), now);
+            self.touched.replaced.insert(earlier.clone());
+        }
+        self.touched.replaced.insert(id.to_owned());
+        self.replaced.insert(id.to_owned(), Replaced { waiting, by: by.clone(), at: now });
+    }
+
+    /// Puts one back into the line: the start that was to take its place was never recorded.
+    pub(super) fn restore(&mut self, id: &str, by: &RunKey, now: Timestamp) {
+        let Some(replaced) = self.replaced.get(id).filter(|replaced| replaced.by == *by).cloned() else {
+            return;
+        };
+        self.replaced.remove(id);
+        self.touched.replaced.insert(id.to_owned());
+        let key = replaced.waiting.debounced.as_ref().map(|one| one.key.clone()).unwrap_or_default();
+        let other = self.debounced(&key);
+        self.enter(id.to_owned(), replaced.waiting.clone());
+        // The later one of two stays, and one that is missing does not.
+        let Some(other) = other else { return };
+        let Some(waiting) = self.waiting.get(&other).cloned() else { return };
+        if waiting.run == *by {
+            self.leave(&other);
+        } else if waiting.since < replaced.waiting.since {
+            self.replace(&other, &replaced.waiting.run, now);
+        } else {
+            self.replace(id, &waiting.run, now);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! All queues of a store for one who looks at them again and again.
+
+use std::collections::BTreeMap;
+
+use ferrata_core::runtime::Runtime;
+use ferrata_core::{ErrorKind, RecordId, Result, RunKey, Timestamp};
+use serde::Serialize;
+
+use crate::cell::{look, run_of};
+use crate::ledger::{Kind, Ledger};
+use crate::queue::{QueueStatus, listed, status_of};
+
+/// All queues of a store, as an operator's page shows them. Looking again reads the list, and only those queues that have changed since.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::runtime::Runtime;
+/// use ferrata_core::store::MemoryStore;
+/// use ferrata_queue::{Overview, Queues};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+/// runtime.queue("mail").at_once(5).declare().await?;
+/// let mut overview = Overview::new();
+/// overview.look(&runtime).await?;
+/// let now = runtime.clock().now();
+/// assert_eq!(overview.statuses(now)[0].name, "mail");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct Overview {
+    known: BTreeMap<String, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// The newest record when it was read.
+    head: RecordId,
+    ledger: std::result::Result<Ledger, UnreadableQueue>,
+}
+
+/// A queue that is listed and cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct UnreadableQueue {
+    /// The name.
+    pub name: String,
+    /// The run that is the queue.
+    pub run: RunKey,
+    /// Why: it was cancelled, is corrupt, or was written by a newer program.
+    pub why: String,
+}
+
+/// How a run stands in a queue: a place that it holds, or one that it waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Standing {
+    /// The name of the queue.
+    pub queue: String,
+    /// The run that is the queue.
+    pub run: RunKey,
+    /// What the place is for.
+    pub kind: Kind,
+    /// How many places it has or waits for.
+    pub places: u32,
+    /// For whom.
+    pub key: String,
+    /// Since when it holds the place, or waits.
+    pub since: Timestamp,
+    /// How many others wait before it, in the order of their turns as it is now; none if it holds the place.
+    pub before: Option<usize>,
+    /// When its turn may come at the earliest.
+    pub not_before: Option<Timestamp>,
+    /// When its turn comes too late.
+    pub deadline: Option<Timestamp>,
+}
+
+impl Overview {
+    /// Makes an overview that knows no queue yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Looks at the queues of a store: one listing, and a load of each queue that has changed since.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] and whatever else the store says. A queue that was cancelled or cannot be read is no error: it is among the
+    /// [`unreadable`](Self::unreadable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed in the store. Queues that were not read yet are read by the next look.
+    ///
+    /// <!-- held by: queues::queues_in_which_nothing_happens_are_listed_and_not_read -->
+    pub async fn look(&mut self, runtime: &Runtime) -> Result<()> {
+        let listed: BTreeMap<String, RecordId> =
+            listed(runtime).await?.into_iter().map(|(name, head)| (name, head.id)).collect();
+        self.known.retain(|name, _| listed.contains_key(name));
+        for (name, head) in listed {
+            if self.known.get(&name).is_some_and(|known| known.head == head) {
+                continue;
+            }
+            let ledger = match look(runtime, &name).await {
+                Ok(ledger) => Ok(ledger),
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WrongStatus | ErrorKind::Corrupt | ErrorKind::Unsupported
+                    ) =>
+                {
+                    let run = run_of(&name)?;
+                    Err(UnreadableQueue { name: name.clone(), run, why: error.to_string() })
+                }
+                // Purged since it was listed.
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.known.remove(&name);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            self.known.insert(name, Known { head, ledger });
+        }
+        Ok(())
+    }
+
+    /// Returns how the queues stood at the last look, by their names, with the order of those who wait as it is `now`.
+    #[must_use]
+    pub fn statuses(&self, now: Timestamp) -> Vec<QueueStatus> {
+        let readable = self.readable();
+        readable.filter_map(|(name, ledger)| status_of(name, ledger, now).ok()).collect()
+    }
+
+    /// Returns how one queue stood at the last look; none if it was not there, or could not be read.
+    #[must_use]
+    pub fn status(&self, name: &str, now: Timestamp) -> Option<QueueStatus> {
+        let ledger = self.known.get(name)?.ledger.as_ref().ok()?;
+        status_of(name, ledger, now).ok()
+    }
+
+    /// Returns the queues that could not be read at the last look.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<UnreadableQueue> {
+        self.known.values().filter_map(|known| known.ledger.as_ref().err().cloned()).collect()
+    }
+
+    /// Returns how a run stood in each queue at the last look, with those before it as of `now`: what it waits for first.
+    #[must_use]
+    pub fn standings(&self, run: &RunKey, now: Timestamp) -> Vec<Standing> {
+        let (mut waits, mut holds) = (Vec::new(), Vec::new());
+        for (name, ledger) in self.readable() {
+            let Ok(queue) = run_of(name) else { continue };
+            holds.extend(ledger.held.values().filter(|held| held.run == *run).map(|held| Standing {
+                queue: name.clone(),
+                run: queue.clone(),
+                kind: held.kind,
+                places: held.places,
+                key: held.key.clone(),
+                since: held.at,
+                before: None,
+                not_before: None,
+                deadline: None,
+            }));
+            // A line is put in order only for one who stands in it.
+            if !ledger.waiting.values().any(|waiting| waiting.run == *run) {
+                continue;
+            }
+            let line = ledger.line(now).into_iter().enumerate();
+            waits.extend(line.filter(|(_, (_, waiting))| waiting.run == *run).map(
+                |(before, (_, waiting))| Standing {
+                    queue: name.clone(),
+                    run: queue.clone(),
+                    kind: waiting.kind,
+                    places: waiting.places,
+                    key: waiting.key.clone(),
+                    since: waiting.since,
+                    before: Some(before),
+                    not_before: waiting.not_before.filter(|at| *at > now),
+                    deadline: waiting.deadline,
+                },
+            ));
+        }
+        waits.append(&mut holds);
+        waits
+    }
+
+    fn readable(&self) -> impl Iterator<Item = (&String, &Ledger)> {
+        self.known.iter().filter_map(|(name, known)| Some((name, known.ledger.as_ref().ok()?)))
+    }
+}

@@ -1,0 +1,105 @@
+//! A connection away from the pool, and how it goes back.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use ferrata_store::{Clock as _, SystemClock, within};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgTransactionManager;
+use sqlx::{PgConnection, Postgres};
+use sqlx_core::transaction::TransactionManager as _;
+use tokio::runtime::{Handle, Id};
+
+/// A connection away from the pool. Dropped, it goes back: rolled back if a transaction is open on it, and closed if its holder does not know
+/// what it has under way, because an answer did not come or a call was dropped.
+///
+/// The driver would give the last kind back, too: within a transaction that no client knows of, or after a wait for the answer that
+/// nothing bounds.
+#[derive(Debug)]
+pub(crate) struct Held {
+    connection: PoolConnection<Postgres>,
+    /// Since when it is away from the pool.
+    pub(crate) since: Duration,
+    /// Where it belongs: its tasks run there. Absent where there is none.
+    runtime: Option<Handle>,
+    /// How long it may take to say that it is there.
+    patience: Duration,
+    under_way: UnderWay,
+}
+
+/// What a connection has under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnderWay {
+    Nothing,
+    Transaction,
+    Unknown,
+}
+
+impl Held {
+    /// Holds a connection that just came from the pool.
+    pub(crate) fn new(connection: PoolConnection<Postgres>, patience: Duration) -> Self {
+        let (since, runtime) = (SystemClock::new().monotonic(), Handle::try_current().ok());
+        Self { connection, since, runtime, patience, under_way: UnderWay::Nothing }
+    }
+
+    /// Returns the runtime that it belongs to.
+    pub(crate) fn runtime_id(&self) -> Option<Id> {
+        self.runtime.as_ref().map(Handle::id)
+    }
+
+    /// Says that something is sent; until it is said what became of it, a drop closes the connection.
+    pub(crate) fn send(&mut self) {
+        self.under_way = UnderWay::Unknown;
+    }
+
+    /// Says that all that was sent is answered.
+    pub(crate) fn answered(&mut self) {
+        self.under_way = UnderWay::Nothing;
+    }
+
+    /// Says that all that was sent is answered, and that a transaction is open.
+    pub(crate) fn opened(&mut self) {
+        self.under_way = UnderWay::Transaction;
+    }
+}
+
+impl Deref for Held {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // The way back is a task, which needs a runtime also where the connection is dropped outside of one.
+        let _runtime = self.runtime.as_ref().map(Handle::enter);
+        let is_known = match self.under_way {
+            UnderWay::Nothing => true,
+            // The driver would end a savepoint that was left open, and not the transaction.
+            UnderWay::Transaction => PgTransactionManager::get_transaction_depth(&self.connection) == 1,
+            UnderWay::Unknown => false,
+        };
+        if is_known && self.under_way == UnderWay::Transaction {
+            PgTransactionManager::start_rollback(&mut self.connection);
+        }
+        let returning = self.connection.return_to_pool();
+        match Handle::try_current() {
+            // The pool asks the server whether the connection is well, and waits without a bound for the answer, and the connection's place
+            // with it: one that does not answer in time is closed.
+            Ok(runtime) if is_known => {
+                let patience = self.patience;
+                runtime.spawn(async move { within(&SystemClock::new(), patience, returning).await });
+            }
+            // Not polled, it closes the connection.
+            _ => drop(returning),
+        }
+    }
+}

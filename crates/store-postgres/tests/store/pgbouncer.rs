@@ -1,0 +1,90 @@
+//! Behind a PgBouncer that shares connections by transaction, and does not know prepared statements: with the settings that the guide names.
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_store::CheckpointStore;
+use ferrata_store_conformance::{ModelTest, Space, StoreFactory};
+use ferrata_store_postgres::PostgresStore;
+use ferrata_test_servers::{PgBouncer, Service, service_url};
+use tokio::task::{JoinSet, spawn_blocking};
+
+use crate::common::Schema;
+use crate::transactional_nodes::{Plan, graph, is_booked_once_by, stage};
+
+/// One with two connections to the server that the tests share.
+async fn pooler() -> PgBouncer {
+    spawn_blocking(|| PgBouncer::before(&service_url(Service::Postgres), 2).unwrap()).await.unwrap()
+}
+
+/// A store with the settings of the guide.
+fn behind(pooler: &str, schema: &Schema) -> PostgresStore {
+    let options = schema.options().with_prepared(false).with_listen_url(&schema.url);
+    PostgresStore::from_url(pooler, options).unwrap()
+}
+
+struct Pooled(String);
+
+struct Place {
+    pooler: String,
+    schema: Schema,
+}
+
+#[async_trait]
+impl StoreFactory for Pooled {
+    async fn fresh(&self) -> Box<dyn Space> {
+        Box::new(Place { pooler: self.0.clone(), schema: Schema::new() })
+    }
+}
+
+#[async_trait]
+impl Space for Place {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        Arc::new(behind(&self.pooler, &self.schema))
+    }
+
+    async fn remove(&self) {
+        self.schema.remove().await;
+    }
+}
+
+/// Random calls of two stores at once, over fewer connections than the stores have, are answered like the model.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn calls_behind_a_pooler_are_answered_like_the_model() {
+    let pooler = pooler().await;
+    let calls = ModelTest::default().with_seed(7).with_instances(2).with_calls(100);
+    calls.run(&Pooled(pooler.url())).await;
+    spawn_blocking(move || drop(pooler)).await.unwrap();
+}
+
+/// Runs of transactional nodes, more than the pooler has connections, some of whose statements give way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn transactional_nodes_behind_a_pooler_are_done_once() {
+    let pooler = pooler().await;
+    let (schema, plan) = stage().await;
+    for (run, raises) in
+        [("calm", None), ("deadlock", Some((1, "40P01", 2))), ("serial", Some((2, "40001", 2)))]
+    {
+        let plan = Plan { raises, attempts: Arc::default(), ..plan.clone() };
+        is_booked_once_by(&schema, behind(&pooler.url(), &schema), plan, run).await;
+    }
+    // More at once than the pooler, or the store, has connections.
+    schema.execute("TRUNCATE {schema}.booked").await;
+    let runtime = Runtime::builder(behind(&pooler.url(), &schema)).resource(plan).build().await.unwrap();
+    let mut bookings = JoinSet::new();
+    for _ in 0..6 {
+        let runtime = runtime.clone();
+        bookings.spawn(async move { runtime.start(&graph(), Context::new()).await?.wait().await });
+    }
+    for outcome in bookings.join_all().await {
+        assert!(matches!(outcome, Ok(Outcome::Completed(_))), "{outcome:?}");
+    }
+    assert_eq!(schema.execute("DELETE FROM {schema}.booked").await, 6 * 9);
+    runtime.shutdown(Duration::ZERO).await.unwrap();
+    schema.remove().await;
+    spawn_blocking(move || drop(pooler)).await.unwrap();
+}

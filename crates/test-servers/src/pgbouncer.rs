@@ -1,0 +1,135 @@
+//! A private PgBouncer before a Postgres.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::error::{Result, ServerError};
+use crate::folder::Folder;
+use crate::program::Program;
+use crate::running::Launch;
+use crate::server::{Kind, Ready, STARTING, Server};
+use crate::user::User;
+
+const KIND: Kind = Kind {
+    name: "PgBouncer",
+    ready: Ready::Pid,
+    starting: STARTING,
+    stop: Signal::INT,
+    quit: (Signal::KILL, "KILL"),
+};
+
+/// The PgBouncer of this machine, or Debian's, unpacked, before a server: it shares few connections by transaction.
+#[derive(Debug)]
+pub struct PgBouncer {
+    server: Server,
+    upstream: Upstream,
+}
+
+impl PgBouncer {
+    /// Starts one before the server that a URL names. It has so many connections to it, and gives one to a client for a transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Missing`], [`ServerError::Failed`] for a URL without a port, or why it did not start, with what it printed.
+    pub fn before(url: &str, connections: u16) -> Result<Self> {
+        let upstream = Upstream::of(url).ok_or_else(|| ServerError::Failed {
+            name: KIND.name.to_owned(),
+            what: "needs a URL with a host, a port and a database".to_owned(),
+            log: String::new(),
+        })?;
+        let program = Program::PgBouncer.find("pgbouncer")?;
+        // It refuses root.
+        let user = User::instead_of_root();
+        let folder = Folder::new(None, user)?;
+        let settings = folder.path().join("pgbouncer.ini");
+        let server = Server::start(&KIND, folder, |port, folder| {
+            // One that cannot be written is one that the program does not find, and says so.
+            let _ = fs::write(&settings, upstream.settings(port, connections, folder));
+            Launch::new(&KIND, &program, vec![settings.clone().into()], folder).with_user(user)
+        })?;
+        Ok(Self { server, upstream })
+    }
+
+    /// Returns the URL of the server's database, through it. It wants no password.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let Upstream { user, database, .. } = &self.upstream;
+        format!("postgres://{user}@127.0.0.1:{}/{database}", self.server.port())
+    }
+}
+
+impl Deref for PgBouncer {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+/// What a URL says of a server.
+#[derive(Debug, PartialEq, Eq)]
+struct Upstream {
+    user: String,
+    password: Option<String>,
+    host: String,
+    port: u16,
+    database: String,
+}
+
+impl Upstream {
+    fn of(url: &str) -> Option<Self> {
+        let (_, rest) = url.split_once("://")?;
+        let (authority, database) = rest.split('?').next()?.split_once('/')?;
+        let (login, place) = authority.rsplit_once('@').unwrap_or(("postgres", authority));
+        let (user, password) = match login.split_once(':') {
+            Some((user, password)) => (user, Some(password.to_owned())),
+            None => (login, None),
+        };
+        let (host, port) = place.rsplit_once(':')?;
+        Some(Self {
+            user: user.to_owned(),
+            password,
+            host: host.to_owned(),
+            port: port.parse().ok()?,
+            database: database.to_owned(),
+        })
+    }
+
+    /// The settings, as in `pgbouncer.ini`.
+    fn settings(&self, port: u16, connections: u16, folder: &Path) -> String {
+        let Self { user, password, host, port: upstream, database } = self;
+        let password =
+            password.iter().map(|password| format!(" password='{}'", password.replace('\'', "''")));
+        let password: String = password.collect();
+        let folder = folder.display();
+        // Each client logs in as the user that the database names. The driver asks for digits of floats as it connects.
+        format!(
+            "[databases]\n{database} = host={host} port={upstream} dbname={database} user={user}{password}\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
+             pool_mode = transaction\ndefault_pool_size = {connections}\nmax_client_conn = 200\n\
+             ignore_startup_parameters = extra_float_digits\npidfile = {folder}/pid\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_server() {
+        let upstream = Upstream::of("postgres://me:p@'x@db.example:7000/name?x=y").unwrap();
+        assert_eq!((upstream.user.as_str(), upstream.password.as_deref()), ("me", Some("p@'x")));
+        assert_eq!((upstream.host.as_str(), upstream.port), ("db.example", 7000));
+        let settings = upstream.settings(1, 2, Path::new("/f"));
+        assert!(
+            settings.contains("\nname = host=db.example port=7000 dbname=name user=me password='p@''x'\n")
+        );
+        assert_eq!(Upstream::of("postgres://h:1/d").unwrap().user, "postgres");
+        assert_eq!(Upstream::of("postgres://h/d"), None);
+        assert_eq!(Upstream::of("postgres://h:1"), None);
+    }
+}

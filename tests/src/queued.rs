@@ -1,0 +1,167 @@
+//! The part of `fleet` that goes through queues: `fleet queues STORE LEDGER TTL SKEW RUNS REST`.
+//!
+//! It starts the runs `run-0` to `run-(RUNS-1)` in the queue `mail`, as every other process does, and serves them until SIGTERM. A run asks `gpu`
+//! for a place, and `api` for one at a time. Whoever enters and leaves writes a line to the ledger, which is a file and knows nothing of the store:
+//! the time, the process, what it does, where, and the run. A wait rests after `REST` milliseconds. A process that finds itself held up for
+//! longer than a heartbeat takes says so, for it may count as dead as one does that was suspended.
+
+use std::error::Error;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata::queue::{Acquire as _, Enqueue as _, Queues as _, Rate, limited};
+use ferrata_core::graph::{Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::{Clock, ErrorKind, SystemClock};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+/// What the limits are. The test has the same numbers.
+const MAILS: u32 = 4;
+const MAILS_PER_KEY: u32 = 3;
+const GPUS: u32 = 2;
+const CALLS: u32 = 50;
+const BURST: u32 = 3;
+
+/// How often a process looks whether it was held up.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Who enters and leaves.
+#[derive(Clone)]
+pub(crate) struct Turnstile(Arc<PathBuf>);
+
+impl Turnstile {
+    fn write(&self, what: &str) -> std::io::Result<()> {
+        let mut file = OpenOptions::new().append(true).create(true).open(&*self.0)?;
+        let line = format!("{} {} {what}\n", SystemClock::new().now().unix_ms(), std::process::id());
+        file.write_all(line.as_bytes())
+    }
+}
+
+/// One inside: it leaves when its node ends or is dropped.
+struct Inside(Turnstile, String);
+
+impl Inside {
+    fn enter(cx: &NodeContext, at: &str) -> std::io::Result<Self> {
+        let (turnstile, who) = (cx.resource::<Turnstile>().clone(), format!("{at} {}", cx.run().run));
+        turnstile.write(&format!("enter {who}"))?;
+        Ok(Self(turnstile, who))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // A line that cannot be written is one that the test misses.
+        let _ = self.0.write(&format!("leave {}", self.1));
+    }
+}
+
+async fn ask(cx: NodeContext, s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
+    let _inside = Inside::enter(&cx, "gpu")?;
+    SystemClock::new().sleep(Duration::from_millis(25)).await;
+    Ok(s)
+}
+
+fn graph() -> Result<Graph<Context>, Box<dyn Error>> {
+    let again =
+        || RetryPolicy::none().with_attempts(1_000).with_delay(Duration::from_millis(20)).with_factor(1.0);
+    Ok(Graph::<Context>::builder("queued")
+        .node("begin", async |cx: NodeContext, s: Draft<Context>| {
+            cx.resource::<Turnstile>().write(&format!("enter mail {}", cx.run().run))?;
+            Ok::<_, NodeError>(s)
+        })
+        .retry(again())
+        .node("ask", limited("gpu", 1, ask))
+        .retry(again())
+        .node("call", async |cx: NodeContext, s: Draft<Context>| {
+            let place = cx.acquire("api", 1).key(cx.run().run.as_str()).await?;
+            drop(Inside::enter(&cx, "api")?);
+            place.release().await?;
+            Ok::<_, NodeError>(s)
+        })
+        .retry(again())
+        .node("end", async |cx: NodeContext, s: Draft<Context>| {
+            cx.resource::<Turnstile>().write(&format!("leave mail {}", cx.run().run))?;
+            Ok::<_, NodeError>(s)
+        })
+        .retry(again())
+        .entry("begin")
+        .edge("begin", "ask")
+        .edge("ask", "call")
+        .edge("call", "end")
+        .build()?)
+}
+
+/// Notes when the process was held up for so long that it may count as dead.
+async fn watch(turnstile: Turnstile, ttl: Duration) {
+    let clock = SystemClock::new();
+    loop {
+        let before = clock.monotonic();
+        clock.sleep(TICK).await;
+        let late = (clock.monotonic() - before).saturating_sub(TICK);
+        if late > ttl / 4 {
+            let _ = turnstile.write(&format!("late {} -", late.as_millis()));
+        }
+    }
+}
+
+async fn declare(runtime: &Runtime) -> ferrata_core::Result<()> {
+    let second = Duration::from_secs(1);
+    runtime.queue("mail").at_once(MAILS).at_once_per_key(MAILS_PER_KEY).declare().await?;
+    runtime.queue("gpu").at_once(GPUS).declare().await?;
+    runtime.queue("api").at_once(1).rate_of(Rate::new(CALLS, second).burst(BURST)).declare().await?;
+    Ok(())
+}
+
+/// Declares the queues and starts the runs; a store that is away for a while is no failure.
+async fn start(runtime: &Runtime, graph: &Graph<Context>, runs: u32) -> Result<(), Box<dyn Error>> {
+    let clock = SystemClock::new();
+    let pause = || clock.sleep(Duration::from_millis(20));
+    while let Err(error) = declare(runtime).await {
+        if !error.is_retryable() && error.kind() != ErrorKind::Indeterminate {
+            return Err(error.into());
+        }
+        pause().await;
+    }
+    for at in 0..runs {
+        loop {
+            let start = runtime.start(graph, Context::new()).id(format!("run-{at}")).queue("mail");
+            match start.key(format!("key-{}", at % 3)).priority(i32::try_from(at % 2)?).await {
+                Ok(_) => break,
+                Err(error) if error.kind() == ErrorKind::Invalid => return Err(error.into()),
+                Err(_) => pause().await,
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn play(arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    let [store, ledger, ttl, skew, runs, rest] = arguments else {
+        return Err("usage: fleet queues STORE LEDGER TTL SKEW RUNS REST".into());
+    };
+    let mut ended = signal(SignalKind::terminate())?;
+    let (turnstile, graph) = (Turnstile(Arc::new(ledger.into())), graph()?);
+    let (life, rest) = (Duration::from_millis(ttl.parse()?), Duration::from_millis(rest.parse()?));
+    let mut beside = JoinSet::new();
+    beside.spawn(watch(turnstile.clone(), life));
+    let runtime = super::build(store, ttl, skew, |builder| {
+        builder.release_after(rest).sweep_interval(life / 4).resource(turnstile.clone())
+    });
+    let runtime = runtime.await?;
+    runtime.serve(&graph)?;
+    tokio::select! {
+        started = start(&runtime, &graph, runs.parse()?) => {
+            started?;
+            ended.recv().await;
+        }
+        _ = ended.recv() => {}
+    }
+    runtime.shutdown(Duration::from_millis(200)).await?;
+    super::say("left")
+}

@@ -1,0 +1,213 @@
+//! Processes that go through queues, killed and suspended at random; who was inside at any moment is read from a ledger that knows nothing of
+//! the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::store::{CheckpointStore, Page, RunQuery};
+use ferrata_core::{Clock, SystemClock};
+use ferrata_tests::Space;
+use rustix::process::Signal;
+
+use super::crew::{Dice, Member, until};
+
+/// What the program declares.
+const MAILS: usize = 4;
+const GPUS: usize = 2;
+const CALLS_PER_SECOND: i64 = 50;
+const BURST: i64 = 3;
+
+/// How long a call may come after its place was given, on a busy machine.
+const SLACK_MS: i64 = 1_500;
+
+/// How much is played.
+#[derive(Clone, Copy)]
+struct Much {
+    runs: u32,
+    blows: u32,
+    /// How long a process counts as alive after a heartbeat.
+    ttl: Duration,
+}
+
+const LITTLE: Much = Much { runs: 24, blows: 3, ttl: Duration::from_millis(1_500) };
+const MORE: Much = Much { runs: 120, blows: 14, ttl: Duration::from_millis(1_500) };
+/// For the server that stands for S3.
+const SLOW: Much = Much { runs: 10, blows: 3, ttl: Duration::from_secs(6) };
+
+const PROCESSES: usize = 4;
+
+/// A line of the ledger.
+struct Line {
+    at: i64,
+    process: u32,
+    what: String,
+    place: String,
+    run: String,
+}
+
+struct Game<'a> {
+    space: &'a Space,
+    much: Much,
+    is_skewed: bool,
+    rest: Duration,
+}
+
+impl Game<'_> {
+    fn ledger(&self) -> PathBuf {
+        self.space.folder().join("turnstile")
+    }
+
+    fn spawn(&self, dice: &mut Dice) -> Member {
+        let skew = if self.is_skewed { dice.skew() } else { 0 };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fleet"));
+        command.args(["queues", self.space.url()]).arg(self.ledger());
+        command.arg(self.much.ttl.as_millis().to_string()).arg(skew.to_string());
+        command.arg(self.much.runs.to_string()).arg(self.rest.as_millis().to_string());
+        Member::begin(command.envs(self.space.environment()))
+    }
+
+    /// Writes what was done to a process, between the lines of the others.
+    fn note(&self, process: u32, what: &str) {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(self.ledger()).unwrap();
+        let line = format!("{} {process} {what} - -\n", SystemClock::new().now().unix_ms());
+        file.write_all(line.as_bytes()).unwrap();
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let text = std::fs::read_to_string(self.ledger()).unwrap_or_default();
+        let parse = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [at, process, what, place, run] = *words else { panic!("a torn line: {line}") };
+            let (at, process) = (at.parse().unwrap(), process.parse().unwrap());
+            Line { at, process, what: what.to_owned(), place: place.to_owned(), run: run.to_owned() }
+        };
+        text.lines().map(parse).collect()
+    }
+
+    /// Kills or suspends one of them.
+    async fn strike(&self, members: &mut Vec<Member>, dice: &mut Dice) {
+        let clock = SystemClock::new();
+        let one = usize::try_from(dice.below(PROCESSES as u64)).unwrap();
+        if dice.below(2) == 0 {
+            let member = members.swap_remove(one);
+            let id = member.id();
+            member.kill();
+            self.note(id, "killed");
+            members.push(self.spawn(dice));
+            return;
+        }
+        // For a moment, or for longer than it counts as alive.
+        let ttl = u64::try_from(self.much.ttl.as_millis()).unwrap();
+        members[one].signal(Signal::STOP);
+        clock.sleep(Duration::from_millis(dice.below(2 * ttl))).await;
+        members[one].signal(Signal::CONT);
+    }
+
+    async fn is_over(&self, store: &dyn CheckpointStore) -> bool {
+        let query = RunQuery::default();
+        let Ok(page) = store.runs(&query, Page::first(Page::MAX)).await else { return false };
+        let runs: Vec<_> =
+            page.items.iter().filter(|head| head.run.run.as_str().starts_with("run-")).collect();
+        let wrong = |status| matches!(status, RunStatus::Failed | RunStatus::Cancelled);
+        let failed: Vec<_> = runs.iter().filter(|head| wrong(head.status)).collect();
+        assert!(failed.is_empty(), "{failed:?}");
+        runs.iter().filter(|head| head.status == RunStatus::Completed).count() == self.much.runs as usize
+    }
+}
+
+pub(crate) async fn little(space: &Space, dice: &mut Dice) {
+    contended(space, dice, LITTLE).await;
+}
+
+pub(crate) async fn more(space: &Space, dice: &mut Dice) {
+    let is_slow = space.url().starts_with("s3:");
+    contended(space, dice, if is_slow { SLOW } else { MORE }).await;
+}
+
+async fn contended(space: &Space, dice: &mut Dice, much: Much) {
+    space.open().setup().await.unwrap();
+    let (is_skewed, rests) = (dice.below(2) == 0, dice.below(2) == 0);
+    let rest = if rests { Duration::from_millis(150) } else { Duration::from_secs(60) };
+    let game = Game { space, much, is_skewed, rest };
+    let store = space.open();
+    let mut members: Vec<_> = (0..PROCESSES).map(|_| game.spawn(dice)).collect();
+    for blow in 1..=much.blows {
+        // At some moment of the work, by what was done.
+        let all = u64::from(much.runs) * 4;
+        let lines =
+            usize::try_from(all * u64::from(blow) / u64::from(much.blows + 1) + dice.below(8)).unwrap();
+        until("work", async || (game.lines().len() >= lines || game.is_over(&*store).await).then_some(()))
+            .await;
+        game.strike(&mut members, dice).await;
+    }
+    until("all runs", async || game.is_over(&*store).await.then_some(())).await;
+    drop(members);
+    judge(&game.lines(), &game);
+}
+
+/// Checks what was promised, by the ledger alone.
+fn judge(lines: &[Line], game: &Game<'_>) {
+    let doubts = doubts(lines, game.much.ttl);
+    let in_doubt = |process: u32, at: i64| {
+        doubts.get(&process).is_some_and(|all| all.iter().any(|(from, until)| (*from..=*until).contains(&at)))
+    };
+    let (mut mails, mut gpus) = (BTreeSet::new(), BTreeMap::new());
+    let (mut calls, mut came, mut excepted) = (Vec::new(), BTreeMap::<&str, usize>::new(), 0);
+    let mut most = (0, 0);
+    for line in lines {
+        let is_doubtful = in_doubt(line.process, line.at);
+        match (&*line.what, &*line.place) {
+            // One that was suspended may say so of a run that has ended elsewhere.
+            ("enter", "mail") if !is_doubtful => drop(mails.insert(&line.run)),
+            ("leave", "mail") => drop(mails.remove(&line.run)),
+            ("enter", "gpu") => {
+                *came.entry(&line.run).or_default() += 1;
+                gpus.insert((line.process, &line.run), line.at);
+            }
+            ("leave", "gpu") => drop(gpus.remove(&(line.process, &line.run))),
+            ("killed", _) => gpus.retain(|(process, _), _| *process != line.process),
+            ("enter", "api") => calls.push(line.at),
+            _ => {}
+        }
+        let inside = gpus.iter().filter(|((process, _), _)| !in_doubt(*process, line.at)).count();
+        excepted += gpus.len() - inside;
+        most = (most.0.max(mails.len()), most.1.max(inside));
+        assert!(inside <= GPUS, "at {}: {:?} are inside", line.at, gpus.keys());
+        assert!(mails.len() <= MAILS, "at {}: {mails:?} were let in", line.at);
+    }
+    println!(
+        "{} lines, at most {most:?} inside, {} doubts, {excepted} lines with one that counts as dead inside; clocks are {}",
+        lines.len(),
+        doubts.values().map(Vec::len).sum::<usize>(),
+        if game.is_skewed { "wrong" } else { "right" },
+    );
+    assert_eq!(came.len(), game.much.runs as usize, "each had its turn");
+    // One is at work again only where its process was killed, or suspended.
+    let blows = 1 + game.much.blows as usize + doubts.values().map(Vec::len).sum::<usize>();
+    assert!(came.values().all(|times| *times <= blows), "{came:?}");
+    let repeated = came.values().filter(|times| **times > 1).count();
+    assert!(repeated <= blows * PROCESSES * MAILS, "{came:?}");
+    if !game.is_skewed {
+        for (at, from) in calls.iter().enumerate() {
+            for (more, until) in calls[at..].iter().enumerate() {
+                let may = (until - from + SLACK_MS) * CALLS_PER_SECOND / 1_000 + BURST;
+                assert!(i64::try_from(more).unwrap() < may, "{} calls in {} ms", more + 1, until - from);
+            }
+        }
+    }
+}
+
+/// When processes may have counted as dead though they were not, with the time after it in which their heartbeat tells them.
+fn doubts(lines: &[Line], ttl: Duration) -> BTreeMap<u32, Vec<(i64, i64)>> {
+    let ttl = i64::try_from(ttl.as_millis()).unwrap();
+    let mut doubts = BTreeMap::<u32, Vec<(i64, i64)>>::new();
+    for line in lines.iter().filter(|line| line.what == "late") {
+        let late: i64 = line.place.parse().unwrap();
+        doubts.entry(line.process).or_default().push((line.at - late, line.at + ttl));
+    }
+    doubts
+}
