@@ -299,6 +299,34 @@ const stories = {
     away = false;
   },
 
+  async 'an act is done though its page is left meanwhile, and the viewer stays where they went'(page) {
+    let release;
+    await page.route('**/acts/*', async (route) => { await new Promise((go) => { release = go; }); await route.continue(); });
+    const leave = async (notice) => {
+      for (const hash of ['run/default/none', 'run/default/pay-1', 'runs']) await page.goto(at(hash));
+      await page.getByRole('link', { name: 'pay-1', exact: true }).waitFor();
+      release();
+      await page.getByText(notice, { exact: true }).waitFor();
+      is(await page.evaluate(() => location.hash), '#/runs', 'the page has not gone elsewhere');
+    };
+    const asked = () => page.waitForRequest((request) => request.method() === 'POST');
+    await page.goto(at('run/default/pay-3'));
+    await page.getByRole('button', { name: 'Retry' }).click();
+    let posted = asked();
+    await page.getByRole('dialog').getByRole('button', { name: 'Retry', exact: true }).click();
+    await posted;
+    await leave('Retry: 1 run');
+    await page.goto(at('run/default/pay-3'));
+    await status(page, 'failed');
+    await page.keyboard.press('f');
+    await page.getByRole('dialog').getByLabel('Id of the new run').fill('left');
+    posted = asked();
+    await page.getByRole('dialog').getByRole('button', { name: 'Fork and go there' }).click();
+    await posted;
+    await leave('Forked');
+    await page.getByRole('link', { name: 'left', exact: true }).waitFor();
+  },
+
   async 'all runs of a list are purged, as the dry run says'(page) {
     await page.goto(at('runs?label=batch%3Dwrong'));
     await page.getByRole('link', { name: 'wrong-2' }).waitFor();
