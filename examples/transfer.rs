@@ -37,7 +37,7 @@ const SUM: i64 = 500;
 const PACE: Duration = Duration::from_millis(40);
 
 /// How long a killed process counts as alive. In earnest it is more; here a person waits who has killed the program itself.
-const DEAD_AFTER: Duration = Duration::from_secs(1);
+const DEAD_AFTER: Duration = Duration::from_secs(5);
 
 const OPEN: &str = "
     DROP TABLE IF EXISTS example_accounts;
