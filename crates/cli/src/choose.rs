@@ -62,7 +62,11 @@ impl Context {
         let heads: Vec<_> =
             each(&chosen.names, |name| Box::pin(self.find(store, name))).try_collect().await?;
         let (now, time) = (self.now(), self.out.time);
-        self.out.all(&heads, |head| shown(&head.run), |heads| table(heads, |at| time.write(at, now)))?;
+        self.out.all(
+            &heads,
+            |head| shown(&head.run),
+            |heads| table(heads.iter().map(|head| (head, &[][..])), |at| time.write(at, now)),
+        )?;
         self.out.note("nothing was done; leave out --dry-run to do it");
         Ok(())
     }

@@ -25,6 +25,7 @@ mod say;
 mod store;
 mod table;
 mod time;
+mod turns;
 mod verdict;
 mod watch;
 

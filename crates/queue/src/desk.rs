@@ -3,6 +3,7 @@
 
 mod acts;
 mod clerk;
+mod report;
 mod seen;
 
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! All queues of a store for one who looks at them again and again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ferrata_core::runtime::Runtime;
 use ferrata_core::{ErrorKind, RecordId, Result, RunKey, Timestamp};
@@ -166,29 +166,52 @@ impl Overview {
                 deadline: None,
             }));
             // A line is put in order only for one who stands in it.
-            if !ledger.waiting.values().any(|waiting| waiting.run == *run) {
-                continue;
+            if ledger.waiting.values().any(|waiting| waiting.run == *run) {
+                let mine = lined_up(name, &queue, ledger, now).filter(|(one, _)| *one == run);
+                waits.extend(mine.map(|(_, standing)| standing));
             }
-            let line = ledger.line(now).into_iter().enumerate();
-            waits.extend(line.filter(|(_, (_, waiting))| waiting.run == *run).map(
-                |(before, (_, waiting))| Standing {
-                    queue: name.clone(),
-                    run: queue.clone(),
-                    kind: waiting.kind,
-                    places: waiting.places,
-                    key: waiting.key.clone(),
-                    since: waiting.since,
-                    before: Some(before),
-                    not_before: waiting.not_before.filter(|at| *at > now),
-                    deadline: waiting.deadline,
-                },
-            ));
         }
         waits.append(&mut holds);
+        waits
+    }
+
+    /// Returns what each run waited for at the last look, with those before it as of `now`: for a listing of many runs.
+    #[must_use]
+    pub fn waits(&self, now: Timestamp) -> HashMap<RunKey, Vec<Standing>> {
+        let mut waits: HashMap<RunKey, Vec<Standing>> = HashMap::new();
+        for (name, ledger) in self.readable() {
+            let Ok(queue) = run_of(name) else { continue };
+            for (run, standing) in lined_up(name, &queue, ledger, now) {
+                waits.entry(run.clone()).or_default().push(standing);
+            }
+        }
         waits
     }
 
     fn readable(&self) -> impl Iterator<Item = (&String, &Ledger)> {
         self.known.iter().filter_map(|(name, known)| Some((name, known.ledger.as_ref().ok()?)))
     }
+}
+
+/// Returns those who wait, in the order of their turns as it is `now`.
+fn lined_up<'a>(
+    name: &'a str,
+    queue: &'a RunKey,
+    ledger: &'a Ledger,
+    now: Timestamp,
+) -> impl Iterator<Item = (&'a RunKey, Standing)> {
+    ledger.line(now).into_iter().enumerate().map(move |(before, (_, waiting))| {
+        let standing = Standing {
+            queue: name.to_owned(),
+            run: queue.clone(),
+            kind: waiting.kind,
+            places: waiting.places,
+            key: waiting.key.clone(),
+            since: waiting.since,
+            before: Some(before),
+            not_before: waiting.not_before.filter(|at| *at > now),
+            deadline: waiting.deadline,
+        };
+        (&waiting.run, standing)
+    })
 }

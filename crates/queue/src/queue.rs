@@ -328,6 +328,6 @@ pub(crate) fn status_of(name: &str, ledger: &Ledger, now: Timestamp) -> Result<Q
         closed_until: ledger.closed_until().filter(|until| *until > now),
         held: held.values().cloned().collect(),
         waiting: waiting.len(),
-        line: ledger.line(now).into_iter().take(SHOWN).map(|(_, waiting)| waiting.clone()).collect(),
+        line: ledger.front(SHOWN, now).into_iter().map(|(_, waiting)| waiting.clone()).collect(),
     })
 }

@@ -1,8 +1,12 @@
-//! `ls`: runs, from their heads alone, so that no log is read.
+//! `ls`: runs, from their heads alone, so that no log is read but those of queues.
 
+use std::collections::HashMap;
+
+use ferrata::queue::Standing;
 use ferrata::runtime::is_system;
 use ferrata::store::{Page, RunFilter, RunHead, RunQuery};
-use ferrata::{CheckpointStore, Timestamp};
+use ferrata::{CheckpointStore, Runtime, Timestamp};
+use serde::Serialize;
 
 use crate::args::{Filter, LsArgs};
 use crate::context::Context;
@@ -13,20 +17,32 @@ use crate::family;
 use crate::find::shown;
 use crate::output::Format;
 use crate::table::{Cell, Table, of_status};
+use crate::turns::{self, Turns};
 use crate::watch::Seen;
 
+/// A run as it is listed.
+#[derive(Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    head: RunHead,
+    /// The queues in which it waits for its turn.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    queues: Vec<Standing>,
+}
+
 pub(super) async fn run(context: &Context, args: &LsArgs) -> Result<Exit, Failure> {
-    let store = context.store()?;
-    let once = async || list(context, &*store, args).await.map(|()| Seen::MayChange);
+    let (runtime, turns) = (context.runtime()?, Turns::default());
+    let once = async || list(context, &runtime, &turns, args).await.map(|()| Seen::MayChange);
     args.watch.run(context, once).await
 }
 
-async fn list(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) -> Result<(), Failure> {
+async fn list(context: &Context, runtime: &Runtime, turns: &Turns, args: &LsArgs) -> Result<(), Failure> {
+    let store = &**runtime.store();
     let roots = args.filter.roots;
     let limit = if args.all { usize::MAX } else { args.limit };
     let query = query(context, store, &args.filter).await?;
     let stream = matches!(context.out.format, Format::Jsonl | Format::Ids);
-    let (mut heads, mut listed) = (Vec::new(), 0);
+    let (mut all, mut listed) = (Vec::new(), 0);
     let mut cursor = None;
     loop {
         let wanted = limit.saturating_sub(listed).min(Page::MAX as usize);
@@ -43,10 +59,18 @@ async fn list(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) -> 
         }
         found.items.retain(|head| args.filter.workflow.is_some() || !is_system(head));
         listed += found.items.len();
+        let mut waits = match context.out.format {
+            Format::Ids => HashMap::new(),
+            _ => turns.of(context, runtime, &found.items).await,
+        };
+        let page = found.items.into_iter().map(|head| {
+            let queues = waits.remove(&head.run).unwrap_or_default();
+            Listed { head, queues }
+        });
         if stream {
-            context.out.all(&found.items, |head| shown(&head.run), |_| Table::new([]))?;
+            context.out.all(&page.collect::<Vec<_>>(), |one| shown(&one.head.run), |_| Table::new([]))?;
         } else {
-            heads.extend(found.items);
+            all.extend(page);
         }
         cursor = found.next;
         if cursor.is_none() {
@@ -56,7 +80,8 @@ async fn list(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) -> 
     if !stream {
         let (now, time) = (context.now(), context.out.time);
         let at = |at: Timestamp| time.write(at, now);
-        context.out.all(&heads, |head| shown(&head.run), |heads| table(heads, at))?;
+        let people = |all: &[Listed]| table(all.iter().map(|one| (&one.head, one.queues.as_slice())), at);
+        context.out.all(&all, |one| shown(&one.head.run), people)?;
     }
     if cursor.is_some() && context.out.format == Format::Table {
         context.out.note(&format!("the newest {listed} runs; more with --limit or --all"));
@@ -92,11 +117,14 @@ pub(crate) async fn query(
     Ok(query)
 }
 
-/// Makes a table of runs.
-pub(crate) fn table(heads: &[RunHead], at: impl Fn(Timestamp) -> String) -> Table {
+/// Makes a table of runs, each with what it waits for in queues.
+pub(crate) fn table<'a>(
+    runs: impl Iterator<Item = (&'a RunHead, &'a [Standing])>,
+    at: impl Fn(Timestamp) -> String,
+) -> Table {
     let mut table = Table::new(["RUN", "STATUS", "WORKFLOW", "RECORDS", "STARTED", "UPDATED", "DETAILS"])
         .sparing(["STARTED", "RECORDS", "UPDATED"]);
-    for head in heads {
+    for (head, queues) in runs {
         let labels: Vec<String> =
             head.facts.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let mut details = labels.join(" ");
@@ -108,6 +136,9 @@ pub(crate) fn table(heads: &[RunHead], at: impl Fn(Timestamp) -> String) -> Tabl
         }
         if let Some(wake) = head.wake_at.filter(|_| !head.status.is_finished()) {
             details = format!("wakes {} {details}", at(wake));
+        }
+        for one in queues.iter().rev() {
+            details = format!("waits for {} {details}", turns::told(one, &at(one.since)));
         }
         table.row([
             shown(&head.run).into(),

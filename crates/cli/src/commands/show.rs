@@ -23,6 +23,7 @@ use crate::find::shown;
 use crate::nodes;
 use crate::output::{completed, quoted};
 use crate::table::{clean, clean_lines, of_status, paint, word};
+use crate::turns;
 use crate::watch::Seen;
 
 /// What `show` prints as JSON.
@@ -77,22 +78,8 @@ async fn queues(context: &Context, runtime: &Runtime, head: &RunHead, now: &Chec
         return Vec::new();
     }
     let mut overview = Overview::new();
-    if let Err(error) = overview.look(runtime).await {
-        // The run itself is shown all the same.
-        context.out.note(&format!("the queues cannot be read: {}", clean(&error.to_string())));
-    }
+    turns::look(context, runtime, &mut overview).await;
     overview.standings(&head.run, context.now())
-}
-
-/// Says for which place a run waits, or which one it holds.
-fn standing(one: &Standing, since: &str) -> String {
-    let places = if one.places == 1 { String::new() } else { format!("{} places of ", one.places) };
-    let what = format!("{places}queue `{}`", clean(&one.queue));
-    match one.before {
-        Some(0) => format!("{what}, as the next, since {since}"),
-        Some(before) => format!("{what}, behind {before}, since {since}"),
-        None => format!("{what}, since {since}"),
-    }
 }
 
 fn ancestor(one: &Ancestor) -> Value {
@@ -145,7 +132,7 @@ fn people(context: &Context, all: &Shown) -> String {
     line("failed", now.failure.as_ref().map(|failure| clean(&failure.to_string())).unwrap_or_default());
     line("paused", now.paused.as_deref().map(clean).unwrap_or_default());
     for one in &all.queues {
-        line(if one.before.is_some() { "waits for" } else { "holds" }, standing(one, &at(one.since)));
+        line(if one.before.is_some() { "waits for" } else { "holds" }, turns::told(one, &at(one.since)));
     }
     line("cancelled", now.cancelled.as_deref().map(clean).unwrap_or_default());
     line("messages", if now.unread > 0 { format!("{} unread", now.unread) } else { String::new() });

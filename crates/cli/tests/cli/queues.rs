@@ -38,6 +38,21 @@ async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
     assert!(place.ok(&["show", "two"]).contains("waits for queue `mail`, behind 1, since "));
     let standing = &place.json(&["show", "two"])["queues"][0];
     assert_eq!((&standing["queue"], &standing["before"]), (&json!("mail"), &json!(1)));
+    let listed = place.ok(&["ls"]);
+    let waits =
+        |run: &str, what: &str| listed.lines().any(|line| line.starts_with(run) && line.contains(what));
+    assert!(waits("one", "waits for queue `mail`, as the next, since "), "{listed}");
+    assert!(waits("two", "waits for queue `mail`, behind 1, since "), "{listed}");
+    let listed = place.json(&["ls"]);
+    assert_eq!(
+        (&listed[0]["run"]["run"], &listed[0]["queues"][0]["before"]),
+        (&json!("two"), &json!(1)),
+        "{listed}"
+    );
+    assert_eq!(place.ok(&["ls", "-o", "ids"]), "two\none\n");
+    // One that has ended waits no more, whatever the queue has heard.
+    place.ok(&["cancel", "two", "--reason", "not needed", "--yes"]);
+    assert_eq!(place.ok(&["ls"]).matches("waits for queue").count(), 1);
 
     place.ok(&["queue", "set", "mail", "--at-once", "2", "--rate", "100/60s", "--burst", "3"]);
     let shown = place.ok(&["queue", "show", "mail"]);

@@ -10,10 +10,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::runtime::Runtime;
 use super::shared::Shared;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::RunKey;
 use crate::node::NodeContext;
 
@@ -89,6 +89,15 @@ impl Runtime {
     /// <!-- held by: fleet::a_queue_is_told_as_it_stands -->
     pub fn report_queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
         self.shared().telemetry().queue(name, waiting, held, oldest);
+    }
+
+    /// Says what runs wait for, each since when and as an error that tells it, in the place of what was said under this name before.
+    /// [`stalled`](Self::stalled) lists those whose wait is longer than the [life of a heartbeat](super::RuntimeBuilder::heartbeat_ttl). It is
+    /// kept in memory: say the first hundred or so.
+    ///
+    /// <!-- held by: shows::a_wait_that_is_long_is_among_what_is_stalled -->
+    pub fn report_waits(&self, name: &str, waits: impl IntoIterator<Item = (RunKey, Timestamp, Error)>) {
+        self.shared().recovery.report_waits(name, waits, self.shared().clock.now());
     }
 
     /// Returns the runtime that drives the run of a node, for libraries. A node itself starts runs with [`NodeContext::child`] and

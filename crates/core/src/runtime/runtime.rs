@@ -185,7 +185,8 @@ impl Runtime {
         recovery::serve(&self.shared, graph, CheckpointPolicy::default())
     }
 
-    /// Lists the runs of served workflows that could not be taken up, with the reason and the time of the next try.
+    /// Lists the runs that could not be taken up here, with the reason and the time of the next try, and those that have waited for long for what
+    /// a library keeps, as a place of a queue.
     pub fn stalled(&self) -> Vec<Stalled> {
         self.shared.recovery.stalled(self.shared.clock.now(), self.shared.limits.heartbeat_ttl)
     }

@@ -13,9 +13,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::Command;
 use super::acts;
+use super::report::Report;
 use super::seen::Seen;
 use crate::cell::{BY, run_of, undeclared};
-use crate::ledger::{Held, Kind, Ledger, Op, Said, Waiting};
+use crate::ledger::{Held, Kind, Ledger, Op, Said};
 use crate::tasks::spawn;
 
 /// How much is done in one record at the most.
@@ -70,8 +71,7 @@ pub(super) struct Clerk {
     looks: u32,
     /// When holders were looked after last.
     looked: Duration,
-    /// When the metrics were told last.
-    reported: Option<Duration>,
+    report: Report,
     records: u32,
     fails: bool,
 }
@@ -105,7 +105,7 @@ impl Clerk {
             seen: Seen::new(Arc::clone(runtime.clock())),
             looks: 0,
             looked: Duration::ZERO,
-            reported: None,
+            report: Report::default(),
             records: 0,
             fails: false,
         })
@@ -200,31 +200,18 @@ impl Clerk {
                 }
                 self.tell();
                 self.act(runtime);
-                self.report(runtime);
+                if let Some(ledger) = &self.ledger {
+                    self.report.tell(runtime, &*self.clock, &self.name, ledger, self.pace.look);
+                }
                 self.changes.send_modify(|count| *count = count.wrapping_add(1));
             }
             Err(error) => {
                 if error.kind() == ErrorKind::NotFound {
-                    runtime.report_queue(&self.name, 0, 0, Duration::ZERO);
+                    self.report.gone(runtime, &self.name);
                 }
                 self.fail(&error, ops, owed, replies, watchers);
             }
         }
-    }
-
-    /// Has the metrics tell how the queue stands, once each look: a line may be long, and change often.
-    fn report(&mut self, runtime: &Runtime) {
-        let (now, since) = (self.clock.now(), self.clock.monotonic());
-        if self.reported.is_some_and(|at| since.saturating_sub(at) < self.pace.look) {
-            return;
-        }
-        let Some(ledger) = &self.ledger else { return };
-        self.reported = Some(since);
-        let held = ledger.held.values().map(|held| held.places as usize).sum();
-        // Whoever is to begin later does not wait yet.
-        let waits = |one: &Waiting| now.since(one.not_before.map_or(one.since, |at| at.max(one.since)));
-        let oldest = ledger.waiting.values().map(waits).max().unwrap_or_default();
-        runtime.report_queue(&self.name, ledger.waiting.len(), held, oldest);
     }
 
     /// Tells that nothing was done, as far as is known. What nobody waits for is done later.
@@ -268,7 +255,10 @@ impl Clerk {
                 self.cell.load(runtime).await.map_err(|error| undeclared(&self.name, error))?;
             let ledger = match self.ledger.take().filter(|_| !is_new) {
                 Some(ledger) => self.ledger.insert(ledger),
-                None => self.ledger.insert(Ledger::read(channels)?),
+                None => {
+                    self.report.outdate();
+                    self.ledger.insert(Ledger::read(channels)?)
+                }
             };
             let now = self.clock.now();
             let said = ops.iter().map(|op| ledger.apply(op.clone(), now)).collect();
@@ -284,6 +274,7 @@ impl Clerk {
             }
             match self.cell.append(runtime, patch, BY).await {
                 Ok(()) => {
+                    self.report.outdate();
                     self.given.extend(ledger.take_given());
                     self.records += 1;
                     if self.records >= RECORDS {

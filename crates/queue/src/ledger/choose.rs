@@ -123,8 +123,17 @@ impl Ledger {
 
     /// Returns those who wait, in the order of their turns as it is now.
     pub(crate) fn line(&self, now: Timestamp) -> Vec<(&String, &Waiting)> {
+        self.front(usize::MAX, now)
+    }
+
+    /// Returns the first of those who wait, in the order of their turns as it is now: no more of the line than they is put in order.
+    pub(crate) fn front(&self, most: usize, now: Timestamp) -> Vec<(&String, &Waiting)> {
         let settings = self.effective();
         let mut line: Vec<_> = self.waiting.iter().collect();
+        if line.len() > most {
+            line.select_nth_unstable_by_key(most, |(id, waiting)| self.rank(id, waiting, &settings, now));
+            line.truncate(most);
+        }
         line.sort_by_key(|(id, waiting)| self.rank(id, waiting, &settings, now));
         line
     }

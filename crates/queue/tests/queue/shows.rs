@@ -4,11 +4,11 @@
 use ferrata_core::runtime::{Live, Recorded, Watch, What};
 use ferrata_core::state::Context;
 use ferrata_core::testing::World;
-use ferrata_core::{Clock as _, RunKey};
+use ferrata_core::{Clock as _, ErrorKind, RunKey};
 use ferrata_queue::{Enqueue, Queues};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use crate::support::{MOMENT, Witness, in_a_place, process, slow};
+use crate::support::{MOMENT, WHILE, Witness, in_a_place, process, slow};
 
 /// Returns what is told of a queue: how many wait, how many places are held, and how long the longest wait is.
 fn told(handle: &PrometheusHandle, queue: &str) -> [f64; 3] {
@@ -96,4 +96,40 @@ async fn who_watches_a_run_is_told_what_it_waits_for_and_that_its_turn_has_come(
     assert!(waits.starts_with(r#"queue.waits {"places":1,"queue":"gpu","since":"#), "{waits}");
     assert!(turn.starts_with(r#"queue.turn {"places":1,"queue":"gpu","since":"#), "{turn}");
     assert_eq!(fourth, ["it waits for its turn in the queue `mail`", "unpaused"]);
+}
+
+#[tokio::test]
+async fn a_wait_that_is_long_is_among_what_is_stalled() {
+    let (world, witness) = (World::new(), Witness::default());
+    let process = process(&world).await;
+    let mail = process.queue("mail").at_once(1).declare().await.unwrap();
+    let runs = slow(&witness, 3 * WHILE);
+    process.serve(&runs).unwrap();
+    for id in ["first", "second", "third"] {
+        world.pass(process.start(&runs, Context::new()).id(id).queue("mail")).await.unwrap();
+        world.pass_for(MOMENT).await;
+    }
+    let told = || -> Vec<String> {
+        process.stalled().iter().map(|one| format!("{} {} {}", one.run.run, one.tries, one.error)).collect()
+    };
+    world.pass_for(WHILE / 2).await;
+    assert_eq!(told(), Vec::<String>::new(), "they have not waited for long");
+    world.pass_for(WHILE).await;
+    let [second, third] = &told()[..] else { panic!("{:?}", told()) };
+    assert!(
+        second.starts_with("second 0 ") && second.contains("in the queue `mail`, as the next, since "),
+        "{second}"
+    );
+    assert!(
+        third.starts_with("third 0 ") && third.contains("in the queue `mail`, behind 1, since "),
+        "{third}"
+    );
+    assert!(process.stalled().iter().all(|one| one.error.kind() == ErrorKind::Unavailable));
+    // The first has ended, and the second goes on.
+    world.pass_for(2 * WHILE).await;
+    let [third] = &told()[..] else { panic!("{:?}", told()) };
+    assert!(third.contains("as the next"), "{third}");
+    process.purge(&mail.status().await.unwrap().run).await.unwrap();
+    world.pass_for(25 * MOMENT).await;
+    assert_eq!(told(), Vec::<String>::new(), "nobody waits in a queue that was purged");
 }

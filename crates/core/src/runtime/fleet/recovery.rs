@@ -45,16 +45,17 @@ pub(crate) enum ClaimOutcome {
     Late,
 }
 
-/// Why a run that needs a driver has none.
+/// Why a run that needs a driver has none, or for what it waits beside others.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stalled {
     /// The run.
     pub run: RunKey,
     /// Why the last try failed. [`ErrorKind::GraphChanged`]: the graph served here does not fit it; [`ErrorKind::Unsupported`]: its
-    /// workflow is not served here, and no other process has taken it up either.
+    /// workflow is not served here, and no other process has taken it up either; [`ErrorKind::Unavailable`] without a try: what a library
+    /// [reports](super::super::Runtime::report_waits) that the run waits for.
     pub error: Error,
-    /// How many tries failed; 0 if none was made, because the workflow is not served here.
+    /// How many tries failed; 0 if none was made, because the workflow is not served here or the run waits for its turn.
     pub tries: u32,
     /// When the next one follows, or when it was found last.
     pub next: Timestamp,
@@ -74,6 +75,8 @@ pub(crate) struct Recovery {
     /// In order of their names, so that a look goes the same way each time.
     served: Mutex<BTreeMap<WorkflowName, Claimer>>,
     listed: Mutex<HashMap<RunKey, Listed>>,
+    /// What runs wait for, by what they wait for, as libraries said last; each with the beginning of its wait.
+    waits: Mutex<HashMap<String, Vec<(Timestamp, Stalled)>>>,
     /// What is being taken up, by part of the store.
     claiming: Arc<Mutex<Claims>>,
     /// Rings when there may be something to do.
@@ -91,6 +94,7 @@ impl Recovery {
         Self {
             served: Mutex::default(),
             listed: Mutex::default(),
+            waits: Mutex::default(),
             claiming: Arc::default(),
             bell: Notify::new(),
             is_full: AtomicBool::new(false),
@@ -141,13 +145,36 @@ impl Recovery {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists what is stalled: what failed, and what no process has served for `patience`.
+    /// Lists what is stalled: what failed, and what no process has served for `patience` or has waited so long for a library.
     pub(crate) fn stalled(&self, now: Timestamp, patience: Duration) -> Vec<Stalled> {
-        let listed = self.lock();
-        let late = listed.values().filter(|one| one.stalled.tries > 0 || now.since(one.since) >= patience);
-        let mut all: Vec<_> = late.map(|one| one.stalled.clone()).collect();
+        let late = |since: Timestamp| now.since(since) >= patience;
+        let mut all: Vec<_> = {
+            let listed = self.lock();
+            let late = listed.values().filter(|one| one.stalled.tries > 0 || late(one.since));
+            late.map(|one| one.stalled.clone()).collect()
+        };
+        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(waits.values().flatten().filter(|(since, _)| late(*since)).map(|(_, one)| one.clone()));
         all.sort_by(|one, other| one.run.cmp(&other.run));
         all
+    }
+
+    /// Notes what runs wait for in the place of what was noted under this name before.
+    pub(crate) fn report_waits(
+        &self,
+        name: &str,
+        waits: impl IntoIterator<Item = (RunKey, Timestamp, Error)>,
+        now: Timestamp,
+    ) {
+        let waits: Vec<_> = waits
+            .into_iter()
+            .map(|(run, since, error)| (since, Stalled { run, error, tries: 0, next: now }))
+            .collect();
+        let mut all = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        match waits.is_empty() {
+            true => drop(all.remove(name)),
+            false => drop(all.insert(name.to_owned(), waits)),
+        }
     }
 
     /// Counts the runs in the list: those whose claims failed, and those whose workflow is not served here.

@@ -1,0 +1,86 @@
+//! What a process tells of a queue without being asked: metrics, and what `Runtime::stalled` says of those who wait.
+
+use std::time::Duration;
+
+use ferrata_core::runtime::Runtime;
+use ferrata_core::{Clock, Error, ErrorKind, RunKey, Timestamp};
+
+use crate::ledger::{Ledger, Waiting};
+
+/// How many of those who wait are told of one by one.
+const TOLD: usize = 100;
+
+/// When a queue was told of last, and what of it changes only with the queue: a line may be long, and nothing may happen to it for days.
+#[derive(Default)]
+pub(super) struct Report {
+    told: Option<Duration>,
+    summary: Option<Summary>,
+}
+
+struct Summary {
+    waiting: usize,
+    held: usize,
+    /// Since when the one waits that has waited longest.
+    earliest: Option<Timestamp>,
+}
+
+impl Report {
+    /// Notes that the queue was changed.
+    pub(super) fn outdate(&mut self) {
+        self.summary = None;
+    }
+
+    /// Tells how the queue stands, once each `look`: it may change often.
+    pub(super) fn tell(
+        &mut self,
+        runtime: &Runtime,
+        clock: &dyn Clock,
+        name: &str,
+        ledger: &Ledger,
+        look: Duration,
+    ) {
+        let (now, since) = (clock.now(), clock.monotonic());
+        if self.told.is_some_and(|at| since.saturating_sub(at) < look) {
+            return;
+        }
+        self.told = Some(since);
+        let summary = self.summary.get_or_insert_with(|| {
+            runtime.report_waits(name, waits(name, ledger, now));
+            Summary {
+                waiting: ledger.waiting.len(),
+                held: ledger.held.values().map(|held| held.places as usize).sum(),
+                earliest: ledger.waiting.values().map(begins).min(),
+            }
+        });
+        let oldest = summary.earliest.map_or(Duration::ZERO, |earliest| now.since(earliest));
+        runtime.report_queue(name, summary.waiting, summary.held, oldest);
+    }
+
+    /// Tells that there is no such queue any more.
+    pub(super) fn gone(&mut self, runtime: &Runtime, name: &str) {
+        self.outdate();
+        runtime.report_waits(name, []);
+        runtime.report_queue(name, 0, 0, Duration::ZERO);
+    }
+}
+
+/// Since when one waits: whoever is to begin later does not wait yet.
+fn begins(one: &Waiting) -> Timestamp {
+    one.not_before.map_or(one.since, |at| at.max(one.since))
+}
+
+/// Says of the first in the line what each waits for, and behind how many.
+fn waits(name: &str, ledger: &Ledger, now: Timestamp) -> Vec<(RunKey, Timestamp, Error)> {
+    let line = ledger.front(TOLD, now).into_iter().enumerate();
+    let told = line.map(|(before, (_, waiting))| {
+        let begins = begins(waiting);
+        let place = match before {
+            0 => "as the next".to_owned(),
+            before => format!("behind {before}"),
+        };
+        let message = format!("it waits for its turn in the queue `{name}`, {place}, since {begins}");
+        let error = Error::new(ErrorKind::Unavailable, message).with_run(&waiting.run);
+        (waiting.run.clone(), begins, error)
+    });
+    told.collect()
+}
