@@ -539,14 +539,14 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::heartbeat`], if the store could not be told that this process has ended; the runs are let go
+    /// As [`CheckpointStore::heartbeat`], if the store refused twice to be told that this process has ended; the runs are let go
     /// all the same, or count as orphaned after the heartbeat's life.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the runtime ends all the same; call it again to wait.
     ///
-    /// <!-- held by: runs::a_shutdown_lets_runs_go_and_another_runtime_goes_on, endings::a_shutdown_does_not_wait_for_the_grace_of_a_cancellation -->
+    /// <!-- held by: runs::a_shutdown_lets_runs_go_and_another_runtime_goes_on, endings::a_shutdown_outlives_a_connection_that_broke_while_it_was_idle, endings::a_shutdown_does_not_wait_for_the_grace_of_a_cancellation -->
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         life::end(&self.shared, Phase::Ending(grace)).await
     }

@@ -273,6 +273,21 @@ async fn no_heartbeat_arrives_after_the_end() {
     assert_eq!(beats.iter().map(Duration::is_zero).collect::<Vec<_>>(), [false, true], "{beats:?}");
 }
 
+/// The server had been started again since the connection was used: the shutdown failed, and the process counted as alive for a while.
+#[tokio::test]
+async fn a_shutdown_outlives_a_connection_that_broke_while_it_was_idle() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b).await;
+    line.set_heart(Heart::StumblesOnce);
+    world.pass(runtime.shutdown(Duration::ZERO)).await.unwrap();
+    let (line, runtime) = world.process(|b| b).await;
+    line.set_heart(Heart::Fails);
+    assert_eq!(
+        world.pass(runtime.shutdown(Duration::ZERO)).await.unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
+}
+
 /// Whoever called it went away: the process has ended all the same, and others need not wait for its heartbeat to expire.
 #[tokio::test]
 async fn a_drain_whose_caller_went_away_ends_the_heartbeat() {

@@ -40,6 +40,8 @@ pub(crate) enum Heart {
     IsSlow,
     /// They are counted half a second after they were sent.
     IsLate,
+    /// The next one meets a connection that broke while it was idle; those after it are counted.
+    StumblesOnce,
 }
 
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -167,6 +169,10 @@ impl CheckpointStore for Line {
                 Err(Error::new(ErrorKind::Indeterminate, "the reply of a heartbeat was lost by the test"))
             }
             Heart::Hangs => std::future::pending().await,
+            Heart::StumblesOnce => {
+                self.set_heart(Heart::Beats);
+                Err(Error::new(ErrorKind::Indeterminate, "the test's connection had broken"))
+            }
             Heart::IsLate => {
                 self.clock.sleep(Duration::from_millis(500)).await;
                 self.beats.lock().unwrap().push(ttl);

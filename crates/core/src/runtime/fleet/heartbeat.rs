@@ -148,11 +148,15 @@ impl HeartbeatMonitor {
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::heartbeat`].
+    /// As [`CheckpointStore::heartbeat`], if the store refused it twice.
     pub(crate) async fn end(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> Result<()> {
         let mut is_said = self.sending.lock().await;
         if !*is_said {
-            store.heartbeat(executor, Duration::ZERO).await?;
+            match store.heartbeat(executor, Duration::ZERO).await {
+                // A connection that broke while it was idle says so at its next use.
+                Err(error) if error.is_retryable() => store.heartbeat(executor, Duration::ZERO).await?,
+                told => told?,
+            }
             *is_said = true;
         }
         Ok(())
