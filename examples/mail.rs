@@ -25,7 +25,7 @@ async fn send(cx: NodeContext, mut s: Draft<Context>) -> Result<Draft<Context>, 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mail =
-        Graph::<Context>::builder("mail").node("send", limited("provider", 1, send)).entry("send").build()?;
+        Graph::<Context>::builder("mail").node("send", send).limit("provider").entry("send").build()?;
     let runtime = Runtime::builder_with(ferrata::connect("file:.ferrata-mail")?).build().await?;
     runtime.serve(&mail)?;
     runtime.queue("provider").at_once(2).rate(4, Duration::from_secs(1)).declare().await?;

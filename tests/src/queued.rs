@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata::queue::{Acquire as _, Enqueue as _, Queues as _, Rate, limited};
+use ferrata::queue::{Acquire as _, Enqueue as _, Limit as _, Queues as _, Rate};
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::Runtime;
@@ -76,7 +76,8 @@ fn graph() -> Result<Graph<Context>, Box<dyn Error>> {
             Ok::<_, NodeError>(s)
         })
         .retry(again())
-        .node("ask", limited("gpu", 1, ask))
+        .node("ask", ask)
+        .limit("gpu")
         .retry(again())
         .node("call", async |cx: NodeContext, s: Draft<Context>| {
             let place = cx.acquire("api", 1).key(cx.run().run.as_str()).await?;

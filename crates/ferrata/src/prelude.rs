@@ -1,7 +1,7 @@
 //! What most programs name: `use ferrata::prelude::*;`.
 
 #[cfg(feature = "queue")]
-pub use crate::queue::{Acquire, Enqueue, Queues, limited};
+pub use crate::queue::{Acquire, Enqueue, Limit, Queues};
 #[cfg(feature = "schedule")]
 pub use crate::schedule::{CatchUp, Overlap, Schedules};
 pub use crate::state::IntoUpdate as _;

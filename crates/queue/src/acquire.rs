@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::ask::AskError;
-use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::Runtime;
-use ferrata_core::state::{Draft, IntoUpdate, State};
 use ferrata_core::{Clock, Error, ErrorKind, Result};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
@@ -116,6 +115,12 @@ impl<'a> AcquireRequest<'a> {
     /// Sets how urgent it is, 0 unless set: the higher, the sooner.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
+        self
+    }
+
+    /// Sets how many places are asked for.
+    pub fn places(mut self, places: u32) -> Self {
+        self.places = places;
         self
     }
 
@@ -330,58 +335,5 @@ impl Drop for Place {
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Place").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-/// The work of a node that waits for a place before it begins: see [`limited`].
-pub type LimitedWork<R> = Pin<Box<dyn Future<Output = Result<R, NodeError>> + Send>>;
-
-/// Makes a node's work wait for a place of a queue, which it has until it returns. An error that asks for its next attempt
-/// [after a time](NodeError::retry_after) closes the queue for so long: nobody else need ask to be told the same.
-///
-/// # Examples
-///
-/// ```
-/// # use ferrata_core::graph::Graph;
-/// # use ferrata_core::node::{NodeContext, NodeError};
-/// # use ferrata_core::state::{Context, Draft};
-/// use ferrata_queue::limited;
-///
-/// async fn ask_model(_cx: NodeContext, s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
-///     Ok(s)
-/// }
-///
-/// let graph = Graph::<Context>::builder("write")
-///     .node("ask_model", limited("openai", 1, ask_model))
-///     .entry("ask_model")
-///     .build()?;
-/// # let _ = graph;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn limited<S, F, Fut, R>(
-    queue: impl Into<String>,
-    places: u32,
-    work: F,
-) -> impl Fn(NodeContext, Draft<S>) -> LimitedWork<R> + Send + Sync
-where
-    S: State,
-    F: Fn(NodeContext, Draft<S>) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
-    R: IntoUpdate<S> + Send,
-{
-    let queue = queue.into();
-    move |cx, state| {
-        let (queue, work) = (queue.clone(), work.clone());
-        Box::pin(async move {
-            let place = cx.acquire(queue, places).await?;
-            let result = work(cx.clone(), state).await;
-            if let Err(error) = &result
-                && let Some(delay) = error.delay()
-                && let Err(error) = place.retry_after(delay).await
-            {
-                tracing::warn!(%error, "a queue could not be closed for as long as its provider asked");
-            }
-            result
-        })
     }
 }

@@ -7,12 +7,13 @@
 //! use ferrata_core::runtime::Runtime;
 //! use ferrata_core::state::Context;
 //! use ferrata_core::store::MemoryStore;
-//! use ferrata_queue::{Enqueue, Queues, limited};
+//! use ferrata_queue::{Enqueue, Limit, Queues};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let graph = Graph::<Context>::builder("mail")
-//!     .node("write", limited("openai", 1, async |_cx, s| Ok(s)))
+//!     .node("write", async |_cx, s| Ok(s))
+//!     .limit("openai")
 //!     .entry("write")
 //!     .build()?;
 //! let runtime = Runtime::builder(MemoryStore::new()).build().await?;
@@ -38,15 +39,17 @@ mod acquire;
 mod cell;
 mod desk;
 mod ledger;
+mod limit;
 mod overview;
 mod queue;
 mod settings;
 mod start;
 mod tasks;
 
-pub use acquire::{Acquire, AcquireRequest, LimitedWork, Place, limited};
+pub use acquire::{Acquire, AcquireRequest, Place};
 pub use cell::QUEUE as QUEUE_LABEL;
 pub use ledger::{Debounced, Held, Kind, Waiting};
+pub use limit::Limit;
 pub use overview::{Overview, Standing, UnreadableQueue};
 pub use queue::{Queue, QueueRequest, QueueStatus, Queues};
 pub use settings::{Overrides, Rate, Settings};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime, StartRequest};
 use ferrata_core::state::State;
 use ferrata_core::{Error, ErrorKind, Result, RunKey, Timestamp};
+use serde_json::Value;
 
 use crate::acquire::refused;
 use crate::cell::QUEUE;
@@ -56,12 +57,43 @@ impl<S: State> Enqueue<S> for StartRequest<S> {
         QueuedStart {
             request: self,
             queue: name.into(),
-            key: String::new(),
+            key: Key::Is(String::new()),
             priority: 0,
             not_before: None,
             deadline: None,
             once: None,
             debounce: None,
+        }
+    }
+}
+
+/// For whom a start is.
+enum Key {
+    Is(String),
+    /// The field of the input that says it.
+    Field(String),
+}
+
+impl Key {
+    fn of<S: State>(self, input: &S) -> Result<String> {
+        let pointer = match self {
+            Self::Is(key) => return Ok(key),
+            Self::Field(pointer) => pointer,
+        };
+        let refuse = |what: &str| {
+            let message = format!(
+                "{what} at `{pointer}` of the input to be the key; name a field as \"/customer\" that is text, a number or a boolean"
+            );
+            Error::new(ErrorKind::Invalid, message)
+        };
+        let text = input.to_channels_json()?;
+        let input: Value = serde_json::from_str(text.get())
+            .map_err(|source| refuse("the input is no JSON to look").with_source(source))?;
+        match input.pointer(&pointer) {
+            Some(Value::String(key)) => Ok(key.clone()),
+            Some(key @ (Value::Number(_) | Value::Bool(_))) => Ok(key.to_string()),
+            Some(_) => Err(refuse("there is no plain value")),
+            None => Err(refuse("there is nothing")),
         }
     }
 }
@@ -73,7 +105,7 @@ impl<S: State> Enqueue<S> for StartRequest<S> {
 /// Of the `.await`: as [`Runtime::start`], and
 /// - [`ErrorKind::NotFound`]: nobody has [declared](crate::QueueRequest::declare) the queue.
 /// - [`ErrorKind::Unavailable`]: as many wait as may, or the store. Nothing was started; start it again with the same id.
-/// - [`ErrorKind::Invalid`]: the key is none.
+/// - [`ErrorKind::Invalid`]: the key is none, or the input has no field to take it from.
 ///
 /// # Cancel safety
 ///
@@ -84,7 +116,7 @@ impl<S: State> Enqueue<S> for StartRequest<S> {
 pub struct QueuedStart<S: State> {
     request: StartRequest<S>,
     queue: String,
-    key: String,
+    key: Key,
     priority: i32,
     not_before: Option<Timestamp>,
     deadline: Option<Timestamp>,
@@ -95,7 +127,37 @@ pub struct QueuedStart<S: State> {
 impl<S: State> QueuedStart<S> {
     /// Sets for whom it is: keys take turns, and may have limits of their own. At most 256 bytes.
     pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = key.into();
+        self.key = Key::Is(key.into());
+        self
+    }
+
+    /// Takes the [key](Self::key) from a field of the input, which a JSON pointer names: text, a number, `true` or `false`. A start of which the
+    /// input has no such field is refused, for limits per key would not hold for it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # use ferrata_queue::{Enqueue, Queues};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let graph = Graph::<Context>::builder("mail").node("send", async |_cx, s| Ok(s)).entry("send").build()?;
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # runtime.serve(&graph)?;
+    /// runtime.queue("mail").at_once(50).at_once_per_key(1).declare().await?;
+    /// let mut input = Context::new();
+    /// input.set("customer", "ann")?;
+    /// runtime.start(&graph, input).queue("mail").key_by("/customer").await?.wait().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: starts::a_key_is_taken_from_a_field_of_the_input -->
+    pub fn key_by(mut self, pointer: impl Into<String>) -> Self {
+        self.key = Key::Field(pointer.into());
         self
     }
 
@@ -141,6 +203,7 @@ impl<S: State> QueuedStart<S> {
 
     async fn start(self) -> Result<Queued<S>> {
         let Self { request, queue, key, priority, not_before, deadline, once, debounce } = self;
+        let key = key.of(request.input())?;
         let keys = once.iter().map(|(key, _)| key).chain(debounce.iter().map(|debounce| &debounce.key));
         std::iter::once(&key).chain(keys).try_for_each(|key| check_key(key))?;
         let runtime = request.runtime();

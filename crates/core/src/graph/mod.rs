@@ -2,6 +2,7 @@
 
 mod adjacency;
 mod any;
+mod around;
 mod builder;
 mod cached;
 mod check;
@@ -30,6 +31,7 @@ mod weak_order;
 
 pub use crate::record::effect::Effect;
 pub(crate) use any::AnyGraph;
+pub use around::Inner;
 pub use builder::GraphBuilder;
 pub use cached::CachePolicy;
 pub use edge::EdgeKind;

@@ -7,7 +7,7 @@ use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::World;
 use ferrata_core::{Clock, ErrorKind};
-use ferrata_queue::{Acquire, Queues, limited};
+use ferrata_queue::{Acquire, Limit, Queues};
 
 use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, patient, process};
@@ -160,7 +160,7 @@ async fn a_provider_that_wants_to_be_left_alone_is() {
         }
     };
     let graph =
-        Graph::<Context>::builder("ask").node("ask", limited("model", 1, ask)).entry("ask").build().unwrap();
+        Graph::<Context>::builder("ask").node("ask", ask).limit("model").entry("ask").build().unwrap();
     let first = process.start(&graph, Context::new()).id("first").await.unwrap();
     world.pass_for(MOMENT).await;
     let second = process.start(&graph, Context::new()).id("second").await.unwrap();
@@ -170,6 +170,82 @@ async fn a_provider_that_wants_to_be_left_alone_is() {
     let _ = world.pass(first.wait()).await.unwrap();
     let begun = world.pass(second.wait()).await.unwrap();
     assert!(matches!(begun, Outcome::Completed(_)));
+}
+
+/// Keys that follow from the state take turns, over all runs and processes.
+#[tokio::test]
+async fn a_limit_holds_for_each_key_of_the_state() {
+    let (world, witness) = (World::new(), Witness::default());
+    let work = {
+        let witness = witness.clone();
+        move |cx: NodeContext, s: Draft<Context>| {
+            let witness = witness.clone();
+            async move {
+                let _inside = witness.enter(cx.run().run.as_str());
+                cx.sleep(5 * MOMENT).await?;
+                Ok::<_, NodeError>(s)
+            }
+        }
+    };
+    let graph = Graph::<Context>::builder("limited")
+        .node("work", work)
+        .limit_as("gpu", |place, s: &Context| Ok(place.key(s.get::<String>("key")?.unwrap_or_default())))
+        .entry("work")
+        .build()
+        .unwrap();
+    let (one, other) = (process(&world).await, process(&world).await);
+    let gpu = one.queue("gpu").at_once(5).at_once_per_key(1).declare().await.unwrap();
+    let mut runs = Vec::new();
+    for n in 0..8 {
+        let process = if n % 2 == 0 { &one } else { &other };
+        let mut input = Context::new();
+        input.set("key", if n < 6 { "ann" } else { "bob" }).unwrap();
+        runs.push(process.start(&graph, input).id(format!("run-{n}")).await.unwrap());
+    }
+    for run in &runs {
+        world.pass(run.completed()).await.unwrap();
+    }
+    assert_eq!((witness.most(), witness.came().len()), (2, 8), "one of each key: {:?}", witness.came());
+    empty(&world, &gpu).await;
+}
+
+#[tokio::test]
+async fn a_limit_stands_around_whatever_is_declared_before_it() {
+    let world = World::new();
+    let process = process(&world).await;
+    let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+    let held = async move |gpu: ferrata_queue::Queue| gpu.status().await.unwrap().held.len();
+    let (inside, outside) = (gpu.clone(), gpu.clone());
+    let graph = Graph::<Context>::builder("around")
+        .node("work", async |_cx, mut s: Draft<Context>| {
+            s.set("worked", true)?;
+            Ok::<_, NodeError>(s)
+        })
+        .around(move |cx, mut s, work| {
+            let gpu = inside.clone();
+            async move {
+                s.set("inside", held(gpu).await)?;
+                work.run(cx, s).await
+            }
+        })
+        .limit("gpu")
+        .around(move |cx, mut s, work| {
+            let gpu = outside.clone();
+            async move {
+                s.set("outside", held(gpu).await)?;
+                work.run(cx, s).await
+            }
+        })
+        .entry("work")
+        .build()
+        .unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<bool>("worked").unwrap(), Some(true));
+    let counts = ["outside", "inside"].map(|name| state.get::<usize>(name).unwrap());
+    assert_eq!(counts, [Some(0), Some(1)], "how many places are held outside and inside of the limit");
+    let none = Graph::<Context>::builder("none").limit("gpu").build().unwrap_err();
+    assert!(none.to_string().contains("no node to modify"), "{none}");
 }
 
 /// What others have changed is not heard of before the next look, and what is answered without a record is true all the same.

@@ -9,6 +9,7 @@ use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
 use ferrata_core::testing::World;
 use ferrata_queue::{Enqueue, Queues};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::deaf::Deaf;
@@ -275,4 +276,44 @@ async fn those_who_wait_cost_an_idle_fleet_nothing() {
     // The head of the queue and that of the one holder at each look, and what the process asks anyway, at moments of its own.
     assert!((36..200).contains(&few), "{few} in 36 looks");
     assert!(many.abs_diff(few) < 10, "{many} in 36 looks with 150 in the line, {few} with two");
+}
+
+#[tokio::test]
+async fn a_key_is_taken_from_a_field_of_the_input() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, 5 * MOMENT);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let mail = process.queue("mail").at_once(9).at_once_per_key(1).declare().await.unwrap();
+    let mut runs = Vec::new();
+    let customers = [json!("ann"), json!("ann"), json!(7), json!(7), json!(true)];
+    for (n, id) in customers.into_iter().enumerate() {
+        let mut input = Context::new();
+        input.set("customer", json!({ "id": id })).unwrap();
+        let start = process.start(&graph, input).id(format!("run-{n}")).queue("mail");
+        runs.push(world.pass(start.key_by("/customer/id")).await.unwrap());
+    }
+    let status = mail.status().await.unwrap();
+    let mut keys: Vec<_> = status.held.iter().map(|held| held.key.clone()).collect();
+    keys.sort();
+    assert_eq!(
+        (keys, status.waiting),
+        (["7", "ann", "true"].map(str::to_owned).into(), 2),
+        "one of each key"
+    );
+    for run in &runs {
+        assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
+    }
+    for (pointer, what) in [
+        ("/customer/name", "there is nothing"),
+        ("/customer", "no plain value"),
+        ("customer", "there is nothing"),
+    ] {
+        let mut input = Context::new();
+        input.set("customer", json!({ "id": 1, "note": null })).unwrap();
+        let start = process.start(&graph, input).id("refused").queue("mail").key_by(pointer);
+        let error = world.pass(start).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(what), "{error}");
+    }
+    assert!(process.head(&"refused".try_into().unwrap()).await.unwrap().is_none());
 }

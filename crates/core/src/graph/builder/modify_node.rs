@@ -1,20 +1,22 @@
 //! What modifies the node that was added last.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::GraphBuilder;
+use crate::graph::around::{Around, Inner};
 use crate::graph::cached::{CachePolicy, CachedNode};
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
 use crate::graph::outline::NodeOutline;
 use crate::graph::policy::NodeCheckpoint;
 use crate::graph::retry::RetryPolicy;
-use crate::node::{NodeContext, NodeError};
+use crate::node::{NodeContext, NodeError, NodeResult};
 use crate::record::effect::Effect;
-use crate::state::State;
+use crate::state::{Draft, State};
 
 impl<S: State> GraphBuilder<S> {
     /// Declares what repeating the node would mean; [`Effect::Write`] unless set.
@@ -123,6 +125,42 @@ impl<S: State> GraphBuilder<S> {
             behaviour.node = Arc::new(CachedNode::new(node, policy, key));
         }
         self.modify("cached", |node| node.cached = Some(policy))
+    }
+
+    /// Has something done around each attempt of the node: `around` is called in the place of its work, which it is given, and returns what
+    /// the node returns. Called again, it stands around what was around the node before. For libraries: a limit, a lock, a measurement.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::state::Context;
+    ///
+    /// let graph = Graph::<Context>::builder("greet")
+    ///     .node("hello", async |_cx, s| Ok(s))
+    ///     .around(async |cx, s, work| {
+    ///         let name = cx.node().to_string();
+    ///         let result = work.run(cx, s).await;
+    ///         println!("{name} is {}", if result.is_ok() { "done" } else { "not done" });
+    ///         result
+    ///     })
+    ///     .entry("hello")
+    ///     .build()?;
+    /// # let _ = graph;
+    /// # Ok::<(), ferrata_core::graph::GraphError>(())
+    /// ```
+    ///
+    /// <!-- held by: nodes::a_limit_stands_around_whatever_is_declared_before_it -->
+    pub fn around<F, Fut>(mut self, around: F) -> Self
+    where
+        F: Fn(NodeContext, Draft<S>, Inner<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = NodeResult<S>> + Send + 'static,
+    {
+        if let Some(behaviour) = self.nodes.last_mut() {
+            let node = Arc::clone(&behaviour.node);
+            behaviour.node = Arc::new(Around { node, around });
+        }
+        self.modify("around", |_| {})
     }
 
     /// Sets when a checkpoint is written around the node; as the run's policy says unless set.

@@ -54,6 +54,11 @@ impl<S: State> StartRequest<S> {
         Runtime::new(Arc::clone(&self.shared))
     }
 
+    /// Returns the input of the run.
+    pub fn input(&self) -> &S {
+        &self.input
+    }
+
     /// Chooses the run's id now, unless it was set, and returns the run that is to be started.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(10);
 pub struct StartRequest<S: State> {
     pub(super) shared: Arc<Shared>,
     graph: Graph<S>,
-    input: S,
+    pub(super) input: S,
     pub(super) id: Option<Result<RunId>>,
     pub(super) tenant: Option<Result<TenantId>>,
     user: Option<String>,

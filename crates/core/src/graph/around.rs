@@ -1,0 +1,53 @@
+//! What stands around the work of a node, whatever the node is.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::node::{Begin, NodeContext, NodeResult, Work};
+use crate::state::{Draft, State};
+
+/// The work of a node, for what stands [around](crate::graph::GraphBuilder::around) it to begin.
+#[must_use = "the work is not done before `run` is awaited"]
+pub struct Inner<S: State>(Arc<dyn Begin<S>>);
+
+impl<S: State> Inner<S> {
+    /// Does the work once.
+    ///
+    /// # Errors
+    ///
+    /// What the node returns.
+    ///
+    /// # Cancel safety
+    ///
+    /// As the node: dropped, the work ends where it is.
+    ///
+    /// <!-- held by: nodes::a_limit_stands_around_whatever_is_declared_before_it -->
+    pub async fn run(self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
+        self.0.begin(cx, state).await
+    }
+}
+
+impl<S: State> fmt::Debug for Inner<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inner")
+    }
+}
+
+/// A node with something around its work.
+pub(crate) struct Around<S: State, F> {
+    pub(crate) node: Arc<dyn Begin<S>>,
+    pub(crate) around: F,
+}
+
+impl<S, F, Fut> Begin<S> for Around<S, F>
+where
+    S: State,
+    F: Fn(NodeContext, Draft<S>, Inner<S>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = NodeResult<S>> + Send + 'static,
+{
+    fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S> {
+        // None of it runs before it is polled.
+        Box::pin(async move { (self.around)(cx, state, Inner(Arc::clone(&self.node))).await })
+    }
+}

@@ -1,0 +1,101 @@
+//! Nodes that wait for a place before they begin.
+
+use std::sync::Arc;
+
+use ferrata_core::graph::GraphBuilder;
+use ferrata_core::node::NodeError;
+use ferrata_core::state::State;
+
+use crate::acquire::{Acquire as _, AcquireRequest};
+
+/// What [`GraphBuilder`] has for limits.
+pub trait Limit<S: State>: Sized {
+    /// Has each attempt of the node added last wait for a place of a queue, which it has until it returns. An error that asks for its next
+    /// attempt [after a time](NodeError::retry_after) closes the queue for so long: no other attempt need ask to be told the same.
+    ///
+    /// How many are at work at once, and how often one begins, is said where the queue is [declared](crate::QueueRequest::declare): once for all
+    /// nodes that share it, and to be changed while it runs. A [cached](GraphBuilder::cached) result waits for no place if `cached` is called
+    /// after `limit`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::state::Context;
+    /// use ferrata_core::store::MemoryStore;
+    /// use ferrata_queue::{Limit, Queues};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("write")
+    ///     .node("ask_model", async |_cx, s| Ok(s))
+    ///     .limit("openai")
+    ///     .entry("ask_model")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.queue("openai").at_once(5).rate(100, Duration::from_secs(60)).declare().await?;
+    /// runtime.start(&graph, Context::new()).await?.completed().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn limit(self, queue: impl Into<String>) -> Self {
+        self.limit_as(queue, |place, _| Ok(place))
+    }
+
+    /// As [`limit`](Self::limit), for a place that follows from the state: for whom it is, how urgent, or how many.
+    ///
+    /// An error fails the attempt, and is not tried again unless the node is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::state::Context;
+    /// use ferrata_queue::Limit;
+    ///
+    /// let graph = Graph::<Context>::builder("write")
+    ///     .node("ask_model", async |_cx, s| Ok(s))
+    ///     .limit_as("openai", |place, s: &Context| {
+    ///         Ok(place.key(s.get::<String>("customer")?.unwrap_or_default()).priority(1))
+    ///     })
+    ///     .entry("ask_model")
+    ///     .build()?;
+    /// # let _ = graph;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn limit_as<F>(self, queue: impl Into<String>, place: F) -> Self
+    where
+        F: for<'a> Fn(AcquireRequest<'a>, &S) -> Result<AcquireRequest<'a>, NodeError>
+            + Send
+            + Sync
+            + 'static;
+}
+
+impl<S: State> Limit<S> for GraphBuilder<S> {
+    fn limit_as<F>(self, queue: impl Into<String>, place: F) -> Self
+    where
+        F: for<'a> Fn(AcquireRequest<'a>, &S) -> Result<AcquireRequest<'a>, NodeError>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let (queue, place) = (queue.into(), Arc::new(place));
+        self.around(move |cx, state, work| {
+            let (queue, place) = (queue.clone(), Arc::clone(&place));
+            async move {
+                let place = place(cx.acquire(queue, 1), state.original())?.await?;
+                let result = work.run(cx, state).await;
+                if let Err(error) = &result
+                    && let Some(delay) = error.delay()
+                    && let Err(error) = place.retry_after(delay).await
+                {
+                    tracing::warn!(%error, "a queue could not be closed for as long as its provider asked");
+                }
+                result
+            }
+        })
+    }
+}
