@@ -97,7 +97,7 @@ macro_rules! cases {
 
 cases!(graphs, 1: chain, diamond, rounds, replans, fan_out, flaky, external, hazards);
 cases!(subgraphs, 11: nested);
-cases!(pausing, 7: gates, talk, steps, sleeps, mixed);
+cases!(pausing, 11: gates, talk, steps, sleeps, mixed);
 
 /// A lost reply or a short outage costs no restart: the same append is made again.
 #[tokio::test]

@@ -51,7 +51,7 @@ fn undone(diff: &Diff, value: &Value) -> Value {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_difference_applied_to_the_one_gives_the_other(a in value(), b in value()) {

@@ -21,7 +21,7 @@ use super::seeds;
 #[tokio::test]
 async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
     let mut forks = 0;
-    for seed in seeds(60) {
+    for seed in seeds(35) {
         let life = Life::of(seed);
         let mut chance = Chance::new(seed ^ 3);
         let store = life.live().await;

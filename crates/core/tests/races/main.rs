@@ -23,7 +23,7 @@ fn seeds() -> std::ops::Range<u64> {
     };
     match number("FERRATA_RACE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("FERRATA_RACES").unwrap_or(850),
+        None => 0..number("FERRATA_RACES").unwrap_or(450),
     }
 }
 
