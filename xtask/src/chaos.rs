@@ -1,4 +1,4 @@
-//! The long forms of the tests of many processes: the larger explorations of the model, fresh seeds of the simulation, then round after round of killed, stopped and
+//! The long forms of the tests of many processes: the larger explorations of the model, fresh seeds of the simulation, more of the races, then round after round of killed, stopped and
 //! cut off processes and servers.
 #![expect(clippy::print_stdout, reason = "how far it has come is what a person watches")]
 
@@ -16,6 +16,9 @@ use crate::testing::{Programs, Report};
 /// The simulation, in this process's memory.
 const SIMULATION: &str = "test --package ferrata-core --test sim --locked";
 
+/// What several hands do to a run at once.
+const RACES: &str = "test --package ferrata-core --test races --locked";
+
 /// The model of the protocol, where it takes minutes.
 const MODEL: &str = "test --package ferrata-model --locked";
 
@@ -32,6 +35,7 @@ pub(crate) fn run(root: &Path, options: &ChaosOptions) -> Result<()> {
         call.env("FERRATA_SIMS", options.seeds.to_string())
             .args(&["--", "--nocapture"].map(str::to_owned))
             .run(root)?;
+        Cargo::new(RACES).env("FERRATA_RACES", options.seeds.to_string()).run(root)?;
     }
     if options.minutes == 0 {
         return Ok(());
