@@ -21,7 +21,7 @@ Commands:
   help                            Print this
 
 Options of `test`:
-  --services native   Start private Postgres, Redis, Redis Cluster and S3 servers for the tests, and stop them (the default)
+  --services native   Start private Postgres, Redis, Redis Cluster, NATS and S3 servers for the tests, and stop them (the default)
   --services env      Start none: use those that STORE_TEST_POSTGRES_URL, STORE_TEST_REDIS_URL,
                       STORE_TEST_REDIS_CLUSTER_URL and STORE_TEST_S3_URL name; what is not set is that of
                       docker-compose.yml

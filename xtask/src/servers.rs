@@ -90,6 +90,7 @@ fn composed(service: Service) -> &'static str {
         Service::Postgres => "postgres://postgres:ferrata@127.0.0.1:5442/postgres",
         Service::Redis => "redis://127.0.0.1:6389",
         Service::RedisCluster => "redis://127.0.0.1:6391",
+        Service::Nats => "nats://127.0.0.1:4232",
         _ => "http://127.0.0.1:5010",
     }
 }
@@ -132,6 +133,7 @@ fn place(url: &str) -> Option<String> {
     let port = match scheme {
         "postgres" | "postgresql" => 5432,
         "redis" | "rediss" => 6379,
+        "nats" | "tls" => 4222,
         "http" => 80,
         "https" => 443,
         _ => return None,

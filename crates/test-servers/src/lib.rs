@@ -10,7 +10,7 @@
 //! # Ok::<(), ferrata_test_servers::ServerError>(())
 //! ```
 //!
-//! - [`Postgres`], [`Redis`], [`RedisCluster`] and [`Moto`] (S3) start what is installed on this machine. What is not is unpacked
+//! - [`Postgres`], [`Redis`], [`RedisCluster`], [`Nats`], [`NatsCluster`] and [`Moto`] (S3) start what is installed on this machine. What is not is unpacked
 //!   from Debian's packages, once, into the target folder: no root, no container.
 //! - [`PgBouncer`] shares connections to a Postgres by transaction.
 //! - [`Radosgw`] is a real distributed S3 server; it needs root, and is for a run of its own.
@@ -29,6 +29,7 @@ mod debian;
 mod error;
 mod folder;
 mod moto;
+mod nats;
 mod nobody;
 mod once;
 mod pgbouncer;
@@ -51,6 +52,7 @@ mod watchdog;
 pub use crate::cluster::RedisCluster;
 pub use crate::error::{Result, ServerError};
 pub use crate::moto::Moto;
+pub use crate::nats::{Nats, NatsCluster, NatsOptions};
 pub use crate::nobody::Nobody;
 pub use crate::pgbouncer::PgBouncer;
 pub use crate::postgres::{Postgres, PostgresOptions};

@@ -11,8 +11,8 @@ use std::time::Duration;
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 10_000;
 
-/// What Redis Cluster adds to a port for its bus.
-const BUS: u16 = 10_000;
+/// What Redis Cluster adds to a port for its bus, and a cluster of NATS here for its routes.
+pub(crate) const BUS: u16 = 10_000;
 
 /// How often another port is tried when a process was quicker.
 pub(crate) const TRIES: u32 = 5;

@@ -22,6 +22,8 @@ pub enum Program {
     Python,
     /// `pgbouncer`.
     PgBouncer,
+    /// `nats-server`.
+    Nats,
 }
 
 /// A program that was found.
@@ -34,7 +36,7 @@ pub(crate) struct Found {
 
 impl Program {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::Postgres, Self::Redis, Self::Python, Self::PgBouncer];
+    pub const ALL: [Self; 5] = [Self::Postgres, Self::Redis, Self::Python, Self::PgBouncer, Self::Nats];
 
     /// Tells whether it is on the machine or was unpacked.
     #[must_use]
@@ -50,7 +52,9 @@ impl Program {
         let root = self.unpacked()?;
         let path = match self {
             Self::Postgres => newest(&root.join("usr/lib/postgresql"), name),
-            Self::PgBouncer => Some(root.join("usr/sbin").join(name)).filter(|path| is_program(path)),
+            Self::PgBouncer | Self::Nats => {
+                Some(root.join("usr/sbin").join(name)).filter(|path| is_program(path))
+            }
             _ => Some(root.join("usr/bin").join(name)).filter(|path| is_program(path)),
         };
         match path {
@@ -76,6 +80,7 @@ impl Program {
             // Pip as the one file that makes every other pip.
             Self::Python => &["python3", "python3-pip-whl"],
             Self::PgBouncer => &["pgbouncer"],
+            Self::Nats => &["nats-server"],
         };
         Packages { names, suite: None }
     }
@@ -86,6 +91,7 @@ impl Program {
             Self::Redis => Once::new("redis"),
             Self::Python => Once::new("python"),
             Self::PgBouncer => Once::new("pgbouncer").reachable_for(User::instead_of_root()),
+            Self::Nats => Once::new("nats"),
         }
     }
 
@@ -96,6 +102,7 @@ impl Program {
             Self::Redis => "redis-server",
             Self::Python => "python3",
             Self::PgBouncer => "pgbouncer",
+            Self::Nats => "nats-server",
         }
     }
 
@@ -106,7 +113,7 @@ impl Program {
             Self::Postgres => newest(Path::new("/usr/lib/postgresql"), name).or_else(|| in_path(name)),
             Self::Redis => in_path(name).or_else(|| in_path("valkey-server")),
             Self::Python => in_path(name).filter(|python| has_pip(python)),
-            Self::PgBouncer => in_path(name),
+            Self::PgBouncer | Self::Nats => in_path(name),
         }
     }
 
@@ -122,6 +129,7 @@ impl fmt::Display for Program {
             Self::Redis => "Redis (`redis-server` or `valkey-server`)",
             Self::Python => "Python (`python3` with its module `pip`, for moto)",
             Self::PgBouncer => "PgBouncer (`pgbouncer`)",
+            Self::Nats => "NATS (`nats-server`)",
         })
     }
 }

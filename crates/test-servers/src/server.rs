@@ -24,6 +24,8 @@ pub(crate) enum Ready {
     Redis,
     /// The file `pid` that names its process; it ends before it writes that if the port is another's.
     Pid,
+    /// The file that names its process and its ports, which it writes when it listens.
+    Ports,
     /// An answer to a request, while the process is there: it ends if the port is another's.
     Http,
 }
@@ -181,6 +183,10 @@ impl Server {
             Ready::Pid => {
                 let text = std::fs::read_to_string(self.folder().join("pid")).unwrap_or_default();
                 text.trim() == pid
+            }
+            Ready::Ports => {
+                let text = std::fs::read_to_string(self.folder().join(format!("nats-server_{pid}.ports")));
+                text.is_ok_and(|text| text.contains(&format!(":{}\"", self.port)))
             }
             Ready::Redis => resp::is_ready(self.port, &pid),
             Ready::Http => resp::answers_http(self.port),

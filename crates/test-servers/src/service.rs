@@ -12,11 +12,13 @@ pub enum Service {
     RedisCluster,
     /// S3: the endpoint, such as `http://127.0.0.1:5000`, where buckets may be made.
     S3,
+    /// A NATS with JetStream.
+    Nats,
 }
 
 impl Service {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::Postgres, Self::Redis, Self::RedisCluster, Self::S3];
+    pub const ALL: [Self; 5] = [Self::Postgres, Self::Redis, Self::RedisCluster, Self::S3, Self::Nats];
 
     /// Returns the variable that holds its URL.
     #[must_use]
@@ -26,6 +28,7 @@ impl Service {
             Self::Redis => "STORE_TEST_REDIS_URL",
             Self::RedisCluster => "STORE_TEST_REDIS_CLUSTER_URL",
             Self::S3 => "STORE_TEST_S3_URL",
+            Self::Nats => "STORE_TEST_NATS_URL",
         }
     }
 }

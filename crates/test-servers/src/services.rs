@@ -5,7 +5,7 @@ use std::thread;
 use crate::error::{Result, ServerError};
 use crate::program::{self, Program};
 use crate::service::Service;
-use crate::{Moto, Postgres, PostgresOptions, Redis, RedisCluster, RedisOptions};
+use crate::{Moto, Nats, NatsOptions, Postgres, PostgresOptions, Redis, RedisCluster, RedisOptions};
 
 /// One private server for each [`Service`].
 #[derive(Debug)]
@@ -14,10 +14,11 @@ pub struct Services {
     redis: Redis,
     cluster: RedisCluster,
     moto: Moto,
+    nats: Nats,
 }
 
 impl Services {
-    /// Starts them all at once: Postgres, a Redis and a Redis Cluster of three masters with append-only files, and moto.
+    /// Starts them all at once: Postgres, a Redis and a Redis Cluster of three masters with append-only files, a NATS, and moto.
     ///
     /// Postgres does not wait for the disk, as in `docker-compose.yml`, where its data live in memory: these servers outlive every test, and
     /// a disk that others write to would decide how long a test takes. A test that kills a server starts one of its own.
@@ -38,12 +39,14 @@ impl Services {
             let postgres = scope.spawn(|| Postgres::start(PostgresOptions::default().with_fsync(false)));
             let redis = scope.spawn(|| Redis::start(RedisOptions::default()));
             let cluster = scope.spawn(|| RedisCluster::start(3));
+            let nats = scope.spawn(|| Nats::start(NatsOptions::default()));
             let moto = Moto::start();
             Ok(Self {
                 postgres: postgres.join().map_err(started("Postgres"))??,
                 redis: redis.join().map_err(started("Redis"))??,
                 cluster: cluster.join().map_err(started("Redis Cluster"))??,
                 moto: moto?,
+                nats: nats.join().map_err(started("NATS"))??,
             })
         })
     }
@@ -56,12 +59,13 @@ impl Services {
 
     /// Returns each service with its URL.
     #[must_use]
-    pub fn urls(&self) -> [(Service, String); 4] {
+    pub fn urls(&self) -> [(Service, String); 5] {
         [
             (Service::Postgres, self.postgres.url()),
             (Service::Redis, self.redis.url()),
             (Service::RedisCluster, self.cluster.url()),
             (Service::S3, self.moto.url()),
+            (Service::Nats, self.nats.url()),
         ]
     }
 }

@@ -4,7 +4,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use ferrata_test_servers::{
-    AppendFsync, Moto, Postgres, PostgresOptions, Redis, RedisCluster, RedisOptions, Server, ServerError,
+    AppendFsync, Moto, Nats, NatsOptions, Postgres, PostgresOptions, Redis, RedisCluster, RedisOptions,
+    Server, ServerError,
 };
 
 /// How long a busy machine may take.
@@ -213,4 +214,35 @@ fn a_moto_refuses_the_second_of_two_first_writes() {
     moto.stop().unwrap();
     moto.restart().unwrap();
     assert_eq!(put("/bucket/key"), "404", "a moto forgets its buckets");
+}
+
+/// Sends a line to a NATS, and returns what it says of itself and the first answer.
+fn nats(server: &Server, lines: &str) -> (String, String) {
+    let mut stream = BufReader::new(connect(server));
+    let [mut info, mut answer] = [const { String::new() }; 2];
+    stream.read_line(&mut info).unwrap();
+    stream.get_mut().write_all(lines.as_bytes()).unwrap();
+    stream.read_line(&mut answer).unwrap();
+    (info, answer.trim_end().to_owned())
+}
+
+#[test]
+fn a_nats_has_jetstream_and_comes_back_where_it_was() {
+    let server = Nats::start(NatsOptions::default().with_max_payload(4_096)).unwrap();
+    for _ in 0..2 {
+        let (info, answer) = nats(&server, "CONNECT {\"verbose\":false}\r\nPING\r\n");
+        assert!(info.contains("\"jetstream\":true") && info.contains("\"max_payload\":4096"), "{info}");
+        assert_eq!(answer, "PONG");
+        server.kill().unwrap();
+        let refused = TcpStream::connect(server.address()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        server.restart().unwrap();
+    }
+    let closed =
+        Nats::start(NatsOptions::default().with_config("authorization { token: \"secret\" }")).unwrap();
+    let (_, answer) = nats(&closed, "CONNECT {}\r\nPING\r\n");
+    assert!(answer.contains("Authorization Violation"), "{answer}");
+    let error =
+        Nats::start(NatsOptions::default().with_config("no_such_setting: {")).unwrap_err().to_string();
+    assert!(error.contains("NATS ended at its start"), "{error}");
 }
