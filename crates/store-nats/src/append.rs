@@ -1,0 +1,154 @@
+//! Appending: one message that is stored only after the message that the writer knows as the run's last.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferrata_store::{
+    HeadRef, Result, RunAppend, RunFacts, RunKey, Seq, check_append, check_batch, is_repeat, refusal,
+};
+use futures_util::future::join_all;
+
+use crate::error::{Doubt, StoreError, WRONG_LAST};
+use crate::message::{Base, Said, Sent};
+use crate::read::{ATTEMPTS, End};
+use crate::store::Inner;
+use crate::stream::Bodies;
+
+const OPERATION: &str = "store.append";
+
+/// How many runs are remembered. One costs some 500 bytes; one that is forgotten costs its next append a look.
+const MOST: usize = 10_000;
+
+/// Where a run stood with its last message, for as long as that is its last.
+#[derive(Clone, Debug)]
+pub(crate) struct Stood {
+    /// The life of the stream in which that is so.
+    life: Arc<str>,
+    at: u64,
+    head: HeadRef,
+    first: Seq,
+    base: Base,
+    facts: Arc<RunFacts>,
+}
+
+impl Stood {
+    fn after(life: &Arc<str>, at: u64, said: &Said) -> Self {
+        let base = Base { at: if said.base.at == 0 { at } else { said.base.at }, ..said.base };
+        let (first, facts) = (said.first, Arc::new(said.facts.clone()));
+        Self { life: Arc::clone(life), at, head: said.head.head(), first, base, facts }
+    }
+}
+
+/// The runs that this process wrote last.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Mutex<HashMap<RunKey, Stood>>);
+
+impl Known {
+    fn at(&self, run: &RunKey, life: &Arc<str>, head: HeadRef) -> Option<Stood> {
+        self.runs().get(run).filter(|stood| stood.life == *life && stood.head == head).cloned()
+    }
+
+    fn remember(&self, run: &RunKey, stood: Stood) {
+        let mut runs = self.runs();
+        if runs.len() >= MOST && !runs.contains_key(run) {
+            // All at once: a list of who came last would cost every append more than this costs one in ten thousand.
+            runs.clear();
+        }
+        runs.insert(run.clone(), stood);
+    }
+
+    pub(crate) fn forget(&self, run: &RunKey) {
+        self.runs().remove(run);
+    }
+
+    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, Stood>> {
+        // What is remembered is compared by the server before it counts.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    pub(crate) async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let checks = check_batch(&batch, check_append);
+        let each = batch.into_iter().zip(checks).map(async |(append, check)| {
+            check?;
+            Box::pin(self.append_one(&append)).await
+        });
+        join_all(each).await
+    }
+
+    async fn append_one(&self, append: &RunAppend) -> Result<HeadRef> {
+        let run = &append.run;
+        let fail = |doubt| move |fault: StoreError| fault.of_run(OPERATION, run, doubt);
+        let life = self.life().await.map_err(fail(Doubt::None))?;
+        let subject = self.layout.run(&life, run);
+        // What is known, or what a run that must not exist looks like.
+        let mut stood = append.expected.and_then(|head| self.known.at(run, &life, head));
+        let mut is_known = stood.is_some() || append.expected.is_none();
+        let mut at = stood.as_ref().map_or(0, |stood| stood.at);
+        for _ in 0..ATTEMPTS {
+            if !is_known {
+                let end = self.end(&subject).await.map_err(fail(Doubt::None))?;
+                if end.head() != append.expected {
+                    return self.other_head(append, &subject, &end).await;
+                }
+                at = end.at;
+                stood = end.stored.as_ref().map(|stored| Stood::after(&life, end.at, &stored.said));
+            }
+            let said = said_by(append, stood.as_ref())
+                .ok_or_else(|| refusal::conflict(run, append.expected, None))?;
+            let sent = Sent::of(&said, at, &append.records).map_err(fail(Doubt::None))?;
+            match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
+                Ok(at) => {
+                    self.known.remember(run, Stood::after(&life, at, &said));
+                    self.notice(run).await;
+                    return Ok(said.head.head());
+                }
+                // Another writer was there, or a cut: the head says which.
+                Err(fault) if fault.code() == Some(WRONG_LAST) => is_known = false,
+                Err(fault) => {
+                    self.known.forget(run);
+                    self.check_life(&fault);
+                    return Err(fail(Doubt::Written)(fault));
+                }
+            }
+        }
+        Err(fail(Doubt::None)(StoreError::Busy { what: "others change the run again and again" }))
+    }
+
+    /// Answers an append that expects another head than there is: it may be the end of the log already.
+    async fn other_head(&self, append: &RunAppend, subject: &str, end: &End) -> Result<HeadRef> {
+        let run = &append.run;
+        let given = append.records.last().map(|record| record.header.head());
+        let conflict = || Err(refusal::conflict(run, append.expected, end.head()));
+        let Some(head) = end.head().filter(|head| Some(*head) == given) else { return conflict() };
+        let log = self.log(subject, |_, _| 1, Bodies::Without).await;
+        let log = log.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
+        let is_repeat = log.is_some_and(|log| {
+            is_repeat(log.entries.iter().rev().map(|entry| &entry.record.header), append)
+                && append.facts.as_ref().is_none_or(|facts| *facts == log.last.facts)
+        });
+        if is_repeat { Ok(head) } else { conflict() }
+    }
+
+    /// Tells those who listen that a run changed. They look by themselves if this is lost.
+    pub(crate) async fn notice(&self, run: &RunKey) {
+        if self.options.notices
+            && let Err(fault) = self.link.tell(self.layout.notices(), run.to_string().into()).await
+        {
+            tracing::debug!(%run, %fault, "a notice was not sent");
+        }
+    }
+}
+
+/// What the message of an append says; `None` if the append needs a run and there is none.
+fn said_by(append: &RunAppend, stood: Option<&Stood>) -> Option<Said> {
+    let records: Vec<_> = append.records.iter().map(|record| record.header.clone()).collect();
+    let own = records.iter().rev().find(|header| header.base);
+    let own = own.map(|header| Base { record: header.seq, at: 0 });
+    let (first, base, facts) = match (stood, &append.facts) {
+        (Some(stood), _) => (stood.first, own.unwrap_or(stood.base), (*stood.facts).clone()),
+        (None, facts) => (Seq::new(0), own?, facts.clone()?),
+    };
+    Some(Said { first, base, head: records.last()?.clone(), records, is_cut: false, facts })
+}

@@ -1,0 +1,84 @@
+//! Who is alive: heartbeats as messages that the servers give their time, one kept for each executor.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use ferrata_store::{ExecutorId, Timestamp};
+use futures_util::future::try_join_all;
+
+use crate::error::StoreError;
+use crate::store::Inner;
+
+/// How long what a server said of its time is reckoned on from, where a moment more or less decides nothing.
+const RECKONED: Duration = Duration::from_millis(200);
+
+/// What a server said of its time, and when that was by the monotonic clock of this process.
+#[derive(Debug, Default)]
+pub(crate) struct ServerTime(Mutex<Option<(Duration, Timestamp)>>);
+
+impl ServerTime {
+    fn reckoned(&self, now: Duration) -> Option<Timestamp> {
+        let said = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (heard, time) = said?;
+        let since = now.saturating_sub(heard);
+        (since <= RECKONED).then(|| time.plus(since))
+    }
+
+    fn heard(&self, now: Duration, time: Timestamp) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, time));
+    }
+}
+
+impl Inner {
+    pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
+        self.life().await?;
+        // Rounded up: a heartbeat never ends before its time.
+        let ms = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let subject = self.layout.beat(executor);
+        self.link.publish(subject, HeaderMap::new(), ms.to_string().into()).await.map(drop)
+    }
+
+    /// Asks the server for its time: what it gives to a message that is written now.
+    pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
+        let subject = self.layout.now();
+        self.link.publish(subject.clone(), HeaderMap::new(), Bytes::new()).await?;
+        let got = self.last(&self.layout.beats(), &subject).await?;
+        let time = got.ok_or_else(|| StoreError::strange("no message where one was written"))?.time;
+        self.time.heard(self.clock.monotonic(), time);
+        Ok(time)
+    }
+
+    /// Reckons the server's time, or asks for it.
+    pub(crate) async fn about_now(&self) -> Result<Timestamp, StoreError> {
+        match self.time.reckoned(self.clock.monotonic()) {
+            Some(time) => Ok(time),
+            None => self.now().await,
+        }
+    }
+
+    pub(crate) async fn is_alive(&self, executor: &ExecutorId) -> Result<bool, StoreError> {
+        let now = self.about_now().await?;
+        Ok(!self.alive([*executor].into(), now).await?.is_empty())
+    }
+
+    /// Returns those whose heartbeat has not expired at the server's time `now`.
+    pub(crate) async fn alive(
+        &self,
+        executors: HashSet<ExecutorId>,
+        now: Timestamp,
+    ) -> Result<HashSet<ExecutorId>, StoreError> {
+        let stream = self.layout.beats();
+        let asked = executors.into_iter().map(async |executor| {
+            let got = self.last(&stream, &self.layout.beat(&executor)).await?;
+            let until = got.and_then(|got| {
+                let ms: u64 = std::str::from_utf8(&got.payload).ok()?.parse().ok()?;
+                (ms > 0).then(|| got.time.plus(Duration::from_millis(ms)))
+            });
+            Ok::<_, StoreError>(until.is_some_and(|until| until > now).then_some(executor))
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
+    }
+}

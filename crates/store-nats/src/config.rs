@@ -1,0 +1,276 @@
+//! The options of the store and the URL that names one.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ferrata_store::{Error, ErrorKind, Result, url};
+
+/// The most bytes of a namespace: it stands in every subject.
+const MAX_NAMESPACE: usize = 32;
+
+/// The most replicas that a stream can have.
+const MAX_REPLICAS: u32 = 5;
+
+/// How a [`NatsStore`](crate::NatsStore) uses its servers. The defaults suit a single server.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NatsOptions {
+    /// What the names of streams and subjects hold; `ferrata` by default, `?namespace=` in a URL.
+    ///
+    /// 1 to 32 of `A-Z a-z 0-9 _ -`. Stores with other namespaces on the same servers see nothing of each other.
+    pub namespace: String,
+    /// On how many servers each record is kept; 1 by default, `?replicas=` in a URL, 5 at the most.
+    ///
+    /// `setup` makes the streams so, and refuses streams that have fewer. With 3, any one server may be lost with all it has. Raised:
+    /// every append waits for a majority of them.
+    pub replicas: u32,
+    /// How long to wait for a connection; 5 seconds by default.
+    ///
+    /// Raised: servers that are away are noticed later. Lowered: a slow network is taken for servers that are away.
+    pub connect_timeout: Duration,
+    /// How long to wait for a reply; 10 seconds by default, `?response_timeout_ms=` in a URL.
+    ///
+    /// When it ends, an append is [`ErrorKind::Indeterminate`]. Raised: a server that hangs is noticed later. Lowered: the choice of a
+    /// new leader, which takes some seconds, makes for doubts and repeats.
+    pub response_timeout: Duration,
+    /// Whether to send and receive notices of changed runs; true by default.
+    ///
+    /// Each append costs one small message more, which no stream keeps. Without, executors learn of each other's records when they look.
+    pub notices: bool,
+    /// The text of a credentials file (`.creds`), a JWT and its key; none by default.
+    pub credentials: Option<String>,
+    /// A file (PEM) of the authorities to trust with `tls:` URLs, besides the system's; none by default.
+    pub root_certificates: Option<PathBuf>,
+}
+
+impl Default for NatsOptions {
+    fn default() -> Self {
+        Self {
+            namespace: "ferrata".to_owned(),
+            replicas: 1,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(10),
+            notices: true,
+            credentials: None,
+            root_certificates: None,
+        }
+    }
+}
+
+impl NatsOptions {
+    /// Sets what the names of streams and subjects hold.
+    #[must_use]
+    pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets on how many servers each record is kept.
+    #[must_use]
+    pub fn with_replicas(mut self, replicas: u32) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Sets how long to wait for a connection.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets how long to wait for a reply.
+    #[must_use]
+    pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// Sets whether to send and receive notices.
+    #[must_use]
+    pub fn with_notices(mut self, notices: bool) -> Self {
+        self.notices = notices;
+        self
+    }
+
+    /// Sets the text of a credentials file.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: impl Into<String>) -> Self {
+        self.credentials = Some(credentials.into());
+        self
+    }
+
+    /// Sets the file of the authorities to trust.
+    #[must_use]
+    pub fn with_root_certificates(mut self, pem: impl Into<PathBuf>) -> Self {
+        self.root_certificates = Some(pem.into());
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let Self { namespace, replicas, connect_timeout, response_timeout, .. } = self;
+        if namespace.is_empty() || namespace.len() > MAX_NAMESPACE || !namespace.chars().all(is_plain) {
+            return Err(invalid(format!(
+                "the namespace is none; use 1 to {MAX_NAMESPACE} of A-Z a-z 0-9 _ -"
+            )));
+        }
+        if !(1..=MAX_REPLICAS).contains(replicas) {
+            return Err(invalid(format!("{replicas} replicas cannot be kept; ask for 1 to {MAX_REPLICAS}")));
+        }
+        match connect_timeout.is_zero() || response_timeout.is_zero() {
+            true => {
+                Err(invalid("a timeout is zero, so that nothing could ever answer; give it some seconds"))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// The credentials are secret.
+impl fmt::Debug for NatsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsOptions")
+            .field("namespace", &self.namespace)
+            .field("replicas", &self.replicas)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .field("notices", &self.notices)
+            .field("credentials", &self.credentials.as_ref().map(|_| "***"))
+            .field("root_certificates", &self.root_certificates)
+            .finish()
+    }
+}
+
+/// Who connects.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum User {
+    None,
+    Token(String),
+    Named(String, String),
+}
+
+/// The servers of a URL, who connects, and how they are used.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// With their scheme, and without a user.
+    pub(crate) servers: Vec<String>,
+    pub(crate) user: User,
+    pub(crate) options: NatsOptions,
+}
+
+/// Reads a URL; what it says counts more than `options`. No error shows any of it, as it may hold a password.
+pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<Target> {
+    let bad =
+        |why: &str| invalid(format!("the store's URL {why}; write nats://host:port, or tls:// for TLS"));
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("has no `://`"))?;
+    let scheme = match scheme.to_ascii_lowercase().as_str() {
+        "nats" => "nats",
+        "tls" => "tls",
+        _ => return Err(bad("names another kind of store")),
+    };
+    if rest.contains('#') {
+        return Err(bad("has a fragment, which means nothing here (write %23 in a password)"));
+    }
+    let (rest, given) = url::split(rest);
+    for option in given {
+        match option.name {
+            "namespace" => {
+                options.namespace =
+                    option.text().ok_or_else(|| bad("has a percent sign without two hex digits"))?;
+            }
+            "replicas" => {
+                options.replicas =
+                    option.number().ok_or_else(|| bad("has a number of replicas that is none"))?;
+            }
+            "response_timeout_ms" => {
+                options.response_timeout =
+                    option.millis().ok_or_else(|| bad("has a timeout that is no number"))?;
+            }
+            _ => {
+                return Err(bad(
+                    "has an unknown option; there are namespace, replicas and response_timeout_ms",
+                ));
+            }
+        }
+    }
+    options.check()?;
+    let authority = match rest.split_once('/') {
+        Some((authority, "")) => authority,
+        Some(_) => return Err(bad("has a path, which means nothing here; the namespace is an option")),
+        None => rest,
+    };
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((user, hosts)) => (Some(user), hosts),
+        None => (None, authority),
+    };
+    let text = |part: &str| {
+        let text = url::decode(part).and_then(|bytes| String::from_utf8(bytes).ok());
+        text.ok_or_else(|| bad("has a percent sign without two hex digits in user or password"))
+    };
+    let user = match user.map(|user| user.split_once(':').ok_or(user)) {
+        None => User::None,
+        Some(Ok((name, password))) => User::Named(text(name)?, text(password)?),
+        Some(Err(token)) => User::Token(text(token)?),
+    };
+    let servers = hosts.split(',').map(|host| {
+        let server = format!("{scheme}://{host}");
+        // Its error may repeat what it read.
+        let is_address = !host.is_empty() && server.parse::<async_nats::ServerAddr>().is_ok();
+        is_address.then_some(server).ok_or_else(|| bad("names no host"))
+    });
+    Ok(Target { servers: servers.collect::<Result<_>>()?, user, options })
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_servers_and_options() {
+        let read = |url: &str| target(url, NatsOptions::default()).unwrap();
+        let plain = read("nats://localhost");
+        assert_eq!((plain.servers, plain.options), (vec!["nats://localhost".into()], NatsOptions::default()));
+        assert!(plain.user == User::None);
+        let full = read("tls://u:p%40ss@a:1,[::1]:2/?namespace=my_app-1&replicas=3&response_timeout_ms=3000");
+        assert_eq!(full.servers, ["tls://a:1", "tls://[::1]:2"]);
+        assert!(full.user == User::Named("u".into(), "p@ss".into()));
+        let NatsOptions { namespace, replicas, response_timeout, .. } = full.options;
+        assert_eq!((&*namespace, replicas, response_timeout), ("my_app-1", 3, Duration::from_secs(3)));
+        assert!(read("nats://secret@host").user == User::Token("secret".into()));
+    }
+
+    #[test]
+    fn another_url_is_refused_without_showing_it() {
+        for url in [
+            "",
+            "nats",
+            "nats:secret",
+            "http://secret",
+            "nats://",
+            "nats://:secret@",
+            "nats://:secret@host:x",
+            "nats://:secret@host/x",
+            "nats://:secret%@host",
+            "nats://:secret@a,,b",
+            "nats://:secret@host?namespace=a.b",
+            "nats://:secret@host?namespace=",
+            "nats://:secret@host?replicas=x",
+            "nats://:secret@host?replicas=0",
+            "nats://:secret@host?response_timeout_ms=0",
+            "nats://:secret@host?secret=1",
+            "nats://:secret@host#secret",
+        ] {
+            let error = target(url, NatsOptions::default()).map(|_| ()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+        let options = NatsOptions::default().with_credentials("secret");
+        assert!(!format!("{options:?}").contains("secret"));
+    }
+}

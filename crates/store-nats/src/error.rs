@@ -1,0 +1,198 @@
+//! What can go wrong with the servers, and the one table that says what a caller does about it.
+
+use ferrata_store::{Error, ErrorKind, RunKey, Seq};
+use thiserror::Error as ThisError;
+
+/// Everything that can fail.
+#[derive(Clone, Debug, ThisError)]
+pub(crate) enum StoreError {
+    /// There was no connection, so nothing was sent.
+    #[error(
+        "no NATS server can be reached ({why}); see that they run and that the network lets this process in"
+    )]
+    Unreachable { why: String },
+    /// The servers do not take the user.
+    #[error("the NATS server does not let this user in; correct the URL or the credentials")]
+    Forbidden,
+    /// Something was sent, and no reply came.
+    #[error("{why} before the reply")]
+    Lost { why: String },
+    /// No stream takes the subject, or no server has JetStream: nothing was written.
+    #[error(
+        "no stream answers; it was deleted (then set the store up again), its servers are starting, or JetStream is off"
+    )]
+    Absent,
+    /// The server refused: nothing was done.
+    #[error("the server answered {code}, {description}; {}", meaning(*code, *status).1)]
+    Refused { code: u64, status: u64, description: String },
+    /// A message is larger than the server takes.
+    #[error(
+        "the records of the append have {bytes} bytes with their headers, and the server takes {most} in one message; make them smaller, or raise its max_payload"
+    )]
+    TooLarge { bytes: usize, most: usize },
+    /// The answer is not one of the call's.
+    #[error(
+        "{what}, which no server of this store answers; see that no other program writes below its namespace"
+    )]
+    Strange { what: String },
+    /// Stored data is damaged.
+    #[error("{what}; restore the run from a backup")]
+    Corrupt { what: String, seq: Option<Seq> },
+    /// Stored data is of a newer version.
+    #[error("{what} of a newer version; upgrade this process")]
+    Newer { what: String, seq: Option<Seq> },
+    /// A stream cannot keep the contract, as it is set.
+    #[error("{what}")]
+    Unfit { what: String },
+    /// Others changed the run, or a replica was behind, each time it was looked at.
+    #[error("{what}; retry")]
+    Busy { what: &'static str },
+}
+
+/// The code of a refusal because the subject has another last message than expected.
+pub(crate) const WRONG_LAST: u64 = 10_071;
+
+/// There is no such message.
+pub(crate) const NO_MESSAGE: u64 = 10_037;
+
+/// There is no such stream.
+pub(crate) const NO_STREAM: u64 = 10_059;
+
+/// There is no such consumer.
+pub(crate) const NO_CONSUMER: u64 = 10_014;
+
+/// What a caller does about an error of JetStream's, by its code, and the remedy. A refusal comes before anything is stored.
+const MEANINGS: &[(u64, ErrorKind, &str)] = &[
+    (
+        10_002,
+        ErrorKind::Unavailable,
+        "the account has no room left: raise its limits, or prune and purge runs",
+    ),
+    (
+        10_005,
+        ErrorKind::Unsupported,
+        "there are too few servers for the replicas asked for; start more, or ask for fewer",
+    ),
+    (10_008, ErrorKind::Unavailable, "the cluster lacks servers; see to them"),
+    (10_009, ErrorKind::Unavailable, "a leader is being chosen; retry"),
+    (
+        10_023,
+        ErrorKind::Unavailable,
+        "the server has no room left: raise its limits, or prune and purge runs",
+    ),
+    (
+        10_026,
+        ErrorKind::Unavailable,
+        "the account or the stream may have no more consumers: raise max_consumers",
+    ),
+    (
+        10_028,
+        ErrorKind::Unavailable,
+        "the server's memory for JetStream is full: raise max_mem, or list less often",
+    ),
+    (10_039, ErrorKind::Unsupported, "JetStream is off for this account; turn it on"),
+    (
+        10_047,
+        ErrorKind::Unavailable,
+        "the server's disk for JetStream is full: raise max_file, or prune and purge runs",
+    ),
+    (10_052, ErrorKind::Unsupported, "the stream cannot be made so; docs/store-nats.md says how it must be"),
+    (10_054, ErrorKind::TooLarge, "make the record smaller, or raise max_msg_size of the stream"),
+    (NO_STREAM, ErrorKind::Invalid, "set the store up, or name the namespace in which its runs are"),
+    (10_074, ErrorKind::Unsupported, "replicas need a cluster; ask for 1, or connect to one"),
+    (10_076, ErrorKind::Unsupported, "JetStream is off; start the server with it"),
+    (10_077, ErrorKind::Unavailable, "the stream is full: raise its max_bytes, or prune and purge runs"),
+    (10_109, ErrorKind::Unsupported, "the stream is sealed; it takes no records any more"),
+    (
+        10_110,
+        ErrorKind::Unsupported,
+        "the stream forbids what the store needs; docs/store-nats.md says how it must be",
+    ),
+    (10_118, ErrorKind::Unavailable, "the stream is offline; see to its servers"),
+];
+
+/// Some codes have no row: a server that is not ready says 503, and of the others it is not known what was done.
+fn meaning(code: u64, status: u64) -> (ErrorKind, &'static str) {
+    match MEANINGS.iter().find(|(known, ..)| *known == code) {
+        Some((_, kind, remedy)) => (*kind, remedy),
+        None if status == 503 => (ErrorKind::Unavailable, "see the server's log; retry"),
+        None => (ErrorKind::Indeterminate, "see the server's log"),
+    }
+}
+
+/// What a lost reply leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// It may have been written: retry the same.
+    Written,
+    /// Nothing that matters: call again.
+    None,
+}
+
+impl StoreError {
+    pub(crate) fn strange(what: impl Into<String>) -> Self {
+        Self::Strange { what: what.into() }
+    }
+
+    pub(crate) fn corrupt(seq: Option<Seq>, what: impl Into<String>) -> Self {
+        Self::Corrupt { what: what.into(), seq }
+    }
+
+    /// Returns the code of a refusal.
+    pub(crate) fn code(&self) -> Option<u64> {
+        match self {
+            Self::Refused { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn kind(&self, doubt: Doubt) -> ErrorKind {
+        let kind = match self {
+            Self::Unreachable { .. } | Self::Absent | Self::Busy { .. } => ErrorKind::Unavailable,
+            Self::Lost { .. } => ErrorKind::Indeterminate,
+            Self::Forbidden => ErrorKind::Invalid,
+            Self::Refused { code, status, .. } => meaning(*code, *status).0,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::Strange { .. } | Self::Corrupt { .. } => ErrorKind::Corrupt,
+            Self::Newer { .. } | Self::Unfit { .. } => ErrorKind::Unsupported,
+        };
+        match (kind, doubt) {
+            (ErrorKind::Indeterminate, Doubt::None) => ErrorKind::Unavailable,
+            (kind, _) => kind,
+        }
+    }
+
+    pub(crate) fn into_error(self, operation: &'static str, doubt: Doubt) -> Error {
+        let error = Error::new(self.kind(doubt), self.to_string()).with_operation(operation);
+        match &self {
+            Self::Corrupt { seq: Some(seq), .. } | Self::Newer { seq: Some(seq), .. } => error.with_seq(*seq),
+            _ => error,
+        }
+    }
+
+    pub(crate) fn of_run(self, operation: &'static str, run: &RunKey, doubt: Doubt) -> Error {
+        self.into_error(operation, doubt).with_run(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_been_written_is_in_doubt_and_nothing_else_is() {
+        let refused = |code, status| StoreError::Refused { code, status, description: "why".to_owned() };
+        let lost = StoreError::Lost { why: "the connection was lost".to_owned() };
+        for (fault, write, read) in [
+            (lost, ErrorKind::Indeterminate, ErrorKind::Unavailable),
+            (StoreError::Absent, ErrorKind::Unavailable, ErrorKind::Unavailable),
+            (refused(10_077, 503), ErrorKind::Unavailable, ErrorKind::Unavailable),
+            (refused(NO_STREAM, 404), ErrorKind::Invalid, ErrorKind::Invalid),
+            (refused(10_054, 400), ErrorKind::TooLarge, ErrorKind::TooLarge),
+            (refused(1, 503), ErrorKind::Unavailable, ErrorKind::Unavailable),
+            (refused(1, 500), ErrorKind::Indeterminate, ErrorKind::Unavailable),
+        ] {
+            assert_eq!((fault.kind(Doubt::Written), fault.kind(Doubt::None)), (write, read), "{fault}");
+        }
+    }
+}

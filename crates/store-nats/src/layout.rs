@@ -1,0 +1,107 @@
+//! The names of everything on the server: streams, subjects, and how a run is named in one.
+
+use ferrata_store::{ExecutorId, RunId, RunKey, TenantId};
+
+/// The version of the layout, in the description of the stream of logs.
+pub(crate) const LAYOUT: u64 = 1;
+
+/// What the description of the stream of logs begins with, before the version.
+pub(crate) const DESCRIBED: &str = "Ferrata's runs, layout ";
+
+/// The names below one namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    namespace: String,
+}
+
+impl Layout {
+    pub(crate) fn new(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned() }
+    }
+
+    /// The stream of logs.
+    pub(crate) fn logs(&self) -> String {
+        format!("FERRATA-LOGS-{}", self.namespace)
+    }
+
+    /// The stream of heartbeats.
+    pub(crate) fn beats(&self) -> String {
+        format!("FERRATA-BEATS-{}", self.namespace)
+    }
+
+    /// All subjects of logs in the life of a stream that `life` names.
+    pub(crate) fn all_runs(&self, life: &str) -> String {
+        format!("ferrata.{}.{life}.>", self.namespace)
+    }
+
+    /// Returns the life that a subject of the stream of logs names.
+    pub(crate) fn life_of<'a>(&self, subject: &'a str) -> Option<&'a str> {
+        let rest = subject.strip_prefix("ferrata.")?.strip_prefix(&*self.namespace)?;
+        rest.strip_prefix('.')?.strip_suffix(".>")
+    }
+
+    /// The subject of a run's log.
+    pub(crate) fn run(&self, life: &str, run: &RunKey) -> String {
+        let [tenant, id] = [run.tenant.as_str(), run.run.as_str()].map(token);
+        format!("ferrata.{}.{life}.{tenant}.{id}", self.namespace)
+    }
+
+    /// Returns the run whose log has this subject.
+    pub(crate) fn run_of(&self, subject: &str) -> Option<RunKey> {
+        let mut tokens = subject.split('.').skip(3);
+        let (tenant, id) = (tokens.next()?, tokens.next()?);
+        let [tenant, id] = [tenant, id].map(|token| token.replace('~', "."));
+        Some(RunKey::new(TenantId::new(tenant).ok()?, RunId::new(id).ok()?))
+    }
+
+    /// All subjects of the stream of heartbeats.
+    pub(crate) fn all_beats(&self) -> String {
+        format!("ferrata-beats.{}.*", self.namespace)
+    }
+
+    /// The subject of an executor's heartbeat.
+    pub(crate) fn beat(&self, executor: &ExecutorId) -> String {
+        format!("ferrata-beats.{}.{executor}", self.namespace)
+    }
+
+    /// The subject that is written to be told the server's time.
+    pub(crate) fn now(&self) -> String {
+        format!("ferrata-beats.{}.now", self.namespace)
+    }
+
+    /// The subject of notices, which no stream keeps.
+    pub(crate) fn notices(&self) -> String {
+        format!("ferrata-notices.{}", self.namespace)
+    }
+
+    /// The subject of what processes say to each other, which no stream keeps.
+    pub(crate) fn said(&self) -> String {
+        format!("ferrata-said.{}", self.namespace)
+    }
+}
+
+/// A dot divides the tokens of a subject; `~` stands in no id.
+fn token(id: &str) -> String {
+    id.replace('.', "~")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_names_its_run_and_no_other() {
+        let layout = Layout::new("shop");
+        let key = |tenant, run| RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap());
+        let keys = [key("t", "a.b"), key("t.a", "b"), key("t", "a:b"), key("t", "a-b_c..d")];
+        let mut subjects: Vec<String> = keys.iter().map(|key| layout.run("1f", key)).collect();
+        for (key, subject) in keys.iter().zip(&subjects) {
+            assert_eq!(layout.run_of(subject).as_ref(), Some(key), "{subject}");
+            assert_eq!(subject.split('.').count(), 5, "{subject}");
+        }
+        subjects.dedup();
+        assert_eq!(subjects.len(), keys.len());
+        assert_eq!(layout.life_of(&layout.all_runs("1f")), Some("1f"));
+        assert_eq!(Layout::new("shop2").life_of(&layout.all_runs("1f")), None);
+    }
+}

@@ -1,0 +1,192 @@
+//! The way to the servers: one connection, requests whose fate is known or said to be in doubt, and the API of JetStream.
+
+use std::sync::Arc;
+
+use async_nats::client::RequestErrorKind;
+use async_nats::connection::State;
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, Request};
+use bytes::Bytes;
+use ferrata_store::{Clock, within};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::{OnceCell, watch};
+
+use crate::config::{Target, User};
+use crate::error::StoreError;
+
+/// How long after a lost connection the first attempt at another is made, and what each further one waits longer.
+const STEP_MS: u64 = 20;
+
+/// The longest pause between two attempts.
+const LONGEST_MS: u64 = 1_000;
+
+/// Connects when it is first needed, and again whenever the connection was lost.
+pub(crate) struct Link {
+    target: Target,
+    clock: Arc<dyn Clock>,
+    client: OnceCell<Client>,
+    /// How often a connection was lost.
+    lost: Arc<watch::Sender<u64>>,
+    /// How often one was made.
+    made: Arc<watch::Sender<u64>>,
+}
+
+impl Link {
+    pub(crate) fn new(target: Target, clock: Arc<dyn Clock>) -> Self {
+        let count = || Arc::new(watch::Sender::new(0));
+        Self { target, clock, client: OnceCell::new(), lost: count(), made: count() }
+    }
+
+    /// The servers, as they may be shown.
+    pub(crate) fn servers(&self) -> &[String] {
+        &self.target.servers
+    }
+
+    /// Returns the client once it is connected.
+    pub(crate) async fn client(&self) -> Result<&Client, StoreError> {
+        let client = self.client.get_or_try_init(|| self.connect()).await?;
+        let mut made = self.made.subscribe();
+        let connected =
+            async { while client.connection_state() != State::Connected && made.changed().await.is_ok() {} };
+        let timeout = self.target.options.connect_timeout;
+        match within(&*self.clock, timeout, connected).await {
+            Some(()) => Ok(client),
+            None => Err(StoreError::Unreachable { why: "the connection was lost".to_owned() }),
+        }
+    }
+
+    async fn connect(&self) -> Result<Client, StoreError> {
+        let Target { servers, user, options } = &self.target;
+        let (lost, made) = (Arc::clone(&self.lost), Arc::clone(&self.made));
+        let mut connect = ConnectOptions::new()
+            .name("ferrata")
+            .connection_timeout(options.connect_timeout)
+            .request_timeout(Some(options.response_timeout))
+            .max_reconnects(None)
+            .reconnect_delay_callback(|attempt| {
+                let ms = STEP_MS.saturating_mul(u64::try_from(attempt).unwrap_or(u64::MAX));
+                std::time::Duration::from_millis(ms.min(LONGEST_MS))
+            })
+            .event_callback(move |event| {
+                match &event {
+                    Event::Disconnected | Event::Closed => lost.send_modify(|count| *count += 1),
+                    Event::Connected => made.send_modify(|count| *count += 1),
+                    other => tracing::warn!(event = %other, "NATS"),
+                }
+                std::future::ready(())
+            });
+        connect = match user {
+            User::None => connect,
+            User::Token(token) => connect.token(token.clone()),
+            User::Named(name, password) => connect.user_and_password(name.clone(), password.clone()),
+        };
+        if let Some(credentials) = &options.credentials {
+            connect = connect.credentials(credentials).map_err(|_| StoreError::Forbidden)?;
+        }
+        if let Some(file) = &options.root_certificates {
+            connect = connect.add_root_certificates(file.clone());
+        }
+        let connected = within(&*self.clock, options.connect_timeout, connect.connect(servers)).await;
+        match connected {
+            Some(Ok(client)) => Ok(client),
+            Some(Err(error)) => Err(match error.kind() {
+                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                    StoreError::Forbidden
+                }
+                kind => StoreError::Unreachable { why: kind.to_string() },
+            }),
+            None => Err(StoreError::Unreachable { why: "no answer in time".to_owned() }),
+        }
+    }
+
+    /// Sends a request once, and waits for its reply. Without one it may have been carried out.
+    pub(crate) async fn request(
+        &self,
+        subject: String,
+        headers: Option<HeaderMap>,
+        payload: Bytes,
+    ) -> Result<Message, StoreError> {
+        let client = self.client().await?;
+        let mut lost = self.losses();
+        let bytes = payload.len();
+        let mut request = Request::new().payload(payload);
+        if let Some(headers) = headers {
+            request = request.headers(headers);
+        }
+        tokio::select! {
+            biased;
+            reply = client.send_request(subject, request) => reply.map_err(|error| match error.kind() {
+                RequestErrorKind::NoResponders => StoreError::Absent,
+                RequestErrorKind::MaxPayloadExceeded => StoreError::TooLarge { bytes, most: client.max_payload() },
+                RequestErrorKind::InvalidSubject => StoreError::strange("a subject is none"),
+                _ => StoreError::Lost { why: "no answer came in time".to_owned() },
+            }),
+            _ = lost.changed() => Err(StoreError::Lost { why: "the connection was lost".to_owned() }),
+        }
+    }
+
+    /// Tells, from now on, when a connection is lost.
+    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
+        self.lost.subscribe()
+    }
+
+    /// Sends what needs no reply; it may be lost.
+    pub(crate) async fn tell(&self, subject: String, payload: Bytes) -> Result<(), StoreError> {
+        let lost = |_| StoreError::Lost { why: "the connection was closed".to_owned() };
+        self.client().await?.publish(subject, payload).await.map_err(lost)
+    }
+
+    /// Waits until the server has read all that was sent before. `subject` is one below which no program listens.
+    pub(crate) async fn settle(&self, subject: String) -> Result<(), StoreError> {
+        match self.request(format!("{subject}.settled"), None, Bytes::new()).await {
+            Ok(_) | Err(StoreError::Absent) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Makes a call of the API of JetStream.
+    pub(crate) async fn api<T: DeserializeOwned>(&self, call: &str, body: &Value) -> Result<T, StoreError> {
+        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let reply = self.request(format!("$JS.API.{call}"), None, body).await?;
+        answer(&reply.payload)
+    }
+
+    /// Stores a message; returns its place in the stream.
+    pub(crate) async fn publish(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<u64, StoreError> {
+        let reply = self.request(subject, Some(headers), payload).await?;
+        answer::<Stored>(&reply.payload).map(|stored| stored.seq)
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Stored {
+    seq: u64,
+}
+
+#[derive(serde::Deserialize)]
+struct Refusal {
+    error: Refused,
+}
+
+#[derive(serde::Deserialize)]
+struct Refused {
+    code: u64,
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T, StoreError> {
+    if let Ok(Refusal { error: Refused { code, err_code, description } }) = serde_json::from_slice(reply) {
+        return Err(StoreError::Refused { code: err_code, status: code, description });
+    }
+    // It was done, or not: that cannot be read from the answer.
+    serde_json::from_slice(reply)
+        .map_err(|_| StoreError::Lost { why: "an answer that cannot be read came".to_owned() })
+}

@@ -1,0 +1,193 @@
+//! Listing: the last message of every run, kept in memory and brought up to date by what is new in the stream before each listing.
+//!
+//! The last message of a run says all that a listing shows, and the stream delivers every one in order. So there is no index beside the
+//! logs that could lack a run. What is removed from a stream is delivered to none, but the end of a run's life is a message like others,
+//! and stays for as long as any process may still have to read it ([`GRACE`]); a process that has not listed for half of that begins anew.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_store::index::Standing;
+use ferrata_store::{
+    ExecutorId, Page, Paged, RecordHeader, Result, RunFacts, RunFilter, RunHead, RunKey, RunQuery, Seq,
+    Timestamp, page,
+};
+use futures_util::future::join_all;
+use serde_json::json;
+
+use crate::error::{Doubt, NO_CONSUMER, StoreError};
+use crate::message::{self, Said};
+use crate::store::Inner;
+use crate::stream::{Bodies, Delivered, EMPTY, Feed, From, Wait};
+
+/// How long the end of a run's life is kept in the stream.
+const GRACE: Duration = Duration::from_secs(600);
+
+/// How many ends are removed with one listing.
+const AT_ONCE: usize = 64;
+
+/// What is known of all runs as of some place in the stream.
+#[derive(Debug, Default)]
+pub(crate) struct Mirror {
+    life: Option<Arc<str>>,
+    feed: Option<Feed>,
+    /// Everything up to this message was read.
+    read: u64,
+    /// When the last reading began, by the monotonic clock.
+    began: Duration,
+    heads: HashMap<RunKey, Known>,
+    /// The ends of lives, and when they were written.
+    ends: BTreeMap<u64, (RunKey, Timestamp)>,
+}
+
+#[derive(Debug)]
+struct Known {
+    first: Seq,
+    head: RecordHeader,
+    facts: RunFacts,
+}
+
+impl Mirror {
+    fn take(&mut self, run: RunKey, message: &Delivered) {
+        self.read = self.read.max(message.at);
+        match message::read(message.at, message.said.as_deref(), &message.payload) {
+            Ok(Some(stored)) => {
+                let Said { first, head, facts, .. } = stored.said;
+                self.heads.insert(run, Known { first, head, facts });
+            }
+            Ok(None) => {
+                self.heads.remove(&run);
+                self.ends.insert(message.at, (run, message.time));
+            }
+            Err(fault) => {
+                tracing::warn!(%run, %fault, "left an unreadable run out of listings");
+                self.heads.remove(&run);
+            }
+        }
+    }
+
+    fn head(&self, run: &RunKey, alive: &HashSet<ExecutorId>) -> Option<RunHead> {
+        let Known { first, head, facts } = self.heads.get(run)?;
+        let is_alive = head.owner.is_some_and(|owner| alive.contains(&owner));
+        Some(RunHead::after(run.clone(), *first, head, is_alive, facts.clone()))
+    }
+}
+
+impl Inner {
+    pub(crate) async fn runs(&self, query: &RunQuery, asked: &Page) -> Result<Paged<RunHead>> {
+        let fail = |fault: StoreError| fault.into_error("store.runs", Doubt::None);
+        let now = match query.filter {
+            RunFilter::Any => self.about_now().await,
+            // A moment decides.
+            _ => self.now().await,
+        };
+        let now = now.map_err(fail)?;
+        let mut mirror = self.mirror.lock().await;
+        self.refresh(&mut mirror).await.map_err(fail)?;
+        self.forget_ends(&mut mirror, now).await;
+        // Taken for dead, an owner keeps no run out: so these are all that may be meant, and more.
+        let meets = |run: &RunKey, known: &Known| {
+            query.meets_facts(run, &known.facts)
+                && query.meets_standing(&Standing::after(&known.head), false, now)
+        };
+        let found: Vec<&RunKey> =
+            mirror.heads.iter().filter(|(run, known)| meets(run, known)).map(|(run, _)| run).collect();
+        let owner_of = |run: &RunKey| mirror.heads.get(run).and_then(|known| known.head.owner);
+        let heads = |alive: &HashSet<ExecutorId>| {
+            found.iter().filter_map(|run| mirror.head(run, alive)).collect::<Vec<_>>()
+        };
+        if query.filter != RunFilter::Any {
+            let owners = found.iter().filter_map(|run| owner_of(run)).collect();
+            let alive = self.alive(owners, now).await.map_err(fail)?;
+            return page(query, asked, now, heads(&alive));
+        }
+        // Only those that are shown, of what may be many.
+        let mut paged = page(query, asked, now, heads(&HashSet::new()))?;
+        let owners = paged.items.iter().filter_map(|head| head.owner).collect();
+        let alive = self.alive(owners, now).await.map_err(fail)?;
+        for head in &mut paged.items {
+            head.owner_alive = head.owner.is_some_and(|owner| alive.contains(&owner));
+        }
+        Ok(paged)
+    }
+
+    /// Reads what was written up to now.
+    async fn refresh(&self, mirror: &mut Mirror) -> Result<(), StoreError> {
+        let began = self.clock.monotonic();
+        let stream = self.layout.logs();
+        // Asked anew each time: a stream that was deleted and made again has another life.
+        let (life, last) = self.look_up().await?;
+        // Put back at the end: what is delivered to a call that fails or is dropped comes no second time.
+        let known = mirror.feed.take().filter(|_| {
+            began.saturating_sub(mirror.began) <= GRACE / 2 && mirror.life.as_ref() == Some(&life)
+        });
+        let all = self.layout.all_runs(&life);
+        let mut feed = match known {
+            Some(feed) => feed,
+            None => self.anew(mirror, &life, &all).await?,
+        };
+        let mut empty = 0;
+        while mirror.read < last {
+            match self.pull(&feed, if empty == 0 { Wait::No } else { Wait::Yes }).await {
+                Ok(pulled) if pulled.is_empty() => {
+                    // The last messages may have been removed, or the replica of the consumer is behind.
+                    let next = json!({ "seq": mirror.read.saturating_add(1), "next_by_subj": all });
+                    match self.get(&stream, next).await? {
+                        Some(next) if next.at <= last && empty < EMPTY => empty += 1,
+                        Some(next) if next.at <= last => {
+                            self.close(feed).await;
+                            (feed, empty) = (self.anew(mirror, &life, &all).await?, 0);
+                        }
+                        _ => mirror.read = last,
+                    }
+                }
+                Ok(pulled) => {
+                    empty = 0;
+                    for message in &pulled {
+                        match self.layout.run_of(&message.subject) {
+                            Some(run) => mirror.take(run, message),
+                            None => mirror.read = mirror.read.max(message.at),
+                        }
+                    }
+                }
+                // It was not read from for too long, or its server is gone.
+                Err(fault) if fault.code() == Some(NO_CONSUMER) => {
+                    feed = self.anew(mirror, &life, &all).await?
+                }
+                Err(fault) => return Err(fault),
+            }
+            if self.clock.monotonic().saturating_sub(began) > GRACE / 2 {
+                return Err(StoreError::Busy { what: "reading the heads of all runs takes too long" });
+            }
+        }
+        mirror.feed = Some(feed);
+        mirror.began = began;
+        Ok(())
+    }
+
+    /// Begins with nothing.
+    async fn anew(&self, mirror: &mut Mirror, life: &Arc<str>, all: &str) -> Result<Feed, StoreError> {
+        *mirror = Mirror { life: Some(Arc::clone(life)), ..Mirror::default() };
+        self.feed(&self.layout.logs(), all, From::LastOfEach, Bodies::Without).await
+    }
+
+    /// Removes the ends of lives that every process has read.
+    async fn forget_ends(&self, mirror: &mut Mirror, now: Timestamp) {
+        let is_old = |written: Timestamp| now.since(written) > GRACE;
+        let old = mirror.ends.iter().filter(|(_, (_, written))| is_old(*written)).take(AT_ONCE);
+        let old: Vec<(u64, RunKey)> = old.map(|(at, (run, _))| (*at, run.clone())).collect();
+        let forgotten = join_all(old.iter().map(async |(at, run)| {
+            let Some(life) = &mirror.life else { return Ok(()) };
+            // Without its end, what is left of the run would be a run again.
+            self.clear(&self.layout.run(life, run), *at).await?;
+            self.delete(*at).await
+        }));
+        for ((at, run), forgotten) in old.iter().zip(forgotten.await) {
+            match forgotten {
+                Ok(()) => drop(mirror.ends.remove(at)),
+                Err(fault) => tracing::debug!(%run, %fault, "left the end of a run to a later listing"),
+            }
+        }
+    }
+}

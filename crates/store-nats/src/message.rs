@@ -1,0 +1,208 @@
+//! Messages of a log as they are stored: a header that says all that is known of the run with them, and the bodies of their records.
+//!
+//! Several records of one append are one message, so that a server stores all of them or none. A *cut* holds no new record: it says from
+//! which record on the log is kept, and may hold that record as a base. The *end* of a life says that the run is gone.
+
+use async_nats::HeaderMap;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::{Bytes, BytesMut};
+use ferrata_store::codec::binary::{self, Unreadable};
+use ferrata_store::{Record, RecordHeader, RunFacts, Seq};
+use serde::{Deserialize, Serialize};
+
+use crate::error::StoreError;
+use crate::layout::LAYOUT;
+
+/// The header that says what a message is.
+pub(crate) const SAID: &str = "Ferrata";
+
+/// The header that names the message that must be the subject's last.
+const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
+
+/// The most bytes of records in a header: a server takes 64 KiB, and facts may have half of that.
+const MOST_SAID: usize = 16 << 10;
+
+/// Where the newest base is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Base {
+    /// The number of the record.
+    pub(crate) record: Seq,
+    /// The message with the record of this number, or one before it; 0 for the message that says so.
+    pub(crate) at: u64,
+}
+
+/// What a message says.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// The oldest record that is kept.
+    pub(crate) first: Seq,
+    pub(crate) base: Base,
+    /// The run's last record.
+    pub(crate) head: RecordHeader,
+    /// The records whose bodies the message holds; of a cut, the base in it, if there is one.
+    pub(crate) records: Vec<RecordHeader>,
+    pub(crate) is_cut: bool,
+    pub(crate) facts: RunFacts,
+}
+
+/// The same as JSON.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    v: u64,
+    first: Seq,
+    base: Base,
+    records: Vec<String>,
+    /// Where the records are so many that a header could not hold them: how many bytes at the beginning of the body say them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inside: Option<usize>,
+    /// Where the last record does not say it: the run's last record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    cut: bool,
+    facts: RunFacts,
+}
+
+/// What is read first, in every version; the end of a life says no more.
+#[derive(Serialize, Deserialize)]
+struct Version {
+    v: u64,
+    #[serde(default)]
+    gone: bool,
+}
+
+/// A message, as it is sent: only if `expected` is the last of its subject, or there is none and it is 0.
+pub(crate) struct Sent {
+    pub(crate) headers: HeaderMap,
+    pub(crate) payload: Bytes,
+}
+
+impl Sent {
+    fn new(said: &impl Serialize, expected: Option<u64>, payload: Bytes) -> Result<Self, StoreError> {
+        let fault = |error| StoreError::strange(format!("facts without JSON ({error})"));
+        let text = serde_json::to_string(said).map_err(fault)?;
+        let mut headers = HeaderMap::new();
+        headers.insert(SAID, text);
+        if let Some(expected) = expected {
+            headers.insert(EXPECTED, expected.to_string());
+        }
+        Ok(Self { headers, payload })
+    }
+
+    /// What says `said`, with the bodies of its records.
+    pub(crate) fn of(said: &Said, expected: u64, records: &[Record]) -> Result<Self, StoreError> {
+        let newest = |header: &RecordHeader| match header.base {
+            true => header.seq,
+            false => said.base.record.min(header.seq),
+        };
+        let mut base = said.records.first().map_or(said.base.record, newest);
+        let mut texts = Vec::with_capacity(said.records.len());
+        for header in &said.records {
+            base = if header.base { header.seq } else { base };
+            texts.push(encode(header, base)?);
+        }
+        let is_long = texts.iter().map(String::len).sum::<usize>() > MOST_SAID;
+        let before = if is_long { std::mem::take(&mut texts).join(" ") } else { String::new() };
+        let head = (said.is_cut || is_long).then(|| encode(&said.head, newest(&said.head))).transpose()?;
+        let Said { first, base, is_cut: cut, facts, .. } = said.clone();
+        let inside = is_long.then_some(before.len());
+        let written = Written { v: LAYOUT, first, base, records: texts, inside, head, cut, facts };
+        let payload = match records {
+            [one] if !is_long => one.body.clone(),
+            all => {
+                let bytes = all.iter().map(|record| record.body.len()).sum::<usize>();
+                let mut joined = BytesMut::with_capacity(before.len().saturating_add(bytes));
+                joined.extend_from_slice(before.as_bytes());
+                all.iter().for_each(|record| joined.extend_from_slice(&record.body));
+                joined.freeze()
+            }
+        };
+        Self::new(&written, Some(expected), payload)
+    }
+
+    /// The end of a life: of whatever is there by then, if no message is expected.
+    pub(crate) fn end(expected: Option<u64>) -> Result<Self, StoreError> {
+        Self::new(&Version { v: LAYOUT, gone: true }, expected, Bytes::new())
+    }
+}
+
+/// Writes a header; where the base before it is not known, one record back is as good: this store has that elsewhere.
+fn encode(header: &RecordHeader, base: Seq) -> Result<String, StoreError> {
+    let base = match header.base {
+        true => header.seq,
+        false => base.min(Seq::new(header.seq.get().saturating_sub(1))),
+    };
+    let bytes = binary::write(header, base).ok_or_else(|| StoreError::strange("a header without bytes"))?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+fn decode(text: &str) -> Result<RecordHeader, StoreError> {
+    let damaged = || StoreError::corrupt(None, "the header of a record cannot be read");
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| damaged())?;
+    match binary::read(&bytes) {
+        Ok((header, _)) => Ok(header),
+        Err(Unreadable::Newer { seq, format }) => {
+            let what = format!("the record has format {format},");
+            Err(StoreError::Newer { what, seq: Some(Seq::new(seq)) })
+        }
+        Err(Unreadable::Damaged) => Err(damaged()),
+    }
+}
+
+/// Reads a message; `None` at the end of a life.
+pub(crate) fn read(at: u64, text: Option<&str>, payload: &Bytes) -> Result<Option<Stored>, StoreError> {
+    let fault =
+        |error: String| StoreError::corrupt(None, format!("what a message says cannot be read ({error})"));
+    let text = text.ok_or_else(|| fault("it says nothing".to_owned()))?;
+    let Version { v, gone } = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
+    if v > LAYOUT {
+        return Err(StoreError::Newer { what: format!("the run has layout {v},"), seq: None });
+    }
+    if gone {
+        return Ok(None);
+    }
+    let written: Written = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
+    let Written { first, base, records, inside, head, cut: is_cut, facts, .. } = written;
+    let inside = inside.unwrap_or(0);
+    let lacks_body = inside > payload.len();
+    let (before, payload) = match lacks_body {
+        true => (Bytes::new(), Bytes::new()),
+        false => (payload.slice(..inside), payload.slice(inside..)),
+    };
+    let before = String::from_utf8_lossy(&before);
+    let texts = records.iter().map(String::as_str).chain(before.split_terminator(' '));
+    let records = texts.map(decode).collect::<Result<Vec<_>, _>>()?;
+    let head = match &head {
+        Some(text) => decode(text)?,
+        None => records.last().cloned().ok_or_else(|| fault("it holds no record".to_owned()))?,
+    };
+    let said = Said { first, base, head, records, is_cut, facts };
+    Ok(Some(Stored { at, said, payload, lacks_body }))
+}
+
+/// A message as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// Its place in the stream.
+    pub(crate) at: u64,
+    pub(crate) said: Said,
+    /// The bodies of its records, or nothing if they were not asked for.
+    pub(crate) payload: Bytes,
+    /// Whether it says its records in its body, which was not asked for.
+    pub(crate) lacks_body: bool,
+}
+
+impl Stored {
+    /// Returns its records, each with its body; what is missing of a body is for its checksum to tell.
+    pub(crate) fn into_records(self) -> impl Iterator<Item = Record> {
+        let mut rest = self.payload;
+        let last = self.said.records.len();
+        self.said.records.into_iter().enumerate().map(move |(n, header)| {
+            let length = usize::try_from(header.body_len).unwrap_or(usize::MAX).min(rest.len());
+            // What is too much belongs to the last, so that it is noticed.
+            let body = if n + 1 == last { std::mem::take(&mut rest) } else { rest.split_to(length) };
+            Record { header, body }
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! What processes tell each other at once: notices of changed runs, and texts. No stream keeps either.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ferrata_store::{
+    Clock as _, Error, ErrorKind, Notices, RunId, RunKey, SystemClock, TenantId, Texts, within,
+};
+use futures_util::StreamExt as _;
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, oneshot, watch};
+
+use crate::error::StoreError;
+use crate::layout::Layout;
+use crate::link::Link;
+
+/// How many notices or texts a slow subscriber may be behind before it is told that it missed some.
+const BEHIND: usize = 1_024;
+
+/// How long to wait before another attempt to listen.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a caller waits until this process listens.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What this process hears, from the first subscriber on until the store is gone.
+#[derive(Default)]
+pub(crate) struct Hearing(Mutex<Option<Running>>);
+
+struct Running {
+    heard: Arc<Heard>,
+    /// Ends the task when it is dropped.
+    _store: oneshot::Sender<()>,
+}
+
+struct Heard {
+    runs: broadcast::Sender<RunKey>,
+    said: broadcast::Sender<Arc<str>>,
+    listens: watch::Sender<bool>,
+}
+
+impl Hearing {
+    pub(crate) fn subscribe(&self, link: &Arc<Link>, layout: &Layout) -> Option<Notices> {
+        Some(Notices::new(self.listen(link, layout)?.runs.subscribe()))
+    }
+
+    /// Returns a receiver of what is said, once the server knows that this process listens.
+    pub(crate) async fn hear(&self, link: &Arc<Link>, layout: &Layout) -> ferrata_store::Result<Texts> {
+        let refuse =
+            |message: &str| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
+        let Some(heard) = self.listen(link, layout) else {
+            return refuse("there is no tokio runtime; call this within one");
+        };
+        let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
+        match within(&SystemClock::new(), PATIENCE, listens.wait_for(|listens| *listens)).await {
+            Some(Ok(_)) => Ok(Texts::new(receiver)),
+            _ => refuse("the connection that listens could not be made in time; call again"),
+        }
+    }
+
+    /// Begins to listen, unless that has begun.
+    fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<Heard>> {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = running.as_ref() {
+            return Some(Arc::clone(&running.heard));
+        }
+        let runtime = Handle::try_current().ok()?;
+        let (runs, said) = (broadcast::Sender::new(BEHIND), broadcast::Sender::new(BEHIND));
+        let heard = Arc::new(Heard { runs, said, listens: watch::Sender::new(false) });
+        let (store, gone) = oneshot::channel();
+        runtime.spawn(hear(Arc::clone(link), layout.clone(), Arc::clone(&heard), gone));
+        *running = Some(Running { heard: Arc::clone(&heard), _store: store });
+        Some(heard)
+    }
+}
+
+/// Passes on what is heard until the store is gone.
+async fn hear(link: Arc<Link>, layout: Layout, to: Arc<Heard>, gone: oneshot::Receiver<()>) {
+    let clock = SystemClock::new();
+    let listening = async {
+        loop {
+            if let Err(fault) = listen(&link, &layout, &to).await {
+                tracing::debug!(%fault, "cannot hear notices; trying again");
+            }
+            to.listens.send_replace(false);
+            clock.sleep(PAUSE).await;
+        }
+    };
+    tokio::select! {
+        () = listening => {}
+        _ = gone => {}
+    }
+}
+
+/// Listens until the connection is closed for good; the client subscribes again by itself after it lost one.
+async fn listen(link: &Link, layout: &Layout, to: &Heard) -> Result<(), StoreError> {
+    let client = link.client().await?;
+    let closed = |_| StoreError::Lost { why: "the connection was closed".to_owned() };
+    let mut runs = client.subscribe(layout.notices()).await.map_err(closed)?;
+    let mut said = client.subscribe(layout.said()).await.map_err(closed)?;
+    link.settle(layout.said()).await?;
+    to.listens.send_replace(true);
+    loop {
+        tokio::select! {
+            notice = runs.next() => {
+                let Some(notice) = notice else { return Ok(()) };
+                let run = std::str::from_utf8(&notice.payload).ok().and_then(key_of);
+                // Fails while there is no subscriber: then there is none to be told.
+                let _ = run.map(|run| to.runs.send(run));
+            }
+            text = said.next() => {
+                let Some(text) = text else { return Ok(()) };
+                // What is no text was not said by a store.
+                if let Ok(text) = std::str::from_utf8(&text.payload) {
+                    let _ = to.said.send(text.into());
+                }
+            }
+        }
+    }
+}
+
+fn key_of(name: &str) -> Option<RunKey> {
+    let (tenant, run) = name.split_once('/')?;
+    Some(RunKey::new(TenantId::new(tenant).ok()?, RunId::new(run).ok()?))
+}

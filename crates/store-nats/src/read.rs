@@ -1,0 +1,217 @@
+//! Reading one run: its head, its records, its headers.
+
+use ferrata_store::{
+    At, HeadRef, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, check_loaded, refusal,
+};
+
+use crate::error::{Doubt, StoreError};
+use crate::message::{self, Said, Stored};
+use crate::store::Inner;
+use crate::stream::Bodies;
+
+/// How often a call looks again because others changed the run meanwhile.
+pub(crate) const ATTEMPTS: usize = 16;
+
+/// The end of a run's subject.
+pub(crate) struct End {
+    /// The place of the last message; 0 if there is none.
+    pub(crate) at: u64,
+    /// What it says; `None` if there is no run.
+    pub(crate) stored: Option<Stored>,
+}
+
+impl End {
+    pub(crate) fn head(&self) -> Option<HeadRef> {
+        self.stored.as_ref().map(|stored| stored.said.head.head())
+    }
+}
+
+/// A record of a log, and the message in which it was written.
+pub(crate) struct Entry {
+    pub(crate) at: u64,
+    pub(crate) record: Record,
+    /// Whether a cut holds it as a base.
+    is_replaced: bool,
+}
+
+/// What was read of a run.
+pub(crate) struct Log {
+    pub(crate) end: u64,
+    pub(crate) last: Said,
+    /// Those that are kept, in order.
+    pub(crate) entries: Vec<Entry>,
+    /// Every message that was read, and whether it is a cut.
+    pub(crate) messages: Vec<(u64, bool)>,
+}
+
+impl Log {
+    pub(crate) fn of(read: Vec<Stored>) -> Option<Self> {
+        let (end, last) = read.last().map(|stored| (stored.at, stored.said.clone()))?;
+        let (mut entries, mut messages) = (Vec::<Entry>::new(), Vec::new());
+        for stored in read {
+            let (at, is_cut) = (stored.at, stored.said.is_cut);
+            messages.push((at, is_cut));
+            for record in stored.into_records().filter(|record| record.header.seq >= last.first) {
+                if !is_cut {
+                    entries.push(Entry { at, record, is_replaced: false });
+                    continue;
+                }
+                let place = entries.iter_mut().find(|entry| entry.record.header.seq == record.header.seq);
+                if let Some(entry) = place {
+                    (entry.record, entry.is_replaced) = (record, true);
+                }
+            }
+        }
+        Some(Self { end, last, entries, messages })
+    }
+
+    pub(crate) fn place(&self, seq: Seq) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.record.header.seq == seq)
+    }
+
+    /// Returns the place of the newest base up to this one.
+    pub(crate) fn base_up_to(&self, place: usize) -> Option<usize> {
+        (0..=place).rev().find(|place| self.entries[*place].record.header.base)
+    }
+}
+
+impl Inner {
+    /// Looks at the end of a run's subject.
+    pub(crate) async fn end(&self, subject: &str) -> Result<End, StoreError> {
+        let Some(got) = self.last(&self.layout.logs(), subject).await? else {
+            return Ok(End { at: 0, stored: None });
+        };
+        Ok(End { at: got.at, stored: message::read(got.at, got.said.as_deref(), &got.payload)? })
+    }
+
+    /// Reads a run from the message that `from` picks; `None` if there is no run.
+    pub(crate) async fn log(
+        &self,
+        subject: &str,
+        from: impl Fn(&Said, u64) -> u64,
+        bodies: Bodies,
+    ) -> Result<Option<Log>, StoreError> {
+        for _ in 0..ATTEMPTS {
+            let End { at, stored: Some(stored) } = self.end(subject).await? else { return Ok(None) };
+            let from = from(&stored.said, at);
+            if from >= at {
+                return Ok(Log::of(vec![stored]));
+            }
+            if let Some(messages) = self.scan(subject, (from, at), bodies).await? {
+                return Ok(Log::of(messages));
+            }
+        }
+        Err(StoreError::Busy { what: "others change the run again and again" })
+    }
+
+    pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
+        let life = self.life().await?;
+        let Some(stored) = self.end(&self.layout.run(&life, run)).await?.stored else { return Ok(None) };
+        let Said { first, head, facts, .. } = stored.said;
+        let is_alive = match &head.owner {
+            Some(owner) => self.is_alive(owner).await?,
+            None => false,
+        };
+        Ok(Some(RunHead::after(run.clone(), first, &head, is_alive, facts)))
+    }
+
+    pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        const OPERATION: &str = "store.load";
+        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
+        let life = self.life().await.map_err(fail)?;
+        let subject = self.layout.run(&life, run);
+        let found = match at {
+            At::Latest => {
+                let Some(log) = self.log(&subject, from_base, Bodies::With).await.map_err(fail)? else {
+                    return Ok(None);
+                };
+                let last = log.last.head.seq;
+                (log, last)
+            }
+            _ => {
+                let Some(log) = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)? else {
+                    return Ok(None);
+                };
+                let seq = sought(run, &log, at)?;
+                match self.bodies(&subject, &log, seq).await.map_err(fail)? {
+                    Some(with) => (with, seq),
+                    // It was pruned or purged since.
+                    None => return Err(refusal::no_record(OPERATION, run, at)),
+                }
+            }
+        };
+        let (log, last) = found;
+        let end = log.entries.iter().rposition(|entry| entry.record.header.seq <= last);
+        let begin = end.and_then(|end| log.base_up_to(end)).unwrap_or(0);
+        let records: Vec<Record> = log.entries.into_iter().map(|entry| entry.record).collect();
+        let records = records.get(begin..end.map_or(0, |end| end + 1)).unwrap_or_default().to_vec();
+        let verified = records.iter().try_for_each(|record| record.verify(run));
+        check_loaded(run, &records, last).and(verified).map_err(|error| error.with_operation(OPERATION))?;
+        Ok(Some(records))
+    }
+
+    /// Reads with their bodies the records that are needed to know a run as of `seq`; `None` if they are not there any more.
+    async fn bodies(&self, subject: &str, log: &Log, seq: Seq) -> Result<Option<Log>, StoreError> {
+        let Some(place) = log.place(seq) else { return Ok(Some(Log { entries: Vec::new(), ..log.bare() })) };
+        let begin = log.base_up_to(place).unwrap_or(place);
+        // A base that stands in a cut comes after the records that follow it.
+        let end = match log.entries[begin].is_replaced {
+            true => log.end,
+            false => log.entries[place].at,
+        };
+        let Some(messages) = self.scan(subject, (log.entries[begin].at, end), Bodies::With).await? else {
+            return Ok(None);
+        };
+        Ok(Log::of(messages))
+    }
+
+    pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        const OPERATION: &str = "store.headers";
+        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
+        let life = self.life().await.map_err(fail)?;
+        let from = |said: &Said, at: u64| match range.within(said.first, said.head.seq) {
+            Some((begin, _)) if begin >= said.base.record => from_base(said, at),
+            Some(_) => 1,
+            None => at,
+        };
+        let log = self.log(&self.layout.run(&life, run), from, Bodies::Without).await.map_err(fail)?;
+        let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
+        let kept = (log.last.first, log.last.head.seq);
+        let items = match range.within(kept.0, kept.1) {
+            Some((begin, end)) => {
+                let headers = log.entries.into_iter().map(|entry| entry.record.header);
+                headers.filter(|header| (begin..=end).contains(&header.seq)).collect()
+            }
+            None => Vec::new(),
+        };
+        Headers::checked(run, range, kept, items)
+    }
+}
+
+impl Log {
+    fn bare(&self) -> Self {
+        Self { end: self.end, last: self.last.clone(), entries: Vec::new(), messages: Vec::new() }
+    }
+}
+
+fn from_base(said: &Said, at: u64) -> u64 {
+    match said.base.at {
+        0 => at,
+        base => base,
+    }
+}
+
+/// Returns the number of the record that is meant.
+fn sought(run: &RunKey, log: &Log, at: At) -> Result<Seq> {
+    const OPERATION: &str = "store.load";
+    let missing = || refusal::no_record(OPERATION, run, at);
+    match at {
+        At::Latest => Ok(log.last.head.seq),
+        At::Seq(seq) if seq < log.last.first || seq > log.last.head.seq => Err(missing()),
+        At::Seq(seq) => Ok(seq),
+        At::Record(id) => {
+            let found = log.entries.iter().find(|entry| entry.record.header.id == id);
+            found.map(|entry| entry.record.header.seq).ok_or_else(missing)
+        }
+    }
+}

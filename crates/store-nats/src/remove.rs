@@ -1,0 +1,164 @@
+//! Pruning and purging. Both begin with a message that changes what the log means, and then remove what means nothing any more.
+
+use ferrata_store::{At, HeadRef, PruneCut, Record, Removed, Result, RunKey, check_prune, refusal};
+use futures_util::future::try_join_all;
+use serde_json::{Value, json};
+
+use crate::error::{Doubt, StoreError, WRONG_LAST};
+use crate::message::{self, Base, Said, Sent};
+use crate::read::{ATTEMPTS, Entry, Log};
+use crate::store::Inner;
+use crate::stream::{Bodies, Delivered};
+
+/// How many messages are removed at once.
+const AT_ONCE: usize = 64;
+
+impl Inner {
+    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
+        const OPERATION: &str = "store.prune";
+        let fail = |doubt| move |fault: StoreError| fault.of_run(OPERATION, run, doubt);
+        let life = self.life().await.map_err(fail(Doubt::None))?;
+        let subject = self.layout.run(&life, run);
+        for _ in 0..ATTEMPTS {
+            let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail(Doubt::None))?;
+            let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
+            let (first, head) = (log.last.first, log.last.head.seq);
+            if cut.at < first {
+                return Ok(Removed::default());
+            }
+            if cut.at > head {
+                return Err(refusal::no_record(OPERATION, run, At::Seq(cut.at)));
+            }
+            let Some(place) = log.place(cut.at) else {
+                return Err(refusal::gone(run, cut.at).with_operation(OPERATION));
+            };
+            let base = check_prune(run, &log.entries[place].record.header, cut)?;
+            if cut.at > first || base.is_some() {
+                let sent = cut_of(&log, place, base).map_err(fail(Doubt::None))?;
+                match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
+                    Ok(_) => self.notice(run).await,
+                    Err(fault) if fault.code() == Some(WRONG_LAST) => continue,
+                    Err(fault) => {
+                        self.check_life(&fault);
+                        return Err(fail(Doubt::Written)(fault));
+                    }
+                }
+            }
+            // From here on readers pass over what is to go: what is before the cut, and cuts that another one replaced.
+            let begin = log.entries[place].at;
+            let newest = log.messages.iter().rev().find(|(_, is_cut)| *is_cut);
+            let newest = newest.filter(|_| cut.at == first && base.is_none()).map(|(at, _)| *at);
+            let old = |(at, is_cut): &&(u64, bool)| *at < begin || *is_cut && Some(*at) != newest;
+            let old = log.messages.iter().filter(old).map(|(at, _)| *at).collect();
+            self.delete_all(old).await.map_err(fail(Doubt::Written))?;
+            return Ok(size(&log.entries[..place]));
+        }
+        Err(fail(Doubt::None)(StoreError::Busy { what: "others change the run again and again" }))
+    }
+
+    /// Removes messages of the logs. One by one: a purge of a subject has servers of version 2.9 pass over messages of other subjects
+    /// that a consumer has not delivered yet.
+    async fn delete_all(&self, places: Vec<u64>) -> Result<(), StoreError> {
+        for some in places.chunks(AT_ONCE) {
+            try_join_all(some.iter().map(|at| self.delete(*at))).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes one message of the logs, if it is there.
+    pub(crate) async fn delete(&self, at: u64) -> Result<(), StoreError> {
+        let call = format!("STREAM.MSG.DELETE.{}", self.layout.logs());
+        let deleted = self.link.api::<Value>(&call, &json!({ "seq": at, "no_erase": true })).await;
+        match deleted {
+            Err(fault) if matches!(fault, StoreError::Refused { .. }) => {
+                let is_there = self.get(&self.layout.logs(), json!({ "seq": at })).await?.is_some();
+                if is_there { Err(fault) } else { Ok(()) }
+            }
+            other => other.map(drop),
+        }
+    }
+
+    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        const OPERATION: &str = "store.purge";
+        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
+        let life = self.life().await.map_err(fail)?;
+        let subject = self.layout.run(&life, run);
+        for _ in 0..ATTEMPTS {
+            let got = self.last(&self.layout.logs(), &subject).await.map_err(fail)?;
+            let Some(got) = got else { return Ok(Removed::default()) };
+            let found = message::read(got.at, got.said.as_deref(), &got.payload);
+            if matches!(found, Ok(None)) {
+                // Removed already, but perhaps not all of it.
+                self.clear(&subject, got.at).await.map_err(fail)?;
+                return Ok(Removed::default());
+            }
+            if let Some(expected) = expected {
+                let actual = found.map_err(fail)?.map(|stored| stored.said.head.head());
+                if actual != Some(expected) {
+                    return Err(refusal::conflict(run, Some(expected), actual).with_operation(OPERATION));
+                }
+            }
+            let sent = Sent::end(expected.map(|_| got.at)).map_err(fail)?;
+            match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
+                Ok(end) => {
+                    self.known.forget(run);
+                    self.notice(run).await;
+                    return self.clear(&subject, end).await.map_err(fail);
+                }
+                Err(fault) if fault.code() == Some(WRONG_LAST) => {}
+                Err(fault) => {
+                    self.check_life(&fault);
+                    return Err(fail(fault));
+                }
+            }
+        }
+        Err(fail(StoreError::Busy { what: "others change the run again and again" }))
+    }
+
+    /// Removes what was before the end of a life, and says how much that was, as far as it can be read.
+    pub(crate) async fn clear(&self, subject: &str, end: u64) -> Result<Removed, StoreError> {
+        let Some(walked) = self.walk(subject, (1, end), Bodies::Without).await? else {
+            return Ok(Removed::default());
+        };
+        let places = walked.iter().map(|message| message.at).filter(|at| *at < end).collect();
+        let mut found = Vec::new();
+        for Delivered { at, said, payload, .. } in walked.into_iter().filter(|message| message.at < end) {
+            match self.stored(at, said, payload).await {
+                Ok(Some(stored)) => found.push(stored),
+                Ok(None) => found.clear(),
+                Err(fault) if fault.kind(Doubt::None).is_retryable() => return Err(fault),
+                Err(fault) => tracing::debug!(%fault, "removing what cannot be read"),
+            }
+        }
+        self.delete_all(places).await?;
+        Ok(Log::of(found).map(|log| size(&log.entries)).unwrap_or_default())
+    }
+}
+
+/// Says that the log is kept from the record at `place` on, which `base` replaces if it is given.
+fn cut_of(log: &Log, place: usize, base: Option<&Record>) -> Result<Sent, StoreError> {
+    let kept = &log.entries[place..];
+    let first = kept[0].record.header.seq;
+    let is_base = |entry: &&Entry| entry.record.header.base;
+    let newest = kept.iter().rev().find(is_base).unwrap_or(&kept[0]);
+    let base_at = Base { record: newest.record.header.seq, at: newest.at };
+    let mut head = log.last.head.clone();
+    if let Some(base) = base.filter(|base| base.header.seq == head.seq) {
+        head = base.header.clone();
+    }
+    let records: Vec<Record> = base.cloned().into_iter().collect();
+    let said = Said {
+        first,
+        base: base_at,
+        head,
+        records: records.iter().map(|record| record.header.clone()).collect(),
+        is_cut: true,
+        facts: log.last.facts.clone(),
+    };
+    Sent::of(&said, log.end, &records)
+}
+
+fn size(entries: &[Entry]) -> Removed {
+    let bytes = entries.iter().map(|entry| u64::from(entry.record.header.body_len)).sum();
+    Removed { records: entries.len() as u64, bytes }
+}

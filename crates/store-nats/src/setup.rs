@@ -1,0 +1,176 @@
+//! Setting up: the two streams, made if they are not there, and refused if they could lose what they acknowledge.
+
+use std::sync::{Arc, PoisonError};
+
+use ferrata_store::{IdSource as _, RandomIds, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::{NO_STREAM, StoreError};
+use crate::layout::{DESCRIBED, LAYOUT};
+use crate::store::Inner;
+
+/// Another process made the stream meanwhile, or it is there with other settings.
+const NAME_IN_USE: u64 = 10_058;
+
+/// How long a heartbeat is kept whose executor sends no other.
+const BEATS_KEPT_NS: u64 = 30 * 24 * 3_600 * 1_000_000_000;
+
+#[derive(Deserialize)]
+struct Info {
+    config: Value,
+    state: State,
+}
+
+#[derive(Deserialize)]
+struct State {
+    last_seq: u64,
+}
+
+impl Inner {
+    pub(crate) async fn setup(&self) -> Result<(), StoreError> {
+        let replicas = self.options.replicas;
+        // A name that no other stream had: what was known of one that was deleted is not taken for true of this one.
+        let life = RandomIds::new().next(Timestamp::default()).to_string().replace('-', "");
+        let common = json!({
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": replicas,
+            "max_msgs": -1,
+            "max_bytes": -1,
+            "max_consumers": -1,
+        });
+        let mut logs = common.clone();
+        logs["name"] = json!(self.layout.logs());
+        logs["description"] = json!(format!("{DESCRIBED}{LAYOUT}"));
+        logs["subjects"] = json!([self.layout.all_runs(&life[20..])]);
+        logs["discard"] = json!("new");
+        let mut beats = common;
+        beats["name"] = json!(self.layout.beats());
+        beats["description"] = json!("The heartbeats of Ferrata's executors");
+        beats["subjects"] = json!([self.layout.all_beats()]);
+        beats["discard"] = json!("old");
+        beats["max_msgs_per_subject"] = json!(1);
+        beats["max_age"] = json!(BEATS_KEPT_NS);
+        for (name, wanted) in [(self.layout.beats(), beats), (self.layout.logs(), logs)] {
+            let config = self.made(&name, &wanted).await?.config;
+            if let Some(fault) = objections(&config, &wanted).into_iter().next() {
+                return Err(StoreError::Unfit { what: format!("the stream {name} {fault}") });
+            }
+        }
+        let (life, _) = self.look_up().await?;
+        *self.cached_life() = Some(life);
+        Ok(())
+    }
+
+    /// Returns what the server says of a stream, which is made if it is not there.
+    async fn made(&self, name: &str, wanted: &Value) -> Result<Info, StoreError> {
+        let info = format!("STREAM.INFO.{name}");
+        match self.link.api(&info, &Value::Null).await {
+            Err(fault) if fault.code() == Some(NO_STREAM) => {}
+            found => return found,
+        }
+        match self.link.api::<Value>(&format!("STREAM.CREATE.{name}"), wanted).await {
+            Err(fault) if fault.code() != Some(NAME_IN_USE) => return Err(fault),
+            _ => {}
+        }
+        self.link.api(&info, &Value::Null).await
+    }
+
+    /// Asks which life the stream of logs has, and for the place of its last message.
+    pub(crate) async fn look_up(&self) -> Result<(Arc<str>, u64), StoreError> {
+        let info: Info = self.link.api(&format!("STREAM.INFO.{}", self.layout.logs()), &Value::Null).await?;
+        Ok((self.life_in(&info.config)?, info.state.last_seq))
+    }
+
+    /// Returns the life of the stream of logs, as this process knows it.
+    pub(crate) async fn life(&self) -> Result<Arc<str>, StoreError> {
+        if let Some(life) = &*self.cached_life() {
+            return Ok(Arc::clone(life));
+        }
+        let (life, _) = self.look_up().await?;
+        Ok(Arc::clone(self.cached_life().insert(life)))
+    }
+
+    /// Has the life looked up again after a call that says that the stream is not there.
+    pub(crate) fn check_life(&self, fault: &StoreError) {
+        if matches!(fault, StoreError::Absent) || fault.code() == Some(NO_STREAM) {
+            *self.cached_life() = None;
+        }
+    }
+
+    fn cached_life(&self) -> std::sync::MutexGuard<'_, Option<Arc<str>>> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the layout and the life out of the settings of the stream of logs.
+    fn life_in(&self, config: &Value) -> Result<Arc<str>, StoreError> {
+        let unfit = |why: &str| {
+            let what =
+                format!("the stream {} {why}; use another namespace, or delete it", self.layout.logs());
+            StoreError::Unfit { what }
+        };
+        let described = config["description"].as_str().and_then(|text| text.strip_prefix(DESCRIBED));
+        let layout: u64 = described
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| unfit("was not made by this store"))?;
+        if layout > LAYOUT {
+            return Err(StoreError::Newer { what: format!("the stream has layout {layout},"), seq: None });
+        }
+        let subjects = config["subjects"].as_array().map_or(&[][..], Vec::as_slice);
+        let life = match subjects {
+            [subject] => subject.as_str().and_then(|subject| self.layout.life_of(subject)),
+            _ => None,
+        };
+        life.map(Arc::from).ok_or_else(|| unfit("has other subjects than this store gives it"))
+    }
+}
+
+/// Says what in the settings of a stream could lose records, or keeps the store from its work, with the remedy.
+fn objections(config: &Value, wanted: &Value) -> Vec<String> {
+    let number = |settings: &Value, name: &str| settings[name].as_i64().unwrap_or(0);
+    let is = |name: &str| config[name].as_bool().unwrap_or(false);
+    let mut found = Vec::new();
+    let mut object = |is_wrong: bool, what: &str| {
+        if is_wrong {
+            found.push(format!("{what}: it would lose records, or could not keep them"));
+        }
+    };
+    object(config["retention"] != "limits", "has a retention other than `limits`; make it anew");
+    object(config["storage"] != "file", "is kept in memory; make it anew with storage in files");
+    object(!config["mirror"].is_null(), "is a mirror; connect to the stream that it mirrors");
+    object(
+        config["sources"].as_array().is_some_and(|sources| !sources.is_empty()),
+        "takes messages of other streams; make it anew without sources",
+    );
+    object(
+        !config["subject_transform"].is_null() || !config["republish"].is_null(),
+        "transforms or republishes subjects; take that from its settings",
+    );
+    object(number(config, "max_msgs") > 0, "has a limit of messages; set max_msgs to -1");
+    object(
+        number(config, "max_bytes") > 0 && config["discard"] != "new",
+        "discards old messages when it is full; set discard to `new`",
+    );
+    object(
+        number(config, "max_age") != number(wanted, "max_age"),
+        "has another max_age than this store gives it; set it back",
+    );
+    object(
+        number(config, "max_msgs_per_subject").max(0) != number(wanted, "max_msgs_per_subject"),
+        "has another max_msgs_per_subject than this store gives it; set it back",
+    );
+    object(config["discard"] != wanted["discard"], "has another discard policy; set it back");
+    object(config["discard_new_per_subject"] == true, "discards per subject; set it back");
+    object(is("no_ack"), "acknowledges nothing; set no_ack to false");
+    object(is("sealed"), "is sealed, and takes no message");
+    object(is("deny_delete"), "forbids that runs are removed; make it anew without deny_delete");
+    if number(config, "num_replicas").max(1) < number(wanted, "num_replicas") {
+        found.push(format!(
+            "has {} replicas, {} are asked for; raise its num_replicas",
+            number(config, "num_replicas").max(1),
+            number(wanted, "num_replicas")
+        ));
+    }
+    found
+}

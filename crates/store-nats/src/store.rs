@@ -1,0 +1,173 @@
+//! The store: what its parts share, and the contract's methods, each told in a file of its own.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, Clock, ExecutorId, HeadRef, HeaderRange, Headers, Notices, Page,
+    Paged, PruneCut, Record, Relay, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
+    Texts, check_said,
+};
+
+use crate::append::Known;
+use crate::beats::ServerTime;
+use crate::config::{NatsOptions, target};
+use crate::error::Doubt;
+use crate::layout::Layout;
+use crate::link::Link;
+use crate::list::Mirror;
+use crate::notices::Hearing;
+
+/// Keeps each run as the messages of one subject in a stream of NATS JetStream.
+///
+/// Cheap to clone; clones share their connection. Any number of instances in any number of processes may use the same servers and
+/// namespace at once.
+#[derive(Clone)]
+pub struct NatsStore {
+    inner: Arc<Inner>,
+}
+
+/// What the clones of a store share.
+pub(crate) struct Inner {
+    pub(crate) link: Arc<Link>,
+    pub(crate) layout: Layout,
+    pub(crate) options: NatsOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) known: Known,
+    pub(crate) time: ServerTime,
+    pub(crate) life: Mutex<Option<Arc<str>>>,
+    /// Held while a listing brings it up to date and reads it.
+    pub(crate) mirror: tokio::sync::Mutex<Mirror>,
+    hearing: Hearing,
+}
+
+impl NatsStore {
+    /// Makes a store on the servers of a URL; what the URL says counts more than `options`. Nothing is sent before it is used.
+    ///
+    /// `nats://[user:password@]host[:port][,host:port]`, or `tls://` with TLS; a token stands in place of user and password. Options
+    /// follow after `?`: `namespace=`, `replicas=`, `response_timeout_ms=`; see [`NatsOptions`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, without showing any of it, and for options that
+    /// cannot be.
+    ///
+    /// <!-- held by: config::a_url_names_servers_and_options -->
+    pub fn from_url(url: &str, options: NatsOptions) -> Result<Self> {
+        let target = target(url, options)?;
+        let options = target.options.clone();
+        // The machine's clock measures pauses and timeouts; every time that is stored or compared is the servers'.
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let inner = Inner {
+            layout: Layout::new(&options.namespace),
+            link: Arc::new(Link::new(target, Arc::clone(&clock))),
+            options,
+            clock,
+            known: Known::default(),
+            time: ServerTime::default(),
+            life: Mutex::default(),
+            mirror: tokio::sync::Mutex::default(),
+            hearing: Hearing::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+}
+
+impl fmt::Debug for NatsStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsStore")
+            .field("servers", &self.inner.link.servers())
+            .field("options", &self.inner.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for NatsStore {
+    fn capabilities(&self) -> Capabilities {
+        // `setup` refuses a stream that is not kept in files.
+        Capabilities::new("nats")
+            .with_shared(true)
+            .with_durable(true)
+            .with_notices(self.inner.options.notices)
+    }
+
+    async fn setup(&self) -> Result<()> {
+        let setup = self.inner.setup().await;
+        setup.map_err(|fault| fault.into_error("store.setup", Doubt::None))
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.inner.append(batch).await
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.inner.load(run, at).await
+    }
+
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.inner.headers(run, range).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        let head = self.inner.run_head(run).await;
+        head.map_err(|fault| fault.of_run("store.head", run, Doubt::None))
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.inner.runs(query, &page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        Box::pin(self.inner.prune(run, &cut)).await
+    }
+
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        self.inner.purge(run, expected).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        let beat = self.inner.heartbeat(executor, ttl).await;
+        beat.map_err(|fault| fault.into_error("store.heartbeat", Doubt::Written))
+    }
+
+    fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
+        None
+    }
+
+    fn part(&self, _run: &RunKey) -> u64 {
+        0
+    }
+
+    fn relay(&self) -> Option<&dyn Relay> {
+        self.inner.options.notices.then_some(self)
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        let Inner { options, hearing, link, layout, .. } = &*self.inner;
+        options.notices.then(|| hearing.subscribe(link, layout))?
+    }
+}
+
+#[async_trait]
+impl Relay for NatsStore {
+    async fn say(&self, texts: Vec<String>) -> Result<()> {
+        check_said(&texts)?;
+        for text in texts {
+            let told = self.inner.link.tell(self.inner.layout.said(), text.into()).await;
+            told.map_err(|fault| fault.into_error("store.say", Doubt::None))?;
+        }
+        self.inner
+            .link
+            .settle(self.inner.layout.said())
+            .await
+            .map_err(|fault| fault.into_error("store.say", Doubt::None))
+    }
+
+    async fn hear(&self) -> Result<Texts> {
+        self.inner.hearing.hear(&self.inner.link, &self.inner.layout).await
+    }
+}

@@ -1,0 +1,322 @@
+//! Reading a stream: the last message of a subject, the messages of one from some place on, and what is new in all of them.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message, StatusCode};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use ferrata_store::{Timestamp, within};
+use futures_util::StreamExt as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::{NO_CONSUMER, NO_MESSAGE, StoreError};
+use crate::message::{self, SAID, Stored};
+use crate::store::Inner;
+
+/// How many messages one request asks for at most.
+const BATCH: usize = 500;
+
+/// The most bytes that a server sends for one request, or two messages of the largest size: less than it lets a client fall behind.
+const BATCH_BYTES: usize = 16 << 20;
+
+/// How long a server waits for what a replica does not have yet.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How often a feed that brings nothing, where there is something, is asked again before another one takes its place.
+pub(crate) const EMPTY: u32 = 5;
+
+/// How long a server keeps a consumer that no process reads from.
+const FORGOTTEN: Duration = Duration::from_secs(300);
+
+/// A message that the leader of the stream was asked for.
+pub(crate) struct Got {
+    pub(crate) at: u64,
+    pub(crate) time: Timestamp,
+    pub(crate) said: Option<String>,
+    pub(crate) payload: Bytes,
+}
+
+#[derive(Deserialize)]
+struct GotAnswer {
+    message: GotMessage,
+}
+
+#[derive(Deserialize)]
+struct GotMessage {
+    seq: u64,
+    #[serde(default)]
+    hdrs: String,
+    #[serde(default)]
+    data: String,
+    time: String,
+}
+
+impl GotMessage {
+    fn read(self) -> Option<Got> {
+        let headers = String::from_utf8(STANDARD.decode(self.hdrs).ok()?).ok()?;
+        let said = headers.lines().find_map(|line| line.strip_prefix(SAID)?.strip_prefix(": "));
+        let time = self.time.parse::<jiff::Timestamp>().ok()?;
+        let payload = STANDARD.decode(self.data).ok()?.into();
+        let time = Timestamp::from_unix_ms(time.as_millisecond());
+        Some(Got { at: self.seq, time, said: said.map(str::to_owned), payload })
+    }
+}
+
+#[derive(Deserialize)]
+struct Made {
+    name: String,
+}
+
+/// A message that a consumer delivered.
+pub(crate) struct Delivered {
+    pub(crate) subject: String,
+    pub(crate) at: u64,
+    pub(crate) time: Timestamp,
+    pub(crate) said: Option<String>,
+    pub(crate) payload: Bytes,
+}
+
+impl Delivered {
+    fn read(message: Message) -> Option<Self> {
+        let reply = message.reply?;
+        let tokens: Vec<&str> = reply.as_str().split('.').collect();
+        // `$JS.ACK.stream.consumer.deliveries.place.count.time.pending`; a later form has a domain and an account before the stream.
+        let skipped = if tokens.len() > 9 { 4 } else { 2 };
+        let number = |n: usize| tokens.get(skipped + n)?.parse::<u64>().ok();
+        let ms = i64::try_from(number(5)? / 1_000_000).ok()?;
+        Some(Self {
+            subject: message.subject.as_str().to_owned(),
+            at: number(3)?,
+            time: Timestamp::from_unix_ms(ms),
+            said: said_in(message.headers.as_ref()),
+            payload: message.payload,
+        })
+    }
+}
+
+fn said_in(headers: Option<&HeaderMap>) -> Option<String> {
+    Some(headers?.get(SAID)?.as_str().to_owned())
+}
+
+/// A place in a stream from which a process reads on.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    stream: String,
+    name: String,
+}
+
+/// From where on a feed delivers.
+pub(crate) enum From {
+    /// This message.
+    Message(u64),
+    /// The last of each subject, and then all that come.
+    LastOfEach,
+}
+
+/// Whether a server waits for a moment where it has nothing to deliver.
+///
+/// Asked not to, it goes by a count of what is pending, which one of version 2.9 gets wrong when messages are removed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    No,
+    Yes,
+}
+
+/// Whether a feed delivers bodies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bodies {
+    With,
+    Without,
+}
+
+/// What became of a walk through the messages of a subject.
+enum Walked {
+    Whole(Vec<Delivered>),
+    /// The message at its end is there no more.
+    Gone,
+    /// The feed does not bring what is there.
+    Stuck,
+}
+
+/// How many feeds are tried for one walk.
+const ATTEMPTS: usize = 8;
+
+impl Inner {
+    /// Asks the leader of a stream for a message; `None` if there is none.
+    pub(crate) async fn get(&self, stream: &str, which: Value) -> Result<Option<Got>, StoreError> {
+        match self.link.api::<GotAnswer>(&format!("STREAM.MSG.GET.{stream}"), &which).await {
+            Ok(answer) => {
+                let got = answer.message.read();
+                got.map(Some).ok_or_else(|| StoreError::corrupt(None, "a message cannot be read"))
+            }
+            Err(fault) if fault.code() == Some(NO_MESSAGE) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Asks for the last message of a subject.
+    pub(crate) async fn last(&self, stream: &str, subject: &str) -> Result<Option<Got>, StoreError> {
+        self.get(stream, json!({ "last_by_subj": subject })).await
+    }
+
+    /// Makes of a message what it says, `None` at the end of a life. What it says in its body is asked for if that was left out.
+    pub(crate) async fn stored(
+        &self,
+        at: u64,
+        said: Option<String>,
+        payload: Bytes,
+    ) -> Result<Option<Stored>, StoreError> {
+        let read = message::read(at, said.as_deref(), &payload)?;
+        if !read.as_ref().is_some_and(|stored| stored.lacks_body) {
+            return Ok(read);
+        }
+        match self.get(&self.layout.logs(), json!({ "seq": at })).await? {
+            Some(got) => message::read(at, got.said.as_deref(), &got.payload),
+            None => Err(StoreError::Busy { what: "the run was pruned or purged meanwhile" }),
+        }
+    }
+
+    /// Opens a feed of the subjects that `filter` names.
+    pub(crate) async fn feed(
+        &self,
+        stream: &str,
+        filter: &str,
+        from: From,
+        bodies: Bodies,
+    ) -> Result<Feed, StoreError> {
+        let mut config = json!({
+            "ack_policy": "none",
+            "filter_subject": filter,
+            "headers_only": bodies == Bodies::Without,
+            "inactive_threshold": u64::try_from(FORGOTTEN.as_nanos()).unwrap_or(u64::MAX),
+            "mem_storage": true,
+            "num_replicas": 1,
+            "replay_policy": "instant",
+        });
+        match from {
+            From::Message(at) => {
+                config["deliver_policy"] = json!("by_start_sequence");
+                config["opt_start_seq"] = json!(at.max(1));
+            }
+            From::LastOfEach => config["deliver_policy"] = json!("last_per_subject"),
+        }
+        let body = json!({ "stream_name": stream, "config": config });
+        let made: Made = self.link.api(&format!("CONSUMER.CREATE.{stream}"), &body).await?;
+        Ok(Feed { stream: stream.to_owned(), name: made.name })
+    }
+
+    /// Reads what comes next, as much as one request brings; nothing if there is no more.
+    ///
+    /// What was delivered comes no second time: where this fails or is dropped, the feed is of no use any more.
+    pub(crate) async fn pull(&self, feed: &Feed, wait: Wait) -> Result<Vec<Delivered>, StoreError> {
+        let client = self.link.client().await?;
+        let lost = |why: &str| StoreError::Lost { why: why.to_owned() };
+        let inbox = client.new_inbox();
+        let closed = |_| lost("the connection was closed");
+        let mut replies =
+            client.subscribe(inbox.clone()).await.map_err(|_| lost("the connection was closed"))?;
+        let most = BATCH_BYTES.max(client.max_payload().saturating_mul(2));
+        let mut ask = json!({ "batch": BATCH, "max_bytes": most });
+        match wait {
+            Wait::No => ask["no_wait"] = json!(true),
+            Wait::Yes => ask["expires"] = json!(u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX)),
+        }
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.stream, feed.name);
+        client.publish_with_reply(subject, inbox, ask.to_string().into()).await.map_err(closed)?;
+        let mut cut = self.link.losses();
+        let mut found = Vec::new();
+        while found.len() < BATCH {
+            let next = within(&*self.clock, self.options.response_timeout, replies.next());
+            let message = tokio::select! {
+                biased;
+                message = next => message.flatten().ok_or_else(|| lost("no message came in time"))?,
+                _ = cut.changed() => return Err(lost("the connection was lost")),
+            };
+            match message.status {
+                None => {}
+                Some(StatusCode::NO_RESPONDERS) => {
+                    let description = "the consumer is gone".to_owned();
+                    return Err(StoreError::Refused { code: NO_CONSUMER, status: 404, description });
+                }
+                // Only this says that nothing more comes: what were sent to a request that is given up would be lost.
+                Some(_) => break,
+            }
+            found.push(
+                Delivered::read(message).ok_or_else(|| StoreError::strange("a delivery without a place"))?,
+            );
+        }
+        Ok(found)
+    }
+
+    /// Closes a feed; the server forgets by itself one that is not closed.
+    pub(crate) async fn close(&self, feed: Feed) {
+        let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", feed.stream, feed.name);
+        if let Err(fault) = self.link.tell(subject, Bytes::new()).await {
+            tracing::debug!(%fault, "left a consumer for the server to forget");
+        }
+    }
+
+    /// Reads the messages of a subject from one place to another; `None` if the last of them is gone meanwhile.
+    pub(crate) async fn walk(
+        &self,
+        subject: &str,
+        (from, to): (u64, u64),
+        bodies: Bodies,
+    ) -> Result<Option<Vec<Delivered>>, StoreError> {
+        let stream = self.layout.logs();
+        for _ in 0..ATTEMPTS {
+            let feed = self.feed(&stream, subject, From::Message(from), bodies).await?;
+            let walked = self.walk_feed(&feed, to).await;
+            self.close(feed).await;
+            match walked? {
+                Walked::Whole(found) => return Ok(Some(found)),
+                Walked::Gone => return Ok(None),
+                Walked::Stuck => {}
+            }
+        }
+        Err(StoreError::Busy { what: "a replica of the stream is far behind" })
+    }
+
+    async fn walk_feed(&self, feed: &Feed, to: u64) -> Result<Walked, StoreError> {
+        let mut found: Vec<Delivered> = Vec::new();
+        let mut empty = 0;
+        while empty < EMPTY {
+            let pulled = self.pull(feed, if empty == 0 { Wait::No } else { Wait::Yes }).await?;
+            if pulled.is_empty() {
+                empty += 1;
+                // The consumer lives on some replica, which may be behind.
+                if self.get(&feed.stream, json!({ "seq": to })).await?.is_none() {
+                    return Ok(Walked::Gone);
+                }
+            }
+            found.extend(pulled);
+            if found.last().is_some_and(|last| last.at >= to) {
+                found.retain(|message| message.at <= to);
+                let is_whole = found.last().is_some_and(|last| last.at == to);
+                return Ok(if is_whole { Walked::Whole(found) } else { Walked::Gone });
+            }
+        }
+        Ok(Walked::Stuck)
+    }
+
+    /// Reads the messages of a run's life from one place to another; `None` if the last of them is gone meanwhile.
+    pub(crate) async fn scan(
+        &self,
+        subject: &str,
+        between: (u64, u64),
+        bodies: Bodies,
+    ) -> Result<Option<Vec<Stored>>, StoreError> {
+        let Some(walked) = self.walk(subject, between, bodies).await? else { return Ok(None) };
+        let mut found = Vec::with_capacity(walked.len());
+        for Delivered { at, said, payload, .. } in walked {
+            match self.stored(at, said, payload).await? {
+                Some(stored) => found.push(stored),
+                // What a purge left that did not come to its end.
+                None => found.clear(),
+            }
+        }
+        Ok(Some(found))
+    }
+}
