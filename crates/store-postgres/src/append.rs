@@ -69,10 +69,11 @@ impl Appending {
     /// Appends each entry, and says what became of each.
     pub(crate) async fn run(&self, mut via: Via<'_>, batch: &[RunAppend]) -> Vec<Result<HeadRef>> {
         let mut results = Results(vec![None; batch.len()]);
-        let mut seen = HashSet::with_capacity(batch.len());
+        let mut seen = HashSet::new();
         let mut waiting = Vec::with_capacity(batch.len());
         for (place, append) in batch.iter().enumerate() {
-            match admit(&mut seen, append) {
+            let is_doubled = batch.len() > 1 && !seen.insert(&append.run);
+            match admit(append, is_doubled) {
                 Ok(()) => waiting.push(place),
                 Err(error) => results.0[place] = Some(Err(error)),
             }
@@ -179,8 +180,8 @@ impl Appending {
 }
 
 /// Refuses what must not be sent.
-fn admit<'a>(seen: &mut HashSet<&'a RunKey>, append: &'a RunAppend) -> Result<()> {
-    if !seen.insert(&append.run) {
+fn admit(append: &RunAppend, is_doubled: bool) -> Result<()> {
+    if is_doubled {
         return Err(refusal::doubled(&append.run));
     }
     check_append(append)?;

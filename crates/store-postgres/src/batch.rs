@@ -70,8 +70,8 @@ impl Differs {
 }
 
 /// About how many bytes an entry and a record take, beside names and bodies.
-const ENTRY_BYTES: usize = 200;
-const RECORD_BYTES: usize = 160;
+pub(crate) const ENTRY_BYTES: usize = 200;
+pub(crate) const RECORD_BYTES: usize = 160;
 
 /// How many parameters a statement has at most.
 const PARAMETERS: usize = 53;

@@ -116,6 +116,16 @@ impl Db {
             Some(Err(comes)) => Some(comes),
             None => None,
         };
+        // Apart, because making a connection takes more memory than all else that a call does.
+        Box::pin(self.wait_for(pool, comes)).await
+    }
+
+    /// Waits for a connection of the pool, or one that another caller hands on.
+    async fn wait_for(
+        &self,
+        pool: &PgPool,
+        comes: Option<oneshot::Receiver<Held>>,
+    ) -> Result<Held, StoreError> {
         tokio::select! {
             biased;
             held = handed(comes) => Ok(held),

@@ -284,3 +284,22 @@ impl CheckpointStore for PostgresStore {
         self.inner.hub.subscribe()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a call needs where something is wrong is not part of what it moves to the heap each time.
+    #[test]
+    fn a_call_takes_little_memory() {
+        let store = PostgresStore::from_url("postgres://u@localhost/db", PostgresOptions::default()).unwrap();
+        let run = RunKey::try_from("r").unwrap();
+        let sizes = [
+            size_of_val(&*store.append(Vec::new())),
+            size_of_val(&*store.load(&run, At::Latest)),
+            size_of_val(&*store.head(&run)),
+            size_of_val(&*store.begin(&run)),
+        ];
+        assert!(sizes.iter().all(|size| *size <= 4_096), "{sizes:?}");
+    }
+}
