@@ -51,6 +51,7 @@ async fn run() -> Result<()> {
             Box::pin(work::fan::measure(&mut table, &server)).await?;
             Box::pin(work::children::measure(&mut table, &server)).await?;
             Box::pin(work::list::measure(&mut table, &server)).await?;
+            Box::pin(work::sweep::measure(&mut table, &server)).await?;
             Box::pin(work::memory::measure(&mut table, &server)).await?;
         }
         if matches!(Kind::of(&server)?, Kind::Postgres | Kind::Redis) {

@@ -12,6 +12,7 @@ pub(crate) mod observed;
 pub(crate) mod one;
 pub(crate) mod runs;
 pub(crate) mod stream;
+pub(crate) mod sweep;
 pub(crate) mod transactions;
 
 use anyhow::Result;
