@@ -15,6 +15,7 @@ pub struct Viewer {
     name: Option<String>,
     tenant: Option<TenantId>,
     reads_only: bool,
+    sees_secrets: bool,
 }
 
 impl Viewer {
@@ -39,6 +40,16 @@ impl Viewer {
     pub fn reading(mut self) -> Self {
         self.reads_only = true;
         self
+    }
+
+    /// Shows the values of secret channels in states and differences; to any other viewer they are `…`.
+    pub fn seeing_secrets(mut self) -> Self {
+        self.sees_secrets = true;
+        self
+    }
+
+    pub(crate) fn sees_secrets(&self) -> bool {
+        self.sees_secrets
     }
 
     pub(crate) fn name(&self) -> Option<&str> {

@@ -18,6 +18,8 @@ pub(crate) struct Channel<'a> {
     pub(crate) serialize_with: Option<ExprPath>,
     /// The value that a state read from the log has in it, if it is not stored.
     pub(crate) ephemeral: Option<TokenStream>,
+    /// Whether views leave its values out.
+    pub(crate) secret: bool,
 }
 
 impl<'a> Channel<'a> {
@@ -25,7 +27,7 @@ impl<'a> Channel<'a> {
         let Some(ident) = &field.ident else {
             return Err(syn::Error::new_spanned(field, "a channel needs a name"));
         };
-        let Options { reducer, ephemeral } = Options::read(ident, &field.attrs)?;
+        let Options { reducer, ephemeral, secret } = Options::read(ident, &field.attrs)?;
         fit::check(&reducer.kind, &field.ty)?;
         let serde = serde_attr::field(&field.attrs, ephemeral.is_some())?;
         if let Some(span) = ephemeral.filter(|_| !serde.skip) {
@@ -45,7 +47,15 @@ impl<'a> Channel<'a> {
         let name = serde.rename.unwrap_or_else(|| container.rule.apply(&ident.unraw().to_string()));
         let ephemeral =
             ephemeral.map(|_| missing(ident, &field.ty, serde.missing.as_ref(), container.missing.as_ref()));
-        Ok(Self { ident, ty: &field.ty, name, reducer, serialize_with: serde.serialize_with, ephemeral })
+        Ok(Self {
+            ident,
+            ty: &field.ty,
+            name,
+            reducer,
+            serialize_with: serde.serialize_with,
+            ephemeral,
+            secret,
+        })
     }
 
     /// The marker type of its reducer; `custom` is that of a custom one.
@@ -70,8 +80,15 @@ impl<'a> Channel<'a> {
         quote_spanned!(span=> #krate::state::reduce::#name)
     }
 
-    /// The value of `state::Reducer` that describes it.
+    /// The value of `state::ChannelSpec` that describes it.
     pub(crate) fn spec(&self, krate: &Path) -> TokenStream {
+        let (name, reducer) = (&*self.name, self.described(krate));
+        let secret = self.secret.then(|| quote!(.secret()));
+        quote!(#krate::state::ChannelSpec::new(#name, #reducer)#secret)
+    }
+
+    /// The value of `state::Reducer` that describes its reducer.
+    fn described(&self, krate: &Path) -> TokenStream {
         let name = match &self.reducer.kind {
             Kind::Last => "Last",
             Kind::Append => "Append",

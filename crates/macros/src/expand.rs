@@ -25,7 +25,6 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let idents: Vec<&Ident> = channels.iter().map(|channel| channel.ident).collect();
     let types: Vec<_> = channels.iter().map(|channel| channel.ty).collect();
     let names: Vec<&str> = channels.iter().map(|channel| &*channel.name).collect();
-    let declared = stored().map(|channel| &*channel.name);
     let specs = stored().map(|channel| channel.spec(krate));
     let mut index = 0_usize..;
     let ids = channels.iter().map(|channel| {
@@ -160,7 +159,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
 
                 fn schema() -> #state::Schema {
                     static SCHEMA: ::std::sync::LazyLock<#state::Schema> = ::std::sync::LazyLock::new(|| {
-                        #state::Schema::new(#version, [#(#state::ChannelSpec::new(#declared, #specs)),*])
+                        #state::Schema::new(#version, [#(#specs),*])
                     });
                     ::std::clone::Clone::clone(&*SCHEMA)
                 }

@@ -41,7 +41,10 @@ use proc_macro::TokenStream;
 /// it on, no record holds it, it is in no schema and no fingerprint, and its type needs no `Serialize`. Routes, conditions and goals see the
 /// value that serde gives a skipped field, as whatever reads the run from its log does; so may any node, at any time.
 ///
-/// Any other channel has one name and is always stored: `flatten`, `skip`, `skip_serializing_if`, `alias` and unequal renames are refused.
+/// `#[state(secret)]`, alone or with a reducer, has the library, the command and the inspector show `…` in the place of the channel's values: in
+/// events, states, differences and post-mortems. The values are stored as any other, and `Debug` of the struct is the application's.
+///
+/// A channel that is not ephemeral has one name and is always stored: `flatten`, `skip`, `skip_serializing_if`, `alias` and unequal renames are refused.
 /// Inside the type of a field they are allowed. `testing::check_reads_back` then tells whether what is written there is also
 /// what is read.
 ///

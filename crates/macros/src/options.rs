@@ -32,15 +32,17 @@ impl Container {
     }
 }
 
-/// The words on a field; `with` takes the path of a function, the others take nothing. All but `ephemeral` are reducers.
-const FIELD: [&str; 10] =
-    ["last", "append", "merge", "max", "min", "sum", "union", "first", "with", "ephemeral"];
+/// The words on a field; `with` takes the path of a function, the others take nothing. All but `ephemeral` and `secret` are reducers.
+const FIELD: [&str; 11] =
+    ["last", "append", "merge", "max", "min", "sum", "union", "first", "with", "ephemeral", "secret"];
 
 /// `#[state(...)]` on a field.
 pub(crate) struct Options {
     pub(crate) reducer: Reducer,
     /// Where the field is said to be ephemeral.
     pub(crate) ephemeral: Option<Span>,
+    /// Whether views leave its values out.
+    pub(crate) secret: bool,
 }
 
 /// The reducer of a field as written.
@@ -66,7 +68,7 @@ impl Options {
     /// Reads `#[state(...)]` on a field; the reducer is `last` if none is named.
     pub(crate) fn read(field: &Ident, attrs: &[Attribute]) -> syn::Result<Self> {
         let mut found: Option<(String, Reducer)> = None;
-        let mut ephemeral = None;
+        let (mut ephemeral, mut secret) = (None, None);
         for attr in attrs.iter().filter(|attr| attr.path().is_ident("state")) {
             attr.parse_nested_meta(|meta| {
                 let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
@@ -74,6 +76,10 @@ impl Options {
                 let kind = match &*name {
                     "ephemeral" => {
                         ephemeral = Some(span);
+                        return Ok(());
+                    }
+                    "secret" => {
+                        secret = Some(span);
                         return Ok(());
                     }
                     "last" => Kind::Last,
@@ -97,8 +103,15 @@ impl Options {
                 Ok(())
             })?;
         }
+        if let (Some(_), Some(span)) = (ephemeral, secret) {
+            let message = format!(
+                "no record holds the ephemeral channel `{field}`, so no view shows it; remove `secret`"
+            );
+            return Err(syn::Error::new(span, message));
+        }
         let plain = || Reducer { kind: Kind::Last, span: field.span() };
-        Ok(Self { reducer: found.map_or_else(plain, |(_, reducer)| reducer), ephemeral })
+        let reducer = found.map_or_else(plain, |(_, reducer)| reducer);
+        Ok(Self { reducer, ephemeral, secret: secret.is_some() })
     }
 }
 

@@ -30,6 +30,9 @@ pub(crate) struct ExportArgs {
     /// The file; stdout unless given. One that is there is not overwritten.
     #[arg(long, value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
+    /// Write down a run with secret channels: the file holds their values.
+    #[arg(long)]
+    pub(crate) reveal: bool,
 }
 
 /// Bring a run into the store that was exported from this one or another.

@@ -30,6 +30,9 @@ pub(crate) struct ShowArgs {
     /// The whole story as Markdown, with the state.
     #[arg(long, conflicts_with_all = ["node", "at"])]
     pub(crate) report: bool,
+    /// Show the values of secret channels, too.
+    #[arg(long, conflicts_with = "report")]
+    pub(crate) reveal: bool,
     /// Again and again.
     #[command(flatten)]
     pub(crate) watch: Watch,
@@ -79,6 +82,9 @@ pub(crate) struct StateArgs {
     /// As it was after this place: `node@visit`, a record's number or id, `latest`.
     #[arg(long, value_name = "PLACE", value_parser = position, default_value = "latest")]
     pub(crate) at: Position,
+    /// Show the values of secret channels, too.
+    #[arg(long)]
+    pub(crate) reveal: bool,
 }
 
 /// Tell what differs between the states at two places.
@@ -96,6 +102,9 @@ pub(crate) struct DiffArgs {
     /// The other place, of another run if it is written as RUN:PLACE.
     #[arg(value_name = "B", default_value = "latest")]
     pub(crate) to: String,
+    /// Show the values of secret channels, too.
+    #[arg(long)]
+    pub(crate) reveal: bool,
 }
 
 /// Tell what happened to a run, record by record.

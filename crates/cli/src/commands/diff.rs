@@ -2,6 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 use ferrata::runtime::{Change, Diff};
+use ferrata::state::Secrets;
 use serde_json::Value;
 
 use crate::args::{DiffArgs, position};
@@ -24,7 +25,14 @@ pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Exit, Fail
         .map_err(|message| Failure::usage(message, format!("ferrata fork {} --list", shown(&other))))?;
     let from = Value::from(runtime.channels_at(&run, args.from.clone()).await?);
     let to = Value::from(runtime.channels_at(&other, to).await?);
-    let diff = Diff::between(&from, &to);
+    let diff = match args.reveal {
+        true => Diff::between(&from, &to),
+        // What is secret in one run may not be in the other.
+        false => {
+            let all = [runtime.secrets(&run).await?, runtime.secrets(&other).await?];
+            Diff::hiding(&from, &to, &all.iter().flat_map(Secrets::iter).map(str::to_owned).collect())
+        }
+    };
     let color = context.out.color;
     context.out.one(
         &diff,

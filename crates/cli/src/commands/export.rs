@@ -7,10 +7,19 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
+use crate::output::quoted;
+use crate::table::clean;
 
 pub(super) async fn run(context: &Context, args: &ExportArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
+    let secrets = runtime.secrets(&run).await?;
+    if !args.reveal && !secrets.is_empty() {
+        let names: Vec<&str> = secrets.iter().collect();
+        let message =
+            format!("the file would hold the values of secret channels: {}", clean(&names.join(", ")));
+        return Err(Failure::usage(message, format!("ferrata export {} --reveal", quoted(&shown(&run)))));
+    }
     let text = runtime.export(&run).await?;
     let Some(path) = &args.to else {
         context.out.text(&text)?;

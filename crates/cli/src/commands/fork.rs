@@ -145,7 +145,7 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
         let Some(index) = past.index else { continue };
         let state = Value::from(runtime.channels_at(&head.run, index).await?);
         let changed = before.as_ref().map_or_else(Vec::new, |before| {
-            Diff::between(before, &state).changes.iter().map(summary).collect()
+            Diff::hiding(before, &state, &now.secret).changes.iter().map(summary).collect()
         });
         before = Some(state);
         places.push(Place {

@@ -55,7 +55,10 @@ async fn look(context: &Context, runtime: &Runtime, args: &ShowArgs) -> Result<S
         context.out.text(&clean_lines(&runtime.post_mortem(&head.run).await?))?;
         return Ok(seen);
     }
-    let checkpoint = runtime.checkpoint(&head.run, args.at.clone()).await?;
+    let mut checkpoint = runtime.checkpoint(&head.run, args.at.clone()).await?;
+    if !args.reveal {
+        checkpoint.hide_secrets();
+    }
     if let Some(wanted) = &args.node {
         return node::print(context, runtime, checkpoint, wanted).await.map(|()| seen);
     }

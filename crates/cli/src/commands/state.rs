@@ -12,7 +12,10 @@ use crate::output::Format;
 pub(super) async fn run(context: &Context, args: &StateArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
-    let state = Value::from(runtime.channels_at(&run, args.at.clone()).await?);
+    let state = match args.reveal {
+        true => Value::from(runtime.channels_at(&run, args.at.clone()).await?),
+        false => runtime.shown_at(&run, args.at.clone()).await?,
+    };
     let found = state.pointer(&args.pointer).ok_or_else(|| {
         let message = match args.pointer.starts_with('/') || args.pointer.is_empty() {
             true => format!("there is nothing at `{}` in the state", args.pointer.escape_debug()),

@@ -15,6 +15,7 @@ mod outbox;
 mod pipelines;
 mod queues;
 mod schedules;
+mod secrets;
 mod service;
 mod steering;
 mod stores;

@@ -159,7 +159,7 @@ impl Lens<Context, Context> {
         let declare = move |part: &Schema| -> Vec<ChannelSpec> {
             let channels = part.channels().iter();
             channels
-                .map(|own| ChannelSpec::new(format!("{declared}{}", own.name), own.reducer.clone()))
+                .map(|own| ChannelSpec { name: format!("{declared}{}", own.name).into(), ..own.clone() })
                 .collect()
         };
         Self(Arc::new(Parts {

@@ -108,6 +108,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
         fingerprint: graph_fingerprint,
         prints: Arc::new(Prints::of_graph(prints)),
         effects: Arc::new(ByNode::of_graph(effects)),
+        secrets: outline.schema.secrets(),
         gates: Arc::new(gates),
         blanks: OnceLock::new(),
     })

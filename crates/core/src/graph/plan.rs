@@ -16,7 +16,7 @@ use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
 use crate::record::effect::Effect;
 use crate::record::prints::{ByNode, Prints};
-use crate::state::Schema;
+use crate::state::{Schema, Secrets};
 
 /// How many edges are looked through for a target before it is looked up.
 const NEAR: usize = 4;
@@ -71,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) effects: Arc<ByNode<Effect>>,
     /// How the base of a run holds each node that has not run yet, encoded when it is first needed.
     pub(crate) blanks: OnceLock<Box<[Box<RawValue>]>>,
+    /// The channels whose values no view shows.
+    pub(crate) secrets: Secrets,
     /// The nodes whose goal must be met for a run to end.
     pub(crate) gates: Arc<BTreeSet<NodeName>>,
 }

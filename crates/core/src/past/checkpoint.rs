@@ -1,14 +1,16 @@
 //! A run as of one record, with everything that its log says about it, as JSON for people and other programs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Verdict;
+use super::details::RecordDetails;
 use super::logged::LoggedGraph;
 use super::questions::questions;
-use super::{Verdict, walk};
 use crate::ask::Question;
 use crate::clock::Timestamp;
 use crate::engine::fold::{Folded, fold, missing};
@@ -16,17 +18,16 @@ use crate::engine::frontier::{ActivationKey, Local};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunKey, Seq, Visit, WorkflowName};
-use crate::record::body::{Body, Event, Started};
 use crate::record::memo::{Memo, Memos, PROGRESS};
-use crate::record::{Failure, Labels, Parent, Record, RecordHeader, RecordKind, RunStatus, codec};
-use crate::state::{Artifact, MemoryRead};
+use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
+use crate::state::{Artifact, MemoryRead, Secrets};
 use crate::store::{At, CheckpointStore};
 
 /// A run as of one record.
 ///
 /// Serialises to JSON with these names; `docs/checkpoints.md` describes each. Fields of newer versions are kept in `extra` and
 /// written back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// The version of this document: 1.
@@ -87,6 +88,9 @@ pub struct Checkpoint {
     pub next: Vec<Pending>,
     /// The state.
     pub state: Value,
+    /// The channels of `state` and `input` that are secret: [`hide_secrets`](Self::hide_secrets) takes their values out.
+    #[serde(default, skip_serializing_if = "Secrets::is_empty")]
+    pub secret: Secrets,
     /// The state that the run was started with; absent once its first record has been pruned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
@@ -127,6 +131,32 @@ pub struct Checkpoint {
     /// What newer versions say.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
+}
+
+impl Checkpoint {
+    /// Puts [`HIDDEN`](crate::state::HIDDEN) in the place of the values of secret channels in the state and in the input. What nodes returned, asked
+    /// and noted beside the state stays as it is.
+    ///
+    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
+    pub fn hide_secrets(&mut self) {
+        self.secret.hide(&mut self.state);
+        if let Some(input) = &mut self.input {
+            self.secret.hide(input);
+        }
+    }
+}
+
+impl fmt::Debug for Checkpoint {
+    /// Shows the place and how the run stood, never a payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpoint")
+            .field("run", &self.run)
+            .field("index", &self.index)
+            .field("kind", &self.kind)
+            .field("status", &self.status)
+            .field("last", &self.last)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a run had read from a memory, and what was still to be written to one.
@@ -325,6 +355,7 @@ pub(crate) async fn checkpoint(
         last: machine.history().last().map(|ended| format!("{}@{}", machine.name(ended.node), ended.visit)),
         next: pending(&machine, &json)?,
         state: json(&channels.to_json()?)?,
+        secret: machine.secrets().clone(),
         input: told.input.as_deref().map(json).transpose()?,
         history,
         results,
@@ -394,7 +425,7 @@ fn waiting(machine: &Machine) -> Vec<WaitingToken> {
 }
 
 impl Past {
-    fn of(node: NodeName, visit: Visit, ok: bool) -> Self {
+    pub(super) fn of(node: NodeName, visit: Visit, ok: bool) -> Self {
         Self {
             node,
             visit,
@@ -409,101 +440,5 @@ impl Past {
             failure: None,
             verdict: None,
         }
-    }
-}
-
-/// What the records that are kept tell beyond what a fold knows.
-#[derive(Default)]
-pub(super) struct RecordDetails {
-    pub(super) started: Option<Started>,
-    input: Option<String>,
-    /// The ends of each visit in order: one that failed ends again after a retry.
-    ended: BTreeMap<(NodeName, Visit), Vec<Past>>,
-    results: BTreeMap<NodeName, std::sync::Arc<str>>,
-    pub(super) failed: Vec<Diagnostic>,
-    artifacts: BTreeMap<NodeName, Vec<Artifact>>,
-    reads: Vec<MemoryRead>,
-    bypassed: BTreeSet<(NodeName, NodeName)>,
-}
-
-impl RecordDetails {
-    /// Reads a log up to its last stretch, which is at hand. Most logs are no more than that.
-    async fn read(
-        store: &dyn CheckpointStore,
-        run: &RunKey,
-        oldest: Seq,
-        stretch: &[Record],
-    ) -> Result<Self> {
-        let mut told = Self::default();
-        let before = stretch.first().filter(|first| first.header.seq > oldest);
-        if let Some(to) = before.and_then(|first| first.header.seq.get().checked_sub(1)) {
-            for end in walk::segment_ends(store, run, At::Seq(Seq::new(to))).await? {
-                for (header, body) in walk::segment(store, run, end).await? {
-                    told.add(&header, body);
-                }
-            }
-        }
-        for record in stretch {
-            told.add(&record.header, codec::decode(run, record)?);
-        }
-        Ok(told)
-    }
-
-    fn add(&mut self, header: &RecordHeader, body: Body) {
-        match body.event {
-            Event::Start(started) => {
-                self.input = body.base.map(|base| base.state.get().to_owned());
-                self.started = Some(started);
-            }
-            Event::Attempt(attempt) => self.failed.push(Diagnostic {
-                at: header.at,
-                node: attempt.node,
-                visit: attempt.visit,
-                attempt: attempt.failed,
-                failure: attempt.failure,
-                retry_at: attempt.retry_at,
-            }),
-            Event::Node(nodes) => {
-                nodes.done.into_iter().for_each(|done| self.end(header.seq, header.at, done));
-            }
-            _ => {}
-        }
-    }
-
-    fn end(&mut self, index: Seq, at: Timestamp, done: crate::record::body::NodeDone) {
-        match &done.output {
-            Some(output) => _ = self.results.insert(done.node.clone(), output.get().into()),
-            None => _ = self.results.remove(&done.node),
-        }
-        if let Some(failure) = &done.failure {
-            self.failed.push(Diagnostic {
-                at,
-                node: done.node.clone(),
-                visit: done.visit,
-                attempt: done.attempts,
-                failure: failure.clone(),
-                retry_at: None,
-            });
-        }
-        if !done.noted.artifacts.is_empty() {
-            self.artifacts.entry(done.node.clone()).or_default().extend(done.noted.artifacts.iter().cloned());
-        }
-        self.reads.extend(done.noted.reads.iter().cloned());
-        self.bypassed.extend(done.bypassed.iter().map(|to| (done.node.clone(), to.clone())));
-        let effects = self.started.as_ref().map(|started| &started.effects);
-        let effect = effects.map(|effects| effects.get(&done.node).copied().unwrap_or_default());
-        let past = Past {
-            attempts: Some(done.attempts),
-            took_ms: Some(done.took_ms),
-            at: Some(at),
-            index: Some(index),
-            effect,
-            led_to: done.fired.iter().map(|fired| fired.to.clone()).collect(),
-            notes: done.notes.clone(),
-            failure: done.failure.clone(),
-            verdict: done.output.as_deref().and_then(Verdict::of),
-            ..Past::of(done.node.clone(), done.visit, done.failure.is_none())
-        };
-        self.ended.entry((done.node, done.visit)).or_default().push(past);
     }
 }

@@ -1,10 +1,13 @@
 //! What differs between two states.
 
+use std::fmt;
+
 use json_patch::{PatchOperation, diff};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::state::{HIDDEN, Secrets};
 
 /// What turns one state into another: changes in order, each at a JSON pointer (RFC 6901), as a JSON patch (RFC 6902) whose
 /// operations also say what was there before.
@@ -16,7 +19,7 @@ pub struct Diff {
 }
 
 /// One change.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Change {
@@ -76,6 +79,35 @@ impl Diff {
         Self { changes }
     }
 
+    /// Finds what turns one state into another without what is secret: of a secret channel that differs it is told that it does, with
+    /// [`HIDDEN`] in the place of its values.
+    ///
+    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
+    pub fn hiding(from: &Value, to: &Value, secrets: &Secrets) -> Self {
+        let open = |state: &Value| {
+            let mut state = state.clone();
+            if let Value::Object(channels) = &mut state {
+                channels.retain(|name, _| !secrets.contains(name));
+            }
+            state
+        };
+        let mut found = Self::between(&open(from), &open(to));
+        let differs = secrets.iter().filter_map(|name| {
+            let path = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+            let hidden = || Value::from(HIDDEN);
+            match (from.get(name), to.get(name)) {
+                (None, Some(_)) => Some(Change::Add { path, value: hidden() }),
+                (Some(_), None) => Some(Change::Remove { path, before: hidden() }),
+                (before, value) if before != value => {
+                    Some(Change::Replace { path, value: hidden(), before: hidden() })
+                }
+                _ => None,
+            }
+        });
+        found.changes.extend(differs);
+        found
+    }
+
     /// Tells whether nothing differs.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -96,5 +128,17 @@ impl Diff {
         json_patch::patch(value, &patch.map_err(invalid)?).map_err(|source| {
             Error::new(ErrorKind::Invalid, "the differences do not fit the state").with_source(source)
         })
+    }
+}
+
+impl fmt::Debug for Change {
+    /// Shows what is done to which channel, never a payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, path) = match self {
+            Self::Add { path, .. } => ("Add", path),
+            Self::Replace { path, .. } => ("Replace", path),
+            Self::Remove { path, .. } => ("Remove", path),
+        };
+        f.debug_tuple(name).field(&path.split('/').nth(1).unwrap_or_default()).finish_non_exhaustive()
     }
 }

@@ -68,7 +68,8 @@ fn about(event: &Event) -> Option<(NodeName, Visit)> {
 
 /// Writes what happened to a run.
 pub(crate) async fn post_mortem(store: &dyn CheckpointStore, run: &RunKey) -> Result<String> {
-    let (now, _) = checkpoint(store, run, At::Latest).await?;
+    let (mut now, _) = checkpoint(store, run, At::Latest).await?;
+    now.hide_secrets();
     let mut out = String::new();
     // Writing to a string never fails.
     let _ = write_head(&mut out, &now);

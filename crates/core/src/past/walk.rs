@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::engine::fold::{Folded, fold, missing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::body::Body;
 use crate::record::{Record, RecordHeader, codec};
+use crate::state::Secrets;
 use crate::store::{At, CheckpointStore, HeaderRange, Listing, Order, Page, Paged};
 
 /// Lists a page of a run's headers. The cursor is the number of the last one, which is all that there is to know.
@@ -58,6 +61,31 @@ pub(crate) async fn folded_at(
 ) -> Result<Folded> {
     let records = store.load(run, at).await?.ok_or_else(|| missing(run))?;
     fold(run, &records, plan)
+}
+
+/// Returns the channels of a run whose values no view shows, as the newest record knows them: at no place of its log are there more.
+///
+/// # Errors
+///
+/// As [`folded_at`].
+pub(crate) async fn secrets(store: &dyn CheckpointStore, run: &RunKey) -> Result<Secrets> {
+    Ok(folded_at(store, run, At::Latest, None).await?.machine.secrets().clone())
+}
+
+/// Returns the state of a run as views show it: with [`HIDDEN`](crate::state::HIDDEN) in the place of what is secret.
+///
+/// # Errors
+///
+/// As [`folded_at`].
+pub(crate) async fn shown_at(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Value> {
+    let folded = folded_at(store, run, at, None).await?;
+    let secrets = match at {
+        At::Latest => folded.machine.secrets().clone(),
+        _ => secrets(store, run).await?,
+    };
+    let mut state = Value::from(folded.channels);
+    secrets.hide(&mut state);
+    Ok(state)
 }
 
 /// Returns the last record of each stretch from one base to before the next, the oldest first, up to `at`.

@@ -20,7 +20,7 @@ use crate::ask::{Answer, Resolution};
 use crate::clock::Timestamp;
 use crate::failure::Failure;
 use crate::id::{ExecutorId, NodeName, Seq, Visit};
-use crate::state::Patch;
+use crate::state::{Patch, Secrets};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -123,6 +123,9 @@ pub(crate) struct Started {
     /// What the run is configured with, which its nodes read and none changes.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub(crate) config: Option<Item>,
+    /// The channels whose values no view shows.
+    #[serde(default, skip_serializing_if = "Secrets::is_empty")]
+    pub(crate) secret: Secrets,
     /// The messages it was started with, the first in its inbox.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) messages: Vec<FirstMessage>,
@@ -368,6 +371,9 @@ pub(crate) struct Claimed {
     /// What each node of the graph is like, if the graph changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) graph: Option<Arc<Prints>>,
+    /// The channels that the graph of today makes secret, beyond those that were.
+    #[serde(default, skip_serializing_if = "Secrets::is_empty")]
+    pub(crate) secret: Secrets,
     /// Tokens that the graph of today lets start.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) settled: Settled,

@@ -16,8 +16,8 @@ use crate::past::{
 };
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
-use crate::state::{Channels, State};
-use crate::store::{Page, Paged, Removed};
+use crate::state::{Channels, Secrets, State};
+use crate::store::{At, Page, Paged, Removed};
 
 impl Runtime {
     /// Lists the records of a run, a page at a time, without reading their bodies: the newest first, unless the page asks for
@@ -79,6 +79,38 @@ impl Runtime {
         Ok(past::folded_at(&**self.store(), run, at, None).await?.channels)
     }
 
+    /// Returns the state that a run had at some place in its log as views show it: with [`HIDDEN`](crate::state::HIDDEN) in the place of the value of
+    /// each [secret](Self::secrets) channel.
+    ///
+    /// # Errors
+    ///
+    /// As [`channels_at`](Self::channels_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
+    pub async fn shown_at(&self, run: &RunKey, at: impl Into<Position>) -> Result<serde_json::Value> {
+        let at = at.into().find(&**self.store(), run).await?;
+        past::shown_at(&**self.store(), run, at).await
+    }
+
+    /// Returns the channels of a run that are secret: those that any process which started or claimed it called so, at every place of its log.
+    ///
+    /// # Errors
+    ///
+    /// As [`channels_at`](Self::channels_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
+    pub async fn secrets(&self, run: &RunKey) -> Result<Secrets> {
+        past::secrets(&**self.store(), run).await
+    }
+
     /// Says what happened to a run from some record on, oldest first, in words; from `Seq::new(0)`, everything that is kept.
     ///
     /// What nodes, answers and errors said stands in it: it is as secret as the run.
@@ -96,7 +128,8 @@ impl Runtime {
         past::timeline(&**self.store(), run, from).await
     }
 
-    /// Returns everything that the log says of a run as of some place. Reads the whole log that is kept.
+    /// Returns everything that the log says of a run as of some place, what is secret included:
+    /// [`Checkpoint::hide_secrets`] takes that out. Reads the whole log that is kept.
     ///
     /// # Errors
     ///
@@ -109,11 +142,15 @@ impl Runtime {
     /// <!-- held by: past::a_checkpoint_tells_everything_and_keeps_what_newer_versions_say -->
     pub async fn checkpoint(&self, run: &RunKey, at: impl Into<Position>) -> Result<Checkpoint> {
         let at = at.into().find(&**self.store(), run).await?;
-        past::checkpoint(&**self.store(), run, at).await.map(|(checkpoint, _)| checkpoint)
+        let (mut checkpoint, _) = past::checkpoint(&**self.store(), run, at).await?;
+        if at != At::Latest {
+            checkpoint.secret = self.secrets(run).await?;
+        }
+        Ok(checkpoint)
     }
 
     /// Returns what [`checkpoint`](Self::checkpoint) does, and with the same read of the log what it tells of the run's graph: its nodes, and the
-    /// edges that did not fire.
+    /// edges that did not fire. Of what is secret it knows what was so by that place.
     ///
     /// # Errors
     ///
@@ -165,7 +202,7 @@ impl Runtime {
         past::node_names(&**self.store(), run).await
     }
 
-    /// Returns what turns the state at one place into the state at another.
+    /// Returns what turns the state at one place into the state at another, what is secret included; [`Diff::hiding`] leaves that out.
     ///
     /// # Errors
     ///
@@ -213,7 +250,7 @@ impl Runtime {
 
     /// Tells what happened to a run, as Markdown: each record with what it says and why the run went where it went.
     ///
-    /// The state stands in it: it is as secret as the run.
+    /// The state stands in it, without what is [secret](Self::secrets): it is as secret as the run.
     ///
     /// # Errors
     ///
@@ -305,7 +342,7 @@ impl Runtime {
         past::check_log(&**self.store(), run).await
     }
 
-    /// Writes a run down as one text, as far as its records are kept: one JSON object a line.
+    /// Writes a run down as one text, as far as its records are kept: one JSON object a line. What is secret stands in it, since the records do.
     ///
     /// # Errors
     ///

@@ -85,7 +85,7 @@ pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     ///
     /// [`ErrorKind::GraphChanged`] naming the channel that does not fit the type.
     fn from_channels(channels: Channels, schema: &Schema) -> Result<Self> {
-        let mut state: Self = decode::decode(channels)?;
+        let mut state: Self = decode::decode(channels, schema)?;
         state.bind(schema);
         Ok(state)
     }

@@ -5,12 +5,19 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserialize
 use serde_json::Value;
 
 use super::channels::Channels;
+use super::schema::Schema;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Decodes a typed state.
-pub(super) fn decode<S: DeserializeOwned>(channels: Channels) -> Result<S> {
-    let mut at = None;
+/// Decodes a typed state. An error about a secret channel says nothing of its value.
+pub(super) fn decode<S: DeserializeOwned>(channels: Channels, schema: &Schema) -> Result<S> {
+    let mut at: Option<String> = None;
     S::deserialize(Source { channels, at: &mut at }).map_err(|source| {
+        if let Some(name) = at.as_deref().filter(|name| schema.is_secret(name)) {
+            let message = format!(
+                "channel \"{name}\", which is secret, does not fit the type it is read as; keep its type, or migrate the run"
+            );
+            return Error::new(ErrorKind::GraphChanged, message);
+        }
         let place = at.map_or_else(|| "the state".to_owned(), |name| format!("channel \"{name}\""));
         let message = format!(
             "{place} does not fit the type it is read as: {source}; give new fields `#[serde(default)]`, \

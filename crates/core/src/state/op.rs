@@ -1,5 +1,7 @@
 //! The four plain operations a patch is made of.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -13,7 +15,7 @@ use serde_json::{Map, Value};
 /// let op = Op::Set("draft".into(), "text".into());
 /// assert_eq!(serde_json::to_string(&op).unwrap(), r#"{"set":["draft","text"]}"#);
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// Puts a value in the place of the channel's.
@@ -35,5 +37,18 @@ impl Op {
             | Self::Merge(channel, _)
             | Self::Remove(channel, _) => channel,
         }
+    }
+}
+
+impl fmt::Debug for Op {
+    /// Shows what is done to which channel, never a payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Set(..) => "Set",
+            Self::Append(..) => "Append",
+            Self::Merge(..) => "Merge",
+            Self::Remove(..) => "Remove",
+        };
+        f.debug_tuple(name).field(&self.channel()).finish_non_exhaustive()
     }
 }

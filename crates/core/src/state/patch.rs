@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use super::op::Op;
 use super::parts::Part;
+use super::secret::{HIDDEN, Secrets};
 use crate::compact::few::Few;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -152,6 +153,22 @@ impl Patch {
         }
         out.push(b']');
         Ok(())
+    }
+
+    /// Returns the patch with [`HIDDEN`] in the place of what it changes in secret channels.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the text is no list of operations.
+    pub(crate) fn hiding(&self, secrets: &Secrets) -> Result<Self> {
+        if secrets.is_empty() {
+            return Ok(self.clone());
+        }
+        let hidden = |op: Op| match secrets.contains(op.channel()) {
+            true => Op::Set(op.channel().to_owned(), HIDDEN.into()),
+            false => op,
+        };
+        Self::from_ops(&self.ops()?.into_iter().map(hidden).collect::<Vec<_>>())
     }
 
     fn into_parts(self) -> Result<Few<Part>> {

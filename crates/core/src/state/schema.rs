@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::secret::Secrets;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How an update joins a channel.
@@ -84,7 +85,7 @@ impl FromStr for Reducer {
     }
 }
 
-/// One channel: its name and its reducer.
+/// One channel: its name, its reducer, and whether views show its values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ChannelSpec {
@@ -92,12 +93,22 @@ pub struct ChannelSpec {
     pub name: Cow<'static, str>,
     /// How an update joins it.
     pub reducer: Reducer,
+    /// Whether views leave its values out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
 }
 
 impl ChannelSpec {
     /// Describes a channel.
     pub fn new(name: impl Into<Cow<'static, str>>, reducer: Reducer) -> Self {
-        Self { name: name.into(), reducer }
+        Self { name: name.into(), reducer, secret: false }
+    }
+
+    /// Marks the channel as secret: views show [`HIDDEN`](super::HIDDEN) in the place of its values.
+    #[must_use]
+    pub fn secret(mut self) -> Self {
+        self.secret = true;
+        self
     }
 }
 
@@ -141,8 +152,21 @@ impl Schema {
     /// Returns this schema with one more channel, or with another reducer for a channel it has.
     #[must_use]
     pub fn with_channel(&self, name: impl Into<Cow<'static, str>>, reducer: Reducer) -> Self {
-        let added = ChannelSpec::new(name, reducer);
-        Self::new(self.0.version, self.0.channels.iter().cloned().chain([added]))
+        let name = name.into();
+        let secret = self.is_secret(&name);
+        self.with(ChannelSpec { name, reducer, secret })
+    }
+
+    /// Returns this schema with a channel marked as secret; one that was not declared has [`Reducer::Last`].
+    #[must_use]
+    pub fn with_secret(&self, name: impl Into<Cow<'static, str>>) -> Self {
+        let name = name.into();
+        let reducer = self.reducer(&name).clone();
+        self.with(ChannelSpec::new(name, reducer).secret())
+    }
+
+    fn with(&self, channel: ChannelSpec) -> Self {
+        Self::new(self.0.version, self.0.channels.iter().cloned().chain([channel]))
     }
 
     /// Returns this schema with another version.
@@ -174,6 +198,21 @@ impl Schema {
         self.channel_index(name).map_or(UNDECLARED, |at| &self.0.channels[at].reducer)
     }
 
+    /// Tells whether the channel is marked as secret.
+    pub(crate) fn is_secret(&self, name: &str) -> bool {
+        self.channel_index(name).is_some_and(|at| self.0.channels[at].secret)
+    }
+
+    /// Returns the channels that are marked as secret.
+    pub fn secrets(&self) -> Secrets {
+        self.0
+            .channels
+            .iter()
+            .filter(|channel| channel.secret)
+            .map(|channel| channel.name.to_string())
+            .collect()
+    }
+
     /// Tells whether the channel is declared.
     pub(crate) fn declares(&self, name: &str) -> bool {
         self.channel_index(name).is_some()
@@ -181,11 +220,11 @@ impl Schema {
 
     /// Returns the canonical JSON text to take a fingerprint of.
     ///
-    /// Channels are sorted by name: moving a field inside its struct changes nothing that is stored.
+    /// Channels are sorted by name: moving a field inside its struct changes nothing that is stored. Neither does marking one as secret.
     pub fn fingerprint_input(&self) -> String {
         let mut text = format!("{{\"version\":{},\"channels\":[", self.0.version);
         for (n, at) in self.0.by_name.iter().enumerate() {
-            let ChannelSpec { name, reducer } = &self.0.channels[*at];
+            let ChannelSpec { name, reducer, .. } = &self.0.channels[*at];
             let name = serde_json::Value::from(&**name);
             let reducer = serde_json::Value::from(reducer.to_string());
             text.push_str(if n == 0 { "" } else { "," });

@@ -10,6 +10,7 @@ mod ephemeral;
 mod erased;
 mod laws;
 mod panics;
+mod secrets;
 mod shapes;
 mod typed_parts;
 mod values;

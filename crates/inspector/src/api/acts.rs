@@ -7,7 +7,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, header};
 use ferrata_core::ask::{Answer, Resolution};
 use ferrata_core::runtime::Position;
-use ferrata_core::state::Patch;
+use ferrata_core::state::{HIDDEN as SECRET, Op, Patch};
 use ferrata_core::{Error, ErrorKind, RunKey};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -209,11 +209,24 @@ async fn patch(call: &Call, run: &RunKey, at: Position, operations: &Value) -> R
         false if text.contains(HIDDEN) => true,
         false => redaction.holds_shown(operations, &Value::from(call.runtime().channels_at(run, at).await?)),
     };
-    if holds_shown {
+    let patch = Patch::from_json(&text)?;
+    if holds_shown || writes_hidden(call, run, &patch).await? {
         let message = "the change holds what stands in the place of a value that is hidden";
         return Err(Problem::invalid(message));
     }
-    Ok(Patch::from_json(&text)?)
+    Ok(patch)
+}
+
+/// Tells whether a change puts into a secret channel what stands in the place of its value.
+async fn writes_hidden(call: &Call, run: &RunKey, patch: &Patch) -> Result<bool, Problem> {
+    let is_hidden = |op: &Op| matches!(op, Op::Set(_, value) if value == SECRET);
+    let mut hidden = patch.ops()?;
+    hidden.retain(is_hidden);
+    if hidden.is_empty() {
+        return Ok(false);
+    }
+    let secrets = call.runtime().secrets(run).await?;
+    Ok(hidden.iter().any(|op| secrets.contains(op.channel())))
 }
 
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {

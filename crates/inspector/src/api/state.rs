@@ -6,6 +6,8 @@ use axum::Json;
 use axum::extract::Path;
 use ferrata_core::RunKey;
 use ferrata_core::runtime::Position;
+use ferrata_core::state::Secrets;
+use ferrata_core::store::RunHead;
 use serde_json::{Value, json};
 
 use super::run::place;
@@ -32,11 +34,29 @@ pub(super) async fn read(call: &Call, run: &RunKey, at: Position) -> Result<Arc<
     let head = call.head(run).await?;
     // A record that comes while this is answered is not in it.
     let at = if at == Position::Latest { Position::Record(head.id) } else { at };
-    let about = About { run: run.clone(), head: head.id, what: at.to_string().into() };
+    let reveals = call.viewer.sees_secrets();
+    let what = if reveals { format!("{at}, with what is secret") } else { at.to_string() };
+    let about = About { run: run.clone(), head: head.id, what: what.into() };
     if let Some(known) = call.app.states.get(&about) {
         return Ok(known);
     }
     let mut state = Value::from(call.runtime().channels_at(run, at).await?);
+    if !reveals {
+        secrets(call, &head).await?.hide(&mut state);
+    }
     call.app.redaction.apply(&mut state);
     Ok(call.app.states.put(about, state))
+}
+
+/// Returns the secret channels of a run, read once for each head.
+async fn secrets(call: &Call, head: &RunHead) -> Result<Secrets, Problem> {
+    let about = About { run: head.run.clone(), head: head.id, what: "secret channels".into() };
+    if let Some(known) = call.app.cache.get(&about)
+        && let Ok(known) = serde_json::from_value((*known).clone())
+    {
+        return Ok(known);
+    }
+    let secrets = call.runtime().secrets(&head.run).await?;
+    call.app.cache.put(about, json!(secrets));
+    Ok(secrets)
 }

@@ -3,6 +3,9 @@
 use axum::body::Body;
 use axum::http::StatusCode;
 use ferrata_core::TenantId;
+use ferrata_core::graph::Graph;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Context, HIDDEN};
 use ferrata_inspector::Viewer;
 
 use super::support::{READS, World, act, get, read, send};
@@ -57,6 +60,56 @@ async fn hidden_fields_are_in_no_answer() {
         read(&router, "/api/v1/runs/default/pay-1/state?path=/card/number").await["state"]["value"],
         "[redacted]"
     );
+}
+
+#[tokio::test]
+async fn a_secret_channel_is_in_no_answer_but_to_those_who_may_see_it() {
+    const MARK: &str = "mark-of-a-secret";
+    let world = World::with_runs().await;
+    let graph = Graph::<Context>::builder("keeps")
+        .secret("token")
+        .secret("tokens")
+        .node("ask", async |_cx, mut s| {
+            s.set("token", json!({ "bearer": MARK }))?;
+            s.set("tokens", [MARK])?;
+            s.set("open", "to be seen")?;
+            Ok(s)
+        })
+        .entry("ask")
+        .build()
+        .unwrap();
+    let runtime = Runtime::builder(world.store.clone()).build().await.unwrap();
+    let mut input = Context::new();
+    input.set("token", format!("{MARK}-of-before")).unwrap();
+    let run = runtime.start(&graph, input).id("keeps").await.unwrap();
+    run.wait().await.unwrap();
+    let inspector = || world.inspector().allow_writes();
+    let router = inspector().into_router();
+    let (path, head) = ("/api/v1/runs/default/keeps", "/api/v1/runs/default/keeps/state");
+    for path in READS.iter().filter(|path| path.contains("/pay-1")) {
+        let path = path.replace("pay-1", "keeps");
+        let reply = get(&router, &path).await;
+        assert!(!reply.text.contains(MARK), "{path}: {}", reply.text);
+    }
+    for path in [format!("{path}/diff?from=0"), format!("{path}/post-mortem"), format!("{head}?at=0")] {
+        let reply = get(&router, &path).await;
+        assert_eq!(reply.status, StatusCode::OK, "{path}");
+        assert!(!reply.text.contains(MARK), "{path}: {}", reply.text);
+    }
+    assert_eq!(read(&router, &format!("{head}?path=/token")).await["state"]["value"], HIDDEN);
+    assert!(get(&router, head).await.text.contains("to be seen"));
+    // What stands in its place is not written over it.
+    let refused = act(
+        &router,
+        "default/keeps/acts/fork",
+        json!({ "at": "0", "patch": [{ "set": ["token", HIDDEN] }] }),
+    )
+    .await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.text);
+    assert!(refused.text.contains("stands in the place"), "{}", refused.text);
+    let trusted = inspector().access(|_| Some(Viewer::new().seeing_secrets())).into_router();
+    assert!(get(&trusted, &format!("{head}?path=/token")).await.text.contains(MARK));
+    assert!(!get(&router, &format!("{head}?path=/token")).await.text.contains(MARK), "nor from a cache");
 }
 
 #[tokio::test]

@@ -11,6 +11,9 @@ struct Review {
     #[serde(skip)]
     #[state(ephemeral, append, sum)]
     draft: Vec<String>,
+    #[serde(skip)]
+    #[state(ephemeral, secret)]
+    token: String,
 }
 
 fn main() {}

@@ -32,6 +32,7 @@ impl Machine {
         self.letters = None;
         if let Some(plan) = plan {
             self.nodes.note_graph(&plan.prints);
+            self.secrets.add(&plan.secrets);
         }
         let Apart { in_flight, stopped_at, tokens } = self.frontier.take_apart(self.nodes.idle());
         let going =

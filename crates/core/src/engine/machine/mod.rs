@@ -37,6 +37,7 @@ use crate::record::child::Child;
 use crate::record::parent_link::{ChildRef, start_of};
 use crate::record::pause::{Looks, Message, Rested};
 use crate::record::prints::Prints;
+use crate::state::Secrets;
 
 /// A run as it is after some record.
 ///
@@ -59,6 +60,8 @@ pub(crate) struct Machine {
     answered: Vec<Answered>,
     /// What the run is configured with.
     config: Option<Item>,
+    /// The channels whose values no view shows: those that any process said so of.
+    secrets: Secrets,
     /// How many runs its nodes have started, or were about to.
     children_started: u64,
     /// Activations that were made by the last event, in order.
@@ -80,6 +83,7 @@ impl Machine {
             pins: BTreeSet::new(),
             answered: Vec::new(),
             config: None,
+            secrets: Secrets::default(),
             children_started: 0,
             fresh: Vec::new(),
         }
@@ -101,7 +105,8 @@ impl Machine {
             Event::Step(step) => self.absorb_step(step)?,
             Event::Status(change) => self.absorb_status(change)?,
             Event::Signal(signal) => self.absorb_signal(signal)?,
-            Event::Claim(Claimed { settled, graph, .. }) => {
+            Event::Claim(Claimed { settled, graph, secret, .. }) => {
+                self.secrets.add(secret);
                 if let Some(graph) = graph {
                     self.nodes.note_graph(graph);
                 }
@@ -153,9 +158,10 @@ impl Machine {
         if self.progress.started() > 0 {
             return Err(Error::new(ErrorKind::Corrupt, "the log starts a run that has been started"));
         }
-        let Started { entry, graph, life, config, messages, .. } = started;
+        let Started { entry, graph, life, config, messages, secret, .. } = started;
         self.life = *life;
         self.config.clone_from(config);
+        self.secrets.clone_from(secret);
         for FirstMessage { body, at } in messages {
             self.inbox.push(|number| Message { number, body: Arc::clone(&body.0), by: None, at: *at });
         }
@@ -203,6 +209,16 @@ impl Machine {
     /// What the run is configured with, as JSON text.
     pub(crate) fn config(&self) -> Option<&Item> {
         self.config.as_ref()
+    }
+
+    /// The channels whose values no view shows.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// The channels that the graph makes secret and no record calls so yet.
+    pub(crate) fn new_secrets(&self) -> Secrets {
+        self.plan().map_or_else(Secrets::default, |plan| plan.secrets.without(&self.secrets))
     }
 
     pub(crate) fn status(&self) -> RunStatus {

@@ -26,6 +26,7 @@ use crate::record::codec::to_raw;
 use crate::record::memo::Memo;
 use crate::record::pause::{Looks, Message, MessageKey};
 use crate::record::{Failure, Resolution, RunStatus};
+use crate::state::Secrets;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -56,6 +57,8 @@ struct Stored<N = StoredNode> {
     keys: Vec<MessageKey>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     config: Option<Item>,
+    #[serde(rename = "secret", default, skip_serializing_if = "Secrets::is_empty")]
+    secrets: Secrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     letters: Option<Box<Letters>>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -223,6 +226,7 @@ impl Machine {
             messages: self.messages(),
             keys: self.inbox.keys().to_vec(),
             config: self.config.clone(),
+            secrets: self.secrets.clone(),
             letters: self.letters.clone(),
             receiving: self.is_receiving(),
             receivers: self
@@ -299,6 +303,7 @@ impl Machine {
         machine.standing.restore(stored.failure, stored.cancel, pauses);
         machine.inbox = Inbox::restore(stored.inbox, stored.messages, stored.keys);
         machine.config = stored.config;
+        machine.secrets = stored.secrets;
         machine.letters = stored.letters;
         machine.children_started = stored.children;
         machine.pins = stored.pins;

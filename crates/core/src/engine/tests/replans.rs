@@ -84,6 +84,7 @@ impl Run {
             life: uuid::Uuid::from_u128(7),
             effects: Arc::clone(&plan.effects),
             gates: Arc::clone(&plan.gates),
+            secret: Default::default(),
             config: None,
             messages: Vec::new(),
         };
@@ -131,7 +132,8 @@ impl Run {
         let (settled, unmet) = self.machine.decide_starts();
         assert_eq!(unmet, None);
         let executor = crate::id::ExecutorId::from_uuid(uuid::Uuid::from_u128(9));
-        let claim = crate::record::body::Claimed { executor, graph: None, settled };
+        let claim =
+            crate::record::body::Claimed { executor, graph: None, secret: Default::default(), settled };
         self.machine.absorb(&Event::Claim(claim)).unwrap();
     }
 }

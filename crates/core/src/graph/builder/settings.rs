@@ -84,4 +84,13 @@ impl GraphBuilder<Context> {
         self.outline.schema = self.outline.schema.with_channel(name, reducer);
         self
     }
+
+    /// Makes a channel of the context secret, as `#[state(secret)]` does of a field: views show `…` in the place of its values. A channel
+    /// with a reducer of its own is [declared](Self::channel) before; any other is declared by this.
+    ///
+    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
+    pub fn secret(mut self, name: impl Into<String>) -> Self {
+        self.outline.schema = self.outline.schema.with_secret(name.into());
+        self
+    }
 }

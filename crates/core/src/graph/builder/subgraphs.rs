@@ -82,7 +82,7 @@ impl<S: State> GraphBuilder<S> {
     /// Declares the channels that the lenses of subgraphs bring along.
     pub(super) fn declare_channels(&mut self) {
         for subgraph in &self.subgraphs {
-            for ChannelSpec { name, reducer, .. } in &subgraph.channels {
+            for ChannelSpec { name, reducer, secret, .. } in &subgraph.channels {
                 let schema = &self.outline.schema;
                 if !schema.declares(name) {
                     self.outline.schema = schema.with_channel(name.clone(), reducer.clone());
@@ -93,6 +93,9 @@ impl<S: State> GraphBuilder<S> {
                         schema.reducer(name)
                     );
                     self.outline.issues.push(GraphIssue::node(&subgraph.name, message));
+                }
+                if *secret {
+                    self.outline.schema = self.outline.schema.with_secret(name.clone());
                 }
             }
         }

@@ -57,6 +57,7 @@ pub(super) fn started(graph: &Graph<Context>) -> Event {
         effects: Arc::clone(&plan.effects),
         gates: Arc::clone(&plan.gates),
         config: None,
+        secret: Default::default(),
         messages: Vec::new(),
     })
 }

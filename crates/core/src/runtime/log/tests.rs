@@ -70,6 +70,7 @@ impl Writing {
             life,
             effects: Arc::default(),
             gates: Arc::default(),
+            secret: Default::default(),
             config: None,
             messages: Vec::new(),
         });

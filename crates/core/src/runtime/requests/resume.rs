@@ -272,11 +272,12 @@ async fn claim<S: State>(
             }
         };
     }
-    let changed = machine.changed_graph();
+    let (changed, secret) = (machine.changed_graph(), machine.new_secrets());
     let (settled, unmet) = machine.decide_starts();
     let unmet = unmet.filter(|_| machine.in_flight().is_empty());
     let graph_changed = changed.is_some();
-    let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
+    let mut events =
+        vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, secret, settled })];
     events.extend(unmet.map(|failure| Event::Status(StatusChange::Failed(failure))));
     tip.claim(shared.executor).map_err(|error| error.with_run(run))?;
     if tip.may_lack(graph) {

@@ -284,7 +284,9 @@ impl<S: State> Checked<S> {
             (Arc::clone(&plan.prints), Arc::clone(&plan.effects), Arc::clone(&plan.gates));
         let (entry, life) = (plan.node(plan.entry).name.clone(), shared.ids.next(facts.created));
         let Recorded { config, messages } = self.given.clone();
-        let event = Event::Start(Started { entry, graph: graphs, life, effects, gates, config, messages });
+        let secret = plan.secrets.clone();
+        let event =
+            Event::Start(Started { entry, graph: graphs, life, effects, gates, config, secret, messages });
         machine.absorb(&event)?;
         Ok((event, machine))
     }

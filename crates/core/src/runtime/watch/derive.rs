@@ -15,7 +15,7 @@ use crate::record::chunks::{Batch, stream_of};
 use crate::record::memo::PROGRESS;
 use crate::record::pause::{Noted, Stepped};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
-use crate::state::Patch;
+use crate::state::{Patch, Secrets};
 
 /// A record as watchers see it.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) header: RecordHeader,
     /// What it says happened, in order.
     pub(super) told: Vec<Recorded>,
+    /// The channels that it makes secret.
+    pub(super) secrets: Secrets,
     /// What it changes of the state.
     pub(super) patch: Option<Patch>,
     /// The state and its version, if the record is a base.
@@ -61,7 +63,13 @@ impl Entry {
             Event::Step(step) => kin(step),
             _ => None,
         };
+        let secrets = match &body.event {
+            Event::Start(started) => started.secret.clone(),
+            Event::Claim(claimed) => claimed.secret.clone(),
+            _ => Secrets::default(),
+        };
         Ok(Self {
+            secrets,
             told: told(&header, &body.event),
             patch: body.event.patch().filter(|patch| !patch.is_empty()).cloned(),
             base: body.base.map(|base| (base.version, base.state.into())),

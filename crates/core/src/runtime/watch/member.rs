@@ -3,19 +3,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
 
 use super::cursor::Place;
 use super::derive::{Entry, Kin};
 use super::feed::{Feed, Heard, Read};
+use super::request::Want;
 use super::what::{Recorded, WatchEvent, What};
 use crate::error::Result;
 use crate::id::{RunId, RunKey};
-use crate::past::folded_at;
+use crate::past::{folded_at, secrets};
 use crate::record::RecordHeader;
 use crate::runtime::shared::Shared;
-use crate::state::{Channels, strict};
+use crate::state::{Channels, Patch, Secrets, strict};
 use crate::store::At;
 
 /// A run that is watched.
@@ -43,12 +45,21 @@ pub(super) struct Member {
     pub(super) is_ending: bool,
     /// The run that started it; absent for the watched run itself.
     pub(super) parent: Option<RunId>,
-    /// The state, and its version, at the last record that was read.
-    state: Option<(Channels, u32)>,
+    /// What is known of its state.
+    known: Known,
 }
 
-/// A record, and the state after it where that is asked for.
-type Kept = (Arc<Entry>, Option<Arc<RawValue>>);
+/// What is known of a run's state, where that is asked for.
+#[derive(Default)]
+struct Known {
+    /// The state, and its version, at the last record that was read.
+    state: Option<(Channels, u32)>,
+    /// The channels whose values are not told.
+    secrets: Option<Secrets>,
+}
+
+/// A record, how it changed the state, and the state after it where that is asked for.
+type Kept = (Arc<Entry>, Option<Patch>, Option<Arc<RawValue>>);
 
 /// What a member does next.
 #[expect(clippy::large_enum_variant, reason = "it is made to be taken apart by the caller at once")]
@@ -80,7 +91,7 @@ impl Member {
             has_ended: false,
             is_ending: false,
             parent: None,
-            state: None,
+            known: Known::default(),
         }
     }
 
@@ -102,7 +113,7 @@ impl Member {
 
     /// Returns the header of the record that is told next.
     pub(super) fn front(&self) -> Option<&RecordHeader> {
-        self.batch.front().map(|(entry, _)| &entry.header)
+        self.batch.front().map(|(entry, ..)| &entry.header)
     }
 
     /// Whether there was nothing behind its place when its log was read last.
@@ -130,30 +141,47 @@ impl Member {
     }
 
     /// Reads what follows what is told. Dropped, what was read is read again.
-    pub(super) async fn read(&mut self, shared: &Shared, values: bool) -> Result<Read> {
+    pub(super) async fn read(&mut self, shared: &Shared, want: &Want) -> Result<Read> {
         self.woken.mark_unchanged();
         let read = self.feed.read(shared, &self.place, shared.watch_pause() / 2).await?;
         if let Read::Records(entries) = &read {
             let heard = self.live.len();
             let mut batch = Vec::with_capacity(entries.len());
-            let mut state = self.state.take();
+            let mut secrets = self.hidden(shared, want).await?;
+            let mut state = self.known.state.take();
             for entry in entries {
-                let value = match values {
-                    true => fold_in(shared, &self.run, &mut state, entry).await?,
+                if !want.reveals {
+                    secrets.add(&entry.secrets);
+                }
+                let value = match want.values && fold_in(shared, &self.run, &mut state, entry).await? {
+                    true => state.as_ref().map(|(channels, _)| shown(channels, &secrets)).transpose()?,
                     false => None,
                 };
-                batch.push((Arc::clone(entry), value));
+                let patch = entry.patch.as_ref().filter(|_| want.updates);
+                let patch = patch.map(|patch| patch.hiding(&secrets)).transpose()?;
+                batch.push((Arc::clone(entry), patch, value));
             }
-            self.state = state;
+            self.known = Known { state, secrets: Some(secrets) };
             self.live_first = heard;
             self.batch.extend(batch);
         }
         Ok(read)
     }
 
+    /// Returns the channels whose values are not told: those that the newest record knows of, whatever place is told.
+    async fn hidden(&self, shared: &Shared, want: &Want) -> Result<Secrets> {
+        if want.reveals || !(want.values || want.updates) {
+            return Ok(Secrets::default());
+        }
+        match &self.known.secrets {
+            Some(known) => Ok(known.clone()),
+            None => shared.committer.read(|| secrets(&*shared.store, &self.run)).await,
+        }
+    }
+
     /// Takes what comes next of what was read, as far as it is wanted; `is_told` says which child has nothing to tell any more.
     pub(super) fn next(&mut self, is_told: impl Fn(&str) -> bool, wants: impl Fn(&What) -> bool) -> Step {
-        let Some((entry, value)) = self.batch.front() else { return Step::Nothing };
+        let Some((entry, patch, value)) = self.batch.front() else { return Step::Nothing };
         if let Some(Kin::Told { way }) = &entry.kin
             && self.place.part == 0
             && !is_told(way)
@@ -161,7 +189,7 @@ impl Member {
             return Step::WaitsFor(way.clone());
         }
         let mut wanted = (self.place.part as usize..entry.parts()).filter_map(|part| {
-            let what = What::Recorded(part_of(entry, part, value.as_ref())?);
+            let what = What::Recorded(part_of(entry, part, patch.as_ref(), value.as_ref())?);
             wants(&what).then_some((part, what))
         });
         let event = wanted.next().map(|(_, what)| self.event(Some(entry), what));
@@ -181,22 +209,37 @@ impl Member {
 }
 
 /// Returns one of the events that a record may be told as, if it is one of them.
-fn part_of(entry: &Entry, part: usize, value: Option<&Arc<RawValue>>) -> Option<Recorded> {
+fn part_of(
+    entry: &Entry,
+    part: usize,
+    patch: Option<&Patch>,
+    value: Option<&Arc<RawValue>>,
+) -> Option<Recorded> {
     match part.checked_sub(entry.told.len()) {
         None => entry.told.get(part).cloned(),
-        Some(0) => entry.patch.clone().map(|patch| Recorded::Update { patch }),
+        Some(0) => patch.map(|patch| Recorded::Update { patch: patch.clone() }),
         Some(1) => value.map(|state| Recorded::Value { state: Arc::clone(state) }),
         Some(_) => entry.status.map(|status| Recorded::Status { status }),
     }
 }
 
-/// Folds a record into the state; returns the state if the record says what it is, or changes it.
+/// Writes a state without the values that are not told.
+fn shown(channels: &Channels, secrets: &Secrets) -> Result<Arc<RawValue>> {
+    if secrets.is_empty() {
+        return Ok(strict::state_to_raw_value(channels)?.into());
+    }
+    let mut state = Value::from(channels.clone());
+    secrets.hide(&mut state);
+    Ok(strict::state_to_raw_value(&state)?.into())
+}
+
+/// Folds a record into the state; tells whether the record says what it is, or changes it.
 async fn fold_in(
     shared: &Shared,
     run: &RunKey,
     state: &mut Option<(Channels, u32)>,
     entry: &Entry,
-) -> Result<Option<Arc<RawValue>>> {
+) -> Result<bool> {
     match (&mut *state, &entry.base) {
         (Some((channels, version)), base) => match base {
             // Of a newer type, which turned the channels into its own form, or nothing but the full state.
@@ -216,10 +259,5 @@ async fn fold_in(
             *state = Some((folded.channels, folded.version));
         }
     }
-    match state {
-        Some((channels, _)) if entry.patch.is_some() || entry.begins => {
-            Ok(Some(strict::state_to_raw_value(channels)?.into()))
-        }
-        _ => Ok(None),
-    }
+    Ok(entry.patch.is_some() || entry.begins)
 }

@@ -34,6 +34,8 @@ pub(super) struct Want {
     pub(super) labels: Vec<(String, String)>,
     pub(super) updates: bool,
     pub(super) values: bool,
+    /// Whether values of secret channels are told, too.
+    pub(super) reveals: bool,
     pub(super) children: bool,
     /// Whether the run need not exist yet.
     pub(super) before_start: bool,
@@ -188,6 +190,15 @@ impl WatchRequest {
     /// Also tells the whole state after each record that changed it.
     pub fn values(mut self) -> Self {
         self.want.values = true;
+        self
+    }
+
+    /// Tells the values of [secret](crate::state::Secrets) channels as well: [updates](Self::updates) and [values](Self::values) hold `…` in
+    /// their place unless this is asked for.
+    ///
+    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
+    pub fn reveal_secrets(mut self) -> Self {
+        self.want.reveals = true;
         self
     }
 

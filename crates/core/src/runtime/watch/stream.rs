@@ -234,7 +234,7 @@ impl Watch {
                 continue;
             }
             let member = &mut self.members[index];
-            match member.read(&self.shared, self.want.values).await? {
+            match member.read(&self.shared, &self.want).await? {
                 Read::Records(_) => has_more = true,
                 Read::Head(status) => {
                     member.is_due = false;

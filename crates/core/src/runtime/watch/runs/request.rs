@@ -126,6 +126,14 @@ impl RunsWatchRequest {
         self
     }
 
+    /// Tells the values of [secret](crate::state::Secrets) channels as well: updates and values hold `…` in their place unless this is asked for.
+    ///
+    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
+    pub fn reveal_secrets(mut self) -> Self {
+        self.want.reveals = true;
+        self
+    }
+
     /// Sets how much later than its writer's time a record may become visible: a minute, unless this says otherwise. A longer time forgives
     /// more, and makes the cursor longer: it names each run that did something within it.
     pub fn settles_in(mut self, time: Duration) -> Self {

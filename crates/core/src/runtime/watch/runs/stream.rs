@@ -205,7 +205,7 @@ impl RunsWatch {
         let Some(run) = self.pending.front().cloned() else { return Ok(()) };
         let place = self.places.told.get(&run).map_or_else(Place::default, |told| told.place);
         let mut member = Member::new(&self.shared, run.clone(), Arc::from(""), place);
-        let read = member.read(&self.shared, self.want.values).await;
+        let read = member.read(&self.shared, &self.want).await;
         // What was heard by now is told before it.
         self.live_first = self.ear.waiting();
         match read {

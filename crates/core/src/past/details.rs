@@ -1,0 +1,109 @@
+//! What a log tells of each activation beyond what folding it gives: read record by record, for a checkpoint.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::checkpoint::{Diagnostic, Past};
+use super::{Verdict, walk};
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{NodeName, RunKey, Seq, Visit};
+use crate::record::body::{Body, Event, Started};
+use crate::record::{Record, RecordHeader, codec};
+use crate::state::{Artifact, MemoryRead};
+use crate::store::{At, CheckpointStore};
+
+/// What the records that are kept tell beyond what a fold knows.
+#[derive(Default)]
+pub(super) struct RecordDetails {
+    pub(super) started: Option<Started>,
+    pub(super) input: Option<String>,
+    /// The ends of each visit in order: one that failed ends again after a retry.
+    pub(super) ended: BTreeMap<(NodeName, Visit), Vec<Past>>,
+    pub(super) results: BTreeMap<NodeName, std::sync::Arc<str>>,
+    pub(super) failed: Vec<Diagnostic>,
+    pub(super) artifacts: BTreeMap<NodeName, Vec<Artifact>>,
+    pub(super) reads: Vec<MemoryRead>,
+    pub(super) bypassed: BTreeSet<(NodeName, NodeName)>,
+}
+
+impl RecordDetails {
+    /// Reads a log up to its last stretch, which is at hand. Most logs are no more than that.
+    pub(super) async fn read(
+        store: &dyn CheckpointStore,
+        run: &RunKey,
+        oldest: Seq,
+        stretch: &[Record],
+    ) -> Result<Self> {
+        let mut told = Self::default();
+        let before = stretch.first().filter(|first| first.header.seq > oldest);
+        if let Some(to) = before.and_then(|first| first.header.seq.get().checked_sub(1)) {
+            for end in walk::segment_ends(store, run, At::Seq(Seq::new(to))).await? {
+                for (header, body) in walk::segment(store, run, end).await? {
+                    told.add(&header, body);
+                }
+            }
+        }
+        for record in stretch {
+            told.add(&record.header, codec::decode(run, record)?);
+        }
+        Ok(told)
+    }
+
+    fn add(&mut self, header: &RecordHeader, body: Body) {
+        match body.event {
+            Event::Start(started) => {
+                self.input = body.base.map(|base| base.state.get().to_owned());
+                self.started = Some(started);
+            }
+            Event::Attempt(attempt) => self.failed.push(Diagnostic {
+                at: header.at,
+                node: attempt.node,
+                visit: attempt.visit,
+                attempt: attempt.failed,
+                failure: attempt.failure,
+                retry_at: attempt.retry_at,
+            }),
+            Event::Node(nodes) => {
+                nodes.done.into_iter().for_each(|done| self.end(header.seq, header.at, done));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, index: Seq, at: Timestamp, done: crate::record::body::NodeDone) {
+        match &done.output {
+            Some(output) => _ = self.results.insert(done.node.clone(), output.get().into()),
+            None => _ = self.results.remove(&done.node),
+        }
+        if let Some(failure) = &done.failure {
+            self.failed.push(Diagnostic {
+                at,
+                node: done.node.clone(),
+                visit: done.visit,
+                attempt: done.attempts,
+                failure: failure.clone(),
+                retry_at: None,
+            });
+        }
+        if !done.noted.artifacts.is_empty() {
+            self.artifacts.entry(done.node.clone()).or_default().extend(done.noted.artifacts.iter().cloned());
+        }
+        self.reads.extend(done.noted.reads.iter().cloned());
+        self.bypassed.extend(done.bypassed.iter().map(|to| (done.node.clone(), to.clone())));
+        let effects = self.started.as_ref().map(|started| &started.effects);
+        let effect = effects.map(|effects| effects.get(&done.node).copied().unwrap_or_default());
+        let past = Past {
+            attempts: Some(done.attempts),
+            took_ms: Some(done.took_ms),
+            at: Some(at),
+            index: Some(index),
+            effect,
+            led_to: done.fired.iter().map(|fired| fired.to.clone()).collect(),
+            notes: done.notes.clone(),
+            failure: done.failure.clone(),
+            verdict: done.output.as_deref().and_then(Verdict::of),
+            ..Past::of(done.node.clone(), done.visit, done.failure.is_none())
+        };
+        self.ended.entry((done.node, done.visit)).or_default().push(past);
+    }
+}
