@@ -36,7 +36,26 @@ fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Time
 /// What a caller does, in the words of the model.
 #[derive(Clone, Debug)]
 enum Step {
-    Ask { who: u8, key: u8, priority: i32, places: u32, delay: u16, patience: u16 },
+    Ask {
+        who: u8,
+        key: u8,
+        priority: i32,
+        places: u32,
+        delay: u16,
+        patience: u16,
+    },
+    /// A start of which the last by its key counts.
+    Last {
+        who: u8,
+        key: u8,
+        by: u8,
+        quiet: u16,
+        most: Option<u16>,
+    },
+    /// The start that took the place of one, the n-th of them, was never recorded.
+    Restore(u8),
+    /// The run of the n-th whose place was taken is cancelled.
+    Forgotten(u8),
     Leave(u8),
     Pass(u16),
     Places(u32),
@@ -52,6 +71,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 Step::Ask { who, key, priority, places, delay, patience }
             }
         ),
+        4 => (0..24_u8, 0..4_u8, 0..2_u8, 0..2_000_u16, proptest::option::of(0..3_000_u16))
+            .prop_map(|(who, key, by, quiet, most)| Step::Last { who, key, by, quiet, most }),
+        2 => (0..24_u8).prop_map(Step::Restore),
+        1 => (0..24_u8).prop_map(Step::Forgotten),
         5 => (0..24_u8).prop_map(Step::Leave),
         3 => (0..3_000_u16).prop_map(Step::Pass),
         1 => (1..6_u32).prop_map(Step::Places),
@@ -70,6 +93,8 @@ struct Person {
     since: i64,
     from: i64,
     until: Option<i64>,
+    /// By what key others may come that take its place, and when the first of them came.
+    last: Option<(u8, i64)>,
 }
 
 /// What the page says of the order, in the plainest form: lists that are searched from end to end.
@@ -77,12 +102,54 @@ struct Person {
 struct Model {
     inside: Vec<Person>,
     outside: Vec<Person>,
+    /// Whose place was taken, by whom.
+    replaced: BTreeMap<u8, (Person, u8)>,
     /// By key: when it was served last, counted in places that were given.
     served: BTreeMap<u8, u64>,
     given: u64,
 }
 
 impl Model {
+    fn is_known(&self, who: u8) -> bool {
+        self.inside.iter().chain(&self.outside).any(|one| one.who == who) || self.replaced.contains_key(&who)
+    }
+
+    fn come(&mut self, one: Person) {
+        self.served.entry(one.key).or_insert(self.given);
+        self.outside.push(one);
+    }
+
+    /// Returns who waits by a key by which others may come.
+    fn last(&self, by: u8) -> Option<Person> {
+        self.outside.iter().find(|one| one.last.is_some_and(|(key, _)| key == by)).cloned()
+    }
+
+    fn replace(&mut self, one: &Person, by: u8) {
+        self.outside.retain(|other| other.who != one.who);
+        self.replaced.values_mut().filter(|(_, other)| *other == one.who).for_each(|(_, other)| *other = by);
+        self.replaced.insert(one.who, (one.clone(), by));
+    }
+
+    /// Returns one whose place was taken, or one of whom nothing is known.
+    fn nth_replaced(&self, nth: u8) -> u8 {
+        let all: Vec<u8> = self.replaced.keys().copied().collect();
+        all.get(usize::from(nth) % all.len().max(1)).copied().unwrap_or(99)
+    }
+
+    fn restore(&mut self, who: u8) -> Option<u8> {
+        let (one, by) = self.replaced.remove(&who)?;
+        let other = one.last.and_then(|(key, _)| self.last(key));
+        self.come(one.clone());
+        match other {
+            Some(other) if other.who == by => self.outside.retain(|other| other.who != by),
+            // The later one of two stays.
+            Some(other) if other.since < one.since => self.replace(&other, who),
+            Some(other) => self.replace(&one, other.who),
+            None => {}
+        }
+        Some(by)
+    }
+
     fn grant(&mut self, now: i64, places: u32, per_key: u32, paused: bool) {
         self.outside.retain(|one| one.until.is_none_or(|until| until > now));
         loop {
@@ -134,14 +201,45 @@ proptest! {
                     one.waiting.not_before = Some(Timestamp::from_unix_ms(from));
                     one.waiting.deadline = until.map(Timestamp::from_unix_ms);
                     let said = ledger.apply(Op::Ask(one), at);
-                    let is_known = model.inside.iter().chain(&model.outside).any(|one| one.who == who);
-                    if !is_known && wanted > places {
+                    if !model.is_known(who) && wanted > places {
                         prop_assert_eq!(said, Said::TooMany(places));
-                    } else if !is_known {
-                        let given = model.given;
-                        model.served.entry(key).or_insert(given);
-                        model.outside.push(Person { who, key, priority, places: wanted, since: now, from, until });
+                    } else if !model.is_known(who) {
+                        model.come(Person { who, key, priority, places: wanted, since: now, from, until, last: None });
                     }
+                }
+                Step::Last { who, key, by, quiet, most } => {
+                    let Op::Ask(mut one) = ask(who, me, &format!("key-{key}"), 0, 1, at) else { unreachable!() };
+                    one.waiting.kind = Kind::Run;
+                    let most_ms = most.map(u64::from);
+                    one.debounce = Some(Debounce { key: format!("last-{by}"), period: quiet.into(), most: most_ms });
+                    let said = ledger.apply(Op::Ask(one), at);
+                    if let Some((_, other)) = model.replaced.get(&who) {
+                        let other = RunKey::try_from(format!("run-{other}").as_str()).unwrap();
+                        prop_assert_eq!(said, Said::Before(other));
+                    } else if !model.is_known(who) {
+                        let before = model.last(by);
+                        let first = before.as_ref().and_then(|before| before.last).map_or(now, |(_, first)| first);
+                        let quiet = now + i64::from(quiet);
+                        let from = most.map_or(quiet, |most| quiet.min(first + i64::from(most)));
+                        let last = Some((by, first));
+                        model.come(Person { who, key, priority: 0, places: 1, since: now, from, until: None, last });
+                        // One whose turn it is at this moment has it.
+                        model.grant(now, places, 3, paused);
+                        if let Some(before) = before.filter(|one| model.outside.iter().any(|other| other.who == one.who)) {
+                            model.replace(&before, who);
+                        }
+                    }
+                }
+                Step::Restore(nth) => {
+                    let who = model.nth_replaced(nth);
+                    let by = model.restore(who).unwrap_or(who);
+                    let by = RunKey::try_from(format!("run-{by}").as_str()).unwrap();
+                    ledger.apply(Op::Restore { id: format!("id-{who:03}"), by }, at);
+                }
+                Step::Forgotten(nth) => {
+                    let who = model.nth_replaced(nth);
+                    model.replaced.remove(&who);
+                    ledger.apply(Op::Forgotten(format!("id-{who:03}")), at);
                 }
                 Step::Leave(who) => {
                     ledger.apply(Op::Leave(format!("id-{who:03}")), at);
@@ -171,6 +269,14 @@ proptest! {
             outside.sort();
             prop_assert_eq!(ledger.held.keys().cloned().collect::<Vec<_>>(), inside);
             prop_assert_eq!(ledger.waiting.keys().cloned().collect::<Vec<_>>(), outside);
+            let replaced: Vec<_> = ledger.replaced.iter().map(|(id, one)| (id.clone(), one.by.run.to_string())).collect();
+            let taken: Vec<_> =
+                model.replaced.iter().map(|(who, (_, by))| (format!("id-{who:03}"), format!("run-{by}"))).collect();
+            prop_assert_eq!(replaced, taken);
+            for by in 0..2 {
+                let has = |one: &&Person| one.last.is_some_and(|(key, _)| key == by);
+                prop_assert!(model.outside.iter().filter(has).count() <= 1, "two starts wait of which the last counts");
+            }
             prop_assert!(next.is_none_or(|next| next > at), "it is to look again at {:?}, and now is {:?}", next, at);
 
             // What is stored is what is known.
@@ -178,6 +284,7 @@ proptest! {
             let read = Ledger::read(&stored).unwrap();
             prop_assert_eq!(&read.held, &ledger.held);
             prop_assert_eq!(&read.waiting, &ledger.waiting);
+            prop_assert_eq!(&read.replaced, &ledger.replaced);
             prop_assert_eq!(&read.keys, &ledger.keys);
             prop_assert_eq!(&read.pulse, &ledger.pulse);
             prop_assert_eq!(read.in_use, ledger.in_use);
