@@ -51,9 +51,18 @@ pub(crate) async fn look(context: &Context, runtime: &Runtime, overview: &mut Ov
 pub(crate) fn told(one: &Standing, since: &str) -> String {
     let places = if one.places == 1 { String::new() } else { format!("{} places of ", one.places) };
     let what = format!("{places}queue `{}`", clean(&one.queue));
+    let lacks = match one.lacks.is_empty() {
+        true => String::new(),
+        false => {
+            format!(
+                ": a place is free, and no process with the tags `{}` gives it",
+                clean(&one.lacks.join(","))
+            )
+        }
+    };
     match one.before {
-        Some(0) => format!("{what}, as the next, since {since}"),
-        Some(before) => format!("{what}, behind {before}, since {since}"),
+        Some(0) => format!("{what}, as the next, since {since}{lacks}"),
+        Some(before) => format!("{what}, behind {before}, since {since}{lacks}"),
         None => format!("{what}, since {since}"),
     }
 }

@@ -53,7 +53,7 @@ pub(crate) async fn change(runtime: &Runtime, name: &str, op: &Op, by: &str) -> 
     let mut cell = StateCell::new(run_of(name)?);
     for _ in 0..RACES {
         let (channels, _) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
-        let mut ledger = Ledger::read(channels)?;
+        let mut ledger = Ledger::read(channels)?.for_process(runtime);
         let now = runtime.clock().now();
         let said = ledger.apply(op.clone(), now);
         ledger.grant(now);

@@ -6,7 +6,7 @@ mod clerk;
 mod report;
 mod seen;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrata_core::runtime::{Runtime, WeakRuntime};
@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Do { op: Op, reply: Option<oneshot::Sender<Result<Said>>> },
     /// Somebody wants to know whether a run is still held back.
     IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
+    /// A start asks which tags its run is to ask for.
+    Tags(oneshot::Sender<Result<BTreeSet<String>>>),
     /// Something may have changed.
     Look,
 }
@@ -69,6 +71,12 @@ impl Desk {
         let (reply, said) = oneshot::channel();
         self.send(Command::Ask { ask: Box::new(ask), reply, turn });
         said.await.map_err(|_| closed())?
+    }
+
+    pub(crate) async fn tags(&self) -> Result<BTreeSet<String>> {
+        let (reply, tags) = oneshot::channel();
+        self.send(Command::Tags(reply));
+        tags.await.map_err(|_| closed())?
     }
 
     pub(crate) async fn is_held_back(&self, id: String) -> Result<bool> {

@@ -7,6 +7,7 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use ferrata_core::runtime::Runtime;
 use ferrata_core::{ExecutorId, RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -155,6 +156,8 @@ pub(crate) enum Op {
         executor: ExecutorId,
         at: Timestamp,
     },
+    /// A run that was to begin at once begins on hold: its starter died before it was recorded, and this process takes no runs.
+    Hold(String),
     /// A run on hold was let go.
     Begun(String),
     /// The question of one that rests was answered.
@@ -209,6 +212,14 @@ struct Touched {
     overrides: bool,
 }
 
+/// To whom a process gives places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    All,
+    /// It lacks a tag of the queue, so it would not take up the runs.
+    NodesAlone,
+}
+
 /// A queue.
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -229,6 +240,8 @@ pub(crate) struct Ledger {
     /// No deadline is before it.
     deadline: Option<Timestamp>,
     touched: Touched,
+    /// To whom places are given in this process.
+    takes: Takes,
     /// Who was given a place since it was asked last.
     given: Vec<String>,
 }
@@ -249,8 +262,16 @@ impl Ledger {
             loads: HashMap::new(),
             deadline: None,
             touched: Touched::default(),
+            takes: Takes::All,
             given: Vec::new(),
         }
+    }
+
+    /// Has places be given as this process may: to no run if it lacks a tag of the queue.
+    pub(crate) fn for_process(mut self, runtime: &Runtime) -> Self {
+        let has_tags = runtime.has_tags(self.settings.tags.iter().map(String::as_str));
+        self.takes = if has_tags { Takes::All } else { Takes::NodesAlone };
+        self
     }
 
     /// Returns who was given a place since this was called last.
@@ -289,6 +310,12 @@ impl Ledger {
             Op::Gone { id, executor, at } => {
                 if self.held.get(&id).is_some_and(|held| held.executor == executor && held.at == at) {
                     self.leave(&id);
+                }
+            }
+            Op::Hold(id) => {
+                if let Some(held) = self.held.get_mut(&id).filter(|held| held.kind == Kind::Run) {
+                    held.on_hold = true;
+                    self.touched.held.insert(id);
                 }
             }
             Op::Begun(id) => {

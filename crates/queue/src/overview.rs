@@ -76,6 +76,9 @@ pub struct Standing {
     pub not_before: Option<Timestamp>,
     /// When its turn comes too late.
     pub deadline: Option<Timestamp>,
+    /// The [tags](crate::QueueRequest::tags) of the queue, if its places are free for runs that wait and no process with these tags has given
+    /// them.
+    pub lacks: Vec<String>,
 }
 
 impl Overview {
@@ -164,6 +167,7 @@ impl Overview {
                 before: None,
                 not_before: None,
                 deadline: None,
+                lacks: Vec::new(),
             }));
             // A line is put in order only for one who stands in it.
             if ledger.waiting.values().any(|waiting| waiting.run == *run) {
@@ -200,6 +204,7 @@ fn lined_up<'a>(
     ledger: &'a Ledger,
     now: Timestamp,
 ) -> impl Iterator<Item = (&'a RunKey, Standing)> {
+    let lacks = ledger.lacks(now);
     ledger.line(now).into_iter().enumerate().map(move |(before, (_, waiting))| {
         let standing = Standing {
             queue: name.to_owned(),
@@ -211,6 +216,7 @@ fn lined_up<'a>(
             before: Some(before),
             not_before: waiting.not_before.filter(|at| *at > now),
             deadline: waiting.deadline,
+            lacks: if waiting.kind == Kind::Run { lacks.clone() } else { Vec::new() },
         };
         (&waiting.run, standing)
     })

@@ -105,6 +105,13 @@ impl QueueRequest {
         self
     }
 
+    /// Has only processes take runs from the queue that have all of these [tags](ferrata_core::runtime::RuntimeBuilder::tags); any unless set.
+    /// What runs that are in the queue ask for was settled by their starts. A node has its place in whatever process it is.
+    pub fn tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.settings.tags = tags.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Sees to it that the queue is there with these settings, or with those of a higher [version](Self::version). This process looks after it
     /// from now on: call it in every process when it starts, so that there is always one that gives places of dead holders to others.
     ///

@@ -1,5 +1,6 @@
 //! What a queue allows: how much at once, how often, how many may wait; as code says, and as an operator says until further notice.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ferrata_core::{Error, ErrorKind, Result};
@@ -89,6 +90,9 @@ pub struct Settings {
     pub max_waiting: u32,
     /// After how many milliseconds of waiting a priority counts as one higher.
     pub ageing_ms: u64,
+    /// What a process must have to take runs from it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub tags: BTreeSet<String>,
 }
 
 impl Settings {
@@ -101,6 +105,7 @@ impl Settings {
             rate_per_key: None,
             max_waiting: WAITING,
             ageing_ms: 60_000,
+            tags: BTreeSet::new(),
         }
     }
 
@@ -120,6 +125,12 @@ impl Settings {
         if self.ageing_ms == 0 {
             return refuse("priorities cannot age in no time; use a millisecond at least");
         }
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if self.tags.len() > 8
+            || self.tags.iter().any(|tag| !(1..=24).contains(&tag.len()) || !tag.chars().all(fits))
+        {
+            return refuse("a queue has up to 8 tags, each of 1 to 24 of A-Z a-z 0-9 . _ -");
+        }
         [self.rate, self.rate_per_key].iter().flatten().try_for_each(Rate::check)
     }
 
@@ -132,6 +143,7 @@ impl Settings {
             ("rate per key", self.rate_per_key != other.rate_per_key),
             ("number that may wait", self.max_waiting != other.max_waiting),
             ("ageing", self.ageing_ms != other.ageing_ms),
+            ("set of tags", self.tags != other.tags),
         ]
         .into_iter()
         .filter_map(|(name, differs)| differs.then_some(name))

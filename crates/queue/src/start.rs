@@ -207,9 +207,12 @@ impl<S: State> QueuedStart<S> {
         let keys = once.iter().map(|(key, _)| key).chain(debounce.iter().map(|debounce| &debounce.key));
         std::iter::once(&key).chain(keys).try_for_each(|key| check_key(key))?;
         let runtime = request.runtime();
-        let mut request = request.label(QUEUE, &queue);
+        let desk = Desk::open(&runtime, &queue)?;
+        let tags = desk.tags().await?;
+        let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
+        let mut request = request.label(QUEUE, &queue).only_in(tags);
         let run = request.choose_id()?;
-        let (id, desk) = (id_of(&run), Desk::open(&runtime, &queue)?);
+        let id = id_of(&run);
         let waiting = Waiting {
             run: run.clone(),
             kind: Kind::Run,
@@ -231,7 +234,13 @@ impl<S: State> QueuedStart<S> {
         let once = once.map(|(key, within)| (key, ms(within)));
         let said = desk.call(Op::Ask(Box::new(Ask { id: id.clone(), waiting, once, debounce }))).await?;
         let started = match said {
-            Said::Granted => request.await,
+            Said::Granted if takes_it => request.await,
+            Said::Granted => {
+                if runtime.head(&run).await?.is_none() {
+                    desk.call(Op::Hold(id.clone())).await?;
+                }
+                request.on_hold(waits_in(&queue)).await
+            }
             Said::Waits => request.on_hold(waits_in(&queue)).await,
             Said::Before(run) => return Ok(Queued { runtime, desk, run, handle: None }),
             said => return Err(refused(&queue, &said).with_run(&run)),

@@ -137,6 +137,16 @@ fn people(context: &Context, one: &QueueStatus) -> String {
             limits.at_once_per_key.map_or_else(any, |n| n.to_string())
                 + is_set(one.overrides.at_once_per_key.is_some()),
         ),
+        (
+            "taken by",
+            match limits.tags.is_empty() {
+                true => "any process that serves the workflow".to_owned(),
+                false => format!(
+                    "processes with the tags {}",
+                    limits.tags.iter().map(String::as_str).collect::<Vec<_>>().join(",")
+                ),
+            },
+        ),
         ("rate", rate(limits.rate) + is_set(one.overrides.rate.is_some())),
         ("held", one.held.iter().map(|held| u64::from(held.places)).sum::<u64>().to_string()),
         ("waiting", format!("{} of at most {}", one.waiting, limits.max_waiting)),

@@ -76,6 +76,20 @@ async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
     assert!(said.err.contains("ferrata queue ls"), "{said:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_for_which_no_process_has_the_tags_is_told_of() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    service.runtime.queue("render").at_once(1).tags(["gpu"]).declare().await.unwrap();
+    service.runtime.start(&busy(), Context::new()).id("one").queue("render").await.unwrap();
+    for verb in [["show", "one"].as_slice(), &["ls"]] {
+        let told = place.ok(verb);
+        assert!(told.contains("a place is free, and no process with the tags `gpu` gives it"), "{told}");
+    }
+    assert!(place.ok(&["queue", "show", "render"]).contains("taken by  processes with the tags gpu"));
+    assert_eq!(place.json(&["show", "one"])["queues"][0]["lacks"], json!(["gpu"]));
+}
+
 /// A verb for all runs reached the runs that queues and schedules are, too: one that was let go on or cancelled lets nothing in.
 #[tokio::test(flavor = "multi_thread")]
 async fn verbs_for_all_runs_leave_queues_and_schedules_as_they_are() {

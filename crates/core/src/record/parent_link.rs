@@ -18,8 +18,11 @@ pub(crate) const DEPTH: &str = "ferrata.depth";
 /// The label of a run that was started in a trace: its `traceparent`.
 pub(crate) const TRACE: &str = "ferrata.trace";
 
+/// The label of a run that only some processes take up: the tags that these have, with commas.
+pub(crate) const TAGS: &str = "ferrata.tags";
+
 /// Labels that applications cannot set.
-pub(crate) const RESERVED: [&str; 6] = [PARENT, CHILD, BOND, ROOT, DEPTH, TRACE];
+pub(crate) const RESERVED: [&str; 7] = [PARENT, CHILD, BOND, ROOT, DEPTH, TRACE, TAGS];
 
 /// Who started a run, as its labels say.
 #[derive(Clone, Debug)]
@@ -108,6 +111,7 @@ pub(crate) fn refuse_reserved(labels: &[(String, String)]) -> Result<()> {
         Some((key, _)) => {
             let message = match key.as_str() {
                 TRACE => format!("the label `{key}` says which trace a run belongs to; use `trace_parent`"),
+                TAGS => format!("the label `{key}` says which processes take a run up; use `only_in`"),
                 _ => format!("the label `{key}` says which node started a run; use another key"),
             };
             Err(Error::new(ErrorKind::Invalid, message))

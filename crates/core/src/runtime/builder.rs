@@ -9,6 +9,7 @@ use super::committer::{Committer, RetryBudget};
 use super::fleet::admission::RunLimits;
 use super::fleet::heartbeat::{HeartbeatMonitor, Tried};
 use super::fleet::life;
+use super::fleet::tags::Tags;
 use super::post::{Outlet, Post, RETRY, Route};
 use super::runtime::Runtime;
 use super::shared::{Limits, Role, Services, Shared};
@@ -65,6 +66,7 @@ pub struct RuntimeBuilder {
     store_timeout: Duration,
     by_node: bool,
     trace: Option<Arc<dyn TraceContext>>,
+    tags: Tags,
 }
 
 impl RuntimeBuilder {
@@ -99,6 +101,7 @@ impl RuntimeBuilder {
             store_timeout: STORE_TIMEOUT,
             by_node: false,
             trace: None,
+            tags: Tags::default(),
         }
     }
 
@@ -302,6 +305,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Says what this process has that others may lack, as `gpu` or `eu`: it takes up runs that ask for these tags, too, and only such processes
+    /// do. Called again, it adds to them.
+    #[must_use]
+    pub fn tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.tags.extend(tags);
+        self
+    }
+
     /// Has the metrics of activations and attempts tell nodes apart, by the label `ferrata.node.name`; together unless set.
     ///
     /// A recorder keeps each series for good, so this is for applications whose workflows have few and fixed names: some twenty series for
@@ -386,6 +397,7 @@ impl RuntimeBuilder {
             budget,
             by_node,
             trace,
+            tags,
             ..
         } = self;
         let executor = ExecutorId::from_uuid(ids.next(clock.now()));
@@ -396,7 +408,7 @@ impl RuntimeBuilder {
         let telemetry = Telemetry::new(by_node);
         let (resources, post) = (Arc::new(resources), Post::new(routes));
         let extensions = super::extension::Extensions::default();
-        let services = Services { resources, answerer, retention, telemetry, trace, post, extensions };
+        let services = Services { resources, answerer, retention, telemetry, trace, post, tags, extensions };
         Arc::new(Shared::new(
             role, store, committer, clock, ids, executor, heartbeat, limits, services, run_limits, EVENTS,
         ))

@@ -78,6 +78,11 @@ impl Runtime {
         })
     }
 
+    /// Tells whether this process has all of these [tags](super::RuntimeBuilder::tags).
+    pub fn has_tags<'a>(&self, tags: impl IntoIterator<Item = &'a str>) -> bool {
+        self.shared().services.tags.has_all(tags)
+    }
+
     /// Tells of each run from now on that is no longer driven here: it has ended, rests, or goes on elsewhere.
     pub fn left(&self) -> UnboundedReceiver<RunKey> {
         self.shared().registry.left()

@@ -14,6 +14,7 @@ use super::fleet::heartbeat::HeartbeatMonitor;
 use super::fleet::life::{self, Tenure};
 use super::fleet::recovery::Recovery;
 use super::fleet::resting::Resting;
+use super::fleet::tags::Tags;
 use super::log::LogWriter;
 use super::post::Post;
 use super::registry::Registry;
@@ -120,6 +121,7 @@ pub(crate) struct Services {
     pub(crate) telemetry: Telemetry,
     pub(crate) trace: Option<Arc<dyn TraceContext>>,
     pub(crate) post: Post,
+    pub(crate) tags: Tags,
     /// What libraries keep beside the runtime.
     pub(crate) extensions: Extensions,
 }

@@ -170,7 +170,7 @@ impl Clerk {
     /// Does what is asked in one record, and tells what came of it.
     async fn serve(&mut self, runtime: &Runtime, commands: Vec<Command>) {
         let mut ops = std::mem::take(&mut self.owed);
-        let (owed, mut replies, mut watchers) = (ops.len(), Vec::new(), Vec::new());
+        let (owed, mut replies, mut watchers, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
         for command in commands {
             match command {
                 Command::Ask { ask, reply, turn } => {
@@ -185,6 +185,7 @@ impl Clerk {
                     ops.push(op);
                 }
                 Command::IsHeldBack { id, reply } => watchers.push((id, reply)),
+                Command::Tags(reply) => tags.push(reply),
                 Command::Look => {}
             }
         }
@@ -198,6 +199,9 @@ impl Clerk {
                     // Whoever does not wait any more is not told.
                     let _ = reply.send(Ok(self.is_held_back(&id)));
                 }
+                let wanted =
+                    self.ledger.as_ref().map(|ledger| ledger.settings.tags.clone()).unwrap_or_default();
+                tags.into_iter().for_each(|reply| drop(reply.send(Ok(wanted.clone()))));
                 self.tell();
                 self.act(runtime);
                 if let Some(ledger) = &self.ledger {
@@ -209,6 +213,8 @@ impl Clerk {
                 if error.kind() == ErrorKind::NotFound {
                     self.report.gone(runtime, &self.name);
                 }
+                let again = || again(&error, &self.cell);
+                tags.into_iter().for_each(|reply| drop(reply.send(Err(again()))));
                 self.fail(&error, ops, owed, replies, watchers);
             }
         }
@@ -229,7 +235,7 @@ impl Clerk {
         }
         self.fails = true;
         self.forget();
-        let again = || Error::new(error.kind(), error.message().to_owned()).with_run(self.cell.run());
+        let again = || again(error, &self.cell);
         let mut ops = ops.into_iter();
         self.owed.extend(ops.by_ref().take(owed));
         for (reply, op) in replies.into_iter().zip(ops) {
@@ -257,7 +263,7 @@ impl Clerk {
                 Some(ledger) => self.ledger.insert(ledger),
                 None => {
                     self.report.outdate();
-                    self.ledger.insert(Ledger::read(channels)?)
+                    self.ledger.insert(Ledger::read(channels)?.for_process(runtime))
                 }
             };
             let now = self.clock.now();
@@ -410,6 +416,11 @@ impl Clerk {
             done.store(false, Ordering::Relaxed);
         });
     }
+}
+
+/// Says to one of several what failed.
+fn again(error: &Error, cell: &StateCell) -> Error {
+    Error::new(error.kind(), error.message().to_owned()).with_run(cell.run())
 }
 
 /// Waits until the store says that the queue was changed; for ever if it says nothing.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::{Clock, Error, ErrorKind, RunKey, Timestamp};
 
-use crate::ledger::{Ledger, Waiting};
+use crate::ledger::{Kind, Ledger, Waiting};
 
 /// How many of those who wait are told of one by one.
 const TOLD: usize = 100;
@@ -71,6 +71,11 @@ fn begins(one: &Waiting) -> Timestamp {
 
 /// Says of the first in the line what each waits for, and behind how many.
 fn waits(name: &str, ledger: &Ledger, now: Timestamp) -> Vec<(RunKey, Timestamp, Error)> {
+    let lacks = ledger.lacks(now);
+    let lacks = match lacks.is_empty() {
+        true => String::new(),
+        false => format!(": a place is free, and no process with the tags `{}` gives it", lacks.join(",")),
+    };
     let line = ledger.front(TOLD, now).into_iter().enumerate();
     let told = line.map(|(before, (_, waiting))| {
         let begins = begins(waiting);
@@ -78,7 +83,8 @@ fn waits(name: &str, ledger: &Ledger, now: Timestamp) -> Vec<(RunKey, Timestamp,
             0 => "as the next".to_owned(),
             before => format!("behind {before}"),
         };
-        let message = format!("it waits for its turn in the queue `{name}`, {place}, since {begins}");
+        let lacks = if waiting.kind == Kind::Run { lacks.as_str() } else { "" };
+        let message = format!("it waits for its turn in the queue `{name}`, {place}, since {begins}{lacks}");
         let error = Error::new(ErrorKind::Unavailable, message).with_run(&waiting.run);
         (waiting.run.clone(), begins, error)
     });

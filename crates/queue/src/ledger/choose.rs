@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrata_core::Timestamp;
 
-use super::{Held, Kind, Ledger, Waiting};
+use super::{Held, Kind, Ledger, Takes, Waiting};
 use crate::settings::{Rate, Settings};
 
 /// How long whom a limit protects can have it closed, whatever the clocks say.
@@ -25,7 +25,7 @@ impl Ledger {
         let settings = self.effective();
         self.mistrust(&settings, now);
         let next = loop {
-            match self.turn(&settings, now) {
+            match self.turn(&settings, self.takes, now) {
                 Turn::Of(id) => self.give(&id, &settings, now),
                 Turn::Not(next) => break next,
             }
@@ -79,7 +79,21 @@ impl Ledger {
         self.deadline = self.waiting.values().filter_map(|waiting| waiting.deadline).min();
     }
 
-    fn turn(&self, settings: &Settings, now: Timestamp) -> Turn {
+    /// Returns the tags of the queue if the turn of a run has come and no process gave it its place: none has them, or has looked yet.
+    pub(crate) fn lacks(&self, now: Timestamp) -> Vec<String> {
+        let settings = self.effective();
+        if settings.tags.is_empty() {
+            return Vec::new();
+        }
+        match self.turn(&settings, Takes::All, now) {
+            Turn::Of(id) if self.waiting.get(&id).is_some_and(|one| one.kind == Kind::Run) => {
+                settings.tags.into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn turn(&self, settings: &Settings, takes: Takes, now: Timestamp) -> Turn {
         if self.overrides.paused.is_some() || self.waiting.is_empty() {
             return Turn::Not(None);
         }
@@ -93,7 +107,8 @@ impl Ledger {
             return Turn::Not(open);
         }
         let (mut first, mut next) = (None, None);
-        for (id, waiting) in &self.waiting {
+        let may_have = |waiting: &Waiting| takes == Takes::All || waiting.kind == Kind::Node;
+        for (id, waiting) in self.waiting.iter().filter(|(_, waiting)| may_have(waiting)) {
             let key = self.keys.get(&waiting.key);
             let load = self.loads.get(&waiting.key).copied().unwrap_or_default();
             let key_opens = opens(settings.rate_per_key, key.map_or(0, |key| key.next), now);

@@ -8,3 +8,4 @@ mod shows;
 mod starts;
 mod steering;
 mod support;
+mod tags;

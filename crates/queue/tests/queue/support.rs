@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::runtime::RuntimeBuilder;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::{Process, World};
 use ferrata_queue::{Acquire, Queue, QueueStatus};
@@ -21,13 +22,16 @@ pub(crate) async fn process(world: &World) -> Process {
 
 /// Starts a process that keeps what waits in memory for so long.
 pub(crate) async fn patient(world: &World, rest_after: Duration) -> Process {
-    let process = world.process_with(|b| {
-        b.heartbeat_ttl(WHILE)
-            .sweep_interval(10 * MOMENT)
-            .poll_interval(10 * MOMENT)
-            .release_after(rest_after)
-    });
-    process.await.unwrap()
+    world.process_with(|b| set_up(b, rest_after)).await.unwrap()
+}
+
+/// Has a process look every ten moments, with a heartbeat of a while.
+pub(crate) fn set_up(builder: RuntimeBuilder, rest_after: Duration) -> RuntimeBuilder {
+    builder
+        .heartbeat_ttl(WHILE)
+        .sweep_interval(10 * MOMENT)
+        .poll_interval(10 * MOMENT)
+        .release_after(rest_after)
 }
 
 /// Who is inside, kept by the nodes themselves and by nothing that is tested.

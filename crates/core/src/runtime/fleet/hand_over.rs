@@ -31,6 +31,9 @@ async fn take_up(shared: &Arc<Shared>, tip: Tip) {
     let Some(facts) = facts(shared, &tip).await else { return shared.recovery.ring() };
     let (limits, filter, now) = (&shared.limits, RunFilter::Orphaned, shared.clock.now());
     let Some(claimer) = shared.recovery.claimer(&facts.workflow) else { return };
+    if shared.services.tags.lacking(&facts).is_some() {
+        return;
+    }
     // A driver that has let go of the run is waited for, as a claim is that is under way.
     if shared.is_closing()
         || shared.decided(&run).await

@@ -9,6 +9,7 @@ pub(crate) mod recovery;
 pub(crate) mod resting;
 mod sightings;
 pub(crate) mod sweep;
+pub(crate) mod tags;
 
 pub use admission::RunLimits;
 pub use recovery::Stalled;

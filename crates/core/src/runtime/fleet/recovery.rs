@@ -52,7 +52,7 @@ pub struct Stalled {
     /// The run.
     pub run: RunKey,
     /// Why the last try failed. [`ErrorKind::GraphChanged`]: the graph served here does not fit it; [`ErrorKind::Unsupported`]: its
-    /// workflow is not served here, and no other process has taken it up either; [`ErrorKind::Unavailable`] without a try: what a library
+    /// workflow is not served here, or this process lacks a [tag](super::super::RuntimeBuilder::tags), and no other has taken it up either; [`ErrorKind::Unavailable`] without a try: what a library
     /// [reports](super::super::Runtime::report_waits) that the run waits for.
     pub error: Error,
     /// How many tries failed; 0 if none was made, because the workflow is not served here or the run waits for its turn.
@@ -213,15 +213,20 @@ impl Recovery {
         })
     }
 
-    /// Notes a run whose workflow is not served here.
-    pub(crate) fn unserved(&self, head: &RunHead, filter: RunFilter, now: Timestamp) {
+    /// Notes a run that is left to others: its workflow is not served here, or this process lacks one of these tags.
+    pub(crate) fn unserved(&self, head: &RunHead, lacking: Option<&str>, filter: RunFilter, now: Timestamp) {
         let round = self.round();
         let mut listed = self.lock();
         let one = listed.entry(head.run.clone()).or_insert_with(|| {
-            let message = format!(
-                "the workflow `{}` is not served here, and no other process has taken the run up; serve it in some process",
-                head.facts.workflow
-            );
+            let workflow = &head.facts.workflow;
+            let message = match lacking {
+                Some(tags) => format!(
+                    "only a process with the tags `{tags}` takes the run up, and none has; serve `{workflow}` in one"
+                ),
+                None => format!(
+                    "the workflow `{workflow}` is not served here, and no other process has taken the run up; serve it in some process"
+                ),
+            };
             let error = Error::new(ErrorKind::Unsupported, message).with_run(&head.run);
             let stalled = Stalled { run: head.run.clone(), error, tries: 0, next: now };
             Listed { stalled, since: now, filter, found: round }

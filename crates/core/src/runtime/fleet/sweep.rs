@@ -286,9 +286,11 @@ impl Sweeper {
                 deliver(shared, head, filter);
                 continue;
             }
-            let Some(claimer) = shared.recovery.claimer(&head.facts.workflow) else {
+            let lacking = shared.services.tags.lacking(&head.facts);
+            let claimer = shared.recovery.claimer(&head.facts.workflow).filter(|_| lacking.is_none());
+            let Some(claimer) = claimer else {
                 read.unserved += 1;
-                shared.recovery.unserved(&head, filter, now);
+                shared.recovery.unserved(&head, lacking, filter, now);
                 continue;
             };
             let waits_since = match filter {

@@ -49,6 +49,17 @@ impl<S: State> StartRequest<S> {
         self
     }
 
+    /// Has only processes take the run up that have all of these [tags](crate::runtime::RuntimeBuilder::tags), also after a crash. It is
+    /// recorded with the run. Its children and forks do not have them.
+    ///
+    /// A process that lacks one can start the run on [hold](Self::on_hold) alone.
+    ///
+    /// <!-- held by: tags::only_processes_with_the_tags_take_runs_from_a_queue -->
+    pub fn only_in(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.tags.extend(tags.into_iter().map(Into::into));
+        self
+    }
+
     /// Returns the runtime that is to start it.
     pub fn runtime(&self) -> Runtime {
         Runtime::new(Arc::clone(&self.shared))

@@ -1,5 +1,6 @@
 //! Starting a run, and finding it again when it was started before.
 
+use std::collections::BTreeSet;
 use std::future::{Future, IntoFuture};
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -19,12 +20,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::record::body::{Event, Started};
-use crate::record::parent_link::{TRACE, refuse_reserved, same_start};
+use crate::record::parent_link::{TAGS, TRACE, refuse_reserved, same_start};
 use crate::record::{Labels, RunFacts, RunStatus};
 use crate::runtime::driver::{First, Outbox, check_input, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::fleet::admission::{Go, room};
 use crate::runtime::fleet::life::{self, Tenure};
+use crate::runtime::fleet::tags::label;
 use crate::runtime::handle::{Link, RunHandle};
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::{caught, finish};
@@ -58,6 +60,7 @@ pub struct StartRequest<S: State> {
     given: Given,
     policy: CheckpointPolicy,
     trace: Option<Result<TraceParent>>,
+    pub(super) tags: BTreeSet<String>,
     /// Why it is to begin paused, if it is.
     pub(super) hold: Option<String>,
 }
@@ -76,6 +79,7 @@ impl<S: State> StartRequest<S> {
             given: Given::default(),
             policy: CheckpointPolicy::default(),
             trace: None,
+            tags: BTreeSet::new(),
             hold: None,
         }
     }
@@ -194,8 +198,14 @@ impl<S: State> StartRequest<S> {
             given,
             policy,
             trace,
+            tags,
             hold,
         } = self;
+        if hold.is_none() && !shared.services.tags.has_all(tags.iter().map(String::as_str)) {
+            let message =
+                "only processes with other tags take the run up; start it in one, or through a queue";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         if hold.is_some() && policy.frequency == CheckpointFrequency::Disabled {
             let message = "a run without checkpoints cannot begin paused: nothing of it would be recorded";
             return Err(Error::new(ErrorKind::Invalid, message));
@@ -225,6 +235,9 @@ impl<S: State> StartRequest<S> {
         let mut kept = Labels::default();
         refuse_reserved(&labels).map_err(|error| error.with_run(&run))?;
         labels.into_iter().chain(parent_labels).try_for_each(|(key, value)| kept.insert(key, value))?;
+        if !tags.is_empty() {
+            kept.insert(TAGS, label(&tags)?)?;
+        }
         let said = trace.transpose().map_err(|error| error.with_run(&run))?;
         let here = shared.trace().and_then(|context| context.trace_parent(&Span::current()));
         if let Some(trace) = here.or(said) {
@@ -385,7 +398,8 @@ impl<S: State> Checked<S> {
         }
         let elsewhere = head.owner_alive && head.owner != Some(shared.executor);
         let is_ours = shared.driver(run).is_some() || shared.admission.is_waiting(run);
-        if head.status != RunStatus::InProgress || elsewhere || is_ours {
+        let is_others = shared.services.tags.lacking(&head.facts).is_some();
+        if head.status != RunStatus::InProgress || elsewhere || is_ours || is_others {
             return Ok(ControlFlow::Break(watching()));
         }
         let Some(permit) = shared.admission.try_admit(run, &head.facts) else {
