@@ -64,7 +64,8 @@ pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
     unwrapped(store)
 }
 
-/// Reads what is compressed, and with the keys that `FERRATA_KEYS` names what is encrypted; with them, what is written is encrypted, too.
+/// Reads what is compressed, and with the keys that `FERRATA_KEYS` and `FERRATA_LABEL_KEY` name what is encrypted; with them, what is written is
+/// encrypted, too.
 #[cfg(feature = "envelope")]
 fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, Failure> {
     let mut options = ferrata::EnvelopeOptions::default();
@@ -78,6 +79,12 @@ fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>
         }
         // A service may do without compression, and then finds what it expects.
         None => options = options.with_compress_from(None),
+    }
+    if let Some(path) = std::env::var_os("FERRATA_LABEL_KEY").filter(|path| !path.is_empty()) {
+        let key = ferrata::LabelKey::from_file(path).map_err(|error| {
+            Failure::from(error).or_type("export FERRATA_LABEL_KEY=FILE  # 64 hex digits")
+        })?;
+        options = options.with_label_key(key);
     }
     Ok(Arc::new(ferrata::EnvelopeStore::new(store, options)))
 }

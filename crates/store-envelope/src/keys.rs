@@ -53,6 +53,12 @@ impl Key {
     }
 }
 
+impl Key {
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
@@ -173,13 +179,7 @@ impl Keyring {
     ///
     /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
-            let message =
-                format!("the file of keys {} cannot be read; correct its path or its rights", path.display());
-            Error::new(ErrorKind::Unavailable, message).with_source(error)
-        })?;
-        Self::parse(&text)
+        Self::parse(&read(path.as_ref())?)
     }
 
     /// Returns the name of the key that encrypts.
@@ -206,6 +206,19 @@ impl fmt::Debug for Keyring {
         let names: Vec<&str> = self.0.iter().map(|key| key.name.as_str()).collect();
         f.debug_tuple("Keyring").field(&names).finish()
     }
+}
+
+/// Reads a file of keys.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unavailable`] if it cannot be read.
+pub(crate) fn read(path: &Path) -> Result<Zeroizing<String>> {
+    std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
+        let message =
+            format!("the file of keys {} cannot be read; correct its path or its rights", path.display());
+        Error::new(ErrorKind::Unavailable, message).with_source(error)
+    })
 }
 
 fn invalid(message: impl Into<String>) -> Error {

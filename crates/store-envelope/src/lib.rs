@@ -14,15 +14,18 @@
 //!
 //! # Limits
 //!
-//! - Headers are not encrypted, because stores index them: workflow, labels, user, names of nodes, status, times, and the hash of the input.
+//! - Headers are not encrypted, because stores index them: workflow, names of nodes, status, times, and the hash of the input; labels and user
+//!   are with a [`LabelKey`].
 //! - Whoever can write to the store can remove the newest records of a run, or the whole run: a log that ends earlier is a log.
 //! - Records are not encrypted anew with another key, but by `prune`.
 
 mod envelope;
 mod keys;
+mod labels;
 mod provider;
 mod store;
 
 pub use keys::{BlobKey, Key, Keyring};
+pub use labels::LabelKey;
 pub use provider::{CachedKeys, KeyProvider};
 pub use store::{EnvelopeOptions, EnvelopeStore};

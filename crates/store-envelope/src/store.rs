@@ -14,6 +14,7 @@ use ferrata_store::{
 
 use crate::envelope;
 use crate::keys::Keyring;
+use crate::labels::LabelKey;
 use crate::provider::KeyProvider;
 
 /// What an [`EnvelopeStore`] does with the bodies of records. By default it compresses those of 1 KiB and more, and encrypts nothing.
@@ -31,11 +32,15 @@ pub struct EnvelopeOptions {
     pub compress_from: Option<usize>,
     /// How many bytes a body may have when it is decompressed; 1 GiB by default. A larger one is taken for damage.
     pub max_body: u64,
+    /// The key with which the values of labels, and users, are encrypted; none by default, and then the store inside keeps them as they are.
+    ///
+    /// Labels of Ferrata itself, which begin with `ferrata.`, and the names of labels stay as they are.
+    pub labels: Option<LabelKey>,
 }
 
 impl Default for EnvelopeOptions {
     fn default() -> Self {
-        Self { keys: None, accept_plain: false, compress_from: Some(1_024), max_body: 1 << 30 }
+        Self { keys: None, accept_plain: false, compress_from: Some(1_024), max_body: 1 << 30, labels: None }
     }
 }
 
@@ -65,6 +70,18 @@ impl EnvelopeOptions {
     #[must_use]
     pub fn with_max_body(mut self, bytes: u64) -> Self {
         self.max_body = bytes;
+        self
+    }
+}
+
+impl EnvelopeOptions {
+    /// Encrypts the values of labels, and users, with this key, and finds runs by them. Runs that were written without it, or with another, are
+    /// not found by them any more.
+    ///
+    /// <!-- held by: labels::a_listing_finds_the_same_runs_with_the_same_facts -->
+    #[must_use]
+    pub fn with_label_key(mut self, key: LabelKey) -> Self {
+        self.labels = Some(key);
         self
     }
 }
@@ -132,12 +149,24 @@ impl<S> EnvelopeStore<S> {
         Record::seal(record.header, body).map_err(|error| error.with_run(run))
     }
 
+    /// Returns a head with the labels and the user that were written.
+    fn shown(&self, head: RunHead) -> RunHead {
+        match &self.options.labels {
+            Some(key) => key.opened(head),
+            None => head,
+        }
+    }
+
     async fn closed_append(&self, append: &RunAppend) -> Result<RunAppend> {
         let run = &append.run;
         let keys = self.keys(&run.tenant).await.map_err(|error| error.with_run(run))?;
         let records: Result<Vec<Record>> =
             append.records.iter().map(|record| self.closed(keys.as_deref(), run, record)).collect();
-        Ok(RunAppend { records: records?, ..append.clone() })
+        let facts = match (&append.facts, &self.options.labels) {
+            (Some(facts), Some(key)) => Some(key.closed(facts).map_err(|error| error.with_run(run))?),
+            (facts, _) => facts.clone(),
+        };
+        Ok(RunAppend { records: records?, facts, ..append.clone() })
     }
 }
 
@@ -216,11 +245,14 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.inner.head(run).await
+        let head = self.inner.head(run).await?;
+        Ok(head.map(|head| self.shown(head)))
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.inner.runs(query, page).await
+        let Some(key) = &self.options.labels else { return self.inner.runs(query, page).await };
+        let Paged { items, next } = self.inner.runs(&key.asked(query)?, page).await?;
+        Ok(Paged { items: items.into_iter().map(|head| self.shown(head)).collect(), next })
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {

@@ -18,6 +18,31 @@ fn is_in_files(folder: &Path, text: &[u8]) -> bool {
 }
 
 #[test]
+fn the_command_finds_runs_by_labels_that_are_encrypted() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();
+    std::fs::write(folder.join("labels"), format!("{}\n", "ab".repeat(32))).unwrap();
+    std::fs::write(folder.join("wrong"), "s3cret\n").unwrap();
+    let url = place.url();
+    let call = |key: &str, line: &[&str]| {
+        place.call_with(line, "", &[("FERRATA_STORE", url.as_str()), ("FERRATA_LABEL_KEY", key)])
+    };
+    let ran = call("labels", &["run", "p.dot", "--id", "r", "--label", "patient=Ann Fowler"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(!is_in_files(&folder.join("runs"), b"Fowler"));
+    let listed = |key: &str| call(key, &["ls", "--label", "patient=Ann Fowler", "-o", "ids"]);
+    assert_eq!(listed("labels").out, "r\n");
+    assert_eq!(listed("").out, "");
+    assert!(call("labels", &["show", "r"]).out.contains("patient=Ann Fowler"));
+    let unread = call("", &["show", "r"]);
+    assert!(unread.code == 0 && unread.out.contains("patient=enc1:"), "{unread:?}");
+    let wrong = listed("wrong");
+    assert!(wrong.code != 0 && wrong.err.contains("FERRATA_LABEL_KEY"), "{wrong:?}");
+    assert!(!wrong.err.contains("s3cret"), "{wrong:?}");
+}
+
+#[test]
 fn the_command_reads_what_is_encrypted_with_its_keys() {
     let place = Place::new();
     let folder = place.folder.path();

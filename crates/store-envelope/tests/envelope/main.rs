@@ -5,6 +5,7 @@
 mod conformance;
 mod format;
 mod hostile;
+mod labels;
 mod repeats;
 mod secrecy;
 mod tenants;

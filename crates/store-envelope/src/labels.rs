@@ -1,0 +1,176 @@
+//! Labels and users as the store inside keeps them where they are encrypted: the same text always as the same text, so that stores find it.
+
+use std::fmt;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chacha20poly1305::aead::{Aead as _, Payload};
+use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
+use ferrata_store::{Error, ErrorKind, Labels, Result, RunFacts, RunHead, RunQuery};
+use zeroize::Zeroizing;
+
+use crate::keys::{Key, read};
+
+/// What the keys are derived under. Another text is another format.
+const CIPHER: &str = "ferrata envelope 1 labels cipher";
+const NONCE: &str = "ferrata envelope 1 labels nonce";
+
+/// What an encrypted text begins with.
+const MARK: &str = "enc1:";
+
+/// The length of a nonce of XChaCha20.
+const NONCE_BYTES: usize = 24;
+
+/// The most bytes of a text that is encrypted: in base64, with nonce, tag and mark, it takes the 256 that a label may have.
+const MOST: usize = 148;
+
+/// The labels with which Ferrata itself finds runs, and which name no one.
+const OWN: &str = "ferrata.";
+
+/// The key of labels and users: one for all tenants of a store, since a listing may ask for all of them.
+///
+/// It stays as long as runs are to be found by it: what was written under another is found by none.
+#[derive(Clone)]
+pub struct LabelKey {
+    cipher: XChaCha20Poly1305,
+    nonces: Zeroizing<[u8; 32]>,
+}
+
+impl LabelKey {
+    /// Derives it from a secret, which may be the oldest key of a ring or one of its own.
+    pub fn new(key: &Key) -> Self {
+        let cipher = Zeroizing::new(blake3::derive_key(CIPHER, key.bytes()));
+        let nonces = Zeroizing::new(blake3::derive_key(NONCE, key.bytes()));
+        Self { cipher: XChaCha20Poly1305::new((&*cipher).into()), nonces }
+    }
+
+    /// Reads it from a file that holds 64 hex digits.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the file cannot be read, [`ErrorKind::Invalid`] if it holds anything else, which is not repeated.
+    ///
+    /// <!-- held by: envelope::the_command_finds_runs_by_labels_that_are_encrypted -->
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        Ok(Self::new(&Key::from_hex(read(path.as_ref())?.trim())?))
+    }
+
+    /// Encrypts what is said of a run.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a text that is too long.
+    pub(crate) fn closed(&self, facts: &RunFacts) -> Result<RunFacts> {
+        let mut labels = Labels::default();
+        for (key, value) in facts.labels.iter() {
+            labels.insert(key, self.label(key, value)?)?;
+        }
+        let closed = facts.clone().with_labels(labels);
+        match &facts.user {
+            Some(user) => closed.with_user(self.user(user)?),
+            None => Ok(closed),
+        }
+    }
+
+    /// Encrypts what a listing asks for.
+    ///
+    /// # Errors
+    ///
+    /// As [`closed`](Self::closed).
+    pub(crate) fn asked(&self, query: &RunQuery) -> Result<RunQuery> {
+        let mut asked = query.clone();
+        asked.user = query.user.as_deref().map(|user| self.user(user)).transpose()?;
+        let label = |(key, value): &(String, String)| Ok((key.clone(), self.label(key, value)?));
+        asked.labels = query.labels.iter().map(label).collect::<Result<_>>()?;
+        Ok(asked)
+    }
+
+    /// Decrypts what is said of a run. What was written without this key stays as it stands.
+    pub(crate) fn opened(&self, mut head: RunHead) -> RunHead {
+        let mut labels = Labels::default();
+        for (key, value) in head.facts.labels.iter() {
+            let opened = self.open(About::Label(key), value).unwrap_or_else(|| value.to_owned());
+            // What was encrypted was a label, and what was not is one.
+            if labels.insert(key, opened).is_err() {
+                return head;
+            }
+        }
+        head.facts.labels = labels;
+        if let Some(user) = &mut head.facts.user
+            && let Some(opened) = self.open(About::User, user)
+        {
+            *user = opened;
+        }
+        head
+    }
+
+    fn user(&self, user: &str) -> Result<String> {
+        self.close(About::User, user)
+    }
+
+    fn label(&self, key: &str, value: &str) -> Result<String> {
+        if key.starts_with(OWN) {
+            return Ok(value.to_owned());
+        }
+        self.close(About::Label(key), value)
+    }
+
+    fn close(&self, about: About<'_>, text: &str) -> Result<String> {
+        if text.len() > MOST {
+            let message = format!(
+                "{about} has {} bytes; an encrypted one has at most {MOST}, so use a shorter one",
+                text.len()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let aad = about.bytes();
+        let mut nonce = XNonce::default();
+        let mut hasher = blake3::Hasher::new_keyed(&self.nonces);
+        hasher.update(&(aad.len() as u64).to_le_bytes()).update(&aad).update(text.as_bytes());
+        hasher.finalize_xof().fill(&mut nonce);
+        let sealed = self.cipher.encrypt(&nonce, Payload { msg: text.as_bytes(), aad: &aad });
+        let sealed =
+            sealed.map_err(|_| Error::new(ErrorKind::Invalid, format!("{about} cannot be encrypted")))?;
+        Ok(format!("{MARK}{}", URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat())))
+    }
+
+    fn open(&self, about: About<'_>, text: &str) -> Option<String> {
+        let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(MARK)?).ok()?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE_BYTES)?;
+        let nonce = XNonce::try_from(nonce).ok()?;
+        let opened = self.cipher.decrypt(&nonce, Payload { msg: sealed, aad: &about.bytes() }).ok()?;
+        String::from_utf8(opened).ok()
+    }
+}
+
+impl fmt::Debug for LabelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LabelKey(..)")
+    }
+}
+
+/// What a text is: the same one is another under another label.
+#[derive(Clone, Copy)]
+enum About<'a> {
+    User,
+    Label(&'a str),
+}
+
+impl About<'_> {
+    fn bytes(self) -> Vec<u8> {
+        match self {
+            Self::User => vec![0],
+            Self::Label(key) => [&[1], key.as_bytes()].concat(),
+        }
+    }
+}
+
+impl fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User => f.write_str("the user"),
+            Self::Label(key) => write!(f, "the label {key:?}"),
+        }
+    }
+}
