@@ -92,7 +92,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [store, ledger, run, ttl] = &*arguments else {
         return Err("usage: ledger STORE LEDGER RUN TTL".into());
     };
-    let runtime = Runtime::builder_with(ferrata::connect(store)?)
+    let runtime = Runtime::builder_with(ferrata_tests::open(store)?)
         .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
         .resource(Ledger(ledger.into()))
         .build()

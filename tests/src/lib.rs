@@ -1,5 +1,7 @@
 //! What tests of several stores share: a space of its own for each test, in a folder or on a server, and gone at its end.
 
+mod layers;
 mod space;
 
+pub use crate::layers::{LAYERS, open};
 pub use crate::space::{Space, StoreKind};

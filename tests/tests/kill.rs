@@ -10,11 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use ferrata_core::record::RecordKind;
-use ferrata_core::store::CheckpointStore;
+use ferrata_core::store::{At, CheckpointStore};
 use ferrata_core::testing::every_header;
-use ferrata_core::{Clock, RunKey, SystemClock};
+use ferrata_core::{Clock, RunKey, Seq, SystemClock};
 use ferrata_test_servers::Service;
-use ferrata_tests::{Space, StoreKind};
+use ferrata_tests::{LAYERS, Space, StoreKind};
 
 /// How often the process is killed in one run of the test, on a disk of this machine and on a server.
 const KILLS: u32 = 50;
@@ -51,6 +51,15 @@ struct Crew<'a> {
     /// The store, as this process sees it.
     store: &'a dyn CheckpointStore,
     run: String,
+    layers: Layers,
+}
+
+/// What is between the processes and the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layers {
+    Off,
+    /// Every record is compressed and encrypted.
+    On,
 }
 
 impl Crew<'_> {
@@ -62,6 +71,9 @@ impl Crew<'_> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
         command.arg(self.space.url()).arg(self.ledger()).arg(&self.run).arg(ttl.as_millis().to_string());
         command.envs(self.space.environment());
+        if self.layers == Layers::On {
+            command.env(LAYERS, "on");
+        }
         command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
     }
 
@@ -83,6 +95,17 @@ impl Crew<'_> {
         while self.store.head(&self.key()).await.unwrap().is_some_and(|head| head.owner_alive) {
             assert!(clock.monotonic() < deadline, "{}: a dead process still counts as alive", self.run);
             clock.sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Checks that the store has nothing of a state, and that each record is encrypted.
+    async fn holds_nothing_in_the_clear(&self) {
+        let head = self.store.head(&self.key()).await.unwrap().unwrap();
+        for seq in head.first.get()..=head.seq.get() {
+            let records = self.store.load(&self.key(), At::Seq(Seq::new(seq))).await.unwrap().unwrap();
+            let body = &records.last().unwrap().body;
+            assert_eq!((body[0], body[2] & 2), (0xFE, 2), "{}: record {seq} is in the clear", self.run);
+            assert!(!body.windows(6).any(|part| part == b"again@"), "{}: record {seq}", self.run);
         }
     }
 
@@ -116,25 +139,25 @@ fn is_external(activation: &str) -> bool {
 
 /// Lets a run come to its end. Returns the end, and how long it takes here and now in microseconds: kills fall into that time,
 /// however slow machine and store are.
-fn calm(space: &Space, store: &dyn CheckpointStore) -> (String, u64) {
+fn calm(space: &Space, store: &dyn CheckpointStore, layers: Layers) -> (String, u64) {
     let clock = SystemClock::new();
-    let wanted = finish(Crew { space, store, run: "calm".to_owned() }.spawn(LONG));
+    let wanted = finish(Crew { space, store, run: "calm".to_owned(), layers }.spawn(LONG));
     assert!(wanted.starts_with("completed again@1"), "{wanted}");
     (wanted, u64::try_from(clock.monotonic().as_micros()).unwrap())
 }
 
 async fn is_killed(kind: impl Into<StoreKind>, kills: u32) {
     let seed = seed();
-    Space::within(kind, async |space| kill_again_and_again(space, seed, kills).await).await;
+    Space::within(kind, async |space| kill_again_and_again(space, Layers::Off, seed, kills).await).await;
 }
 
-async fn kill_again_and_again(space: &Space, seed: u64, all: u32) {
+async fn kill_again_and_again(space: &Space, layers: Layers, seed: u64, all: u32) {
     let mut random = seed;
     let store = &*space.open();
-    let (wanted, calm_micros) = calm(space, store);
+    let (wanted, calm_micros) = calm(space, store, layers);
     let (mut kills, mut runs, mut killed_at_work) = (0, 0, 0);
     while kills < all {
-        let crew = Crew { space, store, run: format!("r{runs}") };
+        let crew = Crew { space, store, run: format!("r{runs}"), layers };
         let run = &crew.run;
         runs += 1;
         // What was recorded at each kill, and how long the ledger was.
@@ -161,6 +184,9 @@ async fn kill_again_and_again(space: &Space, seed: u64, all: u32) {
             before.push((crew.recorded().await, lines.len()));
         };
         assert_eq!(result, wanted, "seed {seed}, {run}: the end differs from that of a calm run");
+        if layers == Layers::On {
+            crew.holds_nothing_in_the_clear().await;
+        }
         let lines = crew.lines();
         let mut keys: HashMap<&str, &str> = HashMap::new();
         let mut seen: HashSet<&str> = HashSet::new();
@@ -196,9 +222,9 @@ async fn meet(kind: impl Into<StoreKind>, rounds: u32) {
 async fn meet_again_and_again(space: &Space, seed: u64, rounds: u32) {
     let mut random = seed;
     let store = &*space.open();
-    let (wanted, calm_micros) = calm(space, store);
+    let (wanted, calm_micros) = calm(space, store, Layers::Off);
     for round in 0..rounds {
-        let crew = Crew { space, store, run: format!("r{round}") };
+        let crew = Crew { space, store, run: format!("r{round}"), layers: Layers::Off };
         let first = crew.spawn(SHORT);
         std::thread::park_timeout(Duration::from_micros(next(&mut random) % calm_micros));
         crew.kill(first).await;
@@ -245,13 +271,30 @@ mod shards {
     #[tokio::test]
     async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
         let seed = seed();
-        Space::within_shards(async |space| kill_again_and_again(space, seed, KILLS_ON_SERVER).await).await;
+        Space::within_shards(async |space| {
+            kill_again_and_again(space, Layers::Off, seed, KILLS_ON_SERVER).await
+        })
+        .await;
     }
 
     #[tokio::test]
     async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
         let seed = seed();
         Space::within_shards(async |space| meet_again_and_again(space, seed, 5).await).await;
+    }
+}
+
+/// With each record compressed and encrypted.
+mod files_in_envelopes {
+    use super::*;
+
+    #[tokio::test]
+    async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
+        let seed = seed();
+        Space::within(None, async |space| {
+            kill_again_and_again(space, Layers::On, seed, KILLS_ON_SERVER).await;
+        })
+        .await;
     }
 }
 

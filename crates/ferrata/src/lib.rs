@@ -126,7 +126,9 @@ pub use ferrata_queue as queue;
 #[cfg(feature = "schedule")]
 pub use ferrata_schedule as schedule;
 #[cfg(feature = "envelope")]
-pub use ferrata_store_envelope::{CachedKeys, EnvelopeOptions, EnvelopeStore, Key, KeyProvider, Keyring, LabelKey};
+pub use ferrata_store_envelope::{
+    CachedKeys, EnvelopeOptions, EnvelopeStore, Key, KeyProvider, Keyring, LabelKey,
+};
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
 #[cfg(feature = "postgres")]

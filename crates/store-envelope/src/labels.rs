@@ -89,14 +89,13 @@ impl LabelKey {
     /// Decrypts what is said of a run. What was written without this key stays as it stands.
     pub(crate) fn opened(&self, mut head: RunHead) -> RunHead {
         let mut labels = Labels::default();
-        for (key, value) in head.facts.labels.iter() {
-            let opened = self.open(About::Label(key), value).unwrap_or_else(|| value.to_owned());
-            // What was encrypted was a label, and what was not is one.
-            if labels.insert(key, opened).is_err() {
-                return head;
-            }
+        let opened = |(key, value)| {
+            labels.insert(key, self.open(About::Label(key), value).unwrap_or_else(|| value.to_owned()))
+        };
+        // What was encrypted was a label, and what was not is one.
+        if head.facts.labels.iter().try_for_each(opened).is_ok() {
+            head.facts.labels = labels;
         }
-        head.facts.labels = labels;
         if let Some(user) = &mut head.facts.user
             && let Some(opened) = self.open(About::User, user)
         {

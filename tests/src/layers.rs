@@ -1,0 +1,24 @@
+//! The store of a program that is killed, with or without the layers that a service may put over it.
+
+use std::sync::Arc;
+
+use ferrata::{CheckpointStore, EnvelopeOptions, EnvelopeStore, Key, Keyring, LabelKey, Result};
+
+/// The variable that has a program compress and encrypt all that it writes.
+pub const LAYERS: &str = "FERRATA_TEST_LAYERS";
+
+/// Opens a store by its URL, behind the layers if [`LAYERS`] is set.
+///
+/// # Errors
+///
+/// As [`ferrata::connect`].
+pub fn open(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let store = ferrata::connect(url)?;
+    if std::env::var_os(LAYERS).is_none() {
+        return Ok(store);
+    }
+    let key = Key::from_bytes([7; 32]);
+    let options = EnvelopeOptions::default().with_keys(Keyring::new("k", &key)?);
+    let options = options.with_compress_from(Some(0)).with_label_key(LabelKey::new(&key));
+    Ok(Arc::new(EnvelopeStore::new(store, options)))
+}
