@@ -48,6 +48,7 @@ async fn run() -> Result<()> {
         if Kind::of(&server)? == Kind::Postgres {
             Box::pin(work::observed::measure(&mut table, &server)).await?;
             Box::pin(work::transactions::measure(&mut table, &server)).await?;
+            Box::pin(work::queues::measure(&mut table, &server)).await?;
             Box::pin(work::fan::measure(&mut table, &server)).await?;
             Box::pin(work::children::measure(&mut table, &server)).await?;
             Box::pin(work::list::measure(&mut table, &server)).await?;

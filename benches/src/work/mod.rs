@@ -10,6 +10,7 @@ pub(crate) mod load;
 pub(crate) mod memory;
 pub(crate) mod observed;
 pub(crate) mod one;
+pub(crate) mod queues;
 pub(crate) mod runs;
 pub(crate) mod stream;
 pub(crate) mod sweep;
