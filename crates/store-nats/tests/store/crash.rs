@@ -1,0 +1,195 @@
+//! The connection is cut at every request of a story, before, during and after it; the server is killed while it is written to, and stands
+//! still. Nothing that was acknowledged is lost, nothing is written twice, nothing by half, and no log is forked.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ferrata_store::testing::{Log, every_header};
+use ferrata_store::{
+    CheckpointStore, Clock, ErrorKind, ExecutorId, PruneCut, RecordId, Result, RunAppend, RunStatus, Seq,
+    SystemClock,
+};
+use ferrata_store_nats::NatsStore;
+use ferrata_test_servers::{Act, Fault, Nats, NatsOptions as Server, Place as In, Proxy, Trigger};
+
+use crate::common::Place;
+use crate::surely::{append_one, append_surely, is_kept, kind, load_surely, log_of, surely};
+
+/// A process that goes on after an error with the same instance, or with another one that knows nothing.
+struct Process<'a> {
+    open: &'a (dyn Fn() -> NatsStore + Sync),
+    store: NatsStore,
+    dies: bool,
+}
+
+impl Process<'_> {
+    async fn call<T>(&mut self, call: impl AsyncFn(&NatsStore) -> Result<T>) -> T {
+        match call(&self.store).await {
+            Err(error) if error.is_retryable() => {
+                if self.dies {
+                    self.store = (self.open)();
+                }
+                surely(async || call(&self.store).await).await.unwrap()
+            }
+            result => result.unwrap(),
+        }
+    }
+
+    async fn append(&mut self, log: &mut Log, append: RunAppend) {
+        self.call(async |store| append_one(store, &append).await).await;
+        log.took(&append);
+    }
+}
+
+/// Every kind of write, in a row; returns what must be there then.
+async fn story(process: &mut Process<'_>) -> [Log; 2] {
+    let owner = ExecutorId::from_uuid(*log_of("owner").next(1).records[0].header.id.as_uuid());
+    let (mut run, mut other) = (log_of("r-1"), log_of("r-2"));
+    process.call(async |store| store.setup().await).await;
+    process.call(async |store| store.heartbeat(&owner, Duration::from_secs(60)).await).await;
+    for count in [3, 2] {
+        let append = run.next(count);
+        process.append(&mut run, append).await;
+    }
+    let claim = run.next_with(1, |header| header.owner = Some(owner));
+    process.append(&mut run, claim).await;
+    let append = other.next(2);
+    process.append(&mut other, append).await;
+    let base = run.as_base(4);
+    let cut = PruneCut { at: Seq::new(4), base: Some(base.clone()) };
+    process.call(async |store| store.prune(&run.key, cut.clone()).await).await;
+    run.records[4] = base;
+    let end = run.next_with(2, |header| header.status = RunStatus::Completed);
+    process.append(&mut run, end).await;
+    process.call(async |store| store.purge(&other.key, None).await).await;
+    other.records.clear();
+    [run, other]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
+    let server = Nats::start(Server::default()).unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    let url = proxy.url(&server.url());
+    let mut happened = 0;
+    // Until a story comes to its end without the fault.
+    for request in 1.. {
+        let before = happened;
+        for (n, at) in In::ALL.into_iter().enumerate() {
+            let place = Place::at(&server.url());
+            // Notices go out by themselves and would spoil the count.
+            let open = || NatsStore::from_url(&url, place.options().with_notices(false)).unwrap();
+            let act = if (request + n as u64).is_multiple_of(2) { Act::Close } else { Act::Reset };
+            proxy.arm(Trigger::Request(request), Fault { place: at, act });
+            let dies = (request / 2 + n as u64).is_multiple_of(2);
+            let mut process = Process { open: &open, store: open(), dies };
+            let logs = story(&mut process).await;
+            happened += usize::from(proxy.disarm() == 0);
+            let other = place.store();
+            for log in &logs {
+                is_kept(log, &other).await;
+            }
+            place.remove().await;
+        }
+        if happened == before {
+            break;
+        }
+    }
+    assert!(happened >= 4 * 15, "{happened} cuts are no story");
+}
+
+/// What the writers of a run were told, in the order in which they were.
+async fn write(store: NatsStore, mut log: Log, is_over: Arc<AtomicBool>, written: Arc<AtomicUsize>) -> Log {
+    while !is_over.load(Ordering::Relaxed) {
+        let append = log.next(1 + log.records.len() % 2);
+        append_surely(&store, &append).await.unwrap();
+        log.took(&append);
+        written.fetch_add(1, Ordering::Relaxed);
+    }
+    log
+}
+
+/// Writes to a run that others write to, too; returns what was acknowledged.
+async fn contend(store: NatsStore, name: &'static str, is_over: Arc<AtomicBool>) -> Vec<RecordId> {
+    let mut acknowledged = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let mut log = log_of(name);
+        log.records = load_surely(&store, &log.key).await;
+        let append = log.next(1);
+        match append_surely(&store, &append).await {
+            Ok(head) => acknowledged.push(head.id),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
+        }
+    }
+    acknowledged
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
+    let server = Nats::start(Server::default()).unwrap();
+    let place = Place::at(&server.url());
+    place.store().setup().await.unwrap();
+    let (is_over, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let runtime = tokio::runtime::Handle::current();
+    let writers: Vec<_> = (0..6)
+        .map(|n| {
+            let log = log_of(&format!("r-{n}"));
+            runtime.spawn(write(place.store(), log, Arc::clone(&is_over), Arc::clone(&written)))
+        })
+        .collect();
+    let contenders: Vec<_> =
+        (0..2).map(|_| runtime.spawn(contend(place.store(), "shared", Arc::clone(&is_over)))).collect();
+    let clock = SystemClock::new();
+    for _ in 0..4 {
+        let before = written.load(Ordering::Relaxed);
+        while written.load(Ordering::Relaxed) < before + 60 {
+            clock.sleep(Duration::from_millis(5)).await;
+        }
+        server.kill().unwrap();
+        server.restart().unwrap();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let store = place.store();
+    for writer in writers {
+        let log = writer.await.unwrap();
+        is_kept(&log, &store).await;
+    }
+    let mut acknowledged = Vec::new();
+    for contender in contenders {
+        acknowledged.extend(contender.await.unwrap());
+    }
+    let headers = every_header(&store, &log_of("shared").key).await.unwrap();
+    for (before, after) in headers.iter().zip(&headers[1..]) {
+        assert_eq!(after.prev, Some(before.id), "the log is one line");
+    }
+    for id in &acknowledged {
+        let found = headers.iter().filter(|header| header.id == *id).count();
+        assert_eq!(found, 1, "{id} was acknowledged and is in the log {found} times");
+    }
+    assert!(acknowledged.len() >= 8, "{} records are no contest", acknowledged.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() {
+    let server = Nats::start(Server::default()).unwrap();
+    let place = Place::at(&server.url());
+    let store = place.store_with(place.options().with_response_timeout(Duration::from_millis(300)));
+    surely(async || store.setup().await).await.unwrap();
+    let mut log = log_of("r-1");
+    let append = log.next(1);
+    surely(async || append_one(&store, &append).await).await.unwrap();
+    log.took(&append);
+    server.suspend().unwrap();
+    let append = log.next(2);
+    assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
+    assert_eq!(kind(store.head(&log.key).await), ErrorKind::Unavailable);
+    server.resume().unwrap();
+    surely(async || append_one(&store, &append).await).await.unwrap();
+    log.took(&append);
+    is_kept(&log, &place.store()).await;
+}

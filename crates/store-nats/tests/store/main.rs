@@ -1,0 +1,8 @@
+//! What the suite of all stores does not try: connections that are cut, a server that is killed, filled and set wrongly.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod crash;
+mod refusals;
+mod surely;

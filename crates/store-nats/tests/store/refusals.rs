@@ -1,0 +1,201 @@
+//! Streams that could lose records, limits that are reached, and streams that are deleted.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+use ferrata_store::{CheckpointStore, ErrorKind, Result, RunAppend};
+use ferrata_store_nats::{NatsOptions, NatsStore};
+use ferrata_test_servers::{Nats, NatsOptions as Server, Nobody};
+use serde_json::{Value, json};
+
+use crate::common::{Place, api};
+use crate::surely::{append_one, is_kept, kind, log_of, surely};
+
+/// Makes the stream of logs with other settings.
+async fn made_with(place: &Place, change: &Value) -> Result<()> {
+    let client = place.client().await;
+    let mut config = json!({
+        "name": place.logs(), "description": "Ferrata's runs, layout 1", "retention": "limits", "storage": "file",
+        "subjects": [format!("ferrata.{}.a1.>", place.namespace)], "num_replicas": 1, "discard": "new",
+    });
+    for (name, value) in change.as_object().unwrap() {
+        config[name] = value.clone();
+    }
+    let made = api(&client, &format!("STREAM.CREATE.{}", place.logs()), &config).await;
+    assert!(made["error"].is_null(), "{made}");
+    let setup = place.store().setup().await;
+    place.remove().await;
+    setup
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn setup_refuses_streams_that_could_lose_records() {
+    made_with(&Place::shared(), &json!({})).await.unwrap();
+    made_with(&Place::shared(), &json!({ "max_bytes": 1_000_000 })).await.unwrap();
+    for change in [
+        json!({ "retention": "interest" }),
+        json!({ "retention": "workqueue" }),
+        json!({ "storage": "memory" }),
+        json!({ "max_msgs": 10 }),
+        json!({ "max_age": 3_600_000_000_000_u64 }),
+        json!({ "max_msgs_per_subject": 5 }),
+        json!({ "discard": "old" }),
+        json!({ "discard": "old", "max_bytes": 1_000_000 }),
+        json!({ "no_ack": true }),
+        json!({ "deny_delete": true }),
+        json!({ "sources": [{ "name": "elsewhere" }] }),
+        json!({ "mirror": { "name": "elsewhere" }, "subjects": null }),
+        json!({ "description": "another program's" }),
+        json!({ "description": "Ferrata's runs, layout 2" }),
+        json!({ "subjects": [format!("other.{}", std::process::id())] }),
+    ] {
+        let error = made_with(&Place::shared(), &change).await.expect_err(&change.to_string());
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{change}: {error:?}");
+    }
+    let place = Place::shared();
+    let error = place.store_with(place.options().with_replicas(3)).setup().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "a single server keeps one copy: {error:?}");
+    place.remove().await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn streams_with_fewer_replicas_than_asked_for_are_refused() {
+    let place = Place::shared();
+    place.store().setup().await.unwrap();
+    let error = place.store_with(place.options().with_replicas(3)).setup().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("1 replicas, 3 are asked for"), "{error}");
+    place.remove().await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_full_stream_refuses_and_goes_on_when_there_is_room() {
+    let place = Place::shared();
+    let store = place.store();
+    store.setup().await.unwrap();
+    let client = place.client().await;
+    let limit = async |bytes: i64| {
+        let info = api(&client, &format!("STREAM.INFO.{}", place.logs()), &Value::Null).await;
+        let mut config = info["config"].clone();
+        config["max_bytes"] = json!(bytes);
+        let changed = api(&client, &format!("STREAM.UPDATE.{}", place.logs()), &config).await;
+        assert!(changed["error"].is_null(), "{changed}");
+    };
+    limit(20_000).await;
+    let mut log = log_of("r-1");
+    let refused: RunAppend = loop {
+        let append = log.next_body(vec![7; 1_000]);
+        match append_one(&store, &append).await {
+            Ok(_) => log.took(&append),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                assert!(error.to_string().contains("the stream is full"), "{error}");
+                break append;
+            }
+        }
+        assert!(log.records.len() < 100, "the limit counts");
+    };
+    assert!(log.records.len() > 5);
+    is_kept(&log, &place.store()).await;
+    limit(-1).await;
+    append_one(&store, &refused).await.unwrap();
+    log.took(&refused);
+    is_kept(&log, &place.store()).await;
+    place.remove().await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_stream_that_was_deleted_acknowledges_nothing() {
+    let place = Place::shared();
+    let (store, other) = (place.store(), place.store());
+    store.setup().await.unwrap();
+    let mut log = log_of("r-1");
+    for _ in 0..2 {
+        let append = log.next(1);
+        append_one(&store, &append).await.unwrap();
+        log.took(&append);
+    }
+    let (late, again) = (log.next(1), log.next(1));
+    place.remove().await;
+    // First that no stream takes it, then that there is none.
+    assert_eq!(kind(append_one(&store, &late).await), ErrorKind::Unavailable);
+    assert_eq!(kind(append_one(&store, &late).await), ErrorKind::Invalid);
+    assert_eq!(kind(store.head(&log.key).await), ErrorKind::Invalid);
+    assert_eq!(kind(other.load(&log.key, ferrata_store::At::Latest).await), ErrorKind::Invalid);
+    // Made anew, it counts from 1 again: the run of the same name stands where the old one stood.
+    other.setup().await.unwrap();
+    let mut new = log_of("r-1");
+    for _ in 0..2 {
+        let append = new.next(1);
+        append_one(&other, &append).await.unwrap();
+        new.took(&append);
+    }
+    for store in [&store, &place.store()] {
+        let refused = surely(async || append_one(store, &again).await).await.unwrap_err();
+        assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(new.head())));
+    }
+    is_kept(&new, &store).await;
+    place.remove().await;
+}
+
+/// A writer that knew the stream before it was deleted has not called since: its message must not be taken by the new one.
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_writer_of_a_deleted_stream_is_refused_by_the_next_one() {
+    let place = Place::shared();
+    let (store, other) = (place.store(), place.store());
+    store.setup().await.unwrap();
+    let mut log = log_of("r-1");
+    let append = log.next(1);
+    append_one(&store, &append).await.unwrap();
+    log.took(&append);
+    place.remove().await;
+    other.setup().await.unwrap();
+    let mut new = log_of("r-1");
+    let append = new.next(1);
+    append_one(&other, &append).await.unwrap();
+    new.took(&append);
+    let late = log.next(1);
+    let refused = surely(async || append_one(&store, &late).await).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(new.head())));
+    is_kept(&new, &other).await;
+    place.remove().await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn more_than_a_message_holds_is_too_large_and_nothing_is_written() {
+    let server = Nats::start(Server::default().with_max_payload(20_000)).unwrap();
+    let place = Place::at(&server.url());
+    let store = place.store();
+    store.setup().await.unwrap();
+    let mut log = log_of("r-1");
+    let error = append_one(&store, &log.next_body(vec![7; 20_001])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.to_string().contains("20000"), "{error}");
+    is_kept(&log, &store).await;
+    let append = log.next_body(vec![7; 15_000]);
+    append_one(&store, &append).await.unwrap();
+    log.took(&append);
+    is_kept(&log, &place.store()).await;
+}
+
+#[tokio::test]
+async fn servers_that_are_away_are_unavailable_and_a_user_that_is_refused_is_invalid() {
+    let nobody = Nobody::new().unwrap();
+    let url = format!("nats://{}", nobody.address());
+    let store = NatsStore::from_url(&url, NatsOptions::default()).unwrap();
+    let append = log_of("r-1").next(1);
+    assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Unavailable);
+    let closed = Nats::start(Server::default().with_config("authorization { token: \"secret\" }")).unwrap();
+    for user in ["", "wrong@", "wrong:wrong@"] {
+        let url = closed.url().replace("://", &format!("://{user}"));
+        let error = NatsStore::from_url(&url, NatsOptions::default()).unwrap().setup().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+        assert!(!format!("{error:?}").contains("wrong"), "{error:?}");
+    }
+    let url = closed.url().replace("://", "://secret@");
+    NatsStore::from_url(&url, NatsOptions::default()).unwrap().setup().await.unwrap();
+}
