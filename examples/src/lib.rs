@@ -18,7 +18,7 @@
 //! A service of several replicas is in `examples/service`.
 //!
 //! `agent`, `crash_and_resume`, `approval`, `chat`, `etl`, `map_reduce`, `research`, `survey`, `traces` and `transfer` take `--store URL`. The drivers of servers are features, so that the first
-//! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `redis`, `s3`, `sqlite`,
+//! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `nats`, `redis`, `s3`, `sqlite`,
 //! `all-stores`. Here is what they share: reading arguments, opening that store, and
 //! waiting for a run that a process has, or had until it died.
 
@@ -33,7 +33,7 @@ use ferrata::{CheckpointStore, Clock, ErrorKind, RunKey, RunStatus, Runtime, Sys
 
 /// What may follow `--store`.
 pub const STORES: &str = "\
-file:FOLDER, file:///FOLDER, sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, redis://HOST, redis-cluster://HOST:PORT,HOST:PORT \
+file:FOLDER, file:///FOLDER, sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, nats://HOST, redis://HOST, redis-cluster://HOST:PORT,HOST:PORT \
 or s3://BUCKET/PREFIX";
 
 /// How often a run that another process has is looked at.
@@ -89,6 +89,7 @@ pub fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Box<dyn Error>> {
 fn feature(url: &str) -> Option<&'static str> {
     match url.split(':').next()?.to_ascii_lowercase().as_str() {
         "postgres" | "postgresql" if cfg!(not(feature = "postgres")) => Some("postgres"),
+        "nats" | "tls" if cfg!(not(feature = "nats")) => Some("nats"),
         "redis" | "rediss" | "redis-cluster" | "rediss-cluster" if cfg!(not(feature = "redis")) => {
             Some("redis")
         }

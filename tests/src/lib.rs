@@ -2,6 +2,7 @@
 
 mod layers;
 mod space;
+mod streams;
 
 pub use crate::layers::{LAYERS, open};
 pub use crate::space::{Space, StoreKind};

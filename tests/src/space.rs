@@ -19,6 +19,8 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection};
 use tempfile::TempDir;
 
+use crate::streams;
+
 /// The bucket in which every test has a prefix.
 const BUCKET: &str = "ferrata-tests";
 
@@ -52,6 +54,7 @@ pub struct Space {
 enum Place {
     Folder,
     Schema { server: String, name: String },
+    Streams { server: String, namespace: String },
     Keys { server: String, prefix: String },
     Objects { client: aws_sdk_s3::Client, prefix: String },
 }
@@ -126,6 +129,12 @@ impl Space {
                 let name = format!("t_{}", &id[..30]);
                 let url = format!("{server}{and}schema={name}&connections=4");
                 (Place::Schema { server, name }, url)
+            }
+            StoreKind::Server(Service::Nats) => {
+                // The longest name that the store takes.
+                let namespace = format!("t_{}", &id[..30]);
+                let url = format!("{server}{and}namespace={namespace}");
+                (Place::Streams { server, namespace }, url)
             }
             StoreKind::Server(service @ (Service::Redis | Service::RedisCluster)) => {
                 let prefix = format!("test-{id}");
@@ -253,6 +262,7 @@ impl Space {
                 assert_eq!(query.execute(&mut connection).await.unwrap().rows_affected(), 1);
                 connection.close().await.unwrap();
             }
+            Place::Streams { server, namespace } => streams::damage_last(server, namespace, run).await,
             Place::Keys { server, prefix } => {
                 let key = format!("{prefix}:{{{},{}}}", run.tenant, run.run);
                 // In a cluster, one of the servers has the key; the others say so.
@@ -295,6 +305,7 @@ impl Space {
                 connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
                 connection.close().await.unwrap();
             }
+            Place::Streams { server, namespace } => streams::remove(server, namespace).await,
             Place::Keys { server, prefix } => {
                 for mut node in nodes(server).await {
                     remove_keys(&mut node, prefix).await;

@@ -299,6 +299,7 @@ mod files_in_envelopes {
 }
 
 on!(postgres, Some(Service::Postgres), KILLS_ON_SERVER, 3);
+on!(nats, Some(Service::Nats), KILLS_ON_SERVER, 3);
 on!(redis, Some(Service::Redis), KILLS_ON_SERVER, 3);
 on!(redis_cluster, Some(Service::RedisCluster), KILLS_ON_SERVER, 3);
 on!(s3, Some(Service::S3), KILLS_ON_SERVER, 3);

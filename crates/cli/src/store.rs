@@ -50,6 +50,7 @@ pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
         // The scheme is known, so that its feature was off when this program was built.
         let feature = match scheme.to_ascii_lowercase().as_str() {
             "postgres" | "postgresql" => Some("postgres"),
+            "nats" | "tls" => Some("nats"),
             "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => Some("redis"),
             "s3" => Some("s3"),
             "sqlite" => Some("sqlite"),

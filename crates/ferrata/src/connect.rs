@@ -13,6 +13,8 @@ use ferrata_core::{Error, ErrorKind, Result};
 ///   Options follow as in `?synchronous=normal`.
 /// - `postgres://user:password@host:port/database` keeps them in a PostgreSQL database, with the feature `postgres`. Options
 ///   follow as in `?schema=app&connections=20`.
+/// - `nats://host:port,host:port?namespace=name&replicas=3` and `tls://` (with TLS) keep them in a stream of NATS JetStream, with the
+///   feature `nats`.
 /// - `redis://host:port/database`, `rediss://` (with TLS), `redis-cluster://host:port,host:port` and `rediss-cluster://` keep
 ///   them on a Redis or Valkey server or cluster, with the feature `redis`. Options follow after `?`: `prefix`, `replicas`,
 ///   `keep_secs`.
@@ -50,12 +52,13 @@ pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
         "file" => file(url),
         "sqlite" => sqlite(url),
         "postgres" | "postgresql" => postgres(url),
+        "nats" | "tls" => nats(url),
         "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => redis(url),
         "s3" => s3(url),
         "sharded" => sharded(url),
         _ => {
             let message = format!(
-                "there is no store for `{scheme}:` URLs; use `memory:`, `file:`, `sqlite:`, `postgres:`, `redis:`, `s3:` or `sharded:`"
+                "there is no store for `{scheme}:` URLs; use `memory:`, `file:`, `sqlite:`, `postgres:`, `nats:`, `redis:`, `s3:` or `sharded:`"
             );
             Err(Error::new(ErrorKind::Unsupported, message))
         }
@@ -101,6 +104,18 @@ fn postgres(url: &str) -> Result<Arc<dyn CheckpointStore>> {
 fn postgres(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
     let message =
         "`postgres:` URLs need the feature `postgres` of the crate `ferrata`, which is off; turn it on";
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+#[cfg(feature = "nats")]
+fn nats(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let options = ferrata_store_nats::NatsOptions::default();
+    Ok(Arc::new(ferrata_store_nats::NatsStore::from_url(url, options)?))
+}
+
+#[cfg(not(feature = "nats"))]
+fn nats(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let message = "NATS URLs need the feature `nats` of the crate `ferrata`, which is off; turn it on";
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
@@ -206,6 +221,27 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("feature `postgres`"), "{error}");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+
+    #[cfg(feature = "nats")]
+    #[test]
+    fn a_nats_url_is_a_store_that_connects_when_it_is_used() {
+        for url in ["nats://me:secret@nowhere.invalid?namespace=a", "tls://a:1,b:2/?replicas=3"] {
+            let store = connect(url).unwrap();
+            assert_eq!(store.capabilities().name, "nats", "{url}");
+            assert!(!format!("{store:?}").contains("secret"), "{store:?}");
+        }
+        let error = connect("nats://me:secret@host:secret").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+
+    #[cfg(not(feature = "nats"))]
+    #[test]
+    fn the_feature_of_nats_that_is_off_is_named() {
+        let error = connect("nats://me:secret@host").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("feature `nats`"), "{error}");
     }
 
     #[cfg(feature = "redis")]

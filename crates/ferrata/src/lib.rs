@@ -65,6 +65,7 @@
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
 //! | `sqlite:///path`, `sqlite:relative` | `SqliteStore`, a database in a file on this machine | `sqlite` |
 //! | `postgres://user@host/database` | `PostgresStore`, tables of a PostgreSQL database | `postgres` |
+//! | `nats://host:port,host:port`, `tls://` with TLS | `NatsStore`, a stream of NATS JetStream | `nats` |
 //! | `redis://host:port/db`, `rediss://` with TLS | `RedisStore`, one Redis or Valkey server | `redis` |
 //! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
 //! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
@@ -131,6 +132,8 @@ pub use ferrata_store_envelope::{
 };
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
+#[cfg(feature = "nats")]
+pub use ferrata_store_nats::{NatsOptions, NatsStore};
 #[cfg(feature = "postgres")]
 pub use ferrata_store_postgres::{Postgres, PostgresOptions, PostgresStore, PostgresTransaction};
 #[cfg(feature = "redis")]

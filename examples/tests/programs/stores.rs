@@ -49,6 +49,7 @@ macro_rules! on {
 
 on!(sqlite, StoreKind::Sqlite);
 on!(postgres, StoreKind::Server(Service::Postgres));
+on!(nats, StoreKind::Server(Service::Nats));
 on!(redis, StoreKind::Server(Service::Redis));
 on!(redis_cluster, StoreKind::Server(Service::RedisCluster));
 on!(s3, StoreKind::Server(Service::S3));

@@ -90,6 +90,7 @@ macro_rules! on {
 on!(files, None);
 on!(sqlite, StoreKind::Sqlite);
 on!(postgres, Some(Service::Postgres));
+on!(nats, Some(Service::Nats));
 on!(redis, Some(Service::Redis));
 on!(redis_cluster, Some(Service::RedisCluster));
 on!(s3, Some(Service::S3));

@@ -165,7 +165,7 @@ macro_rules! on {
     )*};
 }
 
-on!(files: None, sqlite: StoreKind::Sqlite, postgres: Some(Service::Postgres), redis: Some(Service::Redis));
+on!(files: None, sqlite: StoreKind::Sqlite, postgres: Some(Service::Postgres), nats: Some(Service::Nats), redis: Some(Service::Redis));
 on!(redis_cluster: Some(Service::RedisCluster), s3: Some(Service::S3));
 
 /// Parent and child mostly lie in different shards.

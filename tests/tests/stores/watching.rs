@@ -207,6 +207,7 @@ on_each_store! {
     a_run_is_watched_from_another_process_on_files = StoreKind::Files;
     a_run_is_watched_from_another_process_on_sqlite = StoreKind::Sqlite;
     a_run_is_watched_from_another_process_on_postgres = StoreKind::Server(Service::Postgres);
+    a_run_is_watched_from_another_process_on_nats = StoreKind::Server(Service::Nats);
     a_run_is_watched_from_another_process_on_redis = StoreKind::Server(Service::Redis);
     a_run_is_watched_from_another_process_on_a_redis_cluster = StoreKind::Server(Service::RedisCluster);
     a_run_is_watched_from_another_process_on_s3 = StoreKind::Server(Service::S3);

@@ -68,7 +68,7 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store, as a URL: file:DIR, sqlite:FILE, postgres://, redis://, redis-cluster://, s3://, or sharded:FILE for several as one.
+    /// The store, as a URL: file:DIR, sqlite:FILE, postgres://, nats://, redis://, redis-cluster://, s3://, or sharded:FILE for several as one.
     #[arg(
         long,
         global = true,

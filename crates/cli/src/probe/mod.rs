@@ -175,6 +175,7 @@ fn beside(url: &str, id: &str) -> Result<String, Failure> {
         "memory" => Ok(url.to_owned()),
         "file" => Ok(format!("{}-{name}", main.trim_end_matches('/'))),
         "postgres" | "postgresql" => Ok(with("schema")),
+        "nats" | "tls" => Ok(with("namespace")),
         "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => Ok(with("prefix")),
         "s3" => {
             let query = if query.is_empty() { String::new() } else { format!("?{query}") };
@@ -244,6 +245,7 @@ mod tests {
                 "postgres://a/b?schema=x&connections=2",
                 "postgres://a/b?connections=2&schema=ferrata_check_456789abcdef",
             ),
+            ("nats://a/?namespace=b", "nats://a/?namespace=ferrata_check_456789abcdef"),
             ("redis://a", "redis://a?prefix=ferrata_check_456789abcdef"),
             ("s3://b/p?region=x", "s3://b/p/ferrata_check_456789abcdef?region=x"),
         ] {
