@@ -117,7 +117,7 @@ pub(crate) enum From {
 
 /// Whether a server waits for a moment where it has nothing to deliver.
 ///
-/// Asked not to, it goes by a count of what is pending, which one of version 2.9 gets wrong when messages are removed.
+/// Asked not to, one of version 2.9 was seen to say that there is nothing where there was something, after messages had been removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     No,
