@@ -1,6 +1,6 @@
 //! Keeps the runs of [Ferrata](ferrata_store) in NATS JetStream: one subject per run in one stream.
 //!
-//! For fleets that have NATS and no database. With three servers and `replicas=3` any one of them may be lost.
+//! For fleets that have NATS and no database.
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
@@ -19,7 +19,8 @@
 //! - **One winner.** An append is one message, which the stream takes only if the last message of the run's subject is the one that the
 //!   writer knows. Of several that expect the same head one succeeds, through whichever server. All records of an append are in that
 //!   one message, so it is there whole or not at all.
-//! - **Acknowledged by the stream.** With replicas, a majority of them has the record then. `setup` refuses streams whose settings
+//! - **Acknowledged by the stream.** With replicas, a majority of them has the record then, by the promise of NATS: a cluster is
+//!   not among the tests yet. `setup` refuses streams whose settings
 //!   would lose records: limits, retention, mirrors, storage in memory, fewer replicas than asked for.
 //! - **Honest about doubt.** A request that was never sent is [`Unavailable`](ferrata_store::ErrorKind::Unavailable), one whose reply was
 //!   lost [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). The same records sent again are found by their ids, and written once.
@@ -31,7 +32,7 @@
 //! - A server writes to its files before it answers, and has the system sync them later (every two minutes by default; from 2.10 on
 //!   `sync_interval: always` changes that). The end of the process loses nothing; a power failure of a single server may lose the end of
 //!   what it acknowledged. Replicas on machines that do not fail together are the remedy.
-//! - Each process that lists keeps the heads of all runs in memory, some 600 bytes each: purge what is finished.
+//! - Each process that lists keeps the heads of all runs in memory: purge what is finished.
 //! - A server that is cut off from the others and does not know it yet may answer reads from before for some seconds. It acknowledges
 //!   nothing, so no log is ever forked.
 //!
@@ -42,7 +43,7 @@
 //! - *No key-value bucket as index*: the last message of each subject is one, and cannot differ from the log.
 //! - *No direct reads* (`allow_direct`): a replica that is behind would answer them.
 //!
-//! `docs/store-nats.md` has the messages byte by byte, the costs as measured, and how to run a server for it.
+//! `docs/store-nats.md` has the messages byte by byte.
 
 mod append;
 mod beats;
