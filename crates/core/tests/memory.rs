@@ -84,7 +84,7 @@ fn a_run_at_work_is_small() {
         there.acquire_many(1_000).await.unwrap().forget();
         let each = live().saturating_sub(before) / RUNS;
         println!("{each} bytes for each run at work");
-        assert!(each < 5_800 + STORED, "each run at work takes {each} bytes");
+        assert!(each < 5_900 + STORED, "each run at work takes {each} bytes");
         go.add_permits(100 + RUNS);
         for handle in warm.iter().chain(&handles) {
             assert!(matches!(handle.wait().await.unwrap(), Outcome::Completed(_)));

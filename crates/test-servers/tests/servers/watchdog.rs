@@ -37,12 +37,12 @@ impl Holder {
                 let (_, address) = line.split_once("127.0.0.1:").unwrap();
                 format!("127.0.0.1:{}", address.split('/').next().unwrap())
             })
-            .take(4)
+            .take(5)
             .collect();
         let holder = Self { process, addresses, folder };
         assert!(holder.addresses.iter().all(|address| TcpStream::connect(address).is_ok()));
         // Three of the cluster's, and one of each other kind.
-        assert_eq!(folders(holder.folder.path()).len(), 6);
+        assert_eq!(folders(holder.folder.path()).len(), 7);
         assert!(!users_of(holder.folder.path()).is_empty());
         holder
     }
