@@ -66,7 +66,8 @@ impl NatsOptions {
         self
     }
 
-    /// Sets on how many servers each record is kept.
+    /// Sets on how many servers each record is kept. More than one is not proven: servers of 2.9.10 were seen to lack records that they had
+    /// acknowledged.
     #[must_use]
     pub fn with_replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;

@@ -19,9 +19,7 @@
 //! - **One winner.** An append is one message, which the stream takes only if the last message of the run's subject is the one that the
 //!   writer knows. Of several that expect the same head one succeeds, through whichever server. All records of an append are in that
 //!   one message, so it is there whole or not at all.
-//! - **Acknowledged by the stream.** With replicas, a majority of them has the record then, by the promise of NATS: a cluster is
-//!   not among the tests yet. `setup` refuses streams whose settings
-//!   would lose records: limits, retention, mirrors, storage in memory, fewer replicas than asked for.
+//! - **Acknowledged by the stream.** `setup` refuses streams whose settings would lose records: limits, retention, mirrors, storage in memory, fewer replicas than asked for.
 //! - **Honest about doubt.** A request that was never sent is [`Unavailable`](ferrata_store::ErrorKind::Unavailable), one whose reply was
 //!   lost [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). The same records sent again are found by their ids, and written once.
 //! - **No index that could lack a run.** A listing is made of the last message of each run.
@@ -30,11 +28,11 @@
 //!
 //! - NATS 2.9 or later with JetStream. An append has `max_payload` bytes at most, 1 MiB unless the server is told otherwise.
 //! - A server writes to its files before it answers, and has the system sync them later (every two minutes by default; from 2.10 on
-//!   `sync_interval: always` changes that). The end of the process loses nothing; a power failure of a single server may lose the end of
-//!   what it acknowledged. Replicas on machines that do not fail together are the remedy.
+//!   `sync_interval: always` changes that). The end of the process loses nothing; a power failure may lose the end of what it
+//!   acknowledged.
 //! - Each process that lists keeps the heads of all runs in memory: purge what is finished.
-//! - A server that is cut off from the others and does not know it yet may answer reads from before for some seconds. It acknowledges
-//!   nothing, so no log is ever forked.
+//! - One server. A cluster of 2.9.10 whose servers were killed in turn was seen to lack records that it had acknowledged: do not keep runs in one
+//!   before `docs/store-nats.md` says otherwise.
 //!
 //! # Why so
 //!

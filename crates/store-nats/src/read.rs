@@ -7,7 +7,7 @@ use ferrata_store::{
 use crate::error::{Doubt, StoreError};
 use crate::message::{self, Said, Stored};
 use crate::store::Inner;
-use crate::stream::Bodies;
+use crate::stream::{Bodies, Source};
 
 /// How often a call looks again because others changed the run meanwhile.
 pub(crate) const ATTEMPTS: usize = 16;
@@ -65,6 +65,17 @@ impl Log {
         Some(Self { end, last, entries, messages })
     }
 
+    /// Tells whether it has all of these records.
+    fn holds(&self, (begin, end): (Seq, Seq)) -> bool {
+        let mut seqs = self
+            .entries
+            .iter()
+            .map(|entry| entry.record.header.seq)
+            .filter(|seq| (begin..=end).contains(seq));
+        let mut wanted = (begin.get()..=end.get()).map(Seq::new);
+        wanted.all(|seq| seqs.next() == Some(seq))
+    }
+
     pub(crate) fn place(&self, seq: Seq) -> Option<usize> {
         self.entries.iter().position(|entry| entry.record.header.seq == seq)
     }
@@ -97,11 +108,31 @@ impl Inner {
             if from >= at {
                 return Ok(Log::of(vec![stored]));
             }
-            if let Some(messages) = self.scan(subject, (from, at), bodies).await? {
-                return Ok(Log::of(messages));
+            let begin = if from <= 1 { stored.said.first } else { stored.said.base.record };
+            let records = (begin, stored.said.head.seq);
+            if let Some(log) = self.part(subject, (from, at), bodies, records).await? {
+                return Ok(Some(log));
             }
         }
         Err(StoreError::Busy { what: "others change the run again and again" })
+    }
+
+    /// Reads what holds these records; `None` if its last message is gone meanwhile. Damage is believed of the leader alone: a replica that
+    /// was away may lack what is acknowledged.
+    async fn part(
+        &self,
+        subject: &str,
+        between: (u64, u64),
+        bodies: Bodies,
+        records: (Seq, Seq),
+    ) -> Result<Option<Log>, StoreError> {
+        let Some(messages) = self.scan(subject, between, bodies, Source::Replica).await? else {
+            return Ok(None);
+        };
+        match Log::of(messages) {
+            Some(log) if log.holds(records) => Ok(Some(log)),
+            _ => Ok(self.scan(subject, between, bodies, Source::Leader).await?.and_then(Log::of)),
+        }
     }
 
     pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
@@ -159,10 +190,8 @@ impl Inner {
             true => log.end,
             false => log.entries[place].at,
         };
-        let Some(messages) = self.scan(subject, (log.entries[begin].at, end), Bodies::With).await? else {
-            return Ok(None);
-        };
-        Ok(Log::of(messages))
+        let first = log.entries[begin].record.header.seq;
+        self.part(subject, (log.entries[begin].at, end), Bodies::With, (first, seq)).await
     }
 
     pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {

@@ -131,6 +131,13 @@ impl Inner {
             }
         }
         self.delete_all(places).await?;
+        // What the replica lacked that was read from.
+        let first = json!({ "seq": 1, "next_by_subj": subject });
+        while let Some(left) =
+            self.get(&self.layout.logs(), first.clone()).await?.filter(|left| left.at < end)
+        {
+            self.delete(left.at).await?;
+        }
         Ok(Log::of(found).map(|log| size(&log.entries)).unwrap_or_default())
     }
 }

@@ -30,6 +30,12 @@ struct State {
 impl Inner {
     pub(crate) async fn setup(&self) -> Result<(), StoreError> {
         let replicas = self.options.replicas;
+        if replicas > 1 {
+            tracing::warn!(
+                replicas,
+                "runs in a cluster of NATS are not proven to be kept; see docs/store-nats.md"
+            );
+        }
         // A name that no other stream had: what was known of one that was deleted is not taken for true of this one.
         let life = RandomIds::new().next(Timestamp::default()).to_string().replace('-', "");
         let common = json!({

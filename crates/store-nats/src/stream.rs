@@ -131,6 +131,15 @@ pub(crate) enum Bodies {
     Without,
 }
 
+/// Which server messages are read from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Whichever has the consumer: many messages a request.
+    Replica,
+    /// That of the stream, which lacks nothing: a message a request.
+    Leader,
+}
+
 /// What became of a walk through the messages of a subject.
 enum Walked {
     Whole(Vec<Delivered>),
@@ -301,14 +310,38 @@ impl Inner {
         Ok(Walked::Stuck)
     }
 
+    /// As [`walk`](Self::walk), one request a message: asks the leader of the stream, which lacks nothing that was acknowledged.
+    async fn walk_leader(
+        &self,
+        subject: &str,
+        (from, to): (u64, u64),
+    ) -> Result<Option<Vec<Delivered>>, StoreError> {
+        let (mut found, mut next) = (Vec::new(), from.max(1));
+        while next <= to {
+            let which = json!({ "seq": next, "next_by_subj": subject });
+            let Some(Got { at, time, said, payload }) = self.get(&self.layout.logs(), which).await? else {
+                break;
+            };
+            next = at + 1;
+            found.push(Delivered { subject: subject.to_owned(), at, time, said, payload });
+        }
+        found.retain(|message| message.at <= to);
+        Ok(found.last().is_some_and(|last| last.at == to).then_some(found))
+    }
+
     /// Reads the messages of a run's life from one place to another; `None` if the last of them is gone meanwhile.
     pub(crate) async fn scan(
         &self,
         subject: &str,
         between: (u64, u64),
         bodies: Bodies,
+        from: Source,
     ) -> Result<Option<Vec<Stored>>, StoreError> {
-        let Some(walked) = self.walk(subject, between, bodies).await? else { return Ok(None) };
+        let walked = match from {
+            Source::Replica => self.walk(subject, between, bodies).await?,
+            Source::Leader => self.walk_leader(subject, between).await?,
+        };
+        let Some(walked) = walked else { return Ok(None) };
         let mut found = Vec::with_capacity(walked.len());
         for Delivered { at, said, payload, .. } in walked {
             match self.stored(at, said, payload).await? {

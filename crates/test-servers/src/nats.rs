@@ -104,8 +104,10 @@ impl Nats {
                 options.max_payload, options.config
             );
             if let Some(others) = others {
+                // The first has itself alone: without any route there is no JetStream of several servers.
                 let routes: Vec<String> = others
                     .iter()
+                    .chain([&port])
                     .map(|other| format!("nats://127.0.0.1:{}", other.saturating_add(BUS)))
                     .collect();
                 // Writing to a text cannot fail.

@@ -12,10 +12,12 @@ use ferrata_store::{
     SystemClock,
 };
 use ferrata_store_nats::NatsStore;
-use ferrata_test_servers::{Act, Fault, Nats, NatsOptions as Server, Place as In, Proxy, Trigger};
+use ferrata_test_servers::{
+    Act, Fault, Nats, NatsCluster, NatsOptions as Server, Place as In, Proxy, Trigger,
+};
 
 use crate::common::Place;
-use crate::surely::{append_one, append_surely, is_kept, kind, load_surely, log_of, surely};
+use crate::surely::{PATIENCE, append_one, append_surely, is_kept, kind, load_surely, log_of, surely};
 
 /// A process that goes on after an error with the same instance, or with another one that knows nothing.
 struct Process<'a> {
@@ -127,33 +129,32 @@ async fn contend(store: NatsStore, name: &'static str, is_over: Arc<AtomicBool>)
     acknowledged
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
-    let server = Nats::start(Server::default()).unwrap();
-    let place = Place::at(&server.url());
-    place.store().setup().await.unwrap();
+/// Waits until so many more records are acknowledged.
+async fn until_written(written: &AtomicUsize, more: usize) {
+    let (clock, before) = (SystemClock::new(), written.load(Ordering::Relaxed));
+    let deadline = clock.monotonic() + PATIENCE;
+    while written.load(Ordering::Relaxed) < before + more {
+        assert!(clock.monotonic() < deadline, "the writers do not go on");
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Six writers have a run each and two contend for one, until `fell` is done with the servers: all that was acknowledged is there once.
+async fn is_kept_under_load(open: impl Fn() -> NatsStore, fell: impl AsyncFnOnce(&AtomicUsize)) {
+    surely(async || open().setup().await).await.unwrap();
     let (is_over, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let runtime = tokio::runtime::Handle::current();
     let writers: Vec<_> = (0..6)
         .map(|n| {
             let log = log_of(&format!("r-{n}"));
-            runtime.spawn(write(place.store(), log, Arc::clone(&is_over), Arc::clone(&written)))
+            runtime.spawn(write(open(), log, Arc::clone(&is_over), Arc::clone(&written)))
         })
         .collect();
     let contenders: Vec<_> =
-        (0..2).map(|_| runtime.spawn(contend(place.store(), "shared", Arc::clone(&is_over)))).collect();
-    let clock = SystemClock::new();
-    for _ in 0..4 {
-        let before = written.load(Ordering::Relaxed);
-        while written.load(Ordering::Relaxed) < before + 60 {
-            clock.sleep(Duration::from_millis(5)).await;
-        }
-        server.kill().unwrap();
-        server.restart().unwrap();
-    }
+        (0..2).map(|_| runtime.spawn(contend(open(), "shared", Arc::clone(&is_over)))).collect();
+    fell(&written).await;
     is_over.store(true, Ordering::Relaxed);
-    let store = place.store();
+    let store = open();
     for writer in writers {
         let log = writer.await.unwrap();
         is_kept(&log, &store).await;
@@ -171,6 +172,53 @@ async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
         assert_eq!(found, 1, "{id} was acknowledged and is in the log {found} times");
     }
     assert!(acknowledged.len() >= 8, "{} records are no contest", acknowledged.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
+    let server = Nats::start(Server::default()).unwrap();
+    let place = Place::at(&server.url());
+    is_kept_under_load(
+        || place.store(),
+        async |written| {
+            for _ in 0..4 {
+                until_written(written, 60).await;
+                server.kill().unwrap();
+                server.restart().unwrap();
+            }
+        },
+    )
+    .await;
+}
+
+/// Two of the three are killed, one after the other, and one stands still for a while: the others go on without it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "servers of 2.9.10 answer now and then without records that a majority of them acknowledged; see docs/store-nats.md"]
+async fn any_one_of_three_servers_may_fail_under_load() {
+    let cluster = NatsCluster::start(3).unwrap();
+    let place = Place::at(&cluster.url());
+    is_kept_under_load(
+        || place.store_with(place.options().with_replicas(3).with_response_timeout(Duration::from_secs(2))),
+        async |written| {
+            until_written(written, 60).await;
+            for (n, server) in cluster.servers().iter().enumerate() {
+                if n == 1 {
+                    server.suspend().unwrap();
+                } else {
+                    server.kill().unwrap();
+                }
+                until_written(written, 60).await;
+                if n == 1 {
+                    server.resume().unwrap();
+                } else {
+                    server.restart().unwrap();
+                }
+                until_written(written, 60).await;
+            }
+        },
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
