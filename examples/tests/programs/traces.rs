@@ -149,15 +149,15 @@ async fn a_collector_gets_one_trace_of_two_processes_and_a_kill() {
             assert_eq!(&node(name).process, process, "{name}");
         }
 
-        // One tree below the request, but for two spans that the kill took along: the drive of the run, and the node that was at work.
+        // One tree below the request, but for two spans that the kill took along: the drive of the run, and the node that was at work, of which
+        // an append may have been sent before.
         let ours: BTreeMap<&[u8], &Span> =
             all.iter().filter(|span| span.trace == request.trace).map(|span| (&*span.id, span)).collect();
         let lost: BTreeSet<&[u8]> = ours.values().map(|span| &*span.parent).collect();
         let lost: Vec<_> = lost.into_iter().filter(|id| !id.is_empty() && !ours.contains_key(id)).collect();
-        let [drive] = lost[..] else { panic!("{lost:?} of {all:#?}") };
-        assert_eq!(node("pay").parent, drive);
+        assert!(lost.contains(&&*node("pay").parent) && lost.len() <= 2, "{lost:?} of {all:#?}");
         let below: BTreeSet<&str> =
-            ours.values().filter(|span| span.parent == drive).map(|span| &*span.process).collect();
+            ours.values().filter(|span| lost.contains(&&*span.parent)).map(|span| &*span.process).collect();
         assert_eq!(below, BTreeSet::from([&**first]));
         let roots: Vec<_> = ours.values().filter(|span| span.parent.is_empty()).collect();
         assert_eq!(roots.len(), 1, "{roots:#?}");
