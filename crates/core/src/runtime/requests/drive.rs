@@ -67,8 +67,7 @@ pub(crate) fn drive<S: State>(
     let span = spans::run(&run, graph.name(), shared.trace(), facts.labels.get(TRACE));
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
     let tenure = driver.tenure();
-    // Boxed before the task is made, which would hold room for it twice otherwise.
-    let driving = Box::pin(async move {
+    let driving = async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
             Stopped::Settled => Outcome::of(driver.machine(), driver.state()),
@@ -107,7 +106,10 @@ pub(crate) fn drive<S: State>(
             notify_parent(&shared, &run, link, end);
         }
         (outcome, begun)
-    });
+    };
+    // The span ends with the drive: a caller that is told of the end may close the exporter next. Boxed before the task is made, which would
+    // hold room for it twice otherwise.
+    let driving = Box::pin(tracing::Instrument::instrument(driving, span));
     let task = async move {
         // What had panicked may have begun: its log is looked at.
         let (outcome, begun) =
@@ -121,6 +123,6 @@ pub(crate) fn drive<S: State>(
         }
         ended.send(outcome);
     };
-    spawn(tracing::Instrument::instrument(task, span));
+    spawn(task);
     RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life)
 }
