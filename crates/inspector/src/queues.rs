@@ -60,7 +60,7 @@ impl QueueBoard {
     }
 }
 
-/// Tells of all queues that the viewer may see: those first that let nobody in, or behind which somebody waits.
+/// Tells of all queues that the viewer may see: those first that let no run in, or in which a run waits.
 pub(crate) async fn all(call: &Call) -> Result<Value, Problem> {
     let told = |overview: &Overview, now| (overview.statuses(now), overview.unreadable());
     let (mut known, unreadable) = call.app.queues.tell(call, Duration::ZERO, told).await?;

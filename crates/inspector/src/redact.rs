@@ -82,7 +82,7 @@ impl Redaction {
         }
     }
 
-    /// Tells whether a change holds what a hook shows in the place of something in this state: whoever edits what was shown would write it.
+    /// Tells whether a change holds what a hook shows in the place of something in this state: a viewer who edits what was shown would write it.
     pub(crate) fn holds_shown(&self, change: &Value, state: &Value) -> bool {
         let mut shown = BTreeSet::new();
         if !self.hooks.is_empty() {

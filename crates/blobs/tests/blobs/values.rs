@@ -51,7 +51,7 @@ async fn the_same_value_is_kept_once_within_a_tenant_and_shared_with_no_other() 
         let foreign = bob.put("a document").await.unwrap();
         assert_ne!(foreign, first);
         assert_eq!(objects(&place, "data").await.len(), 2);
-        // Neither reads what the other has, also not by its name, and also not if somebody copies it to where it would be looked for.
+        // Neither reads what the other has, also not by its name, and also not where it is copied to where it would be looked for.
         assert_eq!(bob.get(&first).await.unwrap_err().kind(), ErrorKind::NotFound);
         let stored = Path::from(format!("ann/data/{}", name(&first)));
         place.copy(&stored, &Path::from(format!("bob/data/{}", name(&first)))).await.unwrap();

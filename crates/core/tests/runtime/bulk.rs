@@ -132,7 +132,7 @@ async fn failed_runs_are_tried_again_together() {
     assert_eq!(count(&one, RunStatus::Completed).await, 5);
 }
 
-/// Whoever let all paused runs go on, or cancelled all that had not ended, did so to the queues and schedules of the store, too.
+/// An operator who let all paused runs go on, or cancelled all that had not ended, did so to the queues and schedules of the store, too.
 #[tokio::test]
 async fn queues_and_schedules_are_left_out_unless_they_are_named() {
     let world = World::new();

@@ -164,7 +164,7 @@ async fn queues_in_which_nothing_happens_are_listed_and_not_read() {
     driver.queue("b").find().await.unwrap().unwrap().pause("enough").await.unwrap();
     let (again, found) = cost("/api/v1/fleet").await;
     assert_eq!((again, &found["queues"]["items"][0]["name"]), (3, &json!("b")), "what has changed is read");
-    // One that was cancelled lets nobody in, and hides no other.
+    // One that was cancelled lets no run in, and hides no other.
     driver.cancel(&RunKey::try_from("queue:c").unwrap(), "away with it").await.unwrap();
     let (_, found) = cost("/api/v1/fleet").await;
     assert_eq!(found["queues"]["unreadable"][0]["name"], "c", "{found:#}");

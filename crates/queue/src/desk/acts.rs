@@ -20,7 +20,7 @@ const MISSING: Duration = Duration::from_secs(300);
 /// For how many looks a place is kept for a run that rests and was woken: a minute, unless looks were set.
 const WOKEN: u32 = 60;
 
-/// What is to be done for somebody.
+/// What is to be done for a run or a node.
 pub(super) enum Act {
     /// Its turn has come while it rests.
     Wake { held: Box<Held>, question: String },
@@ -115,7 +115,7 @@ impl Act {
     }
 }
 
-/// Cancels a run in whose place another is, as soon as that is recorded: one of them is not lost, whoever crashes.
+/// Cancels a run in whose place another is, as soon as that is recorded: a crash loses none of the two.
 async fn supersede(runtime: &Runtime, id: String, replaced: &Replaced, seen: &Seen) -> Option<Op> {
     let Replaced { waiting, by, at } = replaced;
     let is_over = seen.for_longer(&id, *at, MISSING);
@@ -157,7 +157,7 @@ pub(super) async fn look_after(
     }
 }
 
-/// Tells whether nobody uses a place any more.
+/// Tells whether a place is not used any more.
 fn is_gone(id: &str, held: &Held, head: Option<&RunHead>, woken: Duration, seen: &Seen) -> bool {
     let Some(head) = head else {
         return held.kind == Kind::Node || seen.for_longer(id, held.at, MISSING);
@@ -165,7 +165,7 @@ fn is_gone(id: &str, held: &Held, head: Option<&RunHead>, woken: Duration, seen:
     match held.kind {
         _ if head.status.is_finished() => true,
         Kind::Run => false,
-        // Woken, and not come for its place. Until it is woken it is waited for: nobody else would wake it.
+        // Woken, and not come for its place. Until it is woken it is waited for: no other process would wake it.
         Kind::Node if held.question.is_some() => held.woken.is_some_and(|at| seen.for_longer(id, at, woken)),
         Kind::Node => {
             head.status != RunStatus::InProgress || head.owner != Some(held.executor) || !head.owner_alive

@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-/// Since when one waits: whoever is to begin later does not wait yet.
+/// Since when one waits: one that is to begin later does not wait yet.
 fn begins(one: &Waiting) -> Timestamp {
     one.not_before.map_or(one.since, |at| at.max(one.since))
 }

@@ -33,7 +33,7 @@ async fn how_a_queue_stands_is_told_by_metrics() {
     for number in 0..4 {
         runs.push(process.start(&graph, Context::new()).id(number.to_string()).await.unwrap());
     }
-    // Whoever is to begin later does not wait yet.
+    // One that is to begin later does not wait yet.
     let later = world.clock().now().plus(1_000 * MOMENT);
     let later =
         process.start(&slow(&witness, MOMENT), Context::new()).id("later").queue("gpu").not_before(later);
@@ -50,7 +50,7 @@ async fn how_a_queue_stands_is_told_by_metrics() {
     assert_eq!(told(&handle, "gpu"), [1.0, 0.0, 0.0]);
     process.purge(&gpu.status().await.unwrap().run).await.unwrap();
     world.pass_for(25 * MOMENT).await;
-    assert_eq!(told(&handle, "gpu"), [0.0, 0.0, 0.0], "a queue that was purged holds up nobody");
+    assert_eq!(told(&handle, "gpu"), [0.0, 0.0, 0.0], "a queue that was purged holds up no run");
 }
 
 /// Takes all that a watch tells of waits.
@@ -131,5 +131,5 @@ async fn a_wait_that_is_long_is_among_what_is_stalled() {
     assert!(third.contains("as the next"), "{third}");
     process.purge(&mail.status().await.unwrap().run).await.unwrap();
     world.pass_for(25 * MOMENT).await;
-    assert_eq!(told(), Vec::<String>::new(), "nobody waits in a queue that was purged");
+    assert_eq!(told(), Vec::<String>::new(), "no run waits in a queue that was purged");
 }
