@@ -1,6 +1,7 @@
 //! Setting up: the two streams, made if they are not there, and refused if they could lose what they acknowledge.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use ferrata_store::{IdSource as _, RandomIds, Timestamp};
 use serde::Deserialize;
@@ -12,6 +13,14 @@ use crate::store::Inner;
 
 /// Another process made the stream meanwhile, or it is there with other settings.
 const NAME_IN_USE: u64 = 10_058;
+
+/// The server could make no folder for the stream.
+///
+/// It removes the folder of an account a moment after the last stream of it was deleted, without a look at streams that are made
+/// meanwhile: so it is told again, and each time a little later.
+const NO_FOLDER: u64 = 10_049;
+const FOLDER_TRIES: u32 = 7;
+const FOLDER_DELAY: Duration = Duration::from_millis(5);
 
 /// How long a heartbeat is kept whose executor sends no other.
 const BEATS_KEPT_NS: u64 = 30 * 24 * 3_600 * 1_000_000_000;
@@ -76,9 +85,16 @@ impl Inner {
             Err(fault) if fault.code() == Some(NO_STREAM) => {}
             found => return found,
         }
-        match self.link.api::<Value>(&format!("STREAM.CREATE.{name}"), wanted).await {
-            Err(fault) if fault.code() != Some(NAME_IN_USE) => return Err(fault),
-            _ => {}
+        let mut failed = 0;
+        while let Err(fault) = self.link.api::<Value>(&format!("STREAM.CREATE.{name}"), wanted).await {
+            match fault.code() {
+                Some(NAME_IN_USE) => break,
+                Some(NO_FOLDER) if failed < FOLDER_TRIES => {
+                    self.clock.sleep(FOLDER_DELAY * 2_u32.pow(failed)).await;
+                    failed += 1;
+                }
+                _ => return Err(fault),
+            }
         }
         self.link.api(&info, &Value::Null).await
     }

@@ -11,6 +11,9 @@ use crate::surely::{append_one, is_kept, kind, log_of, surely};
 
 /// Makes the stream of logs with other settings.
 async fn made_with(place: &Place, change: &Value) -> Result<()> {
+    // A stream that stays: the server removes the folder of an account without streams while another stream is made in it.
+    let stays = Place { namespace: format!("stays-{}", std::process::id()), server: place.server.clone() };
+    stays.store().setup().await.unwrap();
     let client = place.client().await;
     let mut config = json!({
         "name": place.logs(), "description": "Ferrata's runs, layout 1", "retention": "limits", "storage": "file",
@@ -55,6 +58,21 @@ async fn setup_refuses_streams_that_could_lose_records() {
     let error = place.store_with(place.options().with_replicas(3)).setup().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "a single server keeps one copy: {error:?}");
     place.remove().await;
+}
+
+/// The server removes the folder of an account a moment after its last stream was deleted, and a stream that is made then has none.
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn streams_that_are_deleted_beside_it_do_not_fail_a_setup() {
+    let server = Nats::start(Server::default()).unwrap();
+    let comes_and_goes = async || {
+        for _ in 0..40 {
+            let place = Place::at(&server.url());
+            place.store().setup().await.unwrap();
+            place.remove().await;
+        }
+    };
+    tokio::join!(comes_and_goes(), comes_and_goes(), comes_and_goes());
 }
 
 #[tokio::test]
