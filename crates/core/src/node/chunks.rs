@@ -1,13 +1,10 @@
 //! What a stream needs of the attempt that sends it: a name, and the way to the driver.
 
-use std::sync::Arc;
-
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use super::context::{Command, NodeContext};
-use crate::clock::Clock;
 use crate::error::Result;
 use crate::id::Epoch;
 
@@ -44,9 +41,5 @@ impl NodeContext {
     ) -> Result<()> {
         let command = Command::Chunks { activation: self.scope.activation, name, text, taken };
         self.scope.run.commands.send(command).map_err(|_| self.gone())
-    }
-
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.scope.run.clock
     }
 }

@@ -251,6 +251,26 @@ impl NodeContext {
         self.scope.run.clock.now()
     }
 
+    /// Returns the clock of the runtime, for what a node bounds by itself: a pause between two requests, a patience. What is waited for by it
+    /// is not stored and begins anew whenever the activation runs again; for that there is [`sleep`](Self::sleep).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ferrata_core::node::{NodeContext, NodeError};
+    /// # async fn page() -> String { String::new() }
+    /// # async fn node(cx: NodeContext) -> Result<String, NodeError> {
+    /// tokio::select! {
+    ///     page = page() => Ok(page),
+    ///     () = cx.clock().sleep(Duration::from_secs(30)) => Err(NodeError::new("the page did not come").not_done()),
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: worlds::a_node_has_the_clock_of_the_world -->
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.scope.run.clock
+    }
+
     /// Returns the name of this node.
     pub fn node(&self) -> &NodeName {
         &self.scope.node

@@ -206,7 +206,7 @@ async fn a_copy_of_a_living_run_is_taken_up() {
     }
     two.serve(&ask).unwrap();
     let clock = ferrata_core::SystemClock::new();
-    let deadline = clock.monotonic() + std::time::Duration::from_secs(20);
+    let deadline = clock.monotonic() + std::time::Duration::from_secs(60);
     for id in ["a", "b"] {
         while !store.head(&key(id)).await.unwrap().unwrap().status.is_finished() {
             assert!(clock.monotonic() < deadline, "nobody takes the copy {id} up");

@@ -16,6 +16,7 @@ use ferrata_core::store::{
     At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
     Removed, RunAppend, RunHead, RunQuery,
 };
+use ferrata_core::testing::ManualClock;
 use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
 
 use super::family::*;
@@ -149,7 +150,8 @@ fn mapped() -> Graph<Context> {
 async fn counted(graph: &Graph<Context>) -> Arc<Counts> {
     let store = Counting::of(&MemoryStore::new());
     let counts = Arc::clone(&store.counts);
-    let runtime = Runtime::builder(store).build().await.unwrap();
+    // Its clock stands still: what a process looks at now and then would be more on a slow machine.
+    let runtime = Runtime::builder(store).clock(Arc::new(ManualClock::default())).build().await.unwrap();
     let run = runtime.start(graph, Context::new()).id("p").await.unwrap();
     let state = run.completed().await.unwrap();
     assert_eq!(state.get::<u32>("ended").unwrap(), Some(CHILDREN));

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use ferrata_core::ask::{Answer, Ask};
 use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::Outcome;
-use ferrata_core::state::Context;
+use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::{Fault, Script, World, assert_replays};
 use ferrata_core::{Clock, ErrorKind};
 
@@ -117,6 +118,26 @@ async fn a_node_has_other_work_by_its_name() {
     let error = whole.with_node("psy", async |_cx, s| Ok(s)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains("did you mean `pay`?"), "{error}");
+}
+
+/// Its patience by the clock of the machine would be half a minute of the test, and could end before what it waits for on a busy one.
+#[tokio::test]
+async fn a_node_has_the_clock_of_the_world() {
+    let graph = Graph::<Context>::builder("patience")
+        .node("wait", async |cx: NodeContext, mut s: Draft<Context>| {
+            let begun = cx.clock().monotonic();
+            cx.clock().sleep(DAY).await;
+            s.set("days", (cx.clock().monotonic() - begun).as_secs() / DAY.as_secs())?;
+            Ok(s)
+        })
+        .entry("wait")
+        .build()
+        .unwrap();
+    let world = World::new();
+    let process = world.process().await.unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!((state.get::<u64>("days").unwrap(), world.clock().monotonic()), (Some(1), DAY));
 }
 
 #[tokio::test]

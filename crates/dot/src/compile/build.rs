@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, Route};
 use ferrata_core::state::Context;
-use ferrata_core::{Error, ErrorKind, SystemClock};
+use ferrata_core::{Error, ErrorKind};
 
 use super::branch::{Limits, view};
 use super::cycle::{endless, visits};
@@ -36,7 +36,6 @@ const MAX_PARALLEL: usize = 4;
 pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Context>, Error> {
     let (start, exits) = ends(pipeline)?;
     let shared = Arc::new(pipeline.clone());
-    let clock = Arc::new(SystemClock::new());
     let mirror = Arc::new(mirrored(pipeline));
     let restarts = pipeline.edges().iter().any(|edge| flag(edge.attributes.get("loop_restart")));
     let types = resolve(pipeline, registry, start, &exits)?;
@@ -97,7 +96,6 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             visits: visits(pipeline, node).filter(|_| endless[at]),
             works: !ROUTING.contains(&&**name) && **name != *FAN_IN,
             budget: Arc::clone(&budget),
-            clock: Arc::<SystemClock>::clone(&clock),
         };
         if region.is_some() {
             check_region(pipeline, at, &outgoing[at], effect == Effect::External)?;

@@ -157,7 +157,7 @@ impl Backend for CommandBackend {
             keep: self.setting.keep,
             pulse: stage.pulse.clone(),
         };
-        let finished = run(shell, &*self.setting.clock, stage.cx.cancelled()).await;
+        let finished = run(shell, &stage.cx).await;
         let finished = finished.map_err(|lost| lost.of("the backend"))?;
         if let Some(outcome) = files.as_deref().map(|files| status_in(files, stage)).transpose()?.flatten() {
             return Ok(Answer::Outcome(outcome));

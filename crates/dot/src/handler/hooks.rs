@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ferrata_core::Clock;
 use serde_json::{Value as Json, json};
 
 use super::inherit::Inherit;
@@ -34,7 +33,6 @@ pub(super) struct Call<'a> {
     pub(super) directory: Option<PathBuf>,
     pub(super) command: &'a str,
     pub(super) inherit: &'a Inherit,
-    pub(super) clock: &'a dyn Clock,
 }
 
 impl Call<'_> {
@@ -69,7 +67,7 @@ impl Call<'_> {
             keep: KEEP,
             pulse: self.stage.pulse.clone(),
         };
-        let finished = run(shell, self.clock, self.stage.cx.cancelled()).await;
+        let finished = run(shell, &self.stage.cx).await;
         let what = format!("the hook `tool_hooks.{when}`");
         // Whether the tool was called does not depend on whether its hook was.
         let finished = finished.map_err(|lost| HandlerError::transient(lost.said(&what)))?;

@@ -1,13 +1,12 @@
 //! A shell command as a process group: fed, read with a bound, and never left behind.
 
 use std::ffi::OsString;
-use std::future::Future;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use ferrata_core::Clock;
+use ferrata_core::node::NodeContext;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
@@ -183,12 +182,8 @@ impl Drop for Group {
 
 /// Runs a command until it ends, and with it whatever it has started.
 ///
-/// Once `cancelled` resolves, the group is asked to end. Dropping the future kills it.
-pub(super) async fn run(
-    shell: Shell,
-    clock: &dyn Clock,
-    cancelled: impl Future<Output = ()>,
-) -> Result<Finished, Lost> {
+/// Once its node is [cancelled](NodeContext::cancelled), the group is asked to end. Dropping the future kills it.
+pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost> {
     let mut command = Command::new("sh");
     command
         .args(["-c", BEGIN])
@@ -218,7 +213,7 @@ pub(super) async fn run(
         let mut pipes = pin!(async {
             tokio::join!(write, read(out, &mut output, &shell.pulse), read(err, &mut errors, &shell.pulse))
         });
-        let mut cancelled = pin!(cancelled);
+        let mut cancelled = pin!(cx.cancelled());
         let (mut drained, mut asked) = (false, false);
         let status = loop {
             tokio::select! {
@@ -233,8 +228,10 @@ pub(super) async fn run(
         group.kill();
         if !drained {
             tokio::select! {
+                // What is there is read, however long the machine stood still.
+                biased;
                 _ = &mut pipes => {}
-                () = clock.sleep(DRAIN) => {}
+                () = cx.clock().sleep(DRAIN) => {}
             }
         }
         status

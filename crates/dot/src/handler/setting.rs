@@ -1,9 +1,6 @@
 //! What tools and backends that are commands have in common: where their commands run, and how much of what they print is kept.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-
-use ferrata_core::{Clock, SystemClock};
 
 use super::command::Stages;
 use super::{HandlerError, Stage};
@@ -17,12 +14,11 @@ pub(super) struct Setting {
     pub(super) directory: Option<PathBuf>,
     pub(super) stages: Option<Stages>,
     pub(super) keep: usize,
-    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { directory: None, stages: None, keep: KEEP, clock: Arc::new(SystemClock::new()) }
+        Self { directory: None, stages: None, keep: KEEP }
     }
 }
 

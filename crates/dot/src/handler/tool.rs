@@ -72,13 +72,7 @@ impl Handler for Tool {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let line = command_of(&stage.node);
         let directory = directory(stage, self.setting.directory.as_deref());
-        let call = Call {
-            stage,
-            directory: directory.clone(),
-            command: &line,
-            inherit: &self.inherit,
-            clock: &*self.setting.clock,
-        };
+        let call = Call { stage, directory: directory.clone(), command: &line, inherit: &self.inherit };
         if let Err(why) = call.before().await? {
             let mut outcome = StageOutcome::new(Status::Skipped).with_notes(why.as_str());
             outcome.failure_reason = why;
@@ -97,7 +91,7 @@ impl Handler for Tool {
             keep: self.setting.keep,
             pulse: stage.pulse.clone(),
         };
-        let finished = run(shell, &*self.setting.clock, stage.cx.cancelled()).await;
+        let finished = run(shell, &stage.cx).await;
         let finished = finished.map_err(|lost| lost.of("the command"))?;
         let (how, code) = (finished.how(), finished.status.code());
         let (output, errors) = (finished.output.text(), finished.errors.text());

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{Ran, compile, run_with};
-use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
+use ferrata_core::testing::ManualClock;
 use ferrata_dot::handler::{Codergen, CommandBackend, Registry, Tool};
 use serde_json::json;
 
@@ -28,6 +29,23 @@ async fn backend(attributes: &str, backend: CommandBackend) -> Ran {
          a -> b [condition=\"outcome=fail\"] b -> exit }}"
     );
     run_with(&text, Registry::default().with("codergen", Codergen::new(backend)), Context::new()).await
+}
+
+/// Starts a run in a process whose clock stands still until the test moves it: processes take as long as they take.
+async fn start_at_rest(text: &str, registry: Registry) -> (ManualClock, RunHandle<Context>) {
+    let clock = ManualClock::default();
+    let store = MemoryStore::with_clock(std::sync::Arc::new(clock.clone()));
+    let runtime = Runtime::builder(store).clock(std::sync::Arc::new(clock.clone())).build().await.unwrap();
+    let run = runtime.start(&compile(text, registry), Context::new()).id("r").await.unwrap();
+    (clock, run)
+}
+
+/// Waits for the end of a run that fails, and says why.
+async fn failure(run: RunHandle<Context>) -> String {
+    match run.wait().await.unwrap() {
+        Outcome::Failed { failure, .. } => failure.message,
+        other => panic!("not failed: {other:?}"),
+    }
 }
 
 /// Waits until a file says something.
@@ -129,13 +147,16 @@ async fn a_timeout_kills_the_whole_group() {
     let directory = tempfile::tempdir().unwrap();
     let command = "sleep 1000 & echo $! > child; echo $$ > leader; sleep 1000";
     let text = format!(
-        "digraph G {{ start exit a [shape=parallelogram, timeout=500ms, tool_command=\"{command}\"] start -> a -> exit }}"
+        "digraph G {{ start exit a [shape=parallelogram, timeout=10s, tool_command=\"{command}\"] start -> a -> exit }}"
     );
     let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
-    let ran = run_with(&text, registry, Context::new()).await;
-    assert_eq!(ran.failure(), "the node took longer than its timeout of 500ms");
-    gone(&content(&directory.path().join("leader")).await).await;
-    gone(&content(&directory.path().join("child")).await).await;
+    let (clock, run) = start_at_rest(&text, registry).await;
+    let leader = content(&directory.path().join("leader")).await;
+    let child = content(&directory.path().join("child")).await;
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(failure(run).await, "the node took longer than its timeout of 10s");
+    gone(&leader).await;
+    gone(&child).await;
 }
 
 #[tokio::test]
@@ -167,7 +188,7 @@ async fn a_cancelled_command_is_asked_to_end_first() {
     );
     let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
     let runtime =
-        Runtime::builder(MemoryStore::new()).cancel_grace(Duration::from_secs(20)).build().await.unwrap();
+        Runtime::builder(MemoryStore::new()).cancel_grace(Duration::from_secs(60)).build().await.unwrap();
     let run = runtime.start(&compile(&text, registry), Context::new()).id("r").await.unwrap();
     let leader = content(&directory.path().join("leader")).await;
     run.cancel("enough").await.unwrap();
@@ -190,7 +211,7 @@ async fn a_command_that_ends_because_its_process_is_left_runs_again() {
     let first = Runtime::builder(store.clone()).build().await.unwrap();
     let run = first.start(&graph, Context::new()).id("r").await.unwrap();
     content(&directory.path().join("leader")).await;
-    first.shutdown(Duration::from_secs(20)).await.unwrap();
+    first.shutdown(Duration::from_secs(60)).await.unwrap();
     assert!(matches!(run.wait().await.unwrap(), Outcome::Released));
     let second = Runtime::builder(store).build().await.unwrap();
     let run = second.resume(&graph, "r").await.unwrap();
@@ -365,7 +386,7 @@ async fn an_outcome_that_is_no_file_is_a_failure_and_holds_nobody_up() {
         let backend = backend.with_stage_directory(directory.path());
         let pipeline = "digraph G { start exit a [prompt=x] start -> a -> exit }";
         let registry = Registry::default().with("codergen", Codergen::new(backend));
-        let ran = tokio::time::timeout(Duration::from_secs(20), run_with(pipeline, registry, Context::new()));
+        let ran = tokio::time::timeout(Duration::from_secs(60), run_with(pipeline, registry, Context::new()));
         let failure = ran.await.expect("nobody waits for the other end of a pipe").failure();
         assert!(failure.contains("status.json"), "{plant}: {failure}");
     }
@@ -498,19 +519,33 @@ async fn a_backend_is_told_of_hooks_fidelity_and_thread() {
 
 #[tokio::test]
 async fn a_tool_that_gives_no_sign_of_life_is_ended() {
-    let text = |command: &str| {
-        format!(
-            "digraph G {{ stall_timeout=1500ms start exit a [shape=parallelogram, tool_command=\"{command}\"] start -> a -> exit }}"
-        )
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let start = async |command: &str| {
+        let text = format!(
+            "digraph G {{ stall_timeout=10s start exit a [shape=parallelogram, tool_command=\"{command}\"] start -> a -> exit }}"
+        );
+        let tool = Tool::default().with_directory(directory.path());
+        start_at_rest(&text, Registry::default().with("tool", tool)).await
     };
-    let ran = run_with(&text("sleep 1000"), Registry::default(), Context::new()).await;
-    assert_eq!(ran.failure(), "the node gave no sign of life within the stall timeout of 1.5s");
+    let (clock, run) = start("echo $$ > leader; sleep 1000").await;
+    let leader = content(&path("leader")).await;
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(failure(run).await, "the node gave no sign of life within the stall timeout of 10s");
+    gone(&leader).await;
     // One that prints now and then goes on, however long it takes.
-    let ran = run_with(
-        &text("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i; sleep 0.2; done"),
-        Registry::default(),
-        Context::new(),
-    )
-    .await;
-    assert!(ran.text("tool.output").ends_with("12\n"));
+    let line = "echo $i; echo printed > at$i; until test -e go$i; do sleep 0.01; done";
+    let (clock, run) = start(&format!("for i in 1 2 3 4 5; do {line}; done")).await;
+    for i in 1..=5 {
+        content(&path(&format!("at{i}"))).await;
+        // What is in the pipe by now is read before this is over.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(Duration::from_secs(6));
+        std::fs::write(path(&format!("go{i}")), "").unwrap();
+    }
+    let context = run.wait().await.unwrap().completed().unwrap();
+    assert_eq!(context.get_value("tool.output"), Some(&json!("1\n2\n3\n4\n5\n")));
 }

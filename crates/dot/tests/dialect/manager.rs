@@ -1,6 +1,5 @@
 //! Section 1.6: a pipeline that supervises another one, whose run is one of its own in the same store.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
-#![expect(clippy::disallowed_methods, reason = "a test that would hang ends by a deadline in real time")]
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -14,7 +13,7 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::testing::{self, ManualClock};
 use ferrata_core::{Clock, ErrorKind, RunKey, Timestamp};
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Answer, Backend, Codergen, HandlerError, Manager, Registry, Request};
@@ -28,8 +27,9 @@ const PARENT: &str = "digraph P { goal=ship start [shape=Mdiamond] exit [shape=M
 const CHILD: &str = "digraph C { start [shape=Mdiamond] exit [shape=Msquare] node [retry_policy=none, type=scripted] \
      a [does=\"success/size:big\"] b start -> a -> b [condition=\"color=red\"] b -> exit }";
 
-/// A store, a directory with the child's file, and processes on them.
+/// A store with a clock that goes on when nothing else can happen, a directory with the child's file, and processes on them.
 struct World {
+    time: testing::World,
     memory: MemoryStore,
     directory: tempfile::TempDir,
     parent: String,
@@ -39,11 +39,17 @@ impl World {
     fn new(parent: &str, child: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("child.dot"), child).unwrap();
-        Self { memory: MemoryStore::new(), directory, parent: parent.to_owned() }
+        let time = testing::World::new();
+        Self { memory: time.store().clone(), time, directory, parent: parent.to_owned() }
     }
 
     async fn process(&self, registry: Registry) -> (Runtime, ferrata_core::graph::Graph<Context>) {
-        self.process_on(Arc::new(self.memory.clone()), registry).await
+        let runtime = Runtime::builder(self.memory.clone())
+            .clock(Arc::new(self.time.clock().clone()))
+            .build()
+            .await
+            .unwrap();
+        (runtime.clone(), self.compile(&runtime, registry))
     }
 
     async fn process_on(
@@ -64,7 +70,7 @@ impl World {
     async fn run(&self) -> Outcome<Context> {
         let (runtime, graph) = self.process(registry()).await;
         let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-        within(run.wait()).await.unwrap()
+        self.time.pass(run.wait()).await.unwrap()
     }
 
     async fn status(&self, run: &str) -> Option<RunStatus> {
@@ -78,10 +84,6 @@ fn manager(directory: &Path, registry: Registry) -> Manager {
 
 fn key(run: &str) -> RunKey {
     RunKey::try_from(run).unwrap()
-}
-
-async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), work).await.expect("the run does not come to its end")
 }
 
 fn text(context: &Context, key: &str) -> String {
@@ -147,21 +149,25 @@ async fn cancelling_the_run_cancels_the_child() {
     let world = World::new(PARENT, &child);
     let (runtime, graph) = world.process(registry()).await;
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-    within(async {
-        while world.status("r.m.1").await.is_none() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world
+        .time
+        .pass(async {
+            while world.status("r.m.1").await.is_none() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     runtime.cancel(run.run(), "enough").await.unwrap();
-    let outcome = within(run.wait()).await.unwrap();
+    let outcome = world.time.pass(run.wait()).await.unwrap();
     assert!(matches!(outcome, Outcome::Cancelled { .. }), "{outcome:?}");
-    within(async {
-        while world.status("r.m.1").await != Some(RunStatus::Cancelled) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world
+        .time
+        .pass(async {
+            while world.status("r.m.1").await != Some(RunStatus::Cancelled) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
 }
 
 #[tokio::test]
@@ -170,14 +176,16 @@ async fn a_child_that_asks_goes_on_once_it_is_answered() {
     let world = World::new(PARENT, child);
     let (runtime, graph) = world.process(registry()).await;
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-    within(async {
-        while world.status("r.m.1").await != Some(RunStatus::Interrupted) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world
+        .time
+        .pass(async {
+            while world.status("r.m.1").await != Some(RunStatus::Interrupted) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     runtime.respond(&key("r.m.1"), "g", Reply::accept("y").unwrap()).await.unwrap();
-    assert!(within(run.wait()).await.unwrap().completed().is_some());
+    assert!(world.time.pass(run.wait()).await.unwrap().completed().is_some());
 }
 
 #[tokio::test]
@@ -185,18 +193,20 @@ async fn without_autostart_the_child_is_waited_for() {
     let world = World::new(&PARENT.replace("shape=house", "shape=house, stack.child_autostart=false"), CHILD);
     let (runtime, graph) = world.process(registry()).await;
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-    within(async {
-        while path_of(&world.memory, &key("r")).await.len() < 2 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world
+        .time
+        .pass(async {
+            while path_of(&world.memory, &key("r")).await.len() < 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     assert_eq!(world.status("r.m.1").await, None);
     let child = Compiler::new(registry()).compile(&pipeline(CHILD)).unwrap();
     let mut input = Context::new();
     input.set("color", "red").unwrap();
     runtime.start(&child, input).id("r.m.1").await.unwrap();
-    assert!(within(run.wait()).await.unwrap().completed().is_some());
+    assert!(world.time.pass(run.wait()).await.unwrap().completed().is_some());
 }
 
 /// Says once what is to be done, and writes down every prompt.
@@ -226,7 +236,7 @@ async fn steering_is_told_to_the_tasks_of_the_child() {
     let (runtime, graph) =
         world.process(registry().with("codergen", Codergen::new(supervisor.clone()))).await;
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-    assert!(within(run.wait()).await.unwrap().completed().is_some());
+    assert!(world.time.pass(run.wait()).await.unwrap().completed().is_some());
     let said = supervisor.0.lock().unwrap();
     let of = |node: &str| &said.iter().find(|(known, _)| known == node).unwrap().1;
     assert!(
@@ -290,7 +300,7 @@ async fn a_manager_rests_between_its_cycles_and_counts_them_over_restarts() {
             None => runtime.start(&graph, Context::new()).id("r").await.unwrap(),
             Some(_) => runtime.resume(&graph, "r").await.unwrap(),
         };
-        let outcome = within(run.wait()).await.unwrap();
+        let outcome = run.wait().await.unwrap();
         runtime.shutdown(Duration::ZERO).await.unwrap();
         match outcome {
             Outcome::Completed(context) => {
@@ -319,7 +329,7 @@ async fn a_run_that_bears_the_id_of_the_child_is_refused_and_stays() {
     let mut input = Context::new();
     input.set("color", "red").unwrap();
     let older = runtime.start(&child, input).id("r.m.1").label("parent", "r").await.unwrap();
-    within(older.wait()).await.unwrap();
+    world.time.pass(older.wait()).await.unwrap();
     let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
     assert!(failure.message.contains("the id is that of another run"), "{}", failure.message);
     assert_eq!(world.status("r.m.1").await, Some(RunStatus::Completed));
@@ -328,7 +338,7 @@ async fn a_run_that_bears_the_id_of_the_child_is_refused_and_stays() {
     let (second, graph) = world.process(registry()).await;
     second.retry(&key("r")).await.unwrap();
     let run = second.resume(&graph, "r").await.unwrap();
-    assert!(within(run.wait()).await.unwrap().completed().is_some());
+    assert!(world.time.pass(run.wait()).await.unwrap().completed().is_some());
 }
 
 #[tokio::test]

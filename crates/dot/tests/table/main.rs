@@ -1,16 +1,11 @@
 //! A table of pipelines, from a chain of three nodes to nested parallel nodes with gates and loops: each with the path, the context
 //! and the end that it is to have, and the same of it after a crash at each of its writes.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a clock of the tests' own, and a deadline for what would hang"
-)]
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod cases;
-mod clock;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +15,12 @@ use ferrata_core::record::{Resolution, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::testing::World;
 use ferrata_core::{Error, RunKey};
 use serde_json::Value;
 use support::{compile, path_of, registry, source};
 
 use self::cases::{CASES, Case, End};
-use self::clock::Quick;
 
 /// How a run came to its end.
 #[derive(Debug, PartialEq)]
@@ -36,10 +31,13 @@ struct Ended {
 }
 
 /// Lives one life of a case on a store: until the run has ended, or the store says that the process has died.
-async fn live(case: &Case, store: Arc<dyn CheckpointStore>, claim: bool) -> Result<Outcome<Context>, Error> {
-    let runtime = Runtime::builder_with(store);
-    let runtime =
-        runtime.clock(Arc::new(Quick::default())).store_retries(1, Duration::from_millis(1)).build().await?;
+async fn live(
+    (world, case): (&World, &Case),
+    store: Arc<dyn CheckpointStore>,
+    claim: bool,
+) -> Result<Outcome<Context>, Error> {
+    let runtime = Runtime::builder_with(store).clock(Arc::new(world.clock().clone()));
+    let runtime = runtime.store_retries(1, Duration::from_millis(1)).build().await?;
     let graph = compile(&source(case.graph), registry());
     let key = RunKey::try_from("r").unwrap();
     let mut claim = claim;
@@ -54,8 +52,6 @@ async fn live(case: &Case, store: Arc<dyn CheckpointStore>, claim: bool) -> Resu
         claim = false;
         let questions = match run.wait().await? {
             Outcome::Interrupted(questions) => questions,
-            // On a busy machine the pause before a retry may be long by this clock, which runs ahead.
-            Outcome::Sleeping { .. } => continue,
             outcome => return Ok(outcome),
         };
         for question in questions {
@@ -88,16 +84,19 @@ async fn ended(case: &Case, memory: &MemoryStore, outcome: Outcome<Context>) -> 
     Ended { path, failure, context }
 }
 
-async fn within<T>(case: &Case, work: impl Future<Output = T>) -> T {
-    let Ok(done) = tokio::time::timeout(Duration::from_secs(60), work).await else {
-        panic!("{}: the run does not come to its end", case.name)
-    };
-    done
+/// Makes a world for one case, and a store by its clock, which goes on whenever nothing else can happen: pauses before retries cost nothing.
+#[expect(clippy::print_stdout, reason = "a test that fails shows it")]
+fn world(case: &Case) -> (World, MemoryStore) {
+    // The last of these lines names the case that does not come to its end.
+    println!("{}", case.name);
+    let world = World::new();
+    let memory = world.store().clone();
+    (world, memory)
 }
 
 async fn calm(case: &Case) -> Ended {
-    let memory = MemoryStore::new();
-    let outcome = within(case, live(case, Arc::new(memory.clone()), false)).await.unwrap();
+    let (world, memory) = world(case);
+    let outcome = world.pass(live((&world, case), Arc::new(memory.clone()), false)).await.unwrap();
     ended(case, &memory, outcome).await
 }
 
@@ -130,16 +129,16 @@ async fn crash(case: &Case) -> u32 {
     let mut crashes = 0;
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         for at in 0.. {
-            let memory = MemoryStore::new();
+            let (world, memory) = world(case);
             let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
-            let first = within(case, live(case, Arc::clone(&store) as _, false)).await;
+            let first = world.pass(live((&world, case), Arc::clone(&store) as _, false)).await;
             if !store.is_crashed() {
                 let ended = ended(case, &memory, first.unwrap()).await;
                 assert_eq!(ended, wanted, "{} without a crash", case.name);
                 break;
             }
             crashes += 1;
-            let outcome = within(case, live(case, Arc::new(memory.clone()), true)).await;
+            let outcome = world.pass(live((&world, case), Arc::new(memory.clone()), true)).await;
             let outcome = outcome.unwrap_or_else(|error| panic!("{} {fault:?} at {at}: {error}", case.name));
             let ended = ended(case, &memory, outcome).await;
             assert_eq!(ended, wanted, "{} {fault:?} at write {at}", case.name);

@@ -109,7 +109,7 @@ impl StageNode {
     async fn out_of_time(&self, stage: &Stage) -> String {
         let timeout = async {
             match self.timeout {
-                Some(timeout) => self.clock.sleep(timeout).await,
+                Some(timeout) => stage.cx.clock().sleep(timeout).await,
                 None => std::future::pending().await,
             }
         };
@@ -117,7 +117,7 @@ impl StageNode {
             let Some(stall) = self.stall else { return std::future::pending().await };
             loop {
                 let before = stage.pulse.beats();
-                self.clock.sleep(stall).await;
+                stage.cx.clock().sleep(stall).await;
                 if stage.pulse.beats() == before {
                     return;
                 }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::Clock;
 use ferrata_core::node::{Node as CoreNode, NodeContext, NodeError, NodeResult};
 use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
 use serde_json::{Map, Value as Json, json};
@@ -74,7 +73,6 @@ pub(super) struct StageNode {
     /// Whether it does more than lead somewhere: only that is kept from beginning once the budget is spent.
     pub(super) works: bool,
     pub(super) budget: Arc<Budget>,
-    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// How many nodes beside it may be at work at once.

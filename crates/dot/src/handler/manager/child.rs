@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use ferrata_core::graph::Graph;
+use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{ChildError, ChildHandle, Outcome, Position, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::{Clock, Error, ErrorKind, RunId, RunKey};
+use ferrata_core::{Error, ErrorKind, RunId, RunKey};
 use serde_json::{Map, Value as Json};
 
 use super::{Manager, text};
@@ -168,7 +169,7 @@ impl<'a> Child<'a> {
     }
 
     /// Cancels the child unless it has ended, and waits for its end.
-    pub(super) async fn end(&self, reason: &str, clock: &dyn Clock) -> Result<(), HandlerError> {
+    pub(super) async fn end(&self, reason: &str, cx: &NodeContext) -> Result<(), HandlerError> {
         let head = self.runtime.head(&self.key).await.map_err(HandlerError::of_runtime)?;
         let open = |status| {
             matches!(status, RunStatus::InProgress | RunStatus::Interrupted | RunStatus::AwaitingInput)
@@ -186,7 +187,7 @@ impl<'a> Child<'a> {
         if self.handle.is_some() {
             tokio::select! {
                 () = self.ended() => {}
-                () = clock.sleep(END) => {}
+                () = cx.clock().sleep(END) => {}
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::runtime::{Outcome, Runtime};
-use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
+use ferrata_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -60,7 +60,6 @@ struct Inner {
     transforms: Arc<Transforms>,
     directory: Option<PathBuf>,
     runtime: OnceLock<Runtime>,
-    clock: Arc<dyn Clock>,
 }
 
 impl Manager {
@@ -71,9 +70,8 @@ impl Manager {
 
     /// Runs children with these handlers and transforms, and looks for their files in a directory.
     pub fn with(registry: Registry, transforms: Transforms, directory: Option<PathBuf>) -> Self {
-        let clock = Arc::new(SystemClock::new());
         let (transforms, runtime) = (Arc::new(transforms), OnceLock::new());
-        let inner = Inner { registry: RwLock::new(registry), transforms, directory, runtime, clock };
+        let inner = Inner { registry: RwLock::new(registry), transforms, directory, runtime };
         Self { inner: Arc::new(inner) }
     }
 
@@ -197,7 +195,7 @@ impl Handler for Manager {
                 StageOutcome::fail(format!("the child took longer than the timeout of {:?}", timeout.unwrap_or_default()))
             }
         };
-        child.end("its manager has ended", &*self.inner.clock).await?;
+        child.end("its manager has ended", &stage.cx).await?;
         let seen = child.look().await.map_err(HandlerError::of_runtime)?;
         Ok(outcome
             .with("stack.child.run", child.key().run.as_str())
