@@ -137,7 +137,8 @@ async fn connections_that_go_silent_are_given_up_and_leave_no_hole_in_the_pool()
         let address = direct.url.parse::<sqlx::postgres::PgConnectOptions>().unwrap();
         let server = format!("{}:{}", address.get_host(), address.get_port()).parse().unwrap();
         let proxy = ferrata_test_servers::Proxy::start(server).unwrap();
-        let patience = Duration::from_millis(150);
+        // Long enough for a new connection and its answer on a busy machine.
+        let patience = Duration::from_millis(1_500);
         let options = direct.options().with_connections(NonZeroU32::new(connections).unwrap());
         let options = options.with_notices(false).with_prepared(prepared).with_response_timeout(patience);
         let store = PostgresStore::from_url(&proxy.url(&direct.url), options).unwrap();
