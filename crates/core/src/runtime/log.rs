@@ -118,8 +118,15 @@ impl LogWriter {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if it cannot be encoded.
-    pub(crate) fn record_without_base(&mut self, event: &Event, machine: &Machine) -> Result<Record> {
-        self.seal(event, RecordOptions::default(), machine, None)
+    pub(crate) fn record_without_base(
+        &mut self,
+        event: &Event,
+        options: RecordOptions,
+        machine: &Machine,
+    ) -> Result<Record> {
+        let record = self.seal(event, options, machine, None)?;
+        self.bases.put_off();
+        Ok(record)
     }
 
     fn seal(

@@ -128,6 +128,46 @@ async fn of_two_that_change_a_cell_at_once_one_is_refused() {
     assert_eq!(add(&mut there, &other).await.unwrap(), 1);
 }
 
+/// Once, a state of which the base was too large took no change any more, not even one that took something out of it.
+#[tokio::test]
+async fn a_cell_that_has_outgrown_its_bases_can_be_made_smaller() {
+    let world = World::new();
+    let process = world.process_with(|b| b.max_body(64 * 1024)).await.unwrap();
+    assert_eq!(StateCell::room(&process), 64 * 1024);
+    let run =
+        process.start(&graph(), Context::new()).id("grows").on_hold("it grows").await.unwrap().run().clone();
+    let mut cell = StateCell::new(run.clone());
+    let value = "x".repeat(1_000);
+    let names: Vec<String> = (0..500).map(|n| format!("value-{n}")).collect();
+    for name in &names {
+        cell.load(&process).await.unwrap();
+        let patch = Patch::from_ops(&[Op::Set(name.clone(), value.as_str().into())]).unwrap();
+        cell.append(&process, patch, "test").await.unwrap();
+    }
+    // Another process reads what is there.
+    let mut there = StateCell::new(run.clone());
+    let (channels, _) = there.load(&process).await.unwrap();
+    assert_eq!(channels.len(), names.len());
+    assert!(channels.to_json().unwrap().len() > 7 * StateCell::room(&process));
+    for name in &names {
+        there.load(&process).await.unwrap();
+        there
+            .append(&process, Patch::from_ops(&[Op::Remove(name.clone(), Vec::new())]).unwrap(), "test")
+            .await
+            .unwrap();
+    }
+    // It has bases again once it fits.
+    for n in 0..1_200 {
+        there.load(&process).await.unwrap();
+        let patch = Patch::from_ops(&[Op::Set("value".to_owned(), format!("{value}{n}").into())]).unwrap();
+        there.append(&process, patch, "test").await.unwrap();
+    }
+    process.check_log(&run).await.unwrap();
+    let log = process.timeline(&run, Seq::new(0)).await.unwrap();
+    let last = log.iter().rposition(|entry| entry.header.base).unwrap();
+    assert!(last > 1_000, "the last base is record {last} of {}", log.len());
+}
+
 struct Kept(&'static str);
 
 #[tokio::test]

@@ -53,6 +53,11 @@ impl Bases {
         false
     }
 
+    /// Looks again when as much more was written: the state was too large for a base.
+    pub(super) fn put_off(&mut self) {
+        self.look_above = self.look_above.max(self.since.saturating_mul(2));
+    }
+
     /// Takes in that a base was written.
     pub(super) fn wrote_base(&mut self, bytes: u64) {
         (self.since, self.look_above) = (0, BASE_FLOOR.max(BASE_FACTOR * bytes));

@@ -212,10 +212,16 @@ impl Tip {
         let mut records = Vec::with_capacity(events.len());
         for event in events {
             self.folded.machine.absorb(event)?;
-            let base = std::mem::take(&mut self.is_migrated);
-            let options = RecordOptions { release: !self.is_owned, base, ..RecordOptions::default() };
+            let (base, release) = (std::mem::take(&mut self.is_migrated), !self.is_owned);
+            let options = || RecordOptions { release, base, ..RecordOptions::default() };
             let Folded { machine, channels, .. } = &self.folded;
-            let record = self.log.record(event, options, machine, || codec::to_raw(channels))?;
+            let record = match self.log.record(event, options(), machine, || codec::to_raw(channels)) {
+                // What happened is small enough, the base is not: a run that has outgrown its bases still takes what makes it smaller.
+                Err(error) if error.kind() == ErrorKind::TooLarge && !base => {
+                    self.log.record_without_base(event, options(), machine)?
+                }
+                recorded => recorded?,
+            };
             self.folded.wrote(&record);
             records.push(record);
         }

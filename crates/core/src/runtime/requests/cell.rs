@@ -85,12 +85,21 @@ impl StateCell {
         self.tip = None;
     }
 
+    /// Returns how many bytes the channels may have, as JSON, for the run to be read in proportion to them: what
+    /// [`max_body`](super::super::RuntimeBuilder::max_body) says in this process.
+    pub fn room(runtime: &Runtime) -> usize {
+        runtime.shared().limits.max_body
+    }
+
     /// Appends a change after what was loaded. After an error load it anew.
+    ///
+    /// A state that has outgrown its [`room`](Self::room) takes changes all the same, or nothing could make it smaller again; whoever reads
+    /// it then reads more and more of its log. So the caller refuses what would add to it.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Conflict`]: another writer was there since. Nothing was written.
-    /// - [`ErrorKind::Invalid`], [`ErrorKind::TooLarge`]: the change cannot be kept. Nothing was written.
+    /// - [`ErrorKind::Invalid`]: the change cannot be kept. Nothing was written.
     /// - [`ErrorKind::Indeterminate`]: it may be on record.
     /// - [`ErrorKind::Unavailable`]: the store. Nothing was written.
     ///
@@ -98,7 +107,7 @@ impl StateCell {
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it; load it anew then.
     ///
-    /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused -->
+    /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused, cells::a_cell_that_has_outgrown_its_bases_can_be_made_smaller -->
     pub async fn append(&mut self, runtime: &Runtime, patch: Patch, by: impl Into<String>) -> Result<()> {
         let shared = Arc::clone(runtime.shared());
         let Some(mut tip) = self.tip.take() else {

@@ -278,12 +278,12 @@ impl<S: State> Journal<S> {
             // What happened is small enough, the base is not: the record goes without it, and the run stops for the reason.
             Err(error) if error.kind() == ErrorKind::TooLarge => {
                 let failure = Failure::of(FailureKind::Update, &error);
-                let record = self.log.record_without_base(event, machine)?;
+                let record = self.log.record_without_base(event, RecordOptions::default(), machine)?;
                 self.outbox.push(record, anew);
                 // If the record before it is made anew, so is this one.
                 let event = Event::Status(StatusChange::Failed(failure));
                 machine.absorb(&event)?;
-                let record = self.log.record_without_base(&event, machine)?;
+                let record = self.log.record_without_base(&event, RecordOptions::default(), machine)?;
                 let seq = record.header.seq;
                 self.outbox.push(record, self.anew(&event));
                 Ok(seq)
