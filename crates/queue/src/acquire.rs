@@ -87,7 +87,7 @@ impl Acquire for NodeContext {
 /// Of the `.await`:
 /// - [`ErrorKind::NotFound`]: nobody has [declared](crate::QueueRequest::declare) the queue.
 /// - [`ErrorKind::Invalid`]: there are not so many places, or the name or the key is none.
-/// - [`ErrorKind::Unavailable`]: as many wait as may, or the store. Nothing was done.
+/// - [`ErrorKind::Unavailable`]: as many wait as may, the queue has no room, or the store. Nothing was done.
 /// - [`ErrorKind::Closed`]: the run is left.
 ///
 /// # Cancel safety
@@ -252,6 +252,13 @@ pub(crate) fn refused(queue: &str, said: &Said) -> Error {
     match said {
         Said::Full(waiting) => {
             let message = format!("the queue `{queue}` is full: {waiting} wait already; try again later");
+            Error::new(ErrorKind::Unavailable, message)
+        }
+        Said::NoRoom { bytes, room } => {
+            let message = format!(
+                "the queue `{queue}` is full: with this one, those in it would take {bytes} bytes of a state that has room for {room}; \
+                 try again later, with shorter ids and keys, or raise `RuntimeBuilder::max_body` in all processes"
+            );
             Error::new(ErrorKind::Unavailable, message)
         }
         Said::TooMany(places) => {

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use self::clerk::Clerk;
 use crate::cell::QUEUE;
-use crate::ledger::{Ask, Op, Said};
+use crate::ledger::{Ask, Op, RUN, Said};
 use crate::settings::check_name;
 use crate::tasks::spawn;
 
@@ -150,5 +150,5 @@ pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
 
 /// Under which id a run holds a place.
 pub(crate) fn id_of(run: &RunKey) -> String {
-    format!("run:{run}")
+    format!("{RUN}{run}")
 }

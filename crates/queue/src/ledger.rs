@@ -3,116 +3,34 @@
 
 mod choose;
 mod debounce;
+mod entry;
+mod keys;
+mod line;
 mod store;
+mod table;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 
-use ferrata_core::runtime::Runtime;
+use ferrata_core::runtime::{Runtime, StateCell};
 use ferrata_core::{ExecutorId, RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::choose::LONGEST_CLOSED;
 pub use self::debounce::Debounced;
 pub(crate) use self::debounce::{Debounce, Replaced};
+pub use self::entry::{Held, Kind, Waiting};
+use self::entry::{Seen, text};
+use self::keys::Keys;
+use self::line::Line;
+pub(crate) use self::line::RUN;
+use self::table::Table;
 use crate::settings::{Overrides, Settings};
 
 /// How many keys are remembered for which nothing may start again.
 const MOST_SEEN: usize = 10_000;
 
-/// What a place is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Kind {
-    /// A stretch of a node: it is given back when the node gives it back, or no process is in the node any more.
-    Node,
-    /// A whole run: it is given back when the run has ended.
-    Run,
-}
-
-/// One who waits for a place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Waiting {
-    /// The run.
-    pub run: RunKey,
-    /// What the place is for.
-    pub kind: Kind,
-    /// How many places it takes.
-    pub places: u32,
-    /// For whom: keys take turns.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub key: String,
-    /// How urgent it is: the higher, the sooner.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub priority: i32,
-    /// Since when it waits.
-    pub since: Timestamp,
-    /// Which process asked for it.
-    pub executor: ExecutorId,
-    /// The question by whose answer it is woken, if it rests.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub question: Option<String>,
-    /// When its turn may come at the earliest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_before: Option<Timestamp>,
-    /// When it is too late.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Timestamp>,
-    /// What others may come by that take its place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub debounced: Option<Debounced>,
-}
-
-/// One who holds a place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Held {
-    /// The run.
-    pub run: RunKey,
-    /// What the place is for.
-    pub kind: Kind,
-    /// How many places it has.
-    pub places: u32,
-    /// For whom.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub key: String,
-    /// In which process.
-    pub executor: ExecutorId,
-    /// Since when.
-    pub at: Timestamp,
-    /// The question by whose answer it is woken, as long as it has not come for its place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub question: Option<String>,
-    /// When that question was answered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub woken: Option<Timestamp>,
-    /// Whether a run that began on hold is still to be let go.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub on_hold: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(priority: &i32) -> bool {
-    *priority == 0
-}
-
-/// What is remembered of a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KeyNote {
-    /// The turn at which it had a place last, or at which it came.
-    turn: u64,
-    /// When a place may be given to it at its rate, in microseconds.
-    #[serde(default)]
-    next: i64,
-}
-
-/// What was started for a key, until when nothing else is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen {
-    run: RunKey,
-    until: Timestamp,
-}
+/// How many bytes of a queue are its settings, names and counters, at the most.
+const FIXED: usize = 2_048;
 
 /// How far the queue has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,6 +101,11 @@ pub(crate) enum Said {
     Waits,
     /// As many wait as may.
     Full(usize),
+    /// Those who are in it take as many bytes as the state may have.
+    NoRoom {
+        bytes: usize,
+        room: usize,
+    },
     /// It asks for more places than there are.
     TooMany(u32),
     /// This run was started for the key, or in its place.
@@ -191,22 +114,9 @@ pub(crate) enum Said {
     Differs(Box<Settings>),
 }
 
-/// What a key has, and how many wait for it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Load {
-    places: u32,
-    entries: usize,
-}
-
-/// What was changed since the last patch.
+/// What was changed since the last patch beside the entries.
 #[derive(Debug, Default)]
 struct Touched {
-    held: BTreeSet<String>,
-    waiting: BTreeSet<String>,
-    late: BTreeSet<String>,
-    replaced: BTreeSet<String>,
-    keys: BTreeSet<String>,
-    seen: BTreeSet<String>,
     pulse: bool,
     settings: bool,
     overrides: bool,
@@ -225,20 +135,19 @@ enum Takes {
 pub(crate) struct Ledger {
     pub(crate) settings: Settings,
     pub(crate) overrides: Overrides,
-    pub(crate) held: BTreeMap<String, Held>,
-    pub(crate) waiting: BTreeMap<String, Waiting>,
+    pub(crate) held: Table<Held>,
+    pub(crate) waiting: Line,
     /// Runs that came too late and are to be cancelled.
-    pub(crate) late: BTreeMap<String, RunKey>,
+    pub(crate) late: Table<RunKey>,
     /// Runs whose place another start has taken, and that are to be cancelled.
-    pub(crate) replaced: BTreeMap<String, Replaced>,
+    pub(crate) replaced: Table<Replaced>,
     pulse: Pulse,
-    keys: BTreeMap<String, KeyNote>,
-    seen: BTreeMap<String, Seen>,
-    /// What follows from the above.
+    keys: Keys,
+    seen: Table<Seen>,
+    /// How many places are held.
     in_use: u32,
-    loads: HashMap<String, Load>,
-    /// No deadline is before it.
-    deadline: Option<Timestamp>,
+    /// How many bytes it may have in the state.
+    room: usize,
     touched: Touched,
     /// To whom places are given in this process.
     takes: Takes,
@@ -251,26 +160,28 @@ impl Ledger {
         Self {
             settings,
             overrides: Overrides::default(),
-            held: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            late: BTreeMap::new(),
-            replaced: BTreeMap::new(),
+            held: Table::new(BTreeMap::new()),
+            waiting: Line::default(),
+            late: Table::new(BTreeMap::new()),
+            replaced: Table::new(BTreeMap::new()),
             pulse: Pulse::default(),
-            keys: BTreeMap::new(),
-            seen: BTreeMap::new(),
+            keys: Keys::new(BTreeMap::new()),
+            seen: Table::new(BTreeMap::new()),
             in_use: 0,
-            loads: HashMap::new(),
-            deadline: None,
+            room: usize::MAX,
             touched: Touched::default(),
             takes: Takes::All,
             given: Vec::new(),
         }
     }
 
-    /// Has places be given as this process may: to no run if it lacks a tag of the queue.
+    /// Has places be given as this process may: to no run if it lacks a tag of the queue. Takes in no more than this process can read at once.
     pub(crate) fn for_process(mut self, runtime: &Runtime) -> Self {
         let has_tags = runtime.has_tags(self.settings.tags.iter().map(String::as_str));
         self.takes = if has_tags { Takes::All } else { Takes::NodesAlone };
+        // An eighth is left for what becomes of those who are in it.
+        let room = StateCell::room(runtime);
+        self.room = room - room / 8;
         self
     }
 
@@ -289,21 +200,26 @@ impl Ledger {
         self.pulse.closed_until
     }
 
+    /// How many bytes it takes in the state at the most.
+    pub(crate) fn bytes(&self) -> usize {
+        let entries = [self.held.bytes(), self.waiting.bytes(), self.late.bytes(), self.replaced.bytes()];
+        let paused = self.overrides.paused.as_ref().map_or(0, |reason| text(reason));
+        entries.iter().sum::<usize>() + self.keys.bytes() + self.seen.bytes() + paused + FIXED
+    }
+
     /// Does something to the queue. Places that become free are given by [`grant`](Self::grant).
     pub(crate) fn apply(&mut self, op: Op, now: Timestamp) -> Said {
         match op {
             Op::Ask(ask) => return self.ask(*ask, now),
             Op::Rest { id, waiting, question } => {
-                if let Some(held) = self.held.get_mut(&id) {
-                    (held.question, held.woken) = (Some(question), None);
-                    self.touched.held.insert(id);
+                if self.held.contains_key(&id) {
+                    self.held.update(&id, |held| (held.question, held.woken) = (Some(question), None));
                     return Said::Granted;
                 }
-                match self.waiting.get_mut(&id) {
-                    Some(waiting) => waiting.question = Some(question),
-                    None => self.enter(id.clone(), Waiting { question: Some(question), ..*waiting }),
+                match self.waiting.contains_key(&id) {
+                    true => self.waiting.update(&id, |waiting| waiting.question = Some(question)),
+                    false => self.enter(id, Waiting { question: Some(question), ..*waiting }),
                 }
-                self.touched.waiting.insert(id);
                 return Said::Waits;
             }
             Op::Leave(id) => self.leave(&id),
@@ -313,31 +229,23 @@ impl Ledger {
                 }
             }
             Op::Hold(id) => {
-                if let Some(held) = self.held.get_mut(&id).filter(|held| held.kind == Kind::Run) {
-                    held.on_hold = true;
-                    self.touched.held.insert(id);
+                if self.held.get(&id).is_some_and(|held| held.kind == Kind::Run) {
+                    self.held.update(&id, |held| held.on_hold = true);
                 }
             }
             Op::Begun(id) => {
-                if let Some(held) = self.held.get_mut(&id).filter(|held| held.on_hold) {
-                    held.on_hold = false;
-                    self.touched.held.insert(id);
+                if self.held.get(&id).is_some_and(|held| held.on_hold) {
+                    self.held.update(&id, |held| held.on_hold = false);
                 }
             }
             Op::Woken(id) => {
-                let rests = |held: &&mut Held| held.question.is_some() && held.woken.is_none();
-                if let Some(held) = self.held.get_mut(&id).filter(rests) {
-                    held.woken = Some(now);
-                    self.touched.held.insert(id);
+                if self.held.get(&id).is_some_and(|held| held.question.is_some() && held.woken.is_none()) {
+                    self.held.update(&id, |held| held.woken = Some(now));
                 }
             }
             Op::Forgotten(id) => {
-                if self.replaced.remove(&id).is_some() {
-                    self.touched.replaced.insert(id.clone());
-                }
-                if self.late.remove(&id).is_some() {
-                    self.touched.late.insert(id);
-                }
+                self.replaced.remove(&id);
+                self.late.remove(&id);
             }
             Op::Restore { id, by } => self.restore(&id, &by, now),
             Op::Close(until) => {
@@ -369,18 +277,17 @@ impl Ledger {
 
     fn ask(&mut self, ask: Ask, now: Timestamp) -> Said {
         let Ask { id, mut waiting, once, debounce } = ask;
-        if let Some(held) = self.held.get_mut(&id) {
+        let me = waiting.executor;
+        if let Some(held) = self.held.get(&id) {
             let on_hold = held.on_hold;
-            if held.executor != waiting.executor || held.question.is_some() {
-                (held.executor, held.question, held.woken) = (waiting.executor, None, None);
-                self.touched.held.insert(id);
+            if held.executor != me || held.question.is_some() {
+                self.held.update(&id, |held| (held.executor, held.question, held.woken) = (me, None, None));
             }
             return if on_hold { Said::Waits } else { Said::Granted };
         }
-        if let Some(known) = self.waiting.get_mut(&id) {
-            if known.executor != waiting.executor || known.question.is_some() {
-                (known.executor, known.question) = (waiting.executor, None);
-                self.touched.waiting.insert(id);
+        if let Some(known) = self.waiting.get(&id) {
+            if known.executor != me || known.question.is_some() {
+                self.waiting.update(&id, |known| (known.executor, known.question) = (me, None));
             }
             return Said::Waits;
         }
@@ -399,8 +306,12 @@ impl Ledger {
         {
             return Said::Before(seen.run.clone());
         }
+        let bytes = self.bytes() + line::weight(&line::slot(&id, &waiting), &waiting);
+        if bytes > self.room {
+            return Said::NoRoom { bytes, room: self.room };
+        }
         let run = waiting.run.clone();
-        let before = debounce.as_ref().and_then(|debounce| self.debounced(&debounce.key));
+        let before = debounce.as_ref().and_then(|debounce| self.waiting.debounced(&debounce.key));
         if let Some(debounce) = &debounce {
             self.delay(&mut waiting, debounce, before.as_deref(), now);
         }
@@ -418,44 +329,28 @@ impl Ledger {
         }
         if let Some((once, ms)) = once {
             let until = now.plus(std::time::Duration::from_millis(ms));
-            self.touched.seen.insert(once.clone());
-            self.seen.insert(once, Seen { run, until });
+            self.seen.insert(&once, Seen { run, until });
         }
-        let Some(held) = self.held.get_mut(&id) else { return Said::Waits };
+        if !self.held.contains_key(&id) {
+            return Said::Waits;
+        }
         // Who asked begins with it: it has not been started yet.
-        held.on_hold = false;
+        self.held.update(&id, |held| held.on_hold = false);
         Said::Granted
     }
 
     fn enter(&mut self, id: String, waiting: Waiting) {
-        if !waiting.key.is_empty() || !self.keys.is_empty() {
-            // A key that was not there is served after those that were, once each.
-            let turn = self.pulse.turn;
-            self.keys.entry(waiting.key.clone()).or_insert_with(|| KeyNote { turn, next: 0 });
-            self.touched.keys.insert(waiting.key.clone());
-        }
-        self.loads.entry(waiting.key.clone()).or_default().entries += 1;
-        self.deadline = [self.deadline, waiting.deadline].into_iter().flatten().min();
-        self.touched.waiting.insert(id.clone());
+        self.keys.come(&waiting.key, self.pulse.turn);
         self.waiting.insert(id, waiting);
     }
 
-    /// Takes somebody out, whether he holds a place or waits for one.
+    /// Takes one out who holds a place or waits for one.
     fn leave(&mut self, id: &str) {
-        let key = if let Some(held) = self.held.remove(id) {
-            self.touched.held.insert(id.to_owned());
+        if let Some(held) = self.held.remove(id) {
             self.in_use = self.in_use.saturating_sub(held.places);
-            let load = self.loads.entry(held.key.clone()).or_default();
-            load.places = load.places.saturating_sub(held.places);
-            held.key
+            self.keys.leave(&held.key, held.places);
         } else if let Some(waiting) = self.waiting.remove(id) {
-            self.touched.waiting.insert(id.to_owned());
-            waiting.key
-        } else {
-            return;
-        };
-        if let Some(load) = self.loads.get_mut(&key) {
-            load.entries = load.entries.saturating_sub(1);
+            self.keys.leave(&waiting.key, 0);
         }
     }
 
@@ -465,7 +360,6 @@ impl Ledger {
             self.seen.iter().filter(|(_, seen)| seen.until <= now).map(|(key, _)| key.clone()).collect();
         for key in over {
             self.seen.remove(&key);
-            self.touched.seen.insert(key);
         }
     }
 }

@@ -93,7 +93,10 @@ impl QueueRequest {
         self
     }
 
-    /// Sets how many may wait; 10,000 unless set. Who comes beyond is refused with [`ErrorKind::Unavailable`].
+    /// Sets how many may wait; 10,000 unless set. Who comes beyond is refused with [`ErrorKind::Unavailable`], as is one for which the state of
+    /// the queue has no room: it may have seven eighths of [`max_body`](ferrata_core::runtime::RuntimeBuilder::max_body).
+    ///
+    /// <!-- held by: long::whoever_finds_no_room_is_refused_and_the_others_have_their_turns -->
     pub fn max_waiting(mut self, most: u32) -> Self {
         self.settings.max_waiting = most;
         self

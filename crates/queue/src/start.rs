@@ -104,7 +104,7 @@ impl Key {
 ///
 /// Of the `.await`: as [`Runtime::start`], and
 /// - [`ErrorKind::NotFound`]: nobody has [declared](crate::QueueRequest::declare) the queue.
-/// - [`ErrorKind::Unavailable`]: as many wait as may, or the store. Nothing was started; start it again with the same id.
+/// - [`ErrorKind::Unavailable`]: as many wait as may, the queue has no room, or the store. Nothing was started; start it again with the same id.
 /// - [`ErrorKind::Invalid`]: the key is none, or the input has no field to take it from.
 ///
 /// # Cancel safety

@@ -341,7 +341,7 @@ impl Clerk {
     /// Tells nodes of this process whose turn has come, and gives back places that no node of it wants.
     fn tell(&mut self) {
         let Some(ledger) = &self.ledger else { return };
-        for (id, held) in &ledger.held {
+        for (id, held) in ledger.held.iter() {
             if held.kind != Kind::Node || held.executor != self.me || held.question.is_some() {
                 continue;
             }

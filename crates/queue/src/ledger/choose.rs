@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ferrata_core::Timestamp;
 
+use super::line::Rank;
 use super::{Held, Kind, Ledger, Takes, Waiting};
 use crate::settings::{Rate, Settings};
 
@@ -24,14 +25,15 @@ impl Ledger {
         self.drop_late(now);
         let settings = self.effective();
         self.mistrust(&settings, now);
+        self.waiting.advance(now);
         let next = loop {
             match self.turn(&settings, self.takes, now) {
                 Turn::Of(id) => self.give(&id, &settings, now),
                 Turn::Not(next) => break next,
             }
         };
-        self.forget_keys(now);
-        [next, self.deadline].into_iter().flatten().min()
+        self.keys.forget(now);
+        [next, self.waiting.deadline()].into_iter().flatten().min()
     }
 
     /// Takes back what a clock has said that was ahead: more than any starts could have come to, or any provider asked for.
@@ -43,9 +45,8 @@ impl Ledger {
             })
         };
         let most_of_key = most(settings.rate_per_key);
-        for (key, note) in self.keys.iter_mut().filter(|(_, note)| note.next > most_of_key) {
-            note.next = most_of_key;
-            self.touched.keys.insert(key.clone());
+        if settings.rate_per_key.is_some() {
+            self.keys.mistrust(most_of_key);
         }
         if self.pulse.next > most(settings.rate) {
             self.pulse.next = most(settings.rate);
@@ -59,24 +60,14 @@ impl Ledger {
 
     /// Takes out those whose deadline is over.
     fn drop_late(&mut self, now: Timestamp) {
-        if self.deadline.is_none_or(|deadline| deadline > now) {
-            return;
-        }
-        let is_late = |waiting: &Waiting| waiting.deadline.is_some_and(|deadline| deadline <= now);
-        let late: Vec<(String, Waiting)> = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| is_late(waiting))
-            .map(|(id, waiting)| (id.clone(), waiting.clone()))
-            .collect();
-        for (id, waiting) in late {
+        while let Some(id) = self.waiting.late(now) {
+            let run = self.waiting.get(&id).filter(|waiting| waiting.kind == Kind::Run);
+            let run = run.map(|waiting| waiting.run.clone());
             self.leave(&id);
-            if waiting.kind == Kind::Run {
-                self.touched.late.insert(id.clone());
-                self.late.insert(id, waiting.run);
+            if let Some(run) = run {
+                self.late.insert(&id, run);
             }
         }
-        self.deadline = self.waiting.values().filter_map(|waiting| waiting.deadline).min();
     }
 
     /// Returns the tags of the queue if the turn of a run has come and no process gave it its place: none has them, or has looked yet.
@@ -106,32 +97,26 @@ impl Ledger {
         if open.is_some() {
             return Turn::Not(open);
         }
-        let (mut first, mut next) = (None, None);
-        let may_have = |waiting: &Waiting| takes == Takes::All || waiting.kind == Kind::Node;
-        for (id, waiting) in self.waiting.iter().filter(|(_, waiting)| may_have(waiting)) {
-            let key = self.keys.get(&waiting.key);
-            let load = self.loads.get(&waiting.key).copied().unwrap_or_default();
-            let key_opens = opens(settings.rate_per_key, key.map_or(0, |key| key.next), now);
-            let later = [waiting.not_before.filter(|at| *at > now), key_opens].into_iter().flatten().max();
-            if let Some(later) = later {
-                next = [next, Some(later)].into_iter().flatten().min();
-                continue;
+        let mut next = self.waiting.next_time(now);
+        let turn = |waiting: &Waiting| {
+            if takes == Takes::NodesAlone && waiting.kind == Kind::Run {
+                return None;
             }
-            if let Some(most) = settings.at_once_per_key
-                && load.places > 0
-                && load.places.saturating_add(waiting.places) > most
-            {
-                continue;
+            let note = self.keys.note(&waiting.key);
+            if let Some(opens) = opens(settings.rate_per_key, note.map_or(0, |note| note.next), now) {
+                next = [next, Some(opens)].into_iter().flatten().min();
+                return None;
             }
-            let rank = self.rank(id, waiting, settings, now);
-            if first.as_ref().is_none_or(|(best, _)| rank < *best) {
-                first = Some((rank, waiting));
-            }
-        }
-        match first {
+            let places = self.keys.places(&waiting.key);
+            let may_have = settings
+                .at_once_per_key
+                .is_none_or(|most| places == 0 || places.saturating_add(waiting.places) <= most);
+            may_have.then(|| note.map_or(0, |note| note.turn))
+        };
+        match self.waiting.first(now, |priority, since| level(priority, since, settings, now), turn) {
             // Nobody passes one that waits for more places than are free, or that one would wait for ever.
             Some((_, waiting)) if waiting.places > free && self.in_use > 0 => Turn::Not(next),
-            Some(((_, _, _, id), _)) => Turn::Of(id.clone()),
+            Some((id, _)) => Turn::Of(id.clone()),
             None => Turn::Not(next),
         }
     }
@@ -154,70 +139,36 @@ impl Ledger {
     }
 
     /// What comes first is served first.
-    fn rank<'a>(
-        &self,
-        id: &'a String,
-        waiting: &Waiting,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> (Reverse<i64>, u64, Timestamp, &'a String) {
-        let waited = now.since(waiting.since).as_millis() / u128::from(settings.ageing_ms.max(1));
-        let level = i64::from(waiting.priority).saturating_add(i64::try_from(waited).unwrap_or(i64::MAX));
-        let turn = self.keys.get(&waiting.key).map_or(0, |key| key.turn);
-        (Reverse(level), turn, waiting.since, id)
+    fn rank<'a>(&self, id: &'a String, waiting: &Waiting, settings: &Settings, now: Timestamp) -> Rank<'a> {
+        let turn = self.keys.note(&waiting.key).map_or(0, |note| note.turn);
+        (Reverse(level(waiting.priority, waiting.since, settings, now)), turn, waiting.since, id)
     }
 
     fn give(&mut self, id: &str, settings: &Settings, now: Timestamp) {
         let Some(waiting) = self.waiting.remove(id) else { return };
-        self.touched.waiting.insert(id.to_owned());
-        self.touched.held.insert(id.to_owned());
         let Waiting { run, kind, places, key, executor, question, .. } = waiting;
         self.in_use = self.in_use.saturating_add(places);
-        let load = self.loads.entry(key.clone()).or_default();
-        load.places = load.places.saturating_add(places);
-        if settings.rate.is_some() || !self.keys.is_empty() {
+        self.keys.hold(&key, places);
+        if settings.rate.is_some() || self.keys.take_turns() {
             self.pulse.turn += 1;
             self.pulse.next = after(settings.rate, self.pulse.next, now);
             self.touched.pulse = true;
         }
-        if let Some(note) = self.keys.get_mut(&key) {
-            note.turn = self.pulse.turn;
-            note.next = after(settings.rate_per_key, note.next, now);
-            self.touched.keys.insert(key.clone());
-        }
+        self.keys.serve(&key, self.pulse.turn, |next| after(settings.rate_per_key, next, now));
         let on_hold = kind == Kind::Run;
         self.given.push(id.to_owned());
-        self.held.insert(
-            id.to_owned(),
-            Held { run, kind, places, key, executor, at: now, question, woken: None, on_hold },
-        );
-    }
-
-    /// Forgets keys that have no place, do not wait, and may be given one.
-    fn forget_keys(&mut self, now: Timestamp) {
-        if self.keys.is_empty() {
-            return;
-        }
-        let micros = micros(now);
-        let idle: Vec<String> = self
-            .touched
-            .keys
-            .iter()
-            .chain(self.loads.keys())
-            .filter(|key| self.loads.get(*key).is_none_or(|load| load.entries == 0))
-            .filter(|key| self.keys.get(*key).is_some_and(|note| note.next <= micros))
-            .cloned()
-            .collect();
-        for key in idle {
-            self.keys.remove(&key);
-            self.touched.keys.insert(key);
-        }
-        let keys = &self.keys;
-        self.loads.retain(|key, load| load.entries > 0 || keys.contains_key(key));
+        let held = Held { run, kind, places, key, executor, at: now, question, woken: None, on_hold };
+        self.held.insert(id, held);
     }
 }
 
-fn micros(now: Timestamp) -> i64 {
+/// How urgent one of a priority is that waits since a moment.
+fn level(priority: i32, since: Timestamp, settings: &Settings, now: Timestamp) -> i64 {
+    let waited = now.since(since).as_millis() / u128::from(settings.ageing_ms.max(1));
+    i64::from(priority).saturating_add(i64::try_from(waited).unwrap_or(i64::MAX))
+}
+
+pub(super) fn micros(now: Timestamp) -> i64 {
     now.unix_ms().saturating_mul(1_000)
 }
 

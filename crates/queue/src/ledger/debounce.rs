@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrata_core::{RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Ledger, Waiting};
+use super::{Ledger, Waiting};
 
 /// A start that waits for others that may take its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,15 +34,6 @@ pub(crate) struct Replaced {
 }
 
 impl Ledger {
-    /// Returns who waits by a key.
-    pub(super) fn debounced(&self, key: &str) -> Option<String> {
-        let has = |waiting: &Waiting| waiting.debounced.as_ref().is_some_and(|one| one.key == key);
-        self.waiting
-            .iter()
-            .find(|(_, waiting)| waiting.kind == Kind::Run && has(waiting))
-            .map(|(id, _)| id.clone())
-    }
-
     /// Has a start wait until no other has come for a while.
     pub(super) fn delay(
         &self,
@@ -64,13 +55,12 @@ impl Ledger {
         let Some(waiting) = self.waiting.get(id).cloned() else { return };
         self.leave(id);
         // Whom it has replaced before is in the place of the same run now.
-        for (earlier, replaced) in self.replaced.iter_mut().filter(|(_, replaced)| replaced.by == waiting.run)
-        {
-            (replaced.by, replaced.at) = (by.clone(), now);
-            self.touched.replaced.insert(earlier.clone());
+        let earlier = self.replaced.iter().filter(|(_, replaced)| replaced.by == waiting.run);
+        let earlier: Vec<String> = earlier.map(|(id, _)| id.clone()).collect();
+        for id in earlier {
+            self.replaced.update(&id, |replaced| (replaced.by, replaced.at) = (by.clone(), now));
         }
-        self.touched.replaced.insert(id.to_owned());
-        self.replaced.insert(id.to_owned(), Replaced { waiting, by: by.clone(), at: now });
+        self.replaced.insert(id, Replaced { waiting, by: by.clone(), at: now });
     }
 
     /// Puts one back into the line: the start that was to take its place was never recorded.
@@ -79,9 +69,8 @@ impl Ledger {
             return;
         };
         self.replaced.remove(id);
-        self.touched.replaced.insert(id.to_owned());
         let key = replaced.waiting.debounced.as_ref().map(|one| one.key.clone()).unwrap_or_default();
-        let other = self.debounced(&key);
+        let other = self.waiting.debounced(&key);
         self.enter(id.to_owned(), replaced.waiting.clone());
         // The later one of two stays, and one that is missing does not.
         let Some(other) = other else { return };

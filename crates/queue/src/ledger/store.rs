@@ -1,14 +1,18 @@
 //! A queue as the channels of a run, and what was changed as a patch of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ferrata_core::state::{Channels, Context, Op as PatchOp, Patch};
-use ferrata_core::{Error, ErrorKind, Result};
-use serde::Serialize;
+use ferrata_core::{Error, ErrorKind, ExecutorId, Result, RunId, RunKey, TenantId, Timestamp};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Ledger, Touched};
+use super::entry::Weigh;
+use super::keys::Keys;
+use super::line::{Line, RUN, Slot, is_bare};
+use super::table::Table;
+use super::{Kind, Ledger, Touched, Waiting};
 
 const SETTINGS: &str = "settings";
 const OVERRIDES: &str = "overrides";
@@ -20,6 +24,18 @@ const REPLACED: &str = "replaced";
 const KEYS: &str = "keys";
 const SEEN: &str = "seen";
 
+/// Before the id of a process: the plain runs that wait and that it asked for, by their names. Most of a long line are such, and the less is
+/// stored of each, the longer it may be.
+const PLAIN: &str = "runs.";
+
+/// A plain run that waits.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Plain {
+    Since(Timestamp),
+    For(Timestamp, String, i32),
+}
+
 impl Ledger {
     /// Reads a queue.
     ///
@@ -30,25 +46,20 @@ impl Ledger {
         let mut ledger = Self::new(read(channels, SETTINGS)?);
         ledger.overrides = read_or_default(channels, OVERRIDES)?;
         ledger.pulse = read_or_default(channels, PULSE)?;
-        ledger.held = read_or_default(channels, HELD)?;
-        ledger.waiting = read_or_default(channels, WAITING)?;
-        ledger.late = read_or_default(channels, LATE)?;
-        ledger.replaced = read_or_default(channels, REPLACED)?;
-        ledger.keys = read_or_default(channels, KEYS)?;
-        ledger.seen = read_or_default(channels, SEEN)?;
+        ledger.held = table(channels, HELD)?;
+        ledger.waiting = line(channels)?;
+        ledger.late = table(channels, LATE)?;
+        ledger.replaced = table(channels, REPLACED)?;
+        ledger.keys = Keys::new(read_or_default(channels, KEYS)?);
+        ledger.seen = table(channels, SEEN)?;
         for held in ledger.held.values() {
             ledger.in_use = ledger.in_use.saturating_add(held.places);
-            let load = ledger.loads.entry(held.key.clone()).or_default();
-            load.places = load.places.saturating_add(held.places);
-            load.entries += 1;
+            ledger.keys.enter(&held.key);
+            ledger.keys.hold(&held.key, held.places);
         }
         for waiting in ledger.waiting.values() {
-            ledger.loads.entry(waiting.key.clone()).or_default().entries += 1;
+            ledger.keys.enter(&waiting.key);
         }
-        for key in ledger.keys.keys() {
-            ledger.loads.entry(key.clone()).or_default();
-        }
-        ledger.deadline = ledger.waiting.values().filter_map(|waiting| waiting.deadline).min();
         Ok(ledger)
     }
 
@@ -71,47 +82,129 @@ impl Ledger {
     pub(crate) fn patch(&mut self) -> Result<Patch> {
         let touched: Touched = std::mem::take(&mut self.touched);
         let mut ops = Vec::new();
-        for (name, is_touched, value) in [
-            (SETTINGS, touched.settings, to_value(&self.settings)?),
-            (OVERRIDES, touched.overrides, to_value(&self.overrides)?),
-            (PULSE, touched.pulse, to_value(&self.pulse)?),
-        ] {
-            if is_touched {
-                ops.push(PatchOp::Set(name.to_owned(), value));
-            }
+        if touched.settings {
+            ops.push(PatchOp::Set(SETTINGS.to_owned(), to_value(&self.settings)?));
         }
-        entries(&mut ops, HELD, &self.held, touched.held)?;
-        entries(&mut ops, WAITING, &self.waiting, touched.waiting)?;
-        entries(&mut ops, LATE, &self.late, touched.late)?;
-        entries(&mut ops, REPLACED, &self.replaced, touched.replaced)?;
-        entries(&mut ops, KEYS, &self.keys, touched.keys)?;
-        entries(&mut ops, SEEN, &self.seen, touched.seen)?;
+        if touched.overrides {
+            ops.push(PatchOp::Set(OVERRIDES.to_owned(), to_value(&self.overrides)?));
+        }
+        if touched.pulse {
+            ops.push(PatchOp::Set(PULSE.to_owned(), to_value(&self.pulse)?));
+        }
+        entries(&mut ops, HELD, &mut self.held)?;
+        those_who_wait(&mut ops, &mut self.waiting)?;
+        entries(&mut ops, LATE, &mut self.late)?;
+        entries(&mut ops, REPLACED, &mut self.replaced)?;
+        entries(&mut ops, KEYS, self.keys.notes())?;
+        entries(&mut ops, SEEN, &mut self.seen)?;
         Patch::from_ops(&ops)
     }
 }
 
-/// Puts in entries that are there, and takes out those that are not.
-fn entries<T: Serialize>(
-    ops: &mut Vec<PatchOp>,
-    name: &str,
-    all: &BTreeMap<String, T>,
-    touched: BTreeSet<String>,
-) -> Result<()> {
-    let (mut put, mut gone) = (Map::new(), Vec::new());
-    for id in touched {
-        match all.get(&id) {
-            Some(entry) => drop(put.insert(id, to_value(entry)?)),
-            None => gone.push(id),
+/// What is put into a channel, and what is taken out.
+#[derive(Default)]
+struct Change {
+    put: Map<String, Value>,
+    gone: Vec<String>,
+}
+
+impl Change {
+    fn note(&mut self, name: String, entry: Option<Value>) {
+        match entry {
+            Some(entry) => drop(self.put.insert(name, entry)),
+            None => self.gone.push(name),
         }
     }
-    if !put.is_empty() {
-        ops.push(PatchOp::Merge(name.to_owned(), put));
+
+    fn push_to(self, ops: &mut Vec<PatchOp>, channel: &str) {
+        if !self.put.is_empty() {
+            ops.push(PatchOp::Merge(channel.to_owned(), self.put));
+        }
+        // An empty list would take the channel away.
+        if !self.gone.is_empty() {
+            ops.push(PatchOp::Remove(channel.to_owned(), self.gone));
+        }
     }
-    // An empty list would take the channel away.
-    if !gone.is_empty() {
-        ops.push(PatchOp::Remove(name.to_owned(), gone));
+}
+
+/// Puts in entries that are there, and takes out those that are not.
+fn entries<T: Serialize + Weigh>(ops: &mut Vec<PatchOp>, channel: &str, table: &mut Table<T>) -> Result<()> {
+    let mut change = Change::default();
+    for id in table.take_touched() {
+        let entry = table.get(&id).map(to_value).transpose()?;
+        change.note(id, entry);
+    }
+    change.push_to(ops, channel);
+    Ok(())
+}
+
+/// As [`entries`], with the plain runs of each process in a channel of their own, which goes with the last of them.
+fn those_who_wait(ops: &mut Vec<PatchOp>, line: &mut Line) -> Result<()> {
+    let (mut others, mut plain) = (Change::default(), BTreeMap::<ExecutorId, Change>::new());
+    for (slot, waiting) in line.take_touched() {
+        match slot {
+            Slot::Plain(executor, run) => {
+                let entry = waiting.map(|waiting| match is_bare(waiting) {
+                    true => Plain::Since(waiting.since),
+                    false => Plain::For(waiting.since, waiting.key.clone(), waiting.priority),
+                });
+                plain.entry(executor).or_default().note(run, entry.map(|one| to_value(&one)).transpose()?);
+            }
+            Slot::Other(id) => others.note(id, waiting.map(to_value).transpose()?),
+        }
+    }
+    others.push_to(ops, WAITING);
+    for (executor, change) in plain {
+        let channel = format!("{PLAIN}{executor}");
+        match line.has_plain(&executor) {
+            true => change.push_to(ops, &channel),
+            false => ops.push(PatchOp::Remove(channel, Vec::new())),
+        }
     }
     Ok(())
+}
+
+fn table<T: DeserializeOwned + Weigh>(channels: &Channels, name: &str) -> Result<Table<T>> {
+    Ok(Table::new(read_or_default(channels, name)?))
+}
+
+fn line(channels: &Channels) -> Result<Line> {
+    let others: BTreeMap<String, Waiting> = read_or_default(channels, WAITING)?;
+    let mut all: Vec<_> = others.into_iter().map(|(id, one)| (id.clone(), Slot::Other(id), one)).collect();
+    for (channel, runs) in channels {
+        let Some(executor) = channel.strip_prefix(PLAIN) else { continue };
+        let strange = |source: serde_json::Error| newer(channel).with_source(source);
+        let executor: ExecutorId = serde_json::from_value(executor.into()).map_err(strange)?;
+        for (name, one) in runs.as_object().ok_or_else(|| newer(channel))? {
+            let (since, key, priority) = match Plain::deserialize(one).map_err(strange)? {
+                Plain::Since(since) => (since, String::new(), 0),
+                Plain::For(since, key, priority) => (since, key, priority),
+            };
+            let waiting = Waiting {
+                run: run_named(name).map_err(|source| newer(channel).with_source(source))?,
+                kind: Kind::Run,
+                places: 1,
+                key,
+                priority,
+                since,
+                executor,
+                question: None,
+                not_before: None,
+                deadline: None,
+                debounced: None,
+            };
+            all.push((format!("{RUN}{}", waiting.run), Slot::Plain(executor, name.clone()), waiting));
+        }
+    }
+    Ok(Line::new(all))
+}
+
+/// Reads the name of a plain run; it says its tenant if that is not the one that a run is of unless that is said.
+fn run_named(name: &str) -> Result<RunKey> {
+    match name.split_once('/') {
+        Some((tenant, run)) => Ok(RunKey::new(TenantId::new(tenant)?, RunId::new(run)?)),
+        None => RunKey::try_from(name),
+    }
 }
 
 fn to_value(value: &impl Serialize) -> Result<Value> {
@@ -119,11 +212,14 @@ fn to_value(value: &impl Serialize) -> Result<Value> {
         .map_err(|source| Error::new(ErrorKind::Invalid, "the queue cannot be stored").with_source(source))
 }
 
+fn newer(channel: &str) -> Error {
+    let message = format!("its channel `{channel}` is no queue's, or was written by a newer program");
+    Error::new(ErrorKind::Unsupported, message)
+}
+
 fn read<T: DeserializeOwned>(channels: &Channels, name: &str) -> Result<T> {
-    serde_json::from_value(channels.get(name).cloned().unwrap_or_default()).map_err(|source| {
-        let message = format!("its channel `{name}` is no queue's, or was written by a newer program");
-        Error::new(ErrorKind::Unsupported, message).with_source(source)
-    })
+    let value = channels.get(name).unwrap_or(&Value::Null);
+    T::deserialize(value).map_err(|source| newer(name).with_source(source))
 }
 
 fn read_or_default<T: DeserializeOwned + Default>(channels: &Channels, name: &str) -> Result<T> {

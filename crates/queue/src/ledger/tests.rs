@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::settings::Rate;
 
+mod long;
+
 const START: i64 = 1_767_225_600_000;
 
 fn executor() -> ExecutorId {
@@ -18,7 +20,7 @@ fn executor() -> ExecutorId {
 
 fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Timestamp) -> Op {
     let waiting = Waiting {
-        run: RunKey::try_from(format!("run-{who}").as_str()).unwrap(),
+        run: RunKey::try_from(format!("run-{who:03}").as_str()).unwrap(),
         kind: Kind::Node,
         places,
         key: key.to_owned(),
@@ -30,7 +32,7 @@ fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Time
         deadline: None,
         debounced: None,
     };
-    Op::Ask(Box::new(Ask { id: format!("id-{who:03}"), waiting, once: None, debounce: None }))
+    Op::Ask(Box::new(Ask { id: format!("run:default/run-{who:03}"), waiting, once: None, debounce: None }))
 }
 
 /// What a caller does, in the words of the model.
@@ -58,6 +60,8 @@ enum Step {
     Forgotten(u8),
     Leave(u8),
     Pass(u16),
+    /// The clock is set back, or the next process has another.
+    Back(u16),
     Places(u32),
     Pause(bool),
 }
@@ -77,6 +81,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..24_u8).prop_map(Step::Forgotten),
         5 => (0..24_u8).prop_map(Step::Leave),
         3 => (0..3_000_u16).prop_map(Step::Pass),
+        1 => (0..2_000_u16).prop_map(Step::Back),
         1 => (1..6_u32).prop_map(Step::Places),
         1 => any::<bool>().prop_map(Step::Pause),
     ];
@@ -165,7 +170,7 @@ impl Model {
                 .filter(|one| one.from <= now)
                 .filter(|one| of_key(one.key) == 0 || of_key(one.key) + one.places <= per_key)
                 .min_by_key(|one| {
-                    let level = i64::from(one.priority) + (now - one.since) / 1_000;
+                    let level = i64::from(one.priority) + (now - one.since).max(0) / 1_000;
                     (-level, self.served.get(&one.key).copied().unwrap_or(0), one.since, one.who)
                 })
                 .cloned();
@@ -190,15 +195,18 @@ proptest! {
         (settings.at_once, settings.at_once_per_key, settings.ageing_ms) = (Some(3), Some(3), 1_000);
         let (mut ledger, mut model) = (Ledger::new(settings), Model::default());
         let mut stored = Channels::from_json(ledger.first().unwrap().to_channels_json().unwrap().get()).unwrap();
-        let (me, mut now, mut places, mut paused) = (executor(), START, 3, false);
+        let (me, other, mut now, mut places, mut paused) = (executor(), executor(), START, 3, false);
         for step in steps {
             let at = Timestamp::from_unix_ms(now);
             match step {
                 Step::Ask { who, key, priority, places: wanted, delay, patience } => {
                     let Op::Ask(mut one) = ask(who, me, &format!("key-{key}"), priority, wanted, at) else { unreachable!() };
-                    let from = now + i64::from(delay);
+                    // Whoever asks for no delay may begin at any time, also if the clock is set back.
+                    let from = if delay > 0 { now + i64::from(delay) } else { i64::MIN };
                     let until = (patience > 0).then_some(now + i64::from(patience));
-                    one.waiting.not_before = Some(Timestamp::from_unix_ms(from));
+                    one.waiting.not_before = (delay > 0).then(|| Timestamp::from_unix_ms(from));
+                    one.waiting.kind = if who % 2 == 0 { Kind::Run } else { Kind::Node };
+                    one.waiting.executor = if who % 3 == 0 { me } else { other };
                     one.waiting.deadline = until.map(Timestamp::from_unix_ms);
                     let said = ledger.apply(Op::Ask(one), at);
                     if !model.is_known(who) && wanted > places {
@@ -214,7 +222,7 @@ proptest! {
                     one.debounce = Some(Debounce { key: format!("last-{by}"), period: quiet.into(), most: most_ms });
                     let said = ledger.apply(Op::Ask(one), at);
                     if let Some((_, other)) = model.replaced.get(&who) {
-                        let other = RunKey::try_from(format!("run-{other}").as_str()).unwrap();
+                        let other = RunKey::try_from(format!("run-{other:03}").as_str()).unwrap();
                         prop_assert_eq!(said, Said::Before(other));
                     } else if !model.is_known(who) {
                         let before = model.last(by);
@@ -233,20 +241,21 @@ proptest! {
                 Step::Restore(nth) => {
                     let who = model.nth_replaced(nth);
                     let by = model.restore(who).unwrap_or(who);
-                    let by = RunKey::try_from(format!("run-{by}").as_str()).unwrap();
-                    ledger.apply(Op::Restore { id: format!("id-{who:03}"), by }, at);
+                    let by = RunKey::try_from(format!("run-{by:03}").as_str()).unwrap();
+                    ledger.apply(Op::Restore { id: format!("run:default/run-{who:03}"), by }, at);
                 }
                 Step::Forgotten(nth) => {
                     let who = model.nth_replaced(nth);
                     model.replaced.remove(&who);
-                    ledger.apply(Op::Forgotten(format!("id-{who:03}")), at);
+                    ledger.apply(Op::Forgotten(format!("run:default/run-{who:03}")), at);
                 }
                 Step::Leave(who) => {
-                    ledger.apply(Op::Leave(format!("id-{who:03}")), at);
+                    ledger.apply(Op::Leave(format!("run:default/run-{who:03}")), at);
                     model.inside.retain(|one| one.who != who);
                     model.outside.retain(|one| one.who != who);
                 }
                 Step::Pass(ms) => now += i64::from(ms),
+                Step::Back(ms) => now -= i64::from(ms),
                 Step::Places(some) => {
                     places = some;
                     let overrides = Overrides { at_once: Some(some), ..ledger.overrides.clone() };
@@ -263,15 +272,15 @@ proptest! {
             let next = ledger.grant(at);
             model.grant(now, places, 3, paused);
 
-            let mut inside: Vec<_> = model.inside.iter().map(|one| format!("id-{:03}", one.who)).collect();
-            let mut outside: Vec<_> = model.outside.iter().map(|one| format!("id-{:03}", one.who)).collect();
+            let mut inside: Vec<_> = model.inside.iter().map(|one| format!("run:default/run-{:03}", one.who)).collect();
+            let mut outside: Vec<_> = model.outside.iter().map(|one| format!("run:default/run-{:03}", one.who)).collect();
             inside.sort();
             outside.sort();
             prop_assert_eq!(ledger.held.keys().cloned().collect::<Vec<_>>(), inside);
             prop_assert_eq!(ledger.waiting.keys().cloned().collect::<Vec<_>>(), outside);
             let replaced: Vec<_> = ledger.replaced.iter().map(|(id, one)| (id.clone(), one.by.run.to_string())).collect();
             let taken: Vec<_> =
-                model.replaced.iter().map(|(who, (_, by))| (format!("id-{who:03}"), format!("run-{by}"))).collect();
+                model.replaced.iter().map(|(who, (_, by))| (format!("run:default/run-{who:03}"), format!("run-{by:03}"))).collect();
             prop_assert_eq!(replaced, taken);
             for by in 0..2 {
                 let has = |one: &&Person| one.last.is_some_and(|(key, _)| key == by);
@@ -281,15 +290,18 @@ proptest! {
 
             // What is stored is what is known.
             stored.apply(&ledger.patch().unwrap()).unwrap();
-            let read = Ledger::read(&stored).unwrap();
-            prop_assert_eq!(&read.held, &ledger.held);
-            prop_assert_eq!(&read.waiting, &ledger.waiting);
-            prop_assert_eq!(&read.replaced, &ledger.replaced);
-            prop_assert_eq!(&read.keys, &ledger.keys);
+            let mut read = Ledger::read(&stored).unwrap();
+            prop_assert_eq!(&*read.held, &*ledger.held);
+            prop_assert_eq!(&*read.waiting, &*ledger.waiting);
+            prop_assert_eq!(&*read.replaced, &*ledger.replaced);
+            let keys = |ledger: &mut Ledger| format!("{:?}", **ledger.keys.notes());
+            prop_assert_eq!(keys(&mut read), keys(&mut ledger));
             prop_assert_eq!(&read.pulse, &ledger.pulse);
             prop_assert_eq!(read.in_use, ledger.in_use);
-            let deadline = |ledger: &Ledger| ledger.deadline.unwrap_or(Timestamp::from_unix_ms(i64::MAX));
-            prop_assert!(deadline(&read) >= deadline(&ledger));
+            prop_assert_eq!(read.waiting.deadline(), ledger.waiting.deadline());
+            prop_assert_eq!(read.bytes(), ledger.bytes());
+            let bytes = stored.to_json().unwrap().len();
+            prop_assert!(bytes <= read.bytes(), "{} bytes, said to be {} at the most", bytes, read.bytes());
             // And the rest of the way is the same for one who reads it.
             ledger = read;
         }
@@ -384,7 +396,7 @@ fn nobody_is_passed_for_ever() {
         let now = at(i64::from(n) * 100);
         ledger.apply(ask(n + 2, me, "", 0, 1, now), now);
         let inside = ledger.held.keys().next().cloned().unwrap();
-        if inside == "id-001" {
+        if inside == "run:default/run-001" {
             assert!((50..=60).contains(&n), "after {n} others");
             return;
         }
@@ -403,11 +415,11 @@ fn what_was_started_for_a_key_is_not_started_again_within_its_time() {
         one.once = Some(("invoice-7".to_owned(), 10_000));
         Op::Ask(one)
     };
-    let first = RunKey::try_from("run-1").unwrap();
+    let first = RunKey::try_from("run-001").unwrap();
     assert_eq!(ledger.apply(once(1, at(0)), at(0)), Said::Granted);
     assert_eq!(ledger.apply(once(1, at(1)), at(1)), Said::Granted, "the same start again");
     assert_eq!(ledger.apply(once(2, at(1)), at(1)), Said::Before(first.clone()));
-    ledger.apply(Op::Leave("id-001".to_owned()), at(2));
+    ledger.apply(Op::Leave("run:default/run-001".to_owned()), at(2));
     assert_eq!(ledger.apply(once(2, at(9_999)), at(9_999)), Said::Before(first), "though it has ended");
     assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), Said::Granted);
 }
@@ -423,9 +435,9 @@ fn a_line_has_its_length() {
     assert_eq!(ledger.waiting.len(), 2);
     // Nobody waits where nobody may.
     ledger.settings.max_waiting = 0;
-    ledger.apply(Op::Leave("id-001".to_owned()), now);
-    ledger.apply(Op::Leave("id-002".to_owned()), now);
-    ledger.apply(Op::Leave("id-000".to_owned()), now);
+    ledger.apply(Op::Leave("run:default/run-001".to_owned()), now);
+    ledger.apply(Op::Leave("run:default/run-002".to_owned()), now);
+    ledger.apply(Op::Leave("run:default/run-000".to_owned()), now);
     assert_eq!(ledger.apply(ask(9, me, "", 0, 1, now), now), Said::Granted);
 }
 
@@ -437,12 +449,17 @@ fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
     let Op::Ask(one) = ask(1, me, "", 0, 1, now) else { unreachable!() };
     let waiting = Box::new(one.waiting.clone());
     assert_eq!(ledger.apply(Op::Ask(one), now), Said::Granted);
-    ledger.apply(Op::Gone { id: "id-001".to_owned(), executor: me, at: now }, now);
+    ledger.apply(Op::Gone { id: "run:default/run-001".to_owned(), executor: me, at: now }, now);
     assert!(ledger.held.is_empty());
-    let rest = Op::Rest { id: "id-001".to_owned(), waiting, question: "work@1:queue.gpu.0".to_owned() };
+    let rest =
+        Op::Rest { id: "run:default/run-001".to_owned(), waiting, question: "work@1:queue.gpu.0".to_owned() };
     assert_eq!(ledger.apply(rest, now), Said::Waits);
     ledger.grant(now);
-    assert_eq!(ledger.held["id-001"].question.as_deref(), Some("work@1:queue.gpu.0"), "so that it is woken");
+    assert_eq!(
+        ledger.held["run:default/run-001"].question.as_deref(),
+        Some("work@1:queue.gpu.0"),
+        "so that it is woken"
+    );
 }
 
 /// The process that started the last of three died before it recorded the run: the one before stands in the line again, and no other.
@@ -452,7 +469,7 @@ fn a_start_whose_place_nothing_takes_stands_in_the_line_again() {
     settings.max_waiting = 1;
     let (mut ledger, me) = (Ledger::new(settings), executor());
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
-    let run = |who: u8| RunKey::try_from(format!("run-{who}").as_str()).unwrap();
+    let run = |who: u8| RunKey::try_from(format!("run-{who:03}").as_str()).unwrap();
     let last_counts = |ledger: &mut Ledger, who: u8, now: Timestamp| {
         let Op::Ask(mut one) = ask(who, me, "", 0, 1, now) else { unreachable!() };
         one.waiting.kind = Kind::Run;
@@ -463,29 +480,32 @@ fn a_start_whose_place_nothing_takes_stands_in_the_line_again() {
         let now = at(i64::from(who) * 300);
         assert_eq!(last_counts(&mut ledger, who, now), Said::Waits);
     }
-    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["id-003"]);
-    assert_eq!(ledger.waiting["id-003"].not_before, Some(at(1_800)), "the first came at 300");
+    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-003"]);
+    assert_eq!(ledger.waiting["run:default/run-003"].not_before, Some(at(1_800)), "the first came at 300");
     assert_eq!(last_counts(&mut ledger, 1, at(1_000)), Said::Before(run(3)), "a start that is made again");
     let stored = |ledger: &Ledger| {
         let all = ledger.replaced.iter();
         all.map(|(id, one)| (id.clone(), one.by.clone())).collect::<Vec<_>>()
     };
-    assert_eq!(stored(&ledger), [("id-001".to_owned(), run(3)), ("id-002".to_owned(), run(3))]);
+    assert_eq!(
+        stored(&ledger),
+        [("run:default/run-001".to_owned(), run(3)), ("run:default/run-002".to_owned(), run(3))]
+    );
 
-    let restore = |who: u8| Op::Restore { id: format!("id-00{who}"), by: run(3) };
+    let restore = |who: u8| Op::Restore { id: format!("run:default/run-00{who}"), by: run(3) };
     ledger.apply(restore(2), at(1_100));
-    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["id-002"], "the third is not there");
+    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-002"], "the third is not there");
     ledger.apply(restore(1), at(1_200));
-    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["id-002"]);
-    assert_eq!(stored(&ledger), [("id-001".to_owned(), run(2))]);
+    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-002"]);
+    assert_eq!(stored(&ledger), [("run:default/run-001".to_owned(), run(2))]);
     // What is stored is what is known.
     let first = Ledger::new(Settings::new()).first().unwrap();
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
     channels.apply(&ledger.patch().unwrap()).unwrap();
     let read = Ledger::read(&channels).unwrap();
-    assert_eq!((&read.waiting, &read.replaced), (&ledger.waiting, &ledger.replaced));
+    assert_eq!((&*read.waiting, &*read.replaced), (&*ledger.waiting, &*ledger.replaced));
 
-    ledger.apply(Op::Forgotten("id-001".to_owned()), at(1_300));
+    ledger.apply(Op::Forgotten("run:default/run-001".to_owned()), at(1_300));
     ledger.grant(at(2_000));
     assert_eq!((ledger.held.len(), ledger.replaced.len(), ledger.waiting.len()), (1, 0, 0));
 }

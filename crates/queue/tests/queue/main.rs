@@ -3,6 +3,7 @@
 mod chaos;
 mod crashes;
 mod deaf;
+mod long;
 mod nodes;
 mod shows;
 mod starts;

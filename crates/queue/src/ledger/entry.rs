@@ -1,0 +1,158 @@
+//! Those who hold places and those who wait, as they are stored, and how many bytes each takes in the state.
+
+use ferrata_core::{ExecutorId, RunKey, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::debounce::{Debounced, Replaced};
+use super::keys::KeyNote;
+
+/// What a place is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// A stretch of a node: it is given back when the node gives it back, or no process is in the node any more.
+    Node,
+    /// A whole run: it is given back when the run has ended.
+    Run,
+}
+
+/// One who waits for a place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// The run.
+    pub run: RunKey,
+    /// What the place is for.
+    pub kind: Kind,
+    /// How many places it takes.
+    pub places: u32,
+    /// For whom: keys take turns.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// How urgent it is: the higher, the sooner.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
+    /// Since when it waits.
+    pub since: Timestamp,
+    /// Which process asked for it.
+    pub executor: ExecutorId,
+    /// The question by whose answer it is woken, if it rests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// When its turn may come at the earliest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// When it is too late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// What others may come by that take its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debounced: Option<Debounced>,
+}
+
+/// One who holds a place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Held {
+    /// The run.
+    pub run: RunKey,
+    /// What the place is for.
+    pub kind: Kind,
+    /// How many places it has.
+    pub places: u32,
+    /// For whom.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// In which process.
+    pub executor: ExecutorId,
+    /// Since when.
+    pub at: Timestamp,
+    /// The question by whose answer it is woken, as long as it has not come for its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// When that question was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woken: Option<Timestamp>,
+    /// Whether a run that began on hold is still to be let go.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_hold: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(priority: &i32) -> bool {
+    *priority == 0
+}
+
+/// What was started for a key, until when nothing else is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(super) run: RunKey,
+    pub(super) until: Timestamp,
+}
+
+/// What knows how many bytes it takes in the state at the most.
+pub(crate) trait Weigh {
+    fn bytes(&self) -> usize;
+}
+
+/// What the names of fields, numbers and an id of a process take, and a place in a list.
+const FIELDS: usize = 256;
+
+/// What a text takes as JSON.
+pub(super) fn text(text: &str) -> usize {
+    text.len() + text.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count() + 4
+}
+
+fn optional(one: Option<&String>) -> usize {
+    one.map_or(0, |one| text(one) + 16)
+}
+
+impl Weigh for RunKey {
+    fn bytes(&self) -> usize {
+        text(self.tenant.as_str()) + text(self.run.as_str())
+    }
+}
+
+impl Weigh for Waiting {
+    fn bytes(&self) -> usize {
+        let debounced = self.debounced.as_ref().map_or(0, |one| text(&one.key) + 64);
+        self.run.bytes() + text(&self.key) + FIELDS + optional(self.question.as_ref()) + debounced
+    }
+}
+
+impl Weigh for Held {
+    fn bytes(&self) -> usize {
+        self.run.bytes() + text(&self.key) + FIELDS + optional(self.question.as_ref())
+    }
+}
+
+impl Weigh for Replaced {
+    fn bytes(&self) -> usize {
+        self.waiting.bytes() + self.by.bytes() + FIELDS
+    }
+}
+
+impl Weigh for Seen {
+    fn bytes(&self) -> usize {
+        self.run.bytes() + 64
+    }
+}
+
+impl Weigh for KeyNote {
+    fn bytes(&self) -> usize {
+        64
+    }
+}
+
+impl Waiting {
+    /// Tells whether it is a run that waits for its turn and for nothing else, as most do where many wait.
+    pub(super) fn is_plain(&self) -> bool {
+        self.kind == Kind::Run
+            && self.places == 1
+            && self.question.is_none()
+            && self.not_before.is_none()
+            && self.deadline.is_none()
+            && self.debounced.is_none()
+    }
+}

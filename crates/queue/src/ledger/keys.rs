@@ -1,0 +1,132 @@
+//! For whom places are: which key had its turn when, and how many places it has.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use ferrata_core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::choose::micros;
+use super::table::Table;
+
+/// What is remembered of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeyNote {
+    /// The turn at which it had a place last, or at which it came.
+    pub(super) turn: u64,
+    /// When a place may be given to it at its rate, in microseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) next: i64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(next: &i64) -> bool {
+    *next == 0
+}
+
+/// What a key has, and how many hold places or wait for it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    places: u32,
+    entries: usize,
+}
+
+/// The keys of those who hold places or wait, and of some that did.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    notes: Table<KeyNote>,
+    /// Of keys that have an entry.
+    loads: HashMap<String, Load>,
+    /// The keys with a note and without an entry.
+    idle: BTreeSet<String>,
+}
+
+impl Keys {
+    /// Makes the keys of which something is stored; who has them is told by [`come`](Self::come) and [`hold`](Self::hold).
+    pub(super) fn new(notes: BTreeMap<String, KeyNote>) -> Self {
+        let idle = notes.keys().cloned().collect();
+        Self { notes: Table::new(notes), loads: HashMap::new(), idle }
+    }
+
+    /// The notes, to be stored.
+    pub(super) fn notes(&mut self) -> &mut Table<KeyNote> {
+        &mut self.notes
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.notes.bytes()
+    }
+
+    /// Tells whether keys take turns: not as long as all have the same.
+    pub(super) fn take_turns(&self) -> bool {
+        !self.notes.is_empty()
+    }
+
+    pub(super) fn note(&self, key: &str) -> Option<&KeyNote> {
+        self.notes.get(key)
+    }
+
+    /// How many places a key has.
+    pub(super) fn places(&self, key: &str) -> u32 {
+        self.loads.get(key).map_or(0, |load| load.places)
+    }
+
+    /// Takes in that one of this key came at this turn. A key that was not there is served after those that were, once each.
+    pub(super) fn come(&mut self, key: &str, turn: u64) {
+        if (!key.is_empty() || self.take_turns()) && !self.notes.contains_key(key) {
+            self.notes.insert(key, KeyNote { turn, next: 0 });
+        }
+        self.enter(key);
+    }
+
+    /// Takes in that one of this key is there, whose key is noted.
+    pub(super) fn enter(&mut self, key: &str) {
+        self.idle.remove(key);
+        self.loads.entry(key.to_owned()).or_default().entries += 1;
+    }
+
+    /// Takes in that one who is there was given places.
+    pub(super) fn hold(&mut self, key: &str, places: u32) {
+        if let Some(load) = self.loads.get_mut(key) {
+            load.places = load.places.saturating_add(places);
+        }
+    }
+
+    /// Takes in that a key had a turn, and when its next may be.
+    pub(super) fn serve(&mut self, key: &str, turn: u64, next: impl FnOnce(i64) -> i64) {
+        self.notes.update(key, |note| (note.turn, note.next) = (turn, next(note.next)));
+    }
+
+    /// Takes in that one of this key is not there any more, and gave back so many places.
+    pub(super) fn leave(&mut self, key: &str, places: u32) {
+        let Some(load) = self.loads.get_mut(key) else { return };
+        load.places = load.places.saturating_sub(places);
+        load.entries = load.entries.saturating_sub(1);
+        if load.entries == 0 {
+            self.loads.remove(key);
+            if self.notes.contains_key(key) {
+                self.idle.insert(key.to_owned());
+            }
+        }
+    }
+
+    /// Has no key wait longer for its rate than until then.
+    pub(super) fn mistrust(&mut self, most: i64) {
+        let ahead = self.notes.iter().filter(|(_, note)| note.next > most);
+        let ahead: Vec<String> = ahead.map(|(key, _)| key.clone()).collect();
+        for key in ahead {
+            self.notes.update(&key, |note| note.next = most);
+        }
+    }
+
+    /// Forgets keys that have no place, do not wait, and may be given one.
+    pub(super) fn forget(&mut self, now: Timestamp) {
+        let (now, notes) = (micros(now), &mut self.notes);
+        self.idle.retain(|key| {
+            let is_over = notes.get(key).is_none_or(|note| note.next <= now);
+            if is_over {
+                notes.remove(key);
+            }
+            !is_over
+        });
+    }
+}

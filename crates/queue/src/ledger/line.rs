@@ -1,0 +1,324 @@
+//! Those who wait, kept such that whose turn it is can be said without looking at each of them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use ferrata_core::{ExecutorId, RunKey, Timestamp};
+
+use super::entry::{Kind, Waiting, Weigh, text};
+
+/// What the id of a run that waits or has a place begins with; its name follows.
+pub(crate) const RUN: &str = "run:";
+
+/// Where in the order one stands: what is smaller comes first.
+pub(super) type Rank<'a> = (Reverse<i64>, u64, Timestamp, &'a String);
+
+/// Those who differ in nothing but in how long they wait: among them, whoever came first comes first, at any time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Class {
+    key: String,
+    priority: i32,
+    is_run: bool,
+    places: u32,
+}
+
+/// Where one who waits is stored.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Slot {
+    /// Among the plain runs that a process asked for, by their names.
+    Plain(ExecutorId, String),
+    /// Among all others, by their ids.
+    Other(String),
+}
+
+/// What the name takes under which the plain runs of a process are stored.
+const NAME: usize = 64;
+
+/// Those who wait, by their ids. They are changed here alone, so the indexes say what the entries say, and each change is in the next patch.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    waiting: BTreeMap<String, Waiting>,
+    /// Each class in its order, but for those of whom it was not known yet that their time has come.
+    classes: HashMap<Arc<Class>, BTreeSet<(Timestamp, String)>>,
+    /// The first of each class, by priority and by since when it waits.
+    heads: BTreeMap<i32, BTreeSet<(Timestamp, Arc<Class>)>>,
+    /// By when their turn may come at the earliest.
+    later: BTreeSet<(Timestamp, String)>,
+    deadlines: BTreeSet<(Timestamp, String)>,
+    /// Runs whose place others may take, by the key by which these come.
+    debounced: BTreeSet<(String, String)>,
+    /// How many plain runs each process asked for.
+    plain: BTreeMap<ExecutorId, usize>,
+    touched: BTreeMap<Slot, String>,
+    bytes: usize,
+}
+
+impl Line {
+    /// Makes a line of those who are stored, by their ids and where each is. The next patch puts those into their places that are not there.
+    pub(super) fn new(stored: impl IntoIterator<Item = (String, Slot, Waiting)>) -> Self {
+        let (mut line, mut misplaced) = (Self::default(), BTreeMap::new());
+        for (id, at, waiting) in stored {
+            let slot = slot(&id, &waiting);
+            if slot != at {
+                misplaced.extend([(slot, id.clone()), (at, id.clone())]);
+            }
+            line.insert(id, waiting);
+        }
+        line.touched = misplaced;
+        line
+    }
+
+    /// How many bytes it takes in the state at the most.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.plain.len() * NAME
+    }
+
+    pub(super) fn insert(&mut self, id: String, waiting: Waiting) {
+        self.remove(&id);
+        if let Some(at) = waiting.deadline {
+            self.deadlines.insert((at, id.clone()));
+        }
+        if let Some(key) = by_others(&waiting) {
+            self.debounced.insert((key.to_owned(), id.clone()));
+        }
+        match waiting.not_before {
+            Some(at) => drop(self.later.insert((at, id.clone()))),
+            None => self.line_up(&id, &waiting),
+        }
+        let slot = slot(&id, &waiting);
+        self.bytes += weight(&slot, &waiting);
+        if let Slot::Plain(executor, _) = &slot {
+            *self.plain.entry(*executor).or_default() += 1;
+        }
+        self.touched.insert(slot, id.clone());
+        self.waiting.insert(id, waiting);
+    }
+
+    pub(super) fn remove(&mut self, id: &str) -> Option<Waiting> {
+        let (id, waiting) = self.waiting.remove_entry(id)?;
+        if let Some(at) = waiting.deadline {
+            self.deadlines.remove(&(at, id.clone()));
+        }
+        if let Some(key) = by_others(&waiting) {
+            self.debounced.remove(&(key.to_owned(), id.clone()));
+        }
+        if !waiting.not_before.is_some_and(|at| self.later.remove(&(at, id.clone()))) {
+            self.step_out(&id, &waiting);
+        }
+        let slot = slot(&id, &waiting);
+        self.bytes -= weight(&slot, &waiting);
+        if let Slot::Plain(executor, _) = &slot
+            && let Some(plain) = self.plain.get_mut(executor)
+        {
+            *plain -= 1;
+            if *plain == 0 {
+                self.plain.remove(executor);
+            }
+        }
+        self.touched.insert(slot, id);
+        Some(waiting)
+    }
+
+    /// Changes one who waits, if he is there.
+    pub(super) fn update(&mut self, id: &str, change: impl FnOnce(&mut Waiting)) {
+        if let Some(mut waiting) = self.remove(id) {
+            change(&mut waiting);
+            self.insert(id.to_owned(), waiting);
+        }
+    }
+
+    fn line_up(&mut self, id: &str, waiting: &Waiting) {
+        self.change_class(waiting, |members| members.insert((waiting.since, id.to_owned())));
+    }
+
+    fn step_out(&mut self, id: &str, waiting: &Waiting) {
+        self.change_class(waiting, |members| members.remove(&(waiting.since, id.to_owned())));
+    }
+
+    /// Changes a class and keeps its first among the first.
+    fn change_class(
+        &mut self,
+        waiting: &Waiting,
+        change: impl FnOnce(&mut BTreeSet<(Timestamp, String)>) -> bool,
+    ) {
+        let Waiting { key, priority, kind, places, .. } = waiting;
+        let class =
+            Class { key: key.clone(), priority: *priority, is_run: *kind == Kind::Run, places: *places };
+        let (class, mut members) =
+            self.classes.remove_entry(&class).unwrap_or_else(|| (Arc::new(class), BTreeSet::new()));
+        let first = |members: &BTreeSet<(Timestamp, String)>| members.first().map(|(since, _)| *since);
+        let before = first(&members);
+        change(&mut members);
+        let after = first(&members);
+        if before != after {
+            let heads = self.heads.entry(*priority).or_default();
+            if let Some(since) = before {
+                heads.remove(&(since, Arc::clone(&class)));
+            }
+            if let Some(since) = after {
+                heads.insert((since, Arc::clone(&class)));
+            }
+            if heads.is_empty() {
+                self.heads.remove(priority);
+            }
+        }
+        if !members.is_empty() {
+            self.classes.insert(class, members);
+        }
+    }
+
+    /// Takes in what time it is: those whose time has come stand in the order from now on.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        while let Some((at, _)) = self.later.first()
+            && *at <= now
+            && let Some((_, id)) = self.later.pop_first()
+        {
+            if let Some(waiting) = self.waiting.get(&id).cloned() {
+                self.line_up(&id, &waiting);
+            }
+        }
+    }
+
+    /// Returns who comes first of those whose time has come. `level` says how urgent one of this priority is that waits since then: the less, the
+    /// later. `turn` says when its key had its turn; nothing if it can have no place now, whoever of its class it is.
+    pub(super) fn first(
+        &self,
+        now: Timestamp,
+        level: impl Fn(i32, Timestamp) -> i64,
+        mut turn: impl FnMut(&Waiting) -> Option<u64>,
+    ) -> Option<(&String, &Waiting)> {
+        let mut best: Option<(Rank<'_>, &Waiting)> = None;
+        let mut rank = |waiting: &Waiting| Some((level(waiting.priority, waiting.since), turn(waiting)?));
+        for (priority, heads) in self.heads.iter().rev() {
+            for (since, class) in heads {
+                // The rest of this priority came later still.
+                if best.as_ref().is_some_and(|((Reverse(most), ..), _)| level(*priority, *since) < *most) {
+                    break;
+                }
+                // All of them, unless the clock was set back.
+                let mut members = self.classes.get(class).into_iter().flatten();
+                let first = members.find_map(|(_, id)| {
+                    let (id, waiting) = self.waiting.get_key_value(id)?;
+                    has_come(waiting, now).then_some((id, waiting))
+                });
+                if let Some((id, waiting)) = first
+                    && let Some(rank) = rank(waiting)
+                {
+                    keep_better(&mut best, rank, id, waiting);
+                }
+            }
+        }
+        for (_, id) in self.later.iter().take_while(|(at, _)| *at <= now) {
+            if let Some((id, waiting)) = self.waiting.get_key_value(id)
+                && let Some(rank) = rank(waiting)
+            {
+                keep_better(&mut best, rank, id, waiting);
+            }
+        }
+        best.map(|((.., id), waiting)| (id, waiting))
+    }
+
+    /// Returns when the time of the next comes whose time has not come.
+    pub(super) fn next_time(&self, now: Timestamp) -> Option<Timestamp> {
+        self.later.iter().map(|(at, _)| *at).find(|at| *at > now)
+    }
+
+    /// Returns the earliest deadline.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Returns one whose deadline is over.
+    pub(super) fn late(&self, now: Timestamp) -> Option<String> {
+        self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, id)| id.clone())
+    }
+
+    /// Returns the run whose place others may take that come by this key.
+    pub(super) fn debounced(&self, key: &str) -> Option<String> {
+        let from = (key.to_owned(), String::new());
+        self.debounced.range(from..).next().filter(|(other, _)| other == key).map(|(_, id)| id.clone())
+    }
+
+    /// Returns what was changed since this was called last: where it was stored, and who is to be stored there now.
+    pub(super) fn take_touched(&mut self) -> Vec<(Slot, Option<&Waiting>)> {
+        let touched = std::mem::take(&mut self.touched);
+        let now = |slot: &Slot, id: &String| {
+            let (id, waiting) = self.waiting.get_key_value(id)?;
+            (self::slot(id, waiting) == *slot).then_some(waiting)
+        };
+        touched
+            .into_iter()
+            .map(|(slot, id)| {
+                let waiting = now(&slot, &id);
+                (slot, waiting)
+            })
+            .collect()
+    }
+
+    /// Tells whether plain runs wait that this process asked for.
+    pub(super) fn has_plain(&self, executor: &ExecutorId) -> bool {
+        self.plain.contains_key(executor)
+    }
+}
+
+fn keep_better<'a>(
+    best: &mut Option<(Rank<'a>, &'a Waiting)>,
+    (level, turn): (i64, u64),
+    id: &'a String,
+    waiting: &'a Waiting,
+) {
+    let rank = (Reverse(level), turn, waiting.since, id);
+    if best.as_ref().is_none_or(|(other, _)| rank < *other) {
+        *best = Some((rank, waiting));
+    }
+}
+
+/// How many bytes one who waits takes in the state at the most.
+pub(super) fn weight(slot: &Slot, waiting: &Waiting) -> usize {
+    match slot {
+        // A moment in milliseconds; with a key and a priority, a list of the three.
+        Slot::Plain(_, run) if is_bare(waiting) => text(run) + 14,
+        Slot::Plain(_, run) => text(run) + text(&waiting.key) + 16 + digits(waiting.priority),
+        Slot::Other(id) => text(id) + waiting.bytes(),
+    }
+}
+
+fn digits(number: i32) -> usize {
+    let digits = number.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
+    digits + usize::from(number < 0)
+}
+
+/// Tells whether nothing is known of a plain run but since when it waits.
+pub(super) fn is_bare(waiting: &Waiting) -> bool {
+    waiting.key.is_empty() && waiting.priority == 0
+}
+
+fn has_come(waiting: &Waiting, now: Timestamp) -> bool {
+    waiting.not_before.is_none_or(|at| at <= now)
+}
+
+fn by_others(waiting: &Waiting) -> Option<&str> {
+    waiting.debounced.as_ref().filter(|_| waiting.kind == Kind::Run).map(|one| one.key.as_str())
+}
+
+pub(super) fn slot(id: &str, waiting: &Waiting) -> Slot {
+    match id.strip_prefix(RUN) {
+        // Short where the run is of the tenant that it is of unless that is said.
+        Some(run) if waiting.is_plain() && waiting.run.to_string() == run => {
+            let run = RunKey::from(waiting.run.run.clone());
+            let name = if run == waiting.run { run.run.to_string() } else { waiting.run.to_string() };
+            Slot::Plain(waiting.executor, name)
+        }
+        _ => Slot::Other(id.to_owned()),
+    }
+}
+
+impl Deref for Line {
+    type Target = BTreeMap<String, Waiting>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.waiting
+    }
+}

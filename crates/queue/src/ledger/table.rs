@@ -1,0 +1,66 @@
+//! A part of a queue by ids, which knows what was changed of it since the last patch and how many bytes it takes in the state.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+use super::entry::{Weigh, text};
+
+/// Entries by their ids. They are changed here alone, so each change is in the next patch.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    entries: BTreeMap<String, T>,
+    touched: BTreeSet<String>,
+    bytes: usize,
+}
+
+impl<T: Weigh> Table<T> {
+    /// Makes a table of entries that are stored.
+    pub(super) fn new(entries: BTreeMap<String, T>) -> Self {
+        let bytes = entries.iter().map(|(id, entry)| weight(id, entry)).sum();
+        Self { entries, touched: BTreeSet::new(), bytes }
+    }
+
+    /// How many bytes it takes in the state at the most.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn insert(&mut self, id: &str, entry: T) {
+        self.remove(id);
+        self.bytes += weight(id, &entry);
+        self.touched.insert(id.to_owned());
+        self.entries.insert(id.to_owned(), entry);
+    }
+
+    pub(super) fn remove(&mut self, id: &str) -> Option<T> {
+        let (id, entry) = self.entries.remove_entry(id)?;
+        self.bytes -= weight(&id, &entry);
+        self.touched.insert(id);
+        Some(entry)
+    }
+
+    /// Changes an entry, if it is there.
+    pub(super) fn update(&mut self, id: &str, change: impl FnOnce(&mut T)) {
+        if let Some(mut entry) = self.remove(id) {
+            change(&mut entry);
+            self.insert(id, entry);
+        }
+    }
+
+    /// Returns the ids of what was changed since this was called last.
+    pub(super) fn take_touched(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.touched)
+    }
+}
+
+fn weight<T: Weigh>(id: &str, entry: &T) -> usize {
+    text(id) + entry.bytes()
+}
+
+impl<T> Deref for Table<T> {
+    type Target = BTreeMap<String, T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.entries
+    }
+}
