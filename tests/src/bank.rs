@@ -40,9 +40,13 @@ impl Tables {
     }
 }
 
-/// Between an effect and its record lies the moment that matters: make it long enough to be hit.
-async fn linger() {
-    SystemClock::new().sleep(Duration::from_millis(3)).await;
+/// Between an effect and its record lies the moment that matters: make it long enough to be hit, and where there must be a hit so long that
+/// most blows are.
+const SHORT: Duration = Duration::from_millis(3);
+const LONG: Duration = Duration::from_millis(60);
+
+async fn linger(time: Duration) {
+    SystemClock::new().sleep(time).await;
 }
 
 async fn on_postgres(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
@@ -50,7 +54,7 @@ async fn on_postgres(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> 
     for statement in cx.resource::<Tables>().statements(&cx) {
         tx.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
     }
-    linger().await;
+    linger(SHORT).await;
     s.commit_with(tx)
 }
 
@@ -59,7 +63,7 @@ async fn on_sqlite(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
     for statement in cx.resource::<Tables>().statements(&cx) {
         tx.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
     }
-    linger().await;
+    linger(SHORT).await;
     s.commit_with(tx)
 }
 
@@ -68,7 +72,7 @@ async fn careless(cx: NodeContext, s: Draft<Context>) -> Result<Draft<Context>, 
     let statements = tables.statements(&cx).join("; ");
     match tables.url.strip_prefix("sqlite:") {
         Some(file) => {
-            let options = SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(10));
+            let options = SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(60));
             let mut connection: SqliteConnection = options.connect().await?;
             let all = format!("BEGIN IMMEDIATE; {statements}; COMMIT");
             connection.execute(sqlx::raw_sql(AssertSqlSafe(all))).await?;
@@ -79,7 +83,7 @@ async fn careless(cx: NodeContext, s: Draft<Context>) -> Result<Draft<Context>, 
             connection.execute(sqlx::raw_sql(AssertSqlSafe(all))).await?;
         }
     }
-    linger().await;
+    linger(LONG).await;
     Ok(s)
 }
 

@@ -17,9 +17,9 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, SystemClock};
 
 /// How long a store may be too slow to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
-/// For how long a parent that waits stays in memory.
+/// For how long a parent that waits stays in memory, and how long until the store is asked again.
 const SHORT: Duration = Duration::from_millis(20);
 
 /// Where effects are written: one line each, in one write, on the disk before the node returns.
@@ -83,17 +83,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [store, ledger, run, ttl, role] = &*arguments else {
         return Err("usage: family STORE LEDGER RUN TTL parent|children".into());
     };
-    let runtime = Runtime::builder_with(ferrata::connect(store)?)
-        .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
-        .release_after(SHORT)
-        .resource(Ledger(ledger.into()))
-        .build()
-        .await?;
+    let (ttl, clock) = (Duration::from_millis(ttl.parse()?), SystemClock::new());
+    let runtime = loop {
+        let builder = Runtime::builder_with(ferrata::connect(store)?).heartbeat_ttl(ttl).release_after(SHORT);
+        match builder.resource(Ledger(ledger.into())).build().await {
+            Err(error) if error.is_retryable() && clock.monotonic() < PATIENCE => {
+                say_why(&error);
+                clock.sleep(SHORT).await;
+            }
+            built => break built?,
+        }
+    };
     if role == "children" {
         runtime.serve(&child()?)?;
         return std::future::pending().await;
     }
-    let (graph, clock) = (parent()?, SystemClock::new());
+    let graph = parent()?;
     runtime.serve(&graph)?;
     loop {
         let ended = match runtime.start(&graph, Context::new()).id(run).await {
@@ -110,7 +115,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             // On a busy machine the store may not answer in time, and the process that was killed may count as alive.
             Err(error) if clock.monotonic() < PATIENCE => {
                 say_why(&error);
-                clock.sleep(Duration::from_millis(20)).await;
+                clock.sleep(SHORT).await;
             }
             Err(error) => return Err(error.into()),
         }

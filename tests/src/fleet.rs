@@ -25,8 +25,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How far the wall clock steps back every other second.
 const STEP_MS: i64 = 90_000;
 
-/// How long a start is tried: longer than any outage of the tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a start is tried: longer than any outage of the tests, and as long as they wait for what was started.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The machine's clock, wrong.
 #[derive(Debug)]

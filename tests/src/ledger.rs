@@ -15,10 +15,12 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::record::Resolution;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Reducer};
+use ferrata_core::store::RunHead;
 use ferrata_core::{Clock, ErrorKind, RunKey, SystemClock};
 
-/// How long a store may be too slow to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a store may be too slow to answer, and how long until it is asked again.
+const PATIENCE: Duration = Duration::from_secs(300);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Where effects are written: one line each, in one write, on the disk before the node returns.
 struct Ledger(PathBuf);
@@ -86,59 +88,78 @@ fn graph() -> Result<Graph<Context>, Box<dyn Error>> {
         .build()?)
 }
 
+/// What a program that has lost the run says, or one that finds it with another.
+const HELD: &str = "held";
+
+/// Drives the run as far as it goes here, and tells how it ended; nothing if there is more to do.
+async fn drive(
+    runtime: &Runtime,
+    graph: &Graph<Context>,
+    key: &RunKey,
+    ledger: &Ledger,
+) -> Result<Option<String>, Box<dyn Error>> {
+    let handle = runtime.start(graph, Context::new()).id(key.run.as_str()).await?;
+    let elsewhere = |head: RunHead| head.owner_alive && head.owner != Some(runtime.executor());
+    if !handle.is_driven_here() && runtime.head(key).await?.is_some_and(elsewhere) {
+        return Ok(Some(HELD.to_owned()));
+    }
+    match handle.wait().await {
+        Ok(Outcome::Completed(state)) => {
+            let mut path: Vec<String> = state.get("path")?.unwrap_or_default();
+            path.sort();
+            Ok(Some(format!("completed {}", path.join(" "))))
+        }
+        Ok(Outcome::Interrupted(questions)) => {
+            for question in questions {
+                let (node, visit) = (question.node.to_string(), question.visit.to_string());
+                let resolution = if ledger.has(&node, &visit)? {
+                    let patch = format!(r#"[{{"append":["path",["{node}@{visit}"]]}}]"#);
+                    Resolution::Supply(ferrata_core::state::Patch::from_json(&patch)?)
+                } else {
+                    Resolution::Retry
+                };
+                match runtime.respond(key, &question.id, resolution).await {
+                    // The process that had the run before may have put it to rest with the same question, and both answer it.
+                    // One answer is recorded; the other is refused, and the run goes on in either process.
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::WrongStatus) => {}
+                    told => drop(told?),
+                }
+            }
+            Ok(None)
+        }
+        Ok(outcome) => Err(format!("unexpected: {outcome:?}").into()),
+        Err(error) if error.kind() == ErrorKind::Fenced => Ok(Some(HELD.to_owned())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether an error may pass: on a busy machine the store may not answer in time, and no run is taken while a heartbeat is in doubt.
+fn passes(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<ferrata_core::Error>().is_some_and(ferrata_core::Error::is_retryable)
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [store, ledger, run, ttl] = &*arguments else {
         return Err("usage: ledger STORE LEDGER RUN TTL".into());
     };
-    let runtime = Runtime::builder_with(ferrata_tests::open(store)?)
-        .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
-        .resource(Ledger(ledger.into()))
-        .build()
-        .await?;
-    let graph = graph()?;
-    let ledger = Ledger(ledger.into());
-    let (key, clock) = (RunKey::try_from(run.as_str())?, SystemClock::new());
-    loop {
-        let handle = match runtime.start(&graph, Context::new()).id(run).await {
-            // On a busy machine the store may not answer a heartbeat in time, and no run is taken until it does.
-            Err(error) if error.is_retryable() && clock.monotonic() < PATIENCE => {
-                clock.sleep(Duration::from_millis(20)).await;
-                continue;
-            }
-            handle => handle?,
-        };
-        if !handle.is_driven_here() && runtime.head(&key).await?.is_some_and(|head| head.owner_alive) {
-            return say("held");
+    let (ttl, clock) = (Duration::from_millis(ttl.parse()?), SystemClock::new());
+    let runtime = loop {
+        let builder = Runtime::builder_with(ferrata_tests::open(store)?).heartbeat_ttl(ttl);
+        match builder.resource(Ledger(ledger.into())).build().await {
+            Err(error) if passes(&error) && clock.monotonic() < PATIENCE => clock.sleep(PAUSE).await,
+            built => break built?,
         }
-        match handle.wait().await {
-            Ok(Outcome::Completed(state)) => {
-                let mut path: Vec<String> = state.get("path")?.unwrap_or_default();
-                path.sort();
-                return say(&format!("completed {}", path.join(" ")));
-            }
-            Ok(Outcome::Interrupted(questions)) => {
-                for question in questions {
-                    let (node, visit) = (question.node.to_string(), question.visit.to_string());
-                    let resolution = if ledger.has(&node, &visit)? {
-                        let patch = format!(r#"[{{"append":["path",["{node}@{visit}"]]}}]"#);
-                        Resolution::Supply(ferrata_core::state::Patch::from_json(&patch)?)
-                    } else {
-                        Resolution::Retry
-                    };
-                    match runtime.respond(&key, &question.id, resolution).await {
-                        // The process that had the run before may have put it to rest with the same question, and both answer it.
-                        // One answer is recorded; the other is refused, and the run goes on in either process.
-                        Err(error)
-                            if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::WrongStatus) => {}
-                        told => drop(told?),
-                    }
-                }
-            }
-            Ok(outcome) => return Err(format!("unexpected: {outcome:?}").into()),
-            Err(error) if error.kind() == ErrorKind::Fenced => return say("held"),
-            Err(error) => return Err(error.into()),
+    };
+    let (graph, ledger, key) = (graph()?, Ledger(ledger.into()), RunKey::try_from(run.as_str())?);
+    loop {
+        match drive(&runtime, &graph, &key, &ledger).await {
+            Ok(Some(told)) => return say(&told),
+            Ok(None) => {}
+            Err(error) if passes(&*error) && clock.monotonic() < PATIENCE => clock.sleep(PAUSE).await,
+            Err(error) => return Err(error),
         }
     }
 }

@@ -40,11 +40,11 @@ const LARGE: Size = Size { accounts: 40, runs: 64, processes: 4, blows: 12 };
 /// What every account holds at first.
 const BALANCE: u32 = 100;
 
-/// For how long a killed process counts as alive.
-const TTL: &str = "300";
+/// For how long a killed process counts as alive, in milliseconds: the least that a runtime takes.
+const TTL: u64 = 1_000;
 
 /// How long a round may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -109,15 +109,19 @@ impl<'a> Bank<'a> {
     fn spawn(&self, store: &str, how: &str) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bank"));
         let Size { accounts, runs, .. } = self.size;
-        command.args([store, &self.schema, &accounts.to_string(), TTL, &runs.to_string(), how]);
+        command.args([store, &self.schema, &accounts.to_string(), &TTL.to_string(), &runs.to_string(), how]);
         Process(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    async fn transfers(&self) -> Option<i64> {
+        self.ask(&format!("SELECT count(*) FROM {}transfers", self.schema)).await
     }
 
     /// What is wrong with the accounts, once all runs have ended.
     async fn wrong(&self, store: &dyn CheckpointStore) -> Option<String> {
         let schema = &self.schema;
         let sum = self.ask(&format!("SELECT CAST(sum(balance) AS bigint) FROM {schema}accounts")).await;
-        let all = self.ask(&format!("SELECT count(*) FROM {schema}transfers")).await;
+        let all = self.transfers().await;
         let distinct = self
             .ask(&format!("SELECT count(*) FROM (SELECT DISTINCT run, visit FROM {schema}transfers) t"))
             .await;
@@ -197,14 +201,19 @@ impl Game {
         let mut processes: Vec<_> = (0..self.size.processes).map(|_| bank.spawn(&url, self.how)).collect();
         let deadline = clock.monotonic() + PATIENCE;
         for _ in 0..self.size.blows {
-            clock.sleep(Duration::from_millis(20 + next(random) % 180)).await;
+            // Somewhere in the work, however long the processes take to come to it.
+            let before = bank.transfers().await;
+            while bank.transfers().await == before && completed(&*store, self.size).await < self.size.runs {
+                assert!(clock.monotonic() < deadline, "there was no transfer in {PATIENCE:?}");
+            }
+            clock.sleep(Duration::from_millis(next(random) % 60)).await;
             let one = usize::try_from(next(random)).unwrap_or(usize::MAX) % processes.len();
             match (next(random) % 5, &proxy, &self.server) {
                 (0, Some(proxy), _) => proxy.cut(Cut::Reset),
                 (1, ..) => {
                     // Longer than it counts as alive: another takes its runs, and it comes back.
                     processes[one].signal(Signal::STOP);
-                    clock.sleep(Duration::from_millis(next(random) % 600)).await;
+                    clock.sleep(Duration::from_millis(next(random) % (2 * TTL))).await;
                     processes[one].signal(Signal::CONT);
                 }
                 (2, _, Some(server)) => {

@@ -4,6 +4,7 @@
 //! unpacked into a folder, and the servers run with that folder as their root, in namespaces of their own: mounts and processes
 //! end with them.
 
+use std::cell::Cell;
 use std::fs;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use crate::debian::Packages;
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
 use crate::once::{Once, run};
-use crate::port;
+use crate::port::Port;
 use crate::running::Launch;
 use crate::server::{Kind, Ready, Server};
 use crate::service::Service;
@@ -50,6 +51,8 @@ exec chroot "$1" /bin/bash /data/serve.sh "$3" "$4""#;
 pub struct Radosgw {
     server: Server,
     root: PathBuf,
+    /// That of the monitor, which the gateway speaks to.
+    _monitor: Option<Port>,
 }
 
 impl Radosgw {
@@ -77,14 +80,17 @@ impl Radosgw {
         fs::create_dir_all(&data).map_err(ServerError::io("make", &data))?;
         let script = data.join("serve.sh");
         fs::write(&script, SERVE).map_err(ServerError::io("write", &script))?;
+        let monitor = Cell::new(None);
         let server = Server::start(&KIND, folder, |port, folder| {
             let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", ENTER, "enter"];
             let mut arguments: Vec<_> = namespaces.map(Into::into).into();
             arguments.extend([root.clone().into_os_string(), folder.join("data").into_os_string()]);
-            arguments.extend([port, port::free()].map(|port| port.to_string().into()));
+            let other = Port::free();
+            arguments.extend([port, other.number()].map(|port| port.to_string().into()));
+            monitor.set(Some(other));
             Launch::new(&KIND, &PathBuf::from("/usr/bin/unshare").into(), arguments, folder)
         })?;
-        Ok(Self { server, root })
+        Ok(Self { server, root, _monitor: monitor.into_inner() })
     }
 
     /// Returns what tells a program of the server: where it is, and as whom to speak to it.

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::error::Result;
 use crate::folder::Folder;
-use crate::port;
+use crate::port::Port;
 use crate::program::Program;
 use crate::running::Launch;
 use crate::server::{Kind, Ready, STARTING, Server};
@@ -124,7 +124,7 @@ impl RedisOptions {
 #[derive(Debug)]
 pub struct Redis {
     server: Server,
-    tls_port: Option<u16>,
+    tls_port: Option<Port>,
 }
 
 impl Redis {
@@ -151,20 +151,20 @@ impl Redis {
             arguments.extend(words.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
             if options.tls_port {
                 // Another one at each try, as the first port.
-                let port = port::free();
+                let port = Port::free();
+                arguments.extend(["--tls-port".into(), port.number().to_string().into()]);
                 tls_port.set(Some(port));
-                arguments.extend(["--tls-port".into(), port.to_string().into()]);
             }
             arguments.extend(options.args.iter().map(OsString::from));
             Launch::new(&KIND, &redis, arguments, folder)
         })?;
-        Ok(Self { server, tls_port: tls_port.get() })
+        Ok(Self { server, tls_port: tls_port.into_inner() })
     }
 
     /// Returns its URL with TLS, if it was started with that.
     #[must_use]
     pub fn tls_url(&self) -> Option<String> {
-        self.tls_port.map(|port| format!("rediss://127.0.0.1:{port}"))
+        self.tls_port.as_ref().map(|port| format!("rediss://127.0.0.1:{}", port.number()))
     }
 
     /// Returns its URL.

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a server of this machine may take to answer; it is asked again.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long a server of this machine may take to answer.
+const ANSWER: Duration = Duration::from_secs(20);
 
 /// Sends one command to the Redis at `port` and returns the text of its answer; an error of the server's is an error.
 pub(crate) fn call(port: u16, command: &[&str]) -> io::Result<String> {

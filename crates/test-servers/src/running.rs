@@ -19,7 +19,7 @@ use crate::watchdog::Watchdog;
 use crate::{children, wait};
 
 /// How long a server may take to stop before it is killed.
-const STOPPING: Duration = Duration::from_secs(10);
+const STOPPING: Duration = Duration::from_secs(60);
 
 /// Waits for a line before it becomes the server: not before the watchdog knows of it.
 const GATE: &str = r#"read -r go || exit 1; exec "$@" </dev/null"#;

@@ -9,11 +9,12 @@ use rustix::process::{Pid, Signal};
 
 use crate::error::{LogEnd, Result, ServerError};
 use crate::folder::Folder;
+use crate::port::{Port, TRIES};
 use crate::running::{Launch, Running};
-use crate::{port, resp, wait};
+use crate::{resp, wait};
 
 /// How long a server may take until it answers: it takes a second, and a busy machine many.
-pub(crate) const STARTING: Duration = Duration::from_secs(60);
+pub(crate) const STARTING: Duration = Duration::from_secs(300);
 
 /// How a kind of server says that it is ready, in a way that no other server on its port can say.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,7 @@ pub(crate) struct Kind {
 #[derive(Debug)]
 pub struct Server {
     kind: &'static Kind,
-    port: u16,
+    port: Port,
     launch: Launch,
     running: Mutex<Option<Running>>,
     folder: Folder,
@@ -62,14 +63,20 @@ impl Server {
         folder: Folder,
         launch: impl Fn(u16, &Path) -> Launch,
     ) -> Result<Self> {
-        let mut server =
-            Self { kind, port: 0, launch: launch(0, folder.path()), running: Mutex::new(None), folder };
+        let prepared = |port: &Port, folder: &Folder| {
+            let mut launch = launch(port.number(), folder.path());
+            launch.disposable = folder.disposable();
+            launch
+        };
+        let port = Port::free();
+        let launch = prepared(&port, &folder);
+        let mut server = Self { kind, port, launch, running: Mutex::new(None), folder };
         for attempt in 1.. {
-            server.port = port::free();
-            server.launch = launch(server.port, server.folder.path());
-            server.launch.disposable = server.folder.disposable();
             match server.restart() {
-                Err(error) if error.is_port_taken() && attempt < port::TRIES => {}
+                Err(error) if error.is_port_taken() && attempt < TRIES => {
+                    server.port = Port::free();
+                    server.launch = prepared(&server.port, &server.folder);
+                }
                 Err(error) => return Err(error),
                 Ok(()) => break,
             }
@@ -80,13 +87,13 @@ impl Server {
     /// Returns the port of 127.0.0.1 that it listens on, also while it is down.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// Returns the address that it listens on, also while it is down.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
     }
 
     /// Returns the folder of its data and its log.
@@ -186,10 +193,10 @@ impl Server {
             }
             Ready::Ports => {
                 let text = std::fs::read_to_string(self.folder().join(format!("nats-server_{pid}.ports")));
-                text.is_ok_and(|text| text.contains(&format!(":{}\"", self.port)))
+                text.is_ok_and(|text| text.contains(&format!(":{}\"", self.port())))
             }
-            Ready::Redis => resp::is_ready(self.port, &pid),
-            Ready::Http => resp::answers_http(self.port),
+            Ready::Redis => resp::is_ready(self.port(), &pid),
+            Ready::Http => resp::answers_http(self.port()),
         }
     }
 

@@ -75,6 +75,8 @@ impl Member {
 
     /// Has it let its runs go, and waits until it has ended well.
     pub(crate) async fn leave(mut self) {
+        // Before its first word it may not listen to signals yet.
+        until("its first word", async || (!self.said().is_empty()).then_some(())).await;
         self.signal(Signal::TERM);
         let status = until("a process that was asked to end", async || self.child.try_wait().unwrap()).await;
         assert!(status.success(), "{status:?} after {:?}", self.said());

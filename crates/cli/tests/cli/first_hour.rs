@@ -52,12 +52,12 @@ fn where_there_is_no_store_the_command_says_so() {
 }
 
 /// Runs a line against a store that cannot be reached, and returns what was said within two seconds of patience, and the time that a
-/// busy machine takes to start a program.
+/// busy machine takes beside them: less than the ten seconds that a service waits for a connection.
 fn told_soon(url: &str) -> Said {
     let (place, clock) = (Place::new(), SystemClock::new());
     let said = place.call(&["ls", "--store", url]);
     let took = clock.monotonic();
-    assert!(took < Duration::from_secs(6), "{url} took {took:?}: {said:?}");
+    assert!(took < Duration::from_secs(10), "{url} took {took:?}: {said:?}");
     said
 }
 

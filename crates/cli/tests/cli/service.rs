@@ -9,7 +9,7 @@ use ferrata::{Ask, Clock, Conversation, RunKey, SystemClock};
 use crate::support::Place;
 
 /// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A service in this process.
 pub(crate) struct Service {

@@ -38,7 +38,9 @@ impl Place {
     /// A folder, and the store of a space.
     pub(crate) fn on(space: &Space) -> Self {
         let elsewhere = Some((space.open(), space.environment()));
-        Self { folder: tempfile::tempdir().unwrap(), elsewhere, url: space.url().to_owned() }
+        // A command that a person waits for gives up sooner than a busy machine makes a connection.
+        let patience = if space.url().starts_with("postgres") { "&acquire_timeout_ms=10000" } else { "" };
+        Self { folder: tempfile::tempdir().unwrap(), elsewhere, url: format!("{}{patience}", space.url()) }
     }
 
     pub(crate) fn url(&self) -> String {

@@ -67,9 +67,10 @@ fn a_command_that_prints_a_gigabyte_is_kept_in_bounds() {
 #[test]
 fn a_command_that_never_ends_and_its_children_are_ended_by_the_timeout() {
     let place = Place::new();
+    // All of them are there before the time is up.
     let command =
         "for n in 1 2 3; do sh -c 'echo $$ >> pids; sleep 1000; true' & done; echo $$ >> pids; wait";
-    place.pipeline("N", &format!("a [timeout=1s, tool_command=\"{command}\"] start -> a -> exit"));
+    place.pipeline("N", &format!("a [timeout=10s, tool_command=\"{command}\"] start -> a -> exit"));
     let said = place.call(&["run", "N.dot", "--run-dir", "d"]).ends(1);
     assert!(said.err.contains("timeout"), "{}", said.err);
     gone(&place.pids("pids", 4));

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 /// How long anything may take on a busy machine before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) struct Place {
     folder: TempDir,

@@ -82,7 +82,7 @@ fn a_question_is_told_with_its_default_and_its_time() {
         r#"q [shape=hexagon, label="Ship it?", timeout=1h, human.default_choice=exit] a [tool_command=true]
            start -> q q -> exit [label="Yes"] q -> a [label="No"] a -> exit"#,
     );
-    let said = place.call(&["run", "Q.dot", "--run-dir", "d", "--timeout", "2s"]).ends(5);
+    let said = place.call(&["run", "Q.dot", "--run-dir", "d", "--timeout", "2m"]).ends(5);
     for part in ["q@1:choice: Ship it?", "[Y] Yes | [N] No", "\"Yes\" is taken in 59m"] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }

@@ -77,7 +77,7 @@ impl Schema {
 /// Waits until a condition holds that something outside of the test brings about.
 pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let clock = SystemClock::new();
-    let deadline = clock.monotonic() + Duration::from_secs(60);
+    let deadline = clock.monotonic() + Duration::from_secs(300);
     while !is_so().await {
         assert!(clock.monotonic() < deadline, "{what} did not happen");
         clock.sleep(Duration::from_millis(10)).await;
@@ -87,7 +87,7 @@ pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
 /// Does a call again as long as it may be done again, as the runtime does.
 pub(crate) async fn retried<T>(call: impl AsyncFn() -> Result<T>) -> T {
     let clock = SystemClock::new();
-    let deadline = clock.monotonic() + Duration::from_secs(60);
+    let deadline = clock.monotonic() + Duration::from_secs(300);
     loop {
         match call().await {
             Ok(done) => return done,

@@ -68,7 +68,7 @@ struct Patience(SystemClock, Duration);
 impl Patience {
     fn new() -> Self {
         let clock = SystemClock::new();
-        let deadline = clock.monotonic() + Duration::from_secs(60);
+        let deadline = clock.monotonic() + Duration::from_secs(300);
         Self(clock, deadline)
     }
 

@@ -106,9 +106,11 @@ async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
         let place = Place::at(&server.url(), false);
         proxy.arm(Trigger::Request(request), Fault { place: at, act });
         let what = format!("request {request}, {at:?}, dies: {dies}");
-        happened += tell(&place, open(&place), dies, &proxy, &what).await;
+        happened += tell(&place, open(&place), dies, &proxy, (request, &what)).await;
     }
-    assert_eq!(happened, cuts(requests).count(), "every cut happened");
+    let all = cuts(requests).count();
+    println!("{happened} of {all} cuts happened");
+    assert!(happened * 10 >= all * 9, "only {happened} of {all} cuts happened");
 }
 
 /// Every place in every request, for a process that goes on and for one that dies.
@@ -125,11 +127,21 @@ fn cuts(requests: u64) -> impl Iterator<Item = (u64, In, bool, Act)> {
     })
 }
 
-/// Plays the story, and checks what is there then; returns whether the cut happened, by 1 or 0.
-async fn tell(place: &Place, store: RedisStore, dies: bool, proxy: &Proxy, what: &str) -> usize {
+/// Plays the story, and checks what is there then; returns whether the cut at this request happened, by 1 or 0.
+async fn tell(
+    place: &Place,
+    store: RedisStore,
+    dies: bool,
+    proxy: &Proxy,
+    (request, what): (u64, &str),
+) -> usize {
+    let before = proxy.requests();
     let expected = story(&mut Process { store, place, dies }).await;
     // Before the look at what is left, which may go through the same proxy.
     let happened = 1 - proxy.disarm();
+    // Two that a client sends without waiting are one or two requests of the proxy's: one story may have fewer than another.
+    let made = proxy.requests() - before;
+    assert!(happened == 1 || made < request, "of {made} requests, none was cut: {what}");
     let fresh = place.store();
     for author in &expected {
         is_kept(author, &fresh).await;
@@ -170,7 +182,8 @@ async fn a_connection_to_a_cluster_cut_at_any_request_loses_and_doubles_nothing(
         })
         .await;
     }
-    let place = || Place::at(&proxies[0].url(&cluster.url()), true);
+    // One prefix for all stories, so that the same node has the same keys in each.
+    let place = || Place { prefix: "cuts".to_owned(), ..Place::at(&proxies[0].url(&cluster.url()), true) };
     let open = |place: &Place| place.store_with(place.options().with_repair_every(Duration::ZERO));
     let mut requests = vec![0; 3];
     for _ in 0..2 {
@@ -190,12 +203,11 @@ async fn a_connection_to_a_cluster_cut_at_any_request_loses_and_doubles_nothing(
             proxies[node].arm(Trigger::Request(request), Fault { place: at, act });
             let what = format!("node {node}, request {request}, {at:?}, dies: {dies}");
             most += 1;
-            happened += tell(&place, open(&place), dies, &proxies[node], &what).await;
+            happened += tell(&place, open(&place), dies, &proxies[node], (request, &what)).await;
         }
     }
-    // Which node has which of the keys that begin with the prefix differs from story to story.
     println!("{happened} of {most} cuts happened");
-    assert!(happened * 10 >= most * 7, "only {happened} of {most} cuts happened");
+    assert!(happened * 10 >= most * 9, "only {happened} of {most} cuts happened");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,7 +249,7 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
 async fn a_server_that_hangs_is_in_doubt_after_the_timeout_and_goes_on() {
     let server = Redis::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
-    let store = place.store_with(place.options().with_response_timeout(Duration::from_secs(2)));
+    let store = place.store_with(place.options().with_response_timeout(Duration::from_secs(5)));
     let mut author = log_of("r-1");
     author.write(&store, 1).await;
     let append = author.next(1);

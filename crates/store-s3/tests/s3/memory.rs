@@ -82,6 +82,8 @@ pub(crate) struct Stored {
 struct Inner {
     objects: Mutex<BTreeMap<String, Stored>>,
     habit: Habit,
+    /// How many looked for each key and then wrote it, by [`Habit::LooksThenWrites`].
+    looked: Mutex<BTreeMap<String, u32>>,
     tags: AtomicU64,
     /// By how much its clock is ahead.
     ahead_ms: AtomicI64,
@@ -128,6 +130,7 @@ impl Memory {
         let inner = Arc::new(Inner {
             objects: Mutex::default(),
             habit,
+            looked: Mutex::default(),
             tags: AtomicU64::new(1),
             ahead_ms: AtomicI64::new(0),
             requests: AtomicU64::new(0),
@@ -347,11 +350,15 @@ impl S3 for Objects {
         let habit = self.0.habit;
         let lost = || s3_error!(PreconditionFailed, "the condition does not hold");
         if if_none_match.is_some() && habit == Habit::LooksThenWrites {
-            let is_taken = self.objects().contains_key(&key);
-            // As long as a slow disk takes to write a small file.
-            self.0.clock.sleep(Duration::from_millis(20)).await;
-            if is_taken {
+            if self.objects().contains_key(&key) {
                 return Err(lost());
+            }
+            // Until another has looked, too, if one is on its way.
+            let looked = || *self.0.looked.lock().unwrap().get(&key).unwrap_or(&0);
+            *self.0.looked.lock().unwrap().entry(key.clone()).or_insert(0) += 1;
+            let end = self.0.clock.monotonic() + Duration::from_secs(1);
+            while looked() < 2 && self.0.clock.monotonic() < end {
+                self.0.clock.sleep(Duration::from_millis(1)).await;
             }
             self.objects().insert(key, stored);
             return Ok(S3Response::new(PutObjectOutput::default()));

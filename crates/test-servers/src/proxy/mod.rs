@@ -18,7 +18,7 @@ pub use self::fault::{Act, Done, Fault, Place, Trigger};
 use self::connection::Connection;
 use self::plan::Plan;
 use crate::error::{Result, ServerError};
-use crate::port;
+use crate::port::{self, Port};
 
 /// Forwards connections on a port of 127.0.0.1 to a server, and does what a test has armed.
 ///
@@ -45,6 +45,8 @@ use crate::port;
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
+    /// No other test listens there, also while it refuses.
+    _port: Port,
     upstream: SocketAddr,
     plan: Arc<Plan>,
     connections: Connections,
@@ -73,9 +75,10 @@ impl Proxy {
     /// [`ServerError::Io`] if the system gives no port or no thread.
     pub fn start(upstream: SocketAddr) -> Result<Self> {
         let failed = || ServerError::io("listen on", "a free port of 127.0.0.1");
-        let listener = port::listen().map_err(failed())?;
+        let (port, listener) = port::listen().map_err(failed())?;
         let proxy = Self {
             address: listener.local_addr().map_err(failed())?,
+            _port: port,
             upstream,
             plan: Arc::default(),
             connections: Arc::default(),
