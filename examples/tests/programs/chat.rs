@@ -16,7 +16,7 @@ use crate::support::{Chance, ended, program};
 const LINES: u64 = 12;
 
 /// How long the program may take for one line, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A chat that runs, and what it says.
 struct Chat {

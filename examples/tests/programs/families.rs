@@ -14,7 +14,7 @@ const FILES: usize = 40;
 const KILLS: usize = 6;
 
 /// How long it may take, on a busy machine and a slow store, which may have to see that the process before is dead.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 fn command(space: &Space, name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program(name));

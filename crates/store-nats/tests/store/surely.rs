@@ -11,7 +11,7 @@ use ferrata_store::{
 use ferrata_store_nats::NatsStore;
 
 /// How long a busy machine may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Begins the log of a run whose only base is its first record.
 pub(crate) fn log_of(name: &str) -> Log {
