@@ -53,10 +53,19 @@ pub(crate) fn senders(nodes: usize) -> Result<Graph<Small>> {
 
 /// One node that runs again and again, each time appending a text of its own of so many bytes, and counting.
 pub(crate) fn notes(steps: usize, bytes: usize) -> Result<Graph<Small>> {
+    appending(steps, bytes, note)
+}
+
+/// The same with the text of these pages, one part after the other.
+pub(crate) fn prose(steps: usize, bytes: usize) -> Result<Graph<Small>> {
+    appending(steps, bytes, page)
+}
+
+fn appending(steps: usize, bytes: usize, text: fn(u64, usize) -> String) -> Result<Graph<Small>> {
     let graph = Graph::<Small>::builder("notes")
         .node("note", move |cx: NodeContext, _s: Draft<Small>| async move {
             let counted = Small::update().count(1u64);
-            let text = note(u64::from(cx.visit().get()), bytes);
+            let text = text(u64::from(cx.visit().get()), bytes);
             Ok(if bytes == 0 { counted } else { counted.notes([text]) })
         })
         .effect(Effect::Pure)
@@ -65,6 +74,30 @@ pub(crate) fn notes(steps: usize, bytes: usize) -> Result<Graph<Small>> {
         .route("note", ["note"], move |s: &Small, _cx| (s.count < steps as u64).then_some("note"))
         .build()?;
     Ok(graph)
+}
+
+/// What people wrote for people to read.
+const PAGES: &str = concat!(
+    include_str!("../../ARCHITECTURE.md"),
+    include_str!("../../CONTRIBUTING.md"),
+    include_str!("../../docs/children.md"),
+    include_str!("../../docs/custom-store.md"),
+    include_str!("../../docs/durability.md"),
+    include_str!("../../docs/events.md"),
+    include_str!("../../docs/exactly-once.md"),
+    include_str!("../../docs/format.md"),
+    include_str!("../../docs/history.md"),
+    include_str!("../../docs/queues.md"),
+    include_str!("../../docs/store-postgres.md"),
+    include_str!("../../docs/store-s3.md"),
+);
+
+/// So many bytes of the pages, from where the text before it ends; from the beginning again at their end.
+fn page(at: u64, bytes: usize) -> String {
+    let before = usize::try_from(at).unwrap_or(usize::MAX).wrapping_mul(bytes) % PAGES.len();
+    let (start, end) = (PAGES.floor_char_boundary(before), PAGES.floor_char_boundary(before + bytes));
+    let text = &PAGES[start..end];
+    format!("{text}{}", &PAGES[..PAGES.floor_char_boundary(bytes.saturating_sub(text.len()))])
 }
 
 /// Text that does not repeat.

@@ -42,6 +42,7 @@ async fn run() -> Result<()> {
     Box::pin(work::children::in_memory(&mut table)).await?;
     Box::pin(work::stream::in_memory(&mut table)).await?;
     Box::pin(work::observed::in_memory(&mut table)).await?;
+    Box::pin(work::rest::in_memory(&mut table)).await?;
     for server in table.args.stores.clone() {
         Box::pin(work::one::measure(&mut table, &server)).await?;
         Box::pin(work::runs::measure(&mut table, &server)).await?;
@@ -63,6 +64,7 @@ async fn run() -> Result<()> {
         }
         Box::pin(work::cost::measure(&mut table, &server)).await?;
         Box::pin(work::bytes::measure(&mut table, &server)).await?;
+        Box::pin(work::rest::measure(&mut table, &server)).await?;
     }
     println!("{} rows in {:.0} s", table.rows.len(), begun.elapsed().as_secs_f64());
     report::write(&table)?;

@@ -226,7 +226,8 @@ impl Space {
     }
 }
 
-fn file_bytes(folder: &Path) -> Result<u64> {
+/// Returns how many bytes the files in a folder have.
+pub(crate) fn file_bytes(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

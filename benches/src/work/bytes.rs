@@ -1,6 +1,11 @@
 //! How many bytes a step takes on each store, and how often a large constant is stored.
 
+use std::sync::Arc;
+
 use anyhow::Result;
+use ferrata::Runtime;
+use ferrata::graph::Graph;
+use ferrata::store::CheckpointStore;
 
 use super::Table;
 use crate::graphs::{self, Small};
@@ -19,6 +24,7 @@ const MIB: usize = 1024 * 1024;
 /// Measures the rows of bytes.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let kind = Kind::of(server)?;
+    let plain = |store| store;
     let sizes: &[usize] = table.args.scaled(&[100, 400, 1_600, 6_400], &[100, 400]);
     let id = format!("{}/bytes", kind.name());
     if table.wants(&id) {
@@ -32,7 +38,8 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         let mut over = Vec::new();
         for steps in sizes {
             let runs = STEPS.div_ceil(*steps);
-            let bytes = stored(server, runs, *steps, PAYLOAD, 0).await?;
+            let graph = graphs::notes(*steps, PAYLOAD)?;
+            let bytes = stored(server, &plain, runs, &graph, &Small::default()).await?;
             over.push(bytes as f64 / (runs * steps) as f64 - PAYLOAD as f64);
         }
         let workload = format!("bytes over the payload when each step appends {PAYLOAD}, {}", kind.name());
@@ -54,7 +61,8 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     if table.wants(&id) {
         let mut copies = Vec::new();
         for steps in sizes {
-            copies.push(stored(server, 1, *steps, 0, MIB).await? as f64 / MIB as f64);
+            let bytes = stored(server, &plain, 1, &graphs::notes(*steps, 0)?, &Small::with_blob(MIB)).await?;
+            copies.push(bytes as f64 / MIB as f64);
         }
         let workload = format!("a constant MiB beside a counter, {}", kind.name());
         let row = Row::alone(id, workload, "MiB in all", Spread::of(copies.iter().copied()), Goal::None);
@@ -76,15 +84,21 @@ fn in_words(sizes: &[usize]) -> String {
     words.join(", ")
 }
 
-/// Returns how many bytes so many runs add to a store that has seen another: what is there once for all runs does not count.
-async fn stored(server: &str, runs: usize, steps: usize, payload: usize, blob: usize) -> Result<u64> {
+/// Returns how many bytes so many runs add to a store that has seen another: what is there once for all runs does not count. The runs go
+/// through the layers that `layers` puts over the store.
+pub(super) async fn stored(
+    server: &str,
+    layers: &impl Fn(Arc<dyn CheckpointStore>) -> Arc<dyn CheckpointStore>,
+    runs: usize,
+    graph: &Graph<Small>,
+    input: &Small,
+) -> Result<u64> {
     let space = Space::make(server).await?;
-    let runtime = super::runtime(&space).await?;
+    let runtime = Runtime::builder_with(layers(space.open()?)).build().await?;
     graphs::run(&runtime, &graphs::notes(1, 0)?, Small::default()).await?;
     let before = space.bytes().await?;
-    let graph = graphs::notes(steps, payload)?;
     for _ in 0..runs {
-        graphs::run(&runtime, &graph, Small::with_blob(blob)).await?;
+        graphs::run(&runtime, graph, input.clone()).await?;
     }
     let after = space.bytes().await?;
     space.remove().await?;

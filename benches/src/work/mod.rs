@@ -11,6 +11,7 @@ pub(crate) mod memory;
 pub(crate) mod observed;
 pub(crate) mod one;
 pub(crate) mod queues;
+pub(crate) mod rest;
 pub(crate) mod runs;
 pub(crate) mod stream;
 pub(crate) mod sweep;

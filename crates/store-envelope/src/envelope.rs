@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use bytes::Bytes;
 use chacha20poly1305::XNonce;
-use chacha20poly1305::aead::{Aead as _, Payload};
+use chacha20poly1305::aead::{Aead as _, AeadInOut as _, Payload};
 use ferrata_store::{Error, ErrorKind, RecordHeader, Result, RunKey};
 
 use crate::keys::{Derived, Keyring};
@@ -21,6 +21,9 @@ const ENCRYPTED: u8 = 2;
 
 /// The length of a nonce of XChaCha20.
 const NONCE: usize = 24;
+
+/// The length of the tag of Poly1305.
+const TAG: usize = 16;
 
 /// zstd's own default: most of the gain, for some microseconds a record.
 const LEVEL: i32 = 3;
@@ -129,15 +132,20 @@ fn encrypt(key: &Derived, flags: u8, run: &RunKey, header: &RecordHeader, inside
     let name = key.name.as_bytes();
     // A name has 64 bytes at most.
     let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
-    let mut envelope = [&[MARK, VERSION, flags, length], name].concat();
+    let mut envelope = Vec::with_capacity(4 + name.len() + NONCE + inside.len() + TAG);
+    envelope.extend_from_slice(&[MARK, VERSION, flags, length]);
+    envelope.extend_from_slice(name);
     let aad = bound_to(&envelope, run, header);
     let nonce = nonce(key, &aad, inside);
-    let sealed = key.cipher.encrypt(&nonce, Payload { msg: inside, aad: &aad }).map_err(|_| {
+    envelope.extend_from_slice(&nonce);
+    let outside = envelope.len();
+    envelope.extend_from_slice(inside);
+    // In place: a further copy of a large body is a further walk over new pages.
+    let tag = key.cipher.encrypt_inout_detached(&nonce, &aad, (&mut envelope[outside..]).into());
+    envelope.extend_from_slice(&tag.map_err(|_| {
         let message = format!("the record's body has {} bytes, which is too many to encrypt", inside.len());
         Error::new(ErrorKind::TooLarge, message).with_run(run).with_seq(header.seq)
-    })?;
-    envelope.extend_from_slice(&nonce);
-    envelope.extend_from_slice(&sealed);
+    })?);
     Ok(envelope.into())
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
 use ferrata_store::{Error, ErrorKind, Result};
@@ -81,7 +82,7 @@ impl fmt::Debug for Key {
 /// # Ok::<(), ferrata_store::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Keyring(Vec<Derived>);
+pub struct Keyring(Arc<Vec<Derived>>);
 
 /// A key by its name, as the keys that are derived from it.
 #[derive(Clone)]
@@ -119,7 +120,7 @@ impl Keyring {
     ///
     /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn new(name: impl Into<String>, key: &Key) -> Result<Self> {
-        Self(Vec::new()).with_old(name, key)
+        Self(Arc::default()).with_old(name, key)
     }
 
     /// Adds a key with which older records are read.
@@ -140,7 +141,12 @@ impl Keyring {
         }
         let derived = |context| Zeroizing::new(blake3::derive_key(context, &*key.0));
         let cipher = XChaCha20Poly1305::new((&*derived(CIPHER)).into());
-        self.0.push(Derived { name, cipher, nonces: derived(NONCE), blobs: BlobKey(derived(BLOBS)) });
+        Arc::make_mut(&mut self.0).push(Derived {
+            name,
+            cipher,
+            nonces: derived(NONCE),
+            blobs: BlobKey(derived(BLOBS)),
+        });
         Ok(self)
     }
 
@@ -153,7 +159,7 @@ impl Keyring {
     ///
     /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn parse(text: &str) -> Result<Self> {
-        let mut keys = Self(Vec::new());
+        let mut keys = Self(Arc::default());
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {

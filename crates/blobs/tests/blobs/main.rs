@@ -4,6 +4,7 @@
 
 mod collection;
 mod keys;
+mod reads;
 mod values;
 mod world;
 

@@ -59,8 +59,8 @@ impl Runs {
 
 impl World {
     pub(crate) fn new(seed: u64) -> Self {
-        let luck = Arc::new(AtomicU64::new(u64::MAX));
-        let place = Failing { inner: InMemory::new(), luck: Arc::clone(&luck) };
+        let place = Failing::default();
+        let luck = Arc::clone(&place.luck);
         let runs =
             Runs { chance: seed, logs: Vec::new(), begun: 0, pending: Vec::new(), contents: HashMap::new() };
         let blobs = Blobs::new(Arc::new(place));
@@ -229,14 +229,26 @@ impl CheckpointStore for Acting {
     }
 }
 
-/// A place whose writes and removals fail when luck runs out, half of them after they were done.
+/// A place whose writes and removals fail when luck runs out, half of them after they were done, and which counts what reads it.
 #[derive(Debug)]
-struct Failing {
+pub(crate) struct Failing {
     inner: InMemory,
-    luck: Arc<AtomicU64>,
+    pub(crate) luck: Arc<AtomicU64>,
+    pub(crate) reads: Arc<AtomicU64>,
+}
+
+impl Default for Failing {
+    fn default() -> Self {
+        let luck = Arc::new(AtomicU64::new(u64::MAX));
+        Self { inner: InMemory::new(), luck, reads: Arc::default() }
+    }
 }
 
 impl Failing {
+    fn count(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn is_lucky(&self) -> bool {
         let left = self.luck.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         left.is_ok()
@@ -276,10 +288,12 @@ impl ObjectStore for Failing {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> object_store::Result<GetResult> {
+        self.count();
         self.inner.get_opts(location, options).await
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
+        self.count();
         self.inner.get_ranges(location, ranges).await
     }
 
@@ -295,10 +309,12 @@ impl ObjectStore for Failing {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        self.count();
         self.inner.list(prefix)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
+        self.count();
         self.inner.list_with_delimiter(prefix).await
     }
 
