@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use ferrata_store::{
-    At, CheckpointStore, Clock as _, Error, ErrorKind, HeadRef, IdSource as _, Order, Page, Result, RunHead,
-    RunKey, RunQuery, Seq, SystemClock, TenantId,
+    CheckpointStore, Clock as _, Error, ErrorKind, HeadRef, IdSource as _, Order, Page, Record, Result,
+    RunHead, RunKey, RunQuery, SystemClock, TenantId, each_record,
 };
 use futures_util::TryStreamExt as _;
 use object_store::{ObjectStoreExt as _, path::Path};
@@ -260,23 +260,9 @@ async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
 
 /// Reads all records of a run; false if some that were there when it was listed are gone.
 async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uuid>) -> Result<bool> {
-    let mut at = At::Latest;
-    loop {
-        let records = match store.load(&head.run, at).await {
-            Ok(Some(records)) => records,
-            Ok(None) => return Ok(false),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error.with_run(&head.run)),
-        };
-        for record in &records {
-            named_in(&record.body, ids);
-        }
-        let first = records.first().map_or(head.first, |record| record.header.seq);
-        if first <= head.first {
-            // A run that was removed and begun anew has other records in their place.
-            let last = records.last().filter(|_| at == At::Latest);
-            return Ok(last.is_none_or(|last| last.header.seq >= head.seq));
-        }
-        at = At::Seq(Seq::new(first.get() - 1));
-    }
+    let take = |record: &Record| {
+        named_in(&record.body, ids);
+        Ok(())
+    };
+    each_record(store, head, take).await
 }

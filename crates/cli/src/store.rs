@@ -1,5 +1,6 @@
 //! Which store is meant, and how it is named without its secrets.
 
+use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,21 +18,31 @@ const PATIENCE: &str = "acquire_timeout_ms=1500";
 
 /// Opens a store by its URL to look at runs and to steer them: one that has to be there.
 pub(crate) fn open_existing(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    unwrapped(open_as_stored(url)?)
+}
+
+/// Opens a store by its URL, which has to be there, with its records as they are stored: also compressed, also encrypted.
+pub(crate) fn open_as_stored(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
     if file(url).is_some_and(|path| !path.exists()) {
         let message = format!("there is no store at {}; set FERRATA_STORE or --store", shown(url));
         let failure = Failure::new(Exit::NotFound, message, "ferrata ls --store URL");
         return Err(failure.with_code(ErrorKind::NotFound));
     }
-    open_soon(url)
+    connect(&soon(url))
 }
 
 /// Opens a store by its URL for a command that a person waits for.
 pub(crate) fn open_soon(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    open(&soon(url))
+}
+
+/// Returns the URL with the bound on how long a person waits for a connection.
+fn soon(url: &str) -> Cow<'_, str> {
     let server = url.starts_with("postgres:") || url.starts_with("postgresql:");
     if server && !url.contains("acquire_timeout_ms=") {
-        return open(&format!("{url}{}{PATIENCE}", if url.contains('?') { '&' } else { '?' }));
+        return format!("{url}{}{PATIENCE}", if url.contains('?') { '&' } else { '?' }).into();
     }
-    open(url)
+    url.into()
 }
 
 /// Returns the folder or file that a URL names, if it is written plainly.
@@ -45,7 +56,11 @@ fn file(url: &str) -> Option<PathBuf> {
 
 /// Opens a store by its URL.
 pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
-    let store = ferrata::connect(url).map_err(|error| {
+    unwrapped(connect(url)?)
+}
+
+fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    ferrata::connect(url).map_err(|error| {
         let scheme = url.split(':').next().unwrap_or_default();
         // The scheme is known, so that its feature was off when this program was built.
         let feature = match scheme.to_ascii_lowercase().as_str() {
@@ -61,8 +76,7 @@ pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
             None => format!("ferrata ls --store {DEFAULT}"),
         };
         Failure::from(error).or_type(next)
-    })?;
-    unwrapped(store)
+    })
 }
 
 /// Reads what is compressed, and with the keys that `FERRATA_KEYS` and `FERRATA_LABEL_KEY` name what is encrypted; with them, what is written is

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use bytes::Bytes;
 use chacha20poly1305::XNonce;
 use chacha20poly1305::aead::{Aead as _, AeadInOut as _, Payload};
-use ferrata_store::{Error, ErrorKind, RecordHeader, Result, RunKey};
+use ferrata_store::{Error, ErrorKind, Record, RecordHeader, Result, RunKey};
 
 use crate::keys::{Derived, Keyring};
 use crate::store::EnvelopeOptions;
@@ -53,11 +53,51 @@ pub(crate) fn close(
     }
 }
 
-/// Tells whether a body is encrypted with a key that is not in the ring.
-pub(crate) fn lacks(keys: &Keyring, stored: &[u8]) -> bool {
-    let is_encrypted =
-        stored.first() == Some(&MARK) && stored.get(2).is_some_and(|flags| flags & ENCRYPTED != 0);
-    is_encrypted && parts(stored).is_some_and(|(name, ..)| keys.find(name).is_none())
+/// Tells whether a record is encrypted with a key that is not in the ring.
+pub(crate) fn lacks(keys: &Keyring, run: &RunKey, record: &Record) -> bool {
+    let key = key_of(run, &record.header, &record.body);
+    key.is_ok_and(|name| name.is_some_and(|name| keys.find(name).is_none()))
+}
+
+/// Returns the name of the key that the body of a record is encrypted with; `None` if it is not encrypted.
+///
+/// # Errors
+///
+/// [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: it begins as an envelope and is none, or a newer one.
+pub(crate) fn key_of<'a>(run: &RunKey, header: &RecordHeader, stored: &'a [u8]) -> Result<Option<&'a [u8]>> {
+    match flags(run, header, stored)? & ENCRYPTED {
+        0 => Ok(None),
+        _ => match parts(stored) {
+            Some((name, ..)) => Ok(Some(name)),
+            None => Err(corrupt(run, header, CUT)),
+        },
+    }
+}
+
+/// Returns what was done to the body of a record; nothing if it has no envelope.
+fn flags(run: &RunKey, header: &RecordHeader, stored: &[u8]) -> Result<u8> {
+    match stored.get(1..3) {
+        _ if stored.first() != Some(&MARK) => Ok(0),
+        Some(&[version, _]) if version > VERSION => {
+            let message = format!(
+                "the record has envelope {version}, this version opens up to {VERSION}; upgrade this process"
+            );
+            Err(at(run, header, ErrorKind::Unsupported, message))
+        }
+        Some(&[VERSION, flags]) if flags & !(COMPRESSED | ENCRYPTED) == 0 => Ok(flags),
+        _ => Err(corrupt(run, header, "the envelope of the record is none")),
+    }
+}
+
+/// What is wrong with an envelope that ends too early.
+const CUT: &str = "the envelope of the record is cut short";
+
+fn at(run: &RunKey, header: &RecordHeader, kind: ErrorKind, message: impl Into<String>) -> Error {
+    Error::new(kind, message.into()).with_run(run).with_seq(header.seq)
+}
+
+fn corrupt(run: &RunKey, header: &RecordHeader, why: &str) -> Error {
+    at(run, header, ErrorKind::Corrupt, format!("{why}; restore the run from a backup"))
 }
 
 /// What the body of a record is without its envelope.
@@ -73,56 +113,35 @@ pub(crate) fn open(
     header: &RecordHeader,
     stored: &Bytes,
 ) -> Result<Bytes> {
-    let at = |kind, message: String| Error::new(kind, message).with_run(run).with_seq(header.seq);
-    let corrupt = |why: &str| at(ErrorKind::Corrupt, format!("{why}; restore the run from a backup"));
-    let is_wrapped = stored.first() == Some(&MARK);
-    let flags = match stored.get(1..3) {
-        _ if !is_wrapped => 0,
-        Some(&[version, _]) if version > VERSION => {
-            let message = format!(
-                "the record has envelope {version}, this version opens up to {VERSION}; upgrade this process"
-            );
-            return Err(at(ErrorKind::Unsupported, message));
-        }
-        Some(&[VERSION, flags]) if flags & !(COMPRESSED | ENCRYPTED) == 0 => flags,
-        _ => return Err(corrupt("the envelope of the record is none")),
-    };
-    if flags & ENCRYPTED == 0 && keys.is_some() && !options.accept_plain {
+    let name = key_of(run, header, stored)?;
+    if name.is_none() && keys.is_some() && !options.accept_plain {
         let message = "the record is not encrypted, and all are to be; if it was written before that, \
                        allow it with `EnvelopeOptions::accept_plain`";
-        return Err(at(ErrorKind::Corrupt, message.into()));
+        return Err(at(run, header, ErrorKind::Corrupt, message));
     }
-    if !is_wrapped {
+    if stored.first() != Some(&MARK) {
         return Ok(stored.clone());
     }
-    let inside = match flags & ENCRYPTED {
-        0 => stored.slice(3..),
-        _ => {
-            let (name, nonce, sealed) =
-                parts(stored).ok_or_else(|| corrupt("the envelope of the record is cut short"))?;
-            let Some(keys) = keys else {
-                let message = format!(
-                    "the record is encrypted with the key `{}`; give this process its keys",
-                    name.escape_ascii()
-                );
-                return Err(at(ErrorKind::Unsupported, message));
+    let corrupt = |why: &str| corrupt(run, header, why);
+    let inside = match name {
+        None => stored.slice(3..),
+        Some(name) => {
+            let lacks = |remedy| {
+                let name = name.escape_ascii();
+                let message = format!("the record is encrypted with the key `{name}`{remedy}");
+                at(run, header, ErrorKind::Unsupported, message)
             };
-            let Some(key) = keys.find(name) else {
-                let message = format!(
-                    "the record is encrypted with the key `{}`, which is not in the keyring; add it",
-                    name.escape_ascii()
-                );
-                return Err(at(ErrorKind::Unsupported, message));
-            };
+            let keys = keys.ok_or_else(|| lacks("; give this process its keys"))?;
+            let key = keys.find(name).ok_or_else(|| lacks(", which is not in the keyring; add it"))?;
+            let (_, nonce, sealed) = parts(stored).ok_or_else(|| corrupt(CUT))?;
             let outside = &stored[..stored.len() - sealed.len()];
             let aad = bound_to(outside_without_nonce(outside), run, header);
-            let nonce =
-                XNonce::try_from(nonce).map_err(|_| corrupt("the envelope of the record is cut short"))?;
+            let nonce = XNonce::try_from(nonce).map_err(|_| corrupt(CUT))?;
             let opened = key.cipher.decrypt(&nonce, Payload { msg: sealed, aad: &aad });
             Bytes::from(opened.map_err(|_| corrupt("the record is not what was encrypted for this place"))?)
         }
     };
-    match flags & COMPRESSED {
+    match flags(run, header, stored)? & COMPRESSED {
         0 => Ok(inside),
         _ => decompress(&inside, options.max_body).map_err(|why| corrupt(&why)),
     }

@@ -132,8 +132,7 @@ impl Keyring {
     /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn with_old(mut self, name: impl Into<String>, key: &Key) -> Result<Self> {
         let name = name.into();
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_plain) {
+        if !is_name(&name) {
             return Err(invalid("the name of a key is 1 to 64 letters, digits, `-`, `_` and `.`"));
         }
         if self.find(name.as_bytes()).is_some() {
@@ -212,6 +211,12 @@ impl fmt::Debug for Keyring {
         let names: Vec<&str> = self.0.iter().map(|key| key.name.as_str()).collect();
         f.debug_tuple("Keyring").field(&names).finish()
     }
+}
+
+/// Tells whether a text may be the name of a key.
+pub(crate) fn is_name(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=MAX_NAME).contains(&text.len()) && text.chars().all(is_plain)
 }
 
 /// Reads a file of keys.

@@ -24,8 +24,10 @@ mod keys;
 mod labels;
 mod provider;
 mod store;
+mod usage;
 
 pub use keys::{BlobKey, Key, Keyring};
 pub use labels::LabelKey;
 pub use provider::{CachedKeys, KeyProvider};
 pub use store::{EnvelopeOptions, EnvelopeStore};
+pub use usage::{KeyUsage, key_usage};

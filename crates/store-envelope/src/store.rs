@@ -131,7 +131,7 @@ impl<S> EnvelopeStore<S> {
     async fn keys_for(&self, run: &RunKey, records: &[Record]) -> Result<Option<Arc<Keyring>>> {
         let keys = self.keys(&run.tenant).await?;
         match (&self.options.keys, &keys) {
-            (Some(provider), Some(known)) if records.iter().any(|one| envelope::lacks(known, &one.body)) => {
+            (Some(provider), Some(known)) if records.iter().any(|one| envelope::lacks(known, run, one)) => {
                 provider.renewed(&run.tenant).await.map(Some)
             }
             _ => Ok(keys),

@@ -22,6 +22,7 @@ mod shared;
 pub mod testing;
 mod transaction;
 pub mod url;
+mod whole;
 
 pub use check::{check_batch, check_loaded, check_prune, is_repeat};
 pub use clock::{Clock, SystemClock, Timestamp, within};
@@ -40,3 +41,4 @@ pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 pub use record::{FORMAT, Labels, Parent, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
 pub use relay::{MOST_SAID, Relay, Texts, check_said};
 pub use transaction::{AnyTransaction, Database, Transactions, causes};
+pub use whole::each_record;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 mod collection;
+mod crashes;
 mod keys;
 mod reads;
 mod values;

@@ -1,4 +1,4 @@
-//! What `store check` takes.
+//! What `store` takes.
 
 use clap::Subcommand;
 
@@ -16,6 +16,12 @@ pub(crate) struct StoreArgs {
 pub(crate) enum StoreCommand {
     /// Reach the store, tell what it promises, and how long it takes.
     Check(CheckArgs),
+    /// Count the records and runs under each key that they are encrypted with, and those that are not: before an old key goes.
+    ///
+    /// Reads every record and changes nothing. It takes no keys: their names stand beside what they encrypt.
+    #[cfg(feature = "envelope")]
+    #[command(after_help = "Examples:\n  ferrata store keys\n  ferrata store keys --tenant acme -o json")]
+    Keys,
 }
 
 /// Reach the store, tell what it promises, and how long it takes.

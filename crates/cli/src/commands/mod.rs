@@ -12,6 +12,8 @@ mod goto;
 mod graph;
 mod history;
 mod import;
+#[cfg(feature = "envelope")]
+mod keys;
 mod lint;
 mod logs;
 pub(crate) mod ls;

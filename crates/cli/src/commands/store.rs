@@ -62,7 +62,14 @@ impl Timing {
 }
 
 pub(super) async fn run(context: &Context, args: &StoreArgs) -> Result<Exit, Failure> {
-    let StoreCommand::Check(args) = &args.command;
+    match &args.command {
+        StoreCommand::Check(args) => check(context, args).await,
+        #[cfg(feature = "envelope")]
+        StoreCommand::Keys => super::keys::run(context).await,
+    }
+}
+
+async fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
     if args.print_migrations {
         return print_migrations(context);
     }

@@ -86,3 +86,42 @@ fn the_command_reads_what_is_encrypted_with_its_keys() {
     assert_eq!(error.kind(), ferrata::ErrorKind::Unsupported);
     assert!(error.to_string().contains("EnvelopeStore"), "{error}");
 }
+
+#[test]
+fn the_command_tells_which_keys_are_needed_without_any() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();
+    let (old, new) = (format!("old = {}\n", "ab".repeat(32)), format!("new = {}\n", "cd".repeat(32)));
+    std::fs::write(folder.join("old"), &old).unwrap();
+    std::fs::write(folder.join("both"), format!("{new}{old}")).unwrap();
+    std::fs::write(folder.join("new"), &new).unwrap();
+    let url = place.url();
+    let call = |keys: &str, line: &[&str]| {
+        let said = place.call_with(line, "", &[("FERRATA_STORE", url.as_str()), ("FERRATA_KEYS", keys)]);
+        assert_eq!(said.code, 0, "{line:?}: {said:?}");
+        said.out
+    };
+    let keys = |line: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&call("", &[&["store", "keys", "-o", "json"], line].concat())).unwrap()
+    };
+    call("", &["run", "p.dot", "--id", "plain"]);
+    call("old", &["run", "p.dot", "--id", "a"]);
+    call("both", &["run", "p.dot", "--id", "b", "--tenant", "acme"]);
+    let counted = keys(&[]);
+    let found: Vec<_> =
+        counted.as_array().unwrap().iter().map(|one| (&one["tenant"], &one["key"], &one["runs"])).collect();
+    let expected = serde_json::json!([["acme", "new", 1], ["default", null, 1], ["default", "old", 1]]);
+    assert_eq!(serde_json::json!(found), expected);
+    let records = call("", &["history", "a", "-o", "ids"]).lines().count();
+    assert_eq!(counted[2]["records"], records);
+    assert_eq!(keys(&["--tenant", "acme"]).as_array().unwrap().len(), 1);
+    let table = call("", &["store", "keys"]);
+    assert!(table.contains("(not encrypted)") && table.lines().count() == 4, "{table}");
+    // It is what an operator waits for: where the old key is not told any more, nothing needs it.
+    call("", &["purge", "plain", "--yes"]);
+    assert_eq!(call("", &["store", "keys", "-o", "ids"]), "acme/new\ndefault/old\n");
+    call("both", &["prune", "a", "--keep-last", "1", "--yes"]);
+    assert_eq!(call("", &["store", "keys", "-o", "ids"]), "acme/new\ndefault/new\n");
+    assert!(call("new", &["state", "a"]).contains("the patient is Ann"));
+}

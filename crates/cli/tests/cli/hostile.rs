@@ -178,6 +178,8 @@ async fn nothing_that_any_verb_prints_in_any_format_steers_a_terminal() {
         &["graph", "p"],
         &["graph", "fails"],
         &["store", "check"],
+        &["store", "keys"],
+        &["store", "keys", "--tenant", evil],
         &["completions", "bash"],
         &["cancel", "asks", "--yes", "--reason", evil],
         &["purge", evil],

@@ -9,6 +9,7 @@ mod labels;
 mod repeats;
 mod secrecy;
 mod tenants;
+mod usage;
 
 use std::sync::Arc;
 

@@ -1,0 +1,111 @@
+//! Which keys the records of a store need: what an operator asks before an old key goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ferrata_store::{
+    CheckpointStore, Error, ErrorKind, Order, Page, Record, Result, RunHead, RunQuery, TenantId, each_record,
+};
+
+use crate::envelope;
+use crate::keys::is_name;
+
+/// How much of a tenant stands under one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyUsage {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The name of the key; `None` for what is not encrypted.
+    pub key: Option<String>,
+    /// How many records.
+    pub records: u64,
+    /// How many runs have one of them, or more.
+    pub runs: u64,
+}
+
+/// Counts the records and runs of a store under each key that they need, by tenant and then by key, what is not encrypted first; of one tenant
+/// if one is given. It changes nothing and needs no key.
+///
+/// Give it the store inside, whose records are in their envelopes: an [`EnvelopeStore`](crate::EnvelopeStore) opens them.
+///
+/// A key is needed by what is counted under it, by nothing that was written since a process last wrote with it, and by the values that
+/// `ferrata-blobs` encrypted with it, which are not counted. A run that the store does not list, since it is damaged or of a newer
+/// version, is not counted either.
+///
+/// Every record is read once. In memory are what one load returns, and a line for each key of a tenant.
+///
+/// # Errors
+///
+/// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be read, so it is not known which key it needs; the error names its run.
+///   Restore or purge the run, or upgrade this process.
+/// - [`ErrorKind::Unavailable`] from the store: call it again.
+///
+/// # Cancel safety
+///
+/// Cancel safe: nothing is changed.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_store::testing::Log;
+/// use ferrata_store::{MemoryStore, RunId};
+/// use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring, key_usage};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ferrata_store::Result<()> {
+/// let keys = Keyring::new("2026-11", &Key::from_bytes([7; 32]))?;
+/// let store = EnvelopeStore::new(MemoryStore::new(), EnvelopeOptions::default().with_keys(keys));
+/// Log::new(RunId::new("r")?).write(&store, 3).await;
+/// let usage = key_usage(store.inner(), None).await?;
+/// assert_eq!((usage[0].key.as_deref(), usage[0].records, usage[0].runs), (Some("2026-11"), 3, 1));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// <!-- held by: usage::each_record_counts_once_under_the_key_that_it_needs, usage::a_record_whose_key_cannot_be_told_is_named -->
+pub async fn key_usage(store: &dyn CheckpointStore, tenant: Option<&TenantId>) -> Result<Vec<KeyUsage>> {
+    let mut query = RunQuery::default();
+    query.tenant = tenant.cloned();
+    let mut counted = BTreeMap::new();
+    // The oldest first, so that a run that is made meanwhile passes none over.
+    let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
+    loop {
+        let listed = store.runs(&query, page.clone()).await?;
+        for head in &listed.items {
+            count(store, head, &mut counted).await?;
+        }
+        match listed.next {
+            Some(next) => page = page.with_cursor(next),
+            None => break,
+        }
+    }
+    let usage =
+        counted.into_iter().map(|((tenant, key), (records, runs))| KeyUsage { tenant, key, records, runs });
+    Ok(usage.collect())
+}
+
+type Counted = BTreeMap<(TenantId, Option<String>), (u64, u64)>;
+
+async fn count(store: &dyn CheckpointStore, head: &RunHead, counted: &mut Counted) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    let take = |record: &Record| {
+        let key = match envelope::key_of(&head.run, &record.header, &record.body)? {
+            None => None,
+            Some(name) => Some(name_of(name).ok_or_else(|| {
+                let message = "the envelope of the record names no key; restore the run from a backup";
+                Error::new(ErrorKind::Corrupt, message).with_run(&head.run).with_seq(record.header.seq)
+            })?),
+        };
+        let (records, runs) = counted.entry((head.run.tenant.clone(), key.clone())).or_default();
+        *records += 1;
+        *runs += u64::from(seen.insert(key));
+        Ok(())
+    };
+    // What is pruned or purged meanwhile needs no key any more.
+    each_record(store, head, take).await.map(drop)
+}
+
+/// Reads the name of a key. Any other text was not written by this library, and is not repeated.
+fn name_of(name: &[u8]) -> Option<String> {
+    std::str::from_utf8(name).ok().filter(|name| is_name(name)).map(str::to_owned)
+}

@@ -1,0 +1,66 @@
+//! Reading all that a store keeps of a run.
+
+use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
+
+/// Gives each record that a store keeps of a run to `take`, in pieces from the newest base backwards: in memory is one piece at a time, as
+/// when the run is loaded. Returns whether all were there that the head tells of: false if some were pruned or the run was purged meanwhile.
+///
+/// Records that were appended since are given, too, as far as they came before the first piece was read.
+///
+/// # Errors
+///
+/// As [`CheckpointStore::load`], with the run; and what `take` returns. Records were given by then.
+///
+/// # Cancel safety
+///
+/// Cancel safe: nothing is changed.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_store::testing::Log;
+/// use ferrata_store::{CheckpointStore as _, MemoryStore, RunId, each_record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ferrata_store::Result<()> {
+/// let store = MemoryStore::new();
+/// let mut log = Log::new(RunId::new("r")?);
+/// log.write(&store, 10).await;
+/// let head = store.head(&log.key).await?.expect("it was written");
+/// let mut bytes = 0;
+/// let all = each_record(&store, &head, |record| {
+///     bytes += record.body.len();
+///     Ok(())
+/// });
+/// assert!(all.await?);
+/// assert_eq!(bytes, log.records.iter().map(|record| record.body.len()).sum());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// <!-- held by: collection::a_name_that_is_passed_on_before_it_is_read_is_found, usage::each_record_counts_once_under_the_key_that_it_needs -->
+pub async fn each_record(
+    store: &dyn CheckpointStore,
+    head: &RunHead,
+    mut take: impl FnMut(&Record) -> Result<()> + Send,
+) -> Result<bool> {
+    let mut at = At::Latest;
+    loop {
+        let records = match store.load(&head.run, at).await {
+            Ok(Some(records)) => records,
+            Ok(None) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error.with_run(&head.run)),
+        };
+        for record in &records {
+            take(record)?;
+        }
+        let first = records.first().map_or(head.first, |record| record.header.seq);
+        if first <= head.first {
+            // A run that was removed and begun anew has other records in their place.
+            let last = records.last().filter(|_| at == At::Latest);
+            return Ok(last.is_none_or(|last| last.header.seq >= head.seq));
+        }
+        at = At::Seq(Seq::new(first.get() - 1));
+    }
+}
