@@ -80,7 +80,7 @@ pub(crate) async fn changes_are_noticed(stage: Stage) {
                 None => break,
             },
             () = clock.sleep(std::time::Duration::from_millis(100)) => {
-                assert!(log.records.len() < 600, "no notice of six hundred changes");
+                assert!(log.records.len() < 200, "no notice of two hundred changes");
             }
         }
     }
@@ -105,7 +105,7 @@ pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: Stage) {
     let odd = ["", "a/b c", "'; -- \" \\ $1 %s", "\u{1f6a2} {\"a\":\"\\n\"}\n\t\r\u{7f}", &*longest];
     let said = |round: u32| -> Vec<String> { odd.iter().map(|text| format!("{round}:{text}")).collect() };
     // A connection may be lost in the middle of it, but not again and again; and a busy machine may take its time.
-    for (round, patience) in [(0, 50), (1, 400), (2, 3_200), (3, 15_000), (4, 60_000)] {
+    for (round, patience) in [(0, 50), (1, 400), (2, 3_200), (3, 15_000)] {
         ok(relay.say(said(round)).await, "saying something");
         ok(far.say(vec![format!("{round}:end")]).await, "saying something");
         let expected: Vec<String> = said(round).into_iter().chain([format!("{round}:end")]).collect();
