@@ -83,16 +83,18 @@ async fn ticks_once(kind: impl Into<StoreKind>) {
             (runtime, often)
         };
         let ((first, often), (second, _)) = (process().await, process().await);
-        let until = async |count: usize| {
+        // A slow machine catches up with more of them than a page has by default.
+        let count = async || often.runs().limit(1_000).await.unwrap().items.len();
+        let until = async |least: usize| {
             let deadline = tokio::time::Instant::now() + PATIENCE;
-            while often.runs().await.unwrap().items.len() < count {
+            while count().await < least {
                 assert!(tokio::time::Instant::now() < deadline, "no tick starts a run");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         until(2).await;
         first.shutdown(Duration::ZERO).await.unwrap();
-        until(often.runs().await.unwrap().items.len() + 2).await;
+        until(count().await + 2).await;
         second.shutdown(Duration::ZERO).await.unwrap();
 
         let runs = often.runs().oldest_first().limit(1_000).await.unwrap().items;
