@@ -32,7 +32,7 @@ fn held(name: &str, limited: bool, until: &Arc<Semaphore>) -> Graph<Context> {
 /// Reads until that is as it should be.
 pub(crate) async fn until(router: &axum::Router, path: &str, is: impl Fn(&Value) -> bool) -> Value {
     let clock = SystemClock::new();
-    let end = clock.monotonic() + std::time::Duration::from_secs(20);
+    let end = clock.monotonic() + std::time::Duration::from_secs(300);
     loop {
         let found = read(router, path).await;
         if is(&found) {
@@ -145,7 +145,8 @@ async fn a_node_that_waits_for_a_place_says_behind_which_queue() {
     }
 }
 
-#[tokio::test]
+/// What is known of a queue is read again after some seconds: of a time that a busy machine does not pass.
+#[tokio::test(start_paused = true)]
 async fn queues_in_which_nothing_happens_are_listed_and_not_read() {
     let world = World::with_runs().await;
     let driver = world.driver().await;

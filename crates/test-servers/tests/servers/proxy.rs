@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ferrata_test_servers::{Act, Cut, Fault, Nobody, Place, Proxy, Redis, RedisOptions, Trigger};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(120);
 
 /// What a server has received on all its connections, each ended by `|` when its client was gone.
 #[derive(Clone, Default)]
