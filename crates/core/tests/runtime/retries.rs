@@ -12,7 +12,8 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
-use ferrata_core::store::{At, MemoryStore};
+
+use ferrata_core::store::{At, FaultPlan, FaultStore, MemoryStore};
 use tokio::sync::Notify;
 
 async fn runtime() -> Runtime {
@@ -111,12 +112,18 @@ impl Beside {
         Self { graph, let_go, told, pays }
     }
 
-    /// Has the run fail, and retried while the payment is under way here.
-    async fn retried(&self, runtime: &Runtime) -> RunHandle<Context> {
+    /// Has the run fail while the payment is under way here.
+    async fn failed(&self, runtime: &Runtime) -> RunHandle<Context> {
         let run = runtime.start(&self.graph, Context::new()).id("r").await.unwrap();
         while runtime.head(&key()).await.unwrap().unwrap().status != RunStatus::Failed {
             tokio::task::yield_now().await;
         }
+        run
+    }
+
+    /// Has the run fail, and retried while the payment is under way here.
+    async fn retried(&self, runtime: &Runtime) -> RunHandle<Context> {
+        let run = self.failed(runtime).await;
         // The page says yes for a failed run; it was refused as long as a payment was under way.
         let patch = Patch::from_ops(&[Op::Set("edited".into(), true.into())]).unwrap();
         runtime.edit(&key(), patch).checked_by(&self.graph).await.unwrap();
@@ -152,6 +159,42 @@ async fn a_retry_beside_a_payment_under_way_goes_on_here() {
     assert_eq!(beside.pays.load(Ordering::SeqCst), 1);
     runtime.respond(&key(), "pay", ferrata_core::record::Resolution::Skip).await.unwrap();
     assert!(matches!(resumed(&runtime, &beside.graph).await, Outcome::Completed(_)));
+}
+
+/// What came of the payment was dropped where a record of another writer came just before its own: nothing was asked after a retry, or
+/// something that was known.
+#[tokio::test]
+async fn what_came_of_a_payment_beside_a_failure_is_kept_when_another_writer_comes_first() {
+    let beaten = async |pay| {
+        let beside = Beside::new(pay);
+        let inner = MemoryStore::new();
+        let other = Arc::new(Runtime::builder(inner.clone()).build().await.unwrap());
+        let store = Arc::new(FaultStore::new(inner, FaultPlan::new()));
+        let runtime = Runtime::builder_with(Arc::clone(&store) as _).build().await.unwrap();
+        let run = beside.failed(&runtime).await;
+        let (writer, graph) = (Arc::clone(&other), beside.graph.clone());
+        store.before(store.operations(), async move {
+            let patch = Patch::from_ops(&[Op::Set("edited".into(), true.into())]).unwrap();
+            writer.edit(&key(), patch).checked_by(&graph).await.unwrap();
+        });
+        beside.let_go.notify_one();
+        assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
+        let failed = other.checkpoint(&key(), At::Latest).await.unwrap();
+        assert_eq!(failed.state["edited"], true, "the other writer did not come first");
+        other.retry(&key()).await.unwrap();
+        let questions = other.checkpoint(&key(), At::Latest).await.unwrap().questions;
+        (beside, runtime, questions)
+    };
+    let (beside, runtime, questions) = beaten(Some).await;
+    assert_eq!(questions.len(), 1, "the doubt is recorded, so that it is asked at once");
+    assert_eq!((questions[0].kind, &*questions[0].id), (QuestionKind::Doubt, "pay@1"));
+    assert_eq!(ids(&resumed(&runtime, &beside.graph).await), ["pay@1"]);
+    assert_eq!(beside.pays.load(Ordering::SeqCst), 1);
+
+    let (beside, runtime, questions) = beaten(|error| Some(error.not_done())).await;
+    assert_eq!(questions, []);
+    assert!(matches!(resumed(&runtime, &beside.graph).await, Outcome::Completed(_)));
+    assert_eq!(beside.pays.load(Ordering::SeqCst), 2, "nothing was done, so it is begun again");
 }
 
 /// An attempt beside a branch that had failed the run was refused, and would have been made again later. The head of the failed run said

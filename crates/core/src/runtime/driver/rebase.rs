@@ -96,12 +96,20 @@ impl<S: State> Driver<S> {
     fn still_follows(&self, fact: &Fact<S>) -> bool {
         let Some(activation) = self.machine.in_flight().get(&fact.key) else { return false };
         if self.machine.status() != RunStatus::InProgress {
-            // As at any other moment after the run has failed: what must not be repeated is recorded once it is done.
+            // As at any other moment after the run has failed: what came of what must not be repeated is recorded.
             let effect = self.plan.node(NodeIx::new(fact.key.0)).effect;
-            return effect == Effect::External && matches!(fact.what, What::Ended { .. });
+            let is_kept = matches!(fact.what, What::Ended { .. } | What::Retry { .. });
+            if effect != Effect::External || !is_kept {
+                return false;
+            }
         }
         match &fact.what {
             What::Ended { .. } => true,
+            // An attempt that broke off with nothing done is not counted. Its intent stands until the log says so; no later attempt
+            // has begun, for that waits until its own intent, and so all before it, is acknowledged.
+            What::Retry { failed, failure, .. } if failure.not_done && *failed == activation.failed => {
+                activation.intent
+            }
             What::Retry { failed, .. } => *failed > activation.failed,
             What::Asked { name, .. } => !activation.memos.contains_key(name),
             What::Noted { name, what, .. } => match (what, activation.memos.get(name)) {
