@@ -254,6 +254,13 @@ pub(crate) fn refused(queue: &str, said: &Said) -> Error {
             let message = format!("the queue `{queue}` is full: {waiting} wait already; try again later");
             Error::new(ErrorKind::Unavailable, message)
         }
+        Said::Seen(keys) => {
+            let message = format!(
+                "the queue `{queue}` remembers {keys} keys of `once`, as many as it may; try again when the time of one is over, \
+                 or give them less time"
+            );
+            Error::new(ErrorKind::Unavailable, message)
+        }
         Said::NoRoom { bytes, room } => {
             let message = format!(
                 "the queue `{queue}` is full: with this one, those in it would take {bytes} bytes of a state that has room for {room}; \

@@ -101,6 +101,8 @@ pub(crate) enum Said {
     Waits,
     /// As many wait as may.
     Full(usize),
+    /// As many keys are remembered, so that nothing is started for them again, as may be.
+    Seen(usize),
     /// Those who are in it take as many bytes as the state may have.
     NoRoom {
         bytes: usize,
@@ -300,11 +302,12 @@ impl Ledger {
             return Said::TooMany(places);
         }
         self.forget_seen(now);
-        if let Some((key, _)) = &once
-            && let Some(seen) = self.seen.get(key)
-            && seen.run != waiting.run
-        {
-            return Said::Before(seen.run.clone());
+        if let Some((key, _)) = &once {
+            match self.seen.get(key) {
+                Some(seen) if seen.run != waiting.run => return Said::Before(seen.run.clone()),
+                None if self.seen.len() >= MOST_SEEN => return Said::Seen(MOST_SEEN),
+                _ => {}
+            }
         }
         let bytes = self.bytes() + line::weight(&line::slot(&id, &waiting), &waiting);
         if bytes > self.room {
@@ -318,9 +321,7 @@ impl Ledger {
         self.enter(id.clone(), waiting);
         self.grant(now);
         let most = (self.settings.max_waiting as usize).saturating_add(usize::from(before.is_some()));
-        if !self.held.contains_key(&id) && self.waiting.len() > most
-            || once.is_some() && self.seen.len() >= MOST_SEEN
-        {
+        if !self.held.contains_key(&id) && self.waiting.len() > most {
             self.leave(&id);
             return Said::Full(self.waiting.len());
         }

@@ -252,7 +252,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// [`ErrorKind::Invalid`] if the reason has more than 1,000 bytes, and as [`set`](Self::set).
     ///
     /// # Cancel safety
     ///
@@ -295,7 +295,7 @@ impl Queue {
         let ledger = look(&self.runtime, &self.name).await?;
         let mut overrides = ledger.overrides.clone();
         change_it(&mut overrides);
-        overrides.over(&ledger.settings).check()?;
+        overrides.check(&ledger.settings)?;
         change(&self.runtime, &self.name, &Op::Override(Box::new(overrides)), &self.by).await.map(|_| ())
     }
 }

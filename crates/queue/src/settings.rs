@@ -14,6 +14,8 @@ const LONGEST: usize = 64;
 
 /// How long a key may be, in bytes.
 pub(crate) const LONGEST_KEY: usize = 256;
+/// How many bytes the reason for a pause may have.
+const LONGEST_REASON: usize = 1_000;
 
 /// How often something may start: so many in each period, spread evenly over it, but for a burst.
 ///
@@ -170,6 +172,24 @@ pub struct Overrides {
 }
 
 impl Overrides {
+    /// Checks what is said, laid over what the code says.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`].
+    pub(crate) fn check(&self, settings: &Settings) -> Result<()> {
+        if let Some(reason) = &self.paused
+            && reason.len() > LONGEST_REASON
+        {
+            let message = format!(
+                "the reason for a pause has {} bytes; say it in {LONGEST_REASON}, for each process keeps it",
+                reason.len()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        self.over(settings).check()
+    }
+
     /// Lays them over what the code says.
     pub(crate) fn over(&self, settings: &Settings) -> Settings {
         Settings {

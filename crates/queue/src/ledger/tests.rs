@@ -424,6 +424,35 @@ fn what_was_started_for_a_key_is_not_started_again_within_its_time() {
     assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), Said::Granted);
 }
 
+/// It was told how many wait, which may be nobody, and took a start of the rate.
+#[test]
+fn whoever_comes_when_no_more_keys_can_be_remembered_is_told_so() {
+    let mut settings = Settings::new();
+    // One more than the keys that are remembered may begin.
+    settings.rate = Some(Rate::new(1, Duration::from_secs(3_600)).burst(10_001));
+    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
+    let once = |who: usize, now: Timestamp| {
+        let Op::Ask(mut one) = ask(1, me, "", 0, 1, now) else { unreachable!() };
+        one.id = format!("run:default/run-{who}");
+        one.waiting.run = RunKey::try_from(format!("run-{who}").as_str()).unwrap();
+        one.once = Some((format!("invoice-{who}"), 10_000));
+        Op::Ask(one)
+    };
+    for who in 0..MOST_SEEN {
+        assert_eq!(ledger.apply(once(who, at(0)), at(0)), Said::Granted);
+    }
+    assert_eq!(ledger.apply(once(MOST_SEEN, at(1)), at(1)), Said::Seen(MOST_SEEN));
+    let known = RunKey::try_from("run-7").unwrap();
+    let mut again = once(7, at(1));
+    if let Op::Ask(again) = &mut again {
+        again.id = "run:default/another".to_owned();
+        again.waiting.run = RunKey::try_from("another").unwrap();
+    }
+    assert_eq!(ledger.apply(again, at(1)), Said::Before(known), "a key that is remembered is");
+    assert_eq!(ledger.apply(once(MOST_SEEN, at(10_000)), at(10_000)), Said::Granted, "the start is left");
+}
+
 #[test]
 fn a_line_has_its_length() {
     let mut settings = Settings::new();

@@ -57,6 +57,9 @@ async fn an_operator_sees_and_changes_a_queue() {
     assert_eq!(status.overrides.paused.as_deref(), Some("the provider is down"));
     assert_eq!((status.held.len(), status.waiting, status.line[0].run.clone()), (0, 1, run.run().clone()));
     assert!(mail.set(|overrides| overrides.at_once = Some(0)).await.is_err());
+    let refused = mail.pause("x".repeat(1_001)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    mail.pause("x".repeat(1_000)).await.unwrap();
     mail.set(|overrides| overrides.at_once = Some(3)).await.unwrap();
     mail.unpause().await.unwrap();
     world.pass(run.wait()).await.unwrap();
