@@ -81,7 +81,7 @@ async fn filled(texts: &[String; RUNS.len()]) -> World {
     // What has to be short has its end, in which the mark stands.
     let short = |id: &str| text(id)[text(id).len().saturating_sub(40)..].to_owned();
     let queue = driver.queue("line").at_once(1).declare().await.unwrap().by(text("queued"));
-    queue.pause(text("queued")).await.unwrap();
+    queue.pause(short("queued")).await.unwrap();
     let input = |id: &str| {
         let (text, mut state) = (text(id), Context::new());
         state.set("text", text).unwrap();
