@@ -16,5 +16,6 @@ mod pgbouncer;
 mod runtime;
 mod setup;
 mod statements;
+mod timeouts;
 mod transactional_nodes;
 mod transactions;
