@@ -81,36 +81,6 @@ CREATE TABLE IF NOT EXISTS {heartbeats} (
     CONSTRAINT {prefix}heartbeats_pkey PRIMARY KEY (executor)
 ) WITH (fillfactor = 50);
 
--- For people: the same with names and times. The library does not read the views.
-CREATE OR REPLACE VIEW {run_list} AS
-SELECT r.tenant, r.run,
-    CASE r.status WHEN 'p' THEN 'in_progress' WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed'
-        WHEN 'i' THEN 'interrupted' WHEN 'w' THEN 'awaiting_input' WHEN 'x' THEN 'cancelled' END AS status,
-    r.workflow, r.version, r.user_name, r.labels,
-    CASE WHEN r.created BETWEEN -62135596800000 AND 253402300799999 THEN to_timestamp(r.created / 1000.0) END AS created,
-    CASE WHEN r.updated BETWEEN -62135596800000 AND 253402300799999 THEN to_timestamp(r.updated / 1000.0) END AS updated,
-    CASE WHEN r.wake_at BETWEEN -62135596800000 AND 253402300799999 THEN to_timestamp(r.wake_at / 1000.0) END AS wake_at,
-    r.owner,
-    coalesce(h.until > floor(extract(epoch FROM statement_timestamp()) * 1000), false) AS owner_alive,
-    r.epoch::bigint & 4294967295 AS epoch,
-    r.first_seq, r.seq, r.id, r.parent_tenant, r.parent_run, r.parent_seq, r.key
-FROM {runs} r LEFT JOIN {heartbeats} h ON h.executor = r.owner;
-
-CREATE OR REPLACE VIEW {record_list} AS
-SELECT r.tenant, r.run, c.seq,
-    CASE c.kind WHEN 's' THEN 'start' WHEN 'n' THEN 'node' WHEN 'a' THEN 'attempt' WHEN 't' THEN 'step'
-        WHEN 'i' THEN 'intent' WHEN 'u' THEN 'status' WHEN 'g' THEN 'signal' WHEN 'c' THEN 'claim'
-        WHEN 'r' THEN 'release' WHEN 'e' THEN 'edit' WHEN 'b' THEN 'base' END AS kind,
-    CASE c.status WHEN 'p' THEN 'in_progress' WHEN 'c' THEN 'completed' WHEN 'f' THEN 'failed'
-        WHEN 'i' THEN 'interrupted' WHEN 'w' THEN 'awaiting_input' WHEN 'x' THEN 'cancelled' END AS status,
-    c.node, c.visit::bigint & 4294967295 AS visit,
-    CASE WHEN c.at BETWEEN -62135596800000 AND 253402300799999 THEN to_timestamp(c.at / 1000.0) END AS at,
-    c.base, octet_length(c.body) AS body_bytes, c.epoch::bigint & 4294967295 AS epoch, c.owner, c.id
-FROM {records} c JOIN {runs} r ON r.key = c.run;
-
-CREATE OR REPLACE VIEW {failed_today} AS
-SELECT * FROM {run_list} WHERE status = 'failed' AND updated >= date_trunc('day', now());
-
 CREATE TABLE IF NOT EXISTS {migrations} (
     version    integer     NOT NULL,
     -- The oldest version of the library's tables that may go on using these.

@@ -10,8 +10,10 @@ use sqlx::{PgConnection, Postgres, Row as _};
 use crate::batch::{Batch, check};
 use crate::db::{Db, Sql};
 use crate::error::{Call, StoreError, fault};
+use crate::shown::Shown;
+use crate::single::Single;
 use crate::statement::{Statements, Waits};
-use crate::{single, tail};
+use crate::tail;
 
 const OPERATION: &str = "store.append";
 
@@ -24,7 +26,7 @@ const MAX_STATEMENT: usize = 32 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Appending {
     pub(crate) statements: Statements,
-    pub(crate) single: Sql,
+    pub(crate) single: Single,
     pub(crate) look: Sql,
 }
 
@@ -124,15 +126,15 @@ impl Appending {
         &self,
         batch: &[RunAppend],
         places: &[usize],
-        waits: Waits,
+        (waits, shown): (Waits, Shown),
         results: &mut Results,
     ) -> Option<(Query<'static, Postgres, PgArguments>, Vec<usize>)> {
         if let [place] = places
-            && let Some(query) = single::bind(&self.single, &batch[*place])
+            && let Some(query) = self.single.bind(&batch[*place], shown)
         {
             return Some((query, vec![*place]));
         }
-        let mut columns = Batch::default();
+        let mut columns = Batch::new(shown);
         let mut sent = Vec::with_capacity(places.len());
         for place in places {
             let append = &batch[*place];
@@ -153,7 +155,29 @@ impl Appending {
         waits: Waits,
         results: &mut Results,
     ) -> Result<(), StoreError> {
-        let Some((query, sent)) = self.query(batch, places, waits, results) else { return Ok(()) };
+        let again = self.write_as(via, batch, places, (waits, Shown::AsItSeems), results).await?;
+        if again.is_empty() {
+            return Ok(());
+        }
+        // Their heads were as expected: so it was their runs' rows that had to change, though it did not seem so.
+        let left = self.write_as(via, batch, &again, (waits, Shown::Written), results).await?;
+        for place in left {
+            results.0[place] = Some(Err(tail::changed_back(&batch[place].run)));
+        }
+        Ok(())
+    }
+
+    /// Writes the entries, looks again at those that were not written, and returns the places of those whose head is the expected one.
+    async fn write_as(
+        &self,
+        via: &mut Via<'_>,
+        batch: &[RunAppend],
+        places: &[usize],
+        how: (Waits, Shown),
+        results: &mut Results,
+    ) -> Result<Vec<usize>, StoreError> {
+        let mut again = Vec::new();
+        let Some((query, sent)) = self.query(batch, places, how, results) else { return Ok(again) };
         let rows = via.write(query).await?;
         for place in written(&rows, &sent).map_err(|error| fault(&error, Call::Write))? {
             let last = batch[place].records.last().map(|record| record.header.head());
@@ -165,17 +189,21 @@ impl Appending {
         if !entries.is_empty() {
             let looked = via.read(|| tail::look(&self.look, &entries)).await;
             for ((n, append), (_, place)) in entries.iter().zip(&refused) {
-                results.0[**place] = Some(match &looked {
+                let decided = match &looked {
                     Ok(rows) => {
                         let its = |row: &&PgRow| row.try_get::<i32, _>(0).is_ok_and(|of| of == *n);
                         let rows: Vec<_> = rows.iter().filter(its).collect();
                         tail::decide(append, &rows)
                     }
                     Err(failed) => Err(in_doubt(failed, &append.run)),
-                });
+                };
+                results.0[**place] = decided.transpose();
+                if results.0[**place].is_none() {
+                    again.push(**place);
+                }
             }
         }
-        Ok(())
+        Ok(again)
     }
 }
 

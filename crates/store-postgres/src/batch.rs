@@ -1,31 +1,29 @@
-//! A batch as arrays, one for each column.
+//! A batch as columns, each an array or one value.
 
 use ferrata_store::{ErrorKind, Record, RecordHeader, Result, RunAppend, RunFacts, Seq};
-use sqlx::Postgres;
-use sqlx::postgres::{PgArguments, PgBindIterExt as _};
-use sqlx::query::Query;
 use uuid::Uuid;
 
+use crate::columns::{Values, bind_each, bind_shared};
 use crate::db::roomy;
 use crate::error::StoreError;
 use crate::row::{code, fingerprint_to_uuid};
+use crate::shown::Shown;
 use crate::statement::{Statements, Waits};
 
 /// Entries that stand in one statement.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Batch<'a> {
+    shown: Shown,
     grows: Vec<Entry<'a>>,
     starts: Vec<Entry<'a>>,
     facts: Vec<Facts<'a>>,
     records: Vec<(i32, &'a Record)>,
-    /// Where a record is not as the head of its entry.
-    differs: Differs,
     entries: i32,
     /// About how many bytes the values take.
     bytes: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Entry<'a> {
     n: i32,
     append: &'a RunAppend,
@@ -41,43 +39,27 @@ struct Facts<'a> {
     labels: Option<String>,
 }
 
-/// The columns of records of which values are sent: without, the server takes that of the head, and for `base` that it is none.
-#[derive(Debug, Default)]
-struct Differs {
-    head: bool,
-    at: bool,
-    wake_at: bool,
-    owner: bool,
-    epoch: bool,
-    format: bool,
-    kind: bool,
-    status: bool,
-    base: bool,
-}
-
-impl Differs {
-    fn note(&mut self, record: &RecordHeader, head: &RecordHeader) {
-        self.head |= record.seq != head.seq;
-        self.at |= record.at != head.at;
-        self.wake_at |= record.wake_at != head.wake_at;
-        self.owner |= record.owner != head.owner;
-        self.epoch |= record.epoch != head.epoch;
-        self.format |= record.format != head.format;
-        self.kind |= record.kind != head.kind;
-        self.status |= record.status != head.status;
-        self.base |= record.base;
-    }
-}
-
 /// About how many bytes an entry and a record take, beside names and bodies.
 pub(crate) const ENTRY_BYTES: usize = 200;
 pub(crate) const RECORD_BYTES: usize = 160;
 
 /// How many parameters a statement has at most.
-const PARAMETERS: usize = 53;
+const PARAMETERS: usize = 110;
 
 impl<'a> Batch<'a> {
-    /// Adds an entry that [`check`] let pass.
+    pub(crate) fn new(shown: Shown) -> Self {
+        Self {
+            shown,
+            grows: Vec::new(),
+            starts: Vec::new(),
+            facts: Vec::new(),
+            records: Vec::new(),
+            entries: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Adds an entry that [`check`] let pass; `last` is the header of the last of its records.
     pub(crate) fn push(&mut self, append: &'a RunAppend, last: &'a RecordHeader) -> Result<()> {
         let entry = Entry { n: self.entries, append, last };
         match (&append.expected, &append.facts) {
@@ -89,7 +71,6 @@ impl<'a> Batch<'a> {
         }
         self.bytes += ENTRY_BYTES + append.run.run.as_str().len();
         for record in &append.records {
-            self.differs.note(&record.header, last);
             self.bytes += RECORD_BYTES + record.body.len();
             self.records.push((self.entries, record));
         }
@@ -97,21 +78,17 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Binds the columns, as arrays, to the statement that fits.
-    pub(crate) fn query(
-        &self,
-        statements: &Statements,
-        waits: Waits,
-    ) -> Query<'static, Postgres, PgArguments> {
+    /// Binds the columns to the statement that fits.
+    pub(crate) fn query(&self, statements: &Statements, waits: Waits) -> Values {
         let (grows, starts) = (!self.grows.is_empty(), !self.starts.is_empty());
         let mut query = roomy(statements.of(grows, starts, waits), PARAMETERS, self.bytes);
         if grows {
-            query = expected(heads(query, &self.grows), &self.grows);
+            query = expected(heads(query, &self.grows), &self.grows, self.shown);
         }
         if starts {
             query = facts(heads(query, &self.starts), &self.facts);
         }
-        records(query, &self.records, &self.differs)
+        records(query, &self.records)
     }
 }
 
@@ -128,73 +105,66 @@ impl<'a> Facts<'a> {
     }
 }
 
-type Arrays = Query<'static, Postgres, PgArguments>;
-
 /// Binds the columns `HEADS`.
-fn heads(query: Arrays, entries: &[Entry<'_>]) -> Arrays {
-    let last = || entries.iter().map(|entry| entry.last);
-    query
-        .bind(entries.iter().map(|entry| entry.n).bind_iter())
-        .bind(entries.iter().map(|entry| entry.append.run.tenant.as_str()).bind_iter())
-        .bind(entries.iter().map(|entry| entry.append.run.run.as_str()).bind_iter())
-        .bind(last().map(|last| number(last.seq)).bind_iter())
-        .bind(last().map(|last| *last.id.as_uuid()).bind_iter())
-        .bind(last().map(|last| last.format.cast_signed()).bind_iter())
-        .bind(last().map(|last| code(last.kind.letter())).bind_iter())
-        .bind(last().map(|last| code(last.status.letter())).bind_iter())
-        .bind(last().map(|last| last.epoch.get().cast_signed()).bind_iter())
-        .bind(last().map(|last| last.owner.map(|owner| *owner.as_uuid())).bind_iter())
-        .bind(last().map(|last| last.wake_at.map(|wake| wake.unix_ms())).bind_iter())
-        .bind(last().map(|last| last.at.unix_ms()).bind_iter())
+fn heads(query: Values, entries: &[Entry<'_>]) -> Values {
+    let query = bind_each(query, entries.iter().map(|entry| entry.n));
+    let query = bind_shared(query, entries.iter().map(|entry| Some(entry.append.run.tenant.as_str())));
+    let query = bind_each(query, entries.iter().map(|entry| entry.append.run.run.as_str()));
+    headers(query, entries.iter().map(|entry| entry.last))
+}
+
+/// Binds the columns `HEADERS`.
+fn headers<'h>(query: Values, headers: impl Iterator<Item = &'h RecordHeader> + Clone) -> Values {
+    let all = || headers.clone();
+    let query = bind_shared(query, all().map(|header| Some(number(header.seq))));
+    let query = bind_each(query, all().map(|header| *header.id.as_uuid()));
+    let query = bind_shared(query, all().map(|header| Some(header.format.cast_signed())));
+    let query = bind_shared(query, all().map(|header| Some(code(header.kind.letter()))));
+    let query = bind_shared(query, all().map(|header| Some(code(header.status.letter()))));
+    let query = bind_shared(query, all().map(|header| Some(header.epoch.get().cast_signed())));
+    let query = bind_shared(query, all().map(|header| header.owner.map(|owner| *owner.as_uuid())));
+    let query = bind_shared(query, all().map(|header| header.wake_at.map(|wake| wake.unix_ms())));
+    bind_shared(query, all().map(|header| Some(header.at.unix_ms())))
 }
 
 /// Binds the columns `EXPECTED`.
-fn expected(query: Arrays, entries: &[Entry<'_>]) -> Arrays {
+fn expected(query: Values, entries: &[Entry<'_>], shown: Shown) -> Values {
     let expected = || entries.iter().map(|entry| entry.append.expected);
-    query
-        .bind(expected().map(|head| head.map(|head| number(head.seq))).bind_iter())
-        .bind(expected().map(|head| head.map(|head| *head.id.as_uuid())).bind_iter())
+    let query = bind_shared(query, expected().map(|head| head.map(|head| number(head.seq))));
+    let query = bind_each(query, expected().map(|head| head.map(|head| *head.id.as_uuid())));
+    bind_shared(query, entries.iter().map(|entry| Some(shown.may_change(entry.last))))
 }
 
 /// Binds the columns `FACTS`.
-fn facts(query: Arrays, facts: &[Facts<'_>]) -> Arrays {
+fn facts(query: Values, facts: &[Facts<'_>]) -> Values {
     let said = || facts.iter().map(|facts| facts.said);
     let parent = || said().map(|said| said.parent.as_ref());
-    query
-        .bind(said().map(|said| said.workflow.as_str()).bind_iter())
-        .bind(said().map(|said| said.version.as_str()).bind_iter())
-        .bind(facts.iter().map(|facts| facts.graph).bind_iter())
-        .bind(facts.iter().map(|facts| facts.input).bind_iter())
-        .bind(said().map(|said| said.created.unix_ms()).bind_iter())
-        .bind(parent().map(|parent| parent.map(|parent| parent.run.tenant.as_str())).bind_iter())
-        .bind(parent().map(|parent| parent.map(|parent| parent.run.run.as_str())).bind_iter())
-        .bind(parent().map(|parent| parent.map(|parent| number(parent.at.seq))).bind_iter())
-        .bind(parent().map(|parent| parent.map(|parent| *parent.at.id.as_uuid())).bind_iter())
-        .bind(said().map(|said| said.user.as_deref()).bind_iter())
-        .bind(facts.iter().map(|facts| facts.labels.as_deref()).bind_iter())
+    let query = bind_shared(query, said().map(|said| Some(said.workflow.as_str())));
+    let query = bind_shared(query, said().map(|said| Some(said.version.as_str())));
+    let query = bind_shared(query, facts.iter().map(|facts| Some(facts.graph)));
+    let query = bind_shared(query, facts.iter().map(|facts| Some(facts.input)));
+    let query = bind_shared(query, said().map(|said| Some(said.created.unix_ms())));
+    let query = bind_shared(query, parent().map(|parent| parent.map(|parent| parent.run.tenant.as_str())));
+    let query = bind_shared(query, parent().map(|parent| parent.map(|parent| parent.run.run.as_str())));
+    let query = bind_shared(query, parent().map(|parent| parent.map(|parent| number(parent.at.seq))));
+    let query = bind_shared(query, parent().map(|parent| parent.map(|parent| *parent.at.id.as_uuid())));
+    let query = bind_shared(query, said().map(|said| said.user.as_deref()));
+    bind_shared(query, facts.iter().map(|facts| facts.labels.as_deref()))
 }
 
-/// Binds the columns `RECORDS`; an array of which no value is needed is empty.
-fn records(query: Arrays, records: &[(i32, &Record)], differs: &Differs) -> Arrays {
-    let all = || records.iter().map(|(_, record)| &record.header);
-    let only_if = |is_needed: bool| all().take(if is_needed { usize::MAX } else { 0 });
-    query
-        .bind(records.iter().map(|(n, _)| *n).bind_iter())
-        .bind(only_if(differs.head).map(|header| number(header.seq)).bind_iter())
-        .bind(only_if(differs.at).map(|header| header.at.unix_ms()).bind_iter())
-        .bind(only_if(differs.wake_at).map(|header| header.wake_at.map(|wake| wake.unix_ms())).bind_iter())
-        .bind(only_if(differs.head).map(|header| *header.id.as_uuid()).bind_iter())
-        .bind(all().map(|header| header.prev.map(|prev| *prev.as_uuid())).bind_iter())
-        .bind(only_if(differs.owner).map(|header| header.owner.map(|owner| *owner.as_uuid())).bind_iter())
-        .bind(only_if(differs.epoch).map(|header| header.epoch.get().cast_signed()).bind_iter())
-        .bind(all().map(|header| header.visit.map(|visit| visit.get().cast_signed())).bind_iter())
-        .bind(all().map(|header| header.body_crc.cast_signed()).bind_iter())
-        .bind(only_if(differs.format).map(|header| header.format.cast_signed()).bind_iter())
-        .bind(only_if(differs.kind).map(|header| code(header.kind.letter())).bind_iter())
-        .bind(only_if(differs.status).map(|header| code(header.status.letter())).bind_iter())
-        .bind(only_if(differs.base).map(|header| header.base).bind_iter())
-        .bind(all().map(|header| header.node.as_ref().map(|node| node.as_str())).bind_iter())
-        .bind(records.iter().map(|(_, record)| &*record.body).bind_iter())
+/// Binds the columns `RECORDS`.
+fn records(query: Values, records: &[(i32, &Record)]) -> Values {
+    let all = || records.iter().map(|(_, record)| *record);
+    let query = bind_shared(query, records.iter().map(|(n, _)| Some(*n)));
+    let query = headers(query, all().map(|record| &record.header));
+    let query = bind_each(query, all().map(|record| record.header.prev.map(|prev| *prev.as_uuid())));
+    let of_all = || all().map(|record| &record.header);
+    let query =
+        bind_shared(query, of_all().map(|header| header.visit.map(|visit| visit.get().cast_signed())));
+    let query = bind_each(query, of_all().map(|header| header.body_crc.cast_signed()));
+    let query = bind_shared(query, of_all().map(|header| Some(header.base)));
+    let query = bind_shared(query, of_all().map(|header| header.node.as_ref().map(|node| node.as_str())));
+    bind_each(query, all().map(|record| &*record.body))
 }
 
 /// The number of a record as a column holds it. None is above the half that fits: a run would need centuries for it.

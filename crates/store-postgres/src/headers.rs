@@ -31,7 +31,7 @@ pub(crate) const UP_TO: &str = "c.seq <= least($3, r.seq) AND c.seq > least($3, 
 pub(crate) fn statement(range: &str) -> String {
     let header = header_columns();
     format!(
-        "SELECT r.first_seq, r.seq, {header} FROM {{runs}} r \
+        "SELECT r.first_seq, r.seq, {header} FROM {{heads}} r \
          LEFT JOIN {{records}} c ON c.run = r.key AND {range} AND c.seq >= r.first_seq \
          WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq"
     )

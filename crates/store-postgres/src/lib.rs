@@ -21,7 +21,7 @@
 //! - **Durable** as the server is: an append is acknowledged after its commit. `setup` warns of a server that acknowledges
 //!   commits before they are on its disk.
 //! - **Whole.** A batch of any number of runs is one statement, and one round trip.
-//! - **One winner**, under READ COMMITTED, by a comparison with the run's row while it is locked. A batch of several runs that
+//! - **One winner**, under READ COMMITTED, by a comparison with the run's head while it is locked. A batch of several runs that
 //!   waits for another's lock gives up after a tenth of a second, and then takes the locks in the one order in which all wait
 //!   longer: none is the victim of a deadlock, which the server looks for after a second.
 //! - **Honest about failure.** A connection lost in the middle of an append is
@@ -39,6 +39,7 @@
 
 mod append;
 mod batch;
+mod columns;
 mod config;
 mod db;
 mod error;
@@ -55,6 +56,7 @@ mod opened;
 mod prune;
 mod row;
 mod setup;
+mod shown;
 mod single;
 mod statement;
 mod store;

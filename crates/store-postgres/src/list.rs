@@ -162,7 +162,10 @@ fn statement(
             plain(&conditions.sql, &order)
         }
     };
-    let sql = format!("SELECT {} FROM ({from}) r {order}", row::head_columns());
+    let sql = format!(
+        "SELECT {} FROM ({from}) r JOIN {{heads}} h ON h.run = r.run AND h.tenant = r.tenant {order}",
+        row::head_columns()
+    );
     Some((sql, conditions.values))
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn statement(at: &str) -> String {
     let header = header_columns();
     format!(
         "SELECT r.first_seq, r.seq, a.seq, {header}, c.body \
-         FROM {{runs}} r \
+         FROM {{heads}} r \
          LEFT JOIN LATERAL (SELECT {at} AS seq) a ON true \
          LEFT JOIN LATERAL (SELECT b.seq FROM {{records}} b WHERE b.run = r.key AND b.seq <= a.seq AND b.base \
              ORDER BY b.seq DESC LIMIT 1) b ON true \

@@ -6,6 +6,10 @@ use ferrata_store::{Error, ErrorKind, Result};
 const MAX_SCHEMA: usize = 32;
 const MAX_PREFIX: usize = 20;
 
+/// The tables and views.
+const TABLES: [&str; 8] =
+    ["runs", "heads", "records", "heartbeats", "migrations", "run_list", "record_list", "failed_today"];
+
 /// The schema and the prefix of all tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names {
@@ -56,8 +60,7 @@ impl Names {
     /// Puts the names into a statement: `{runs}` is the table of runs, `{prefix}` what names of indexes begin with.
     pub(crate) fn fill(&self, template: &str) -> String {
         let mut sql = template.replace("{prefix}", &self.prefix);
-        for name in ["runs", "records", "heartbeats", "migrations", "run_list", "record_list", "failed_today"]
-        {
+        for name in TABLES {
             sql = sql.replace(&format!("{{{name}}}"), &self.of(name));
         }
         // What the server's clock says, in milliseconds: constant within a statement, so that an index can be searched for it.
@@ -86,6 +89,8 @@ mod tests {
     fn every_place_in_a_statement_is_filled() {
         let names = Names::new("s", "p_").unwrap();
         assert_eq!(names.fill("{runs} {prefix}x {records}"), "\"s\".p_runs p_x \"s\".p_records");
-        assert!(!names.fill(include_str!("../migrations/0001_runs_and_records.sql")).contains('{'));
+        for migration in crate::migrations::all(&names) {
+            assert!(!migration.sql.contains('{'), "{}", migration.name);
+        }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Removing {
 pub(crate) fn cut() -> String {
     let header = header_columns();
     format!(
-        "SELECT r.key, r.first_seq, r.seq, {header} FROM {{runs}} r \
+        "SELECT r.key, r.first_seq, r.seq, {header} FROM {{heads}} r \
          LEFT JOIN {{records}} c ON c.run = r.key AND c.seq = $3 WHERE r.tenant = $1 AND r.run = $2"
     )
 }
@@ -43,23 +43,27 @@ pub(crate) fn cut() -> String {
 /// Puts the base in its place and drops what is before it, unless another caller has cut further on meanwhile.
 ///
 /// One statement, so that it is done or not done. What it removes was there when the cut was read, so that its view of the
-/// table, which is from before it waited for the run's row, holds all of it.
+/// table, which is from before it waited for the run's head, holds all of it.
 pub(crate) const PRUNE_SQL: &str = "\
-    WITH cut AS (SELECT key FROM {runs} WHERE key = $1 AND first_seq <= $2 FOR NO KEY UPDATE), \
+    WITH cut AS (SELECT key, run, tenant FROM {heads} \
+        WHERE tenant = $8 AND run = $9 AND key = $1 AND first_seq <= $2 FOR NO KEY UPDATE), \
     based AS (UPDATE {records} c SET base = true, format = $4, kind = $5, crc = $6, body = $7 \
         FROM cut WHERE c.run = cut.key AND c.seq = $2 AND c.id = $3 AND NOT c.base AND $7::bytea IS NOT NULL), \
-    moved AS (UPDATE {runs} r SET first_seq = $2 FROM cut WHERE r.key = cut.key AND r.first_seq <= $2), \
+    moved AS (UPDATE {heads} h SET first_seq = $2 FROM cut \
+        WHERE h.run = cut.run AND h.tenant = cut.tenant AND h.key = cut.key AND h.first_seq <= $2), \
     gone AS (DELETE FROM {records} c USING cut WHERE c.run = cut.key AND c.seq < $2 \
         RETURNING octet_length(c.body) AS bytes) \
     SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
 
-pub(crate) const FIND: &str = "SELECT key, seq, id FROM {runs} WHERE tenant = $1 AND run = $2";
+pub(crate) const FIND: &str = "SELECT key, seq, id FROM {heads} WHERE tenant = $1 AND run = $2";
 
 /// By the key, which no other life of the run has: a purge that reaches the server late, after its caller has given it up,
 /// removes what it was meant for and nothing that was started since.
 /// Whether the head is the expected one is asked of the row as it is once an append that holds it has ended.
-pub(crate) const PURGE_RUN: &str =
-    "DELETE FROM {runs} WHERE key = $1 AND ($2::bigint IS NULL OR (seq = $2 AND id = $3))";
+pub(crate) const PURGE_RUN: &str = "\
+    WITH gone AS (DELETE FROM {heads} WHERE tenant = $4 AND run = $5 AND key = $1 \
+        AND ($2::bigint IS NULL OR (seq = $2 AND id = $3)) RETURNING key) \
+    DELETE FROM {runs} r USING gone WHERE r.key = gone.key";
 
 /// A statement of its own: it sees also what an append wrote while the one before waited for it.
 pub(crate) const PURGE_RECORDS: &str = "\
@@ -80,7 +84,9 @@ impl Removing {
             .bind(header.map(|header| header.format.cast_signed()))
             .bind(header.map(|header| code(header.kind.letter())))
             .bind(header.map(|header| header.body_crc.cast_signed()))
-            .bind(base.map(|base| &*base.body));
+            .bind(base.map(|base| &*base.body))
+            .bind(run.tenant.as_str())
+            .bind(run.run.as_str());
         let rows = db.write(query).await.map_err(|failed| failed.of_run(PRUNE, run))?;
         let (records, bytes) = sums(&rows).map_err(|failed| failed.of_run(PRUNE, run))?;
         Ok(Removed { records, bytes })
@@ -99,11 +105,11 @@ impl Removing {
                     return Err(refusal::conflict(run, expected, Some(head)).with_operation(PURGE));
                 }
             }
-            let (this, db) = (self.clone(), db.clone());
+            let (this, db, named) = (self.clone(), db.clone(), run.clone());
             let work = async move {
                 let mut held = db.hold().await?;
                 held.send();
-                let purging = this.purge_on(&mut held, key, expected, db.options().prepared);
+                let purging = this.purge_on(&mut held, (&named, key), expected, db.options().prepared);
                 let sent = db.in_time(2, purging).await;
                 // Purging again is right whatever became of this one.
                 let rows = Db::put_back(held, sent).map_err(|error| fault(&error, Call::Read))?;
@@ -122,7 +128,7 @@ impl Removing {
     async fn purge_on(
         &self,
         connection: &mut PgConnection,
-        key: i64,
+        (named, key): (&RunKey, i64),
         expected: Option<HeadRef>,
         prepared: bool,
     ) -> Result<Option<Vec<PgRow>>, sqlx::Error> {
@@ -130,7 +136,9 @@ impl Removing {
         let run = query(&self.purge_run)
             .bind(key)
             .bind(expected.map(|head| number(head.seq)))
-            .bind(expected.map(|head| *head.id.as_uuid()));
+            .bind(expected.map(|head| *head.id.as_uuid()))
+            .bind(named.tenant.as_str())
+            .bind(named.run.as_str());
         let gone = run.persistent(prepared).execute(&mut *transaction).await?.rows_affected();
         if gone == 0 && expected.is_some() {
             transaction.rollback().await?;

@@ -19,11 +19,11 @@ pub(crate) const FACTS: &str = "r.workflow, r.version, r.graph, r.input, r.creat
 /// The place of the time of creation among the columns of a head.
 pub(crate) const CREATED: usize = 16;
 
-/// Returns the columns of a head, of the table `r`; whether its owner lives is looked up for each row.
+/// Returns the columns of a head, of the tables `h` of heads and `r` of runs; whether its owner lives is looked up for each row.
 pub(crate) fn head_columns() -> String {
     format!(
-        "r.tenant, r.run, r.seq, r.id, r.first_seq, r.format, r.kind, r.status, r.epoch, r.owner, r.wake_at, r.updated, \
-         {FACTS}, coalesce((SELECT h.until > {{now}} FROM {{heartbeats}} h WHERE h.executor = r.owner), false)"
+        "h.tenant, h.run, h.seq, h.id, h.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
+         {FACTS}, coalesce((SELECT b.until > {{now}} FROM {{heartbeats}} b WHERE b.executor = h.owner), false)"
     )
 }
 
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_views_know_every_letter_by_its_name() {
-        let script = include_str!("../migrations/0001_runs_and_records.sql");
+        let script = include_str!("../migrations/0002_heads.sql");
         for status in RunStatus::ALL {
             let text = format!("WHEN '{}' THEN '{status}'", status.letter());
             assert_eq!(script.matches(&text).count(), 2, "{text}");

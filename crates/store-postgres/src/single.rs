@@ -1,6 +1,6 @@
 //! One record after the head of one run: what a run of one node after the other sends, without a single array.
 //!
-//! It takes the server a third of the time that the statement for any batch takes, and locks one row, so that there is no
+//! It takes the server a third of the time that the statement for any batch takes, and locks one head, so that there is no
 //! order to keep. The insert is the statement itself and no part beside a query, which would be one more scan.
 
 use ferrata_store::RunAppend;
@@ -11,42 +11,77 @@ use sqlx::query::Query;
 use crate::batch::{ENTRY_BYTES, RECORD_BYTES, number};
 use crate::db::{Sql, roomy};
 use crate::row::code;
+use crate::shown::Shown;
 
-/// Moves the head if it is the expected one, and inserts the record exactly then.
-pub(crate) const SQL: &str = "\
-    WITH moved AS (UPDATE {runs} SET seq = $5, id = $6, format = $7, kind = $8, status = $9, epoch = $10, owner = $11, \
-        wake_at = $12, updated = $13 \
-        WHERE tenant = $1 AND run = $2 AND seq = $3 AND id = $4 RETURNING key) \
+/// Moves the head if it is the expected one.
+const MOVE: &str = "\
+    UPDATE {heads} SET seq = $5, id = $6, format = $7, kind = $8, status = $9, epoch = $10, owner = $11, wake_at = $12, at = $13 \
+    WHERE run = $2 AND tenant = $1 AND seq = $3 AND id = $4";
+
+/// Only where the run's row needs no change.
+const AS_SHOWN: &str =
+    " AND status = $9 AND owner IS NOT DISTINCT FROM $11 AND wake_at IS NOT DISTINCT FROM $12";
+
+/// Has listings find the run as the head has it from now on.
+const SHOW: &str = "\
+    shown AS (UPDATE {runs} r SET status = $9, owner = $11, wake_at = $12 FROM moved WHERE r.key = moved.key) ";
+
+/// Inserts the record exactly if the head moved.
+const INSERT: &str = "\
     INSERT INTO {records} (run, seq, at, wake_at, id, prev, owner, epoch, visit, crc, format, kind, status, base, node, body) \
     SELECT key, $5, $13, $12, $6, $4, $11, $10, $14, $15, $7, $8, $9, $16, $17, $18 FROM moved \
     RETURNING ARRAY[0]";
 
+/// The statements: by whether the run's row is to change, too.
+#[derive(Clone, Debug)]
+pub(crate) struct Single {
+    pub(crate) plain: Sql,
+    pub(crate) moves: Sql,
+}
+
+/// Writes the statement that leaves the run's row as it is.
+pub(crate) fn plain() -> String {
+    format!("WITH moved AS ({MOVE}{AS_SHOWN} RETURNING key) {INSERT}")
+}
+
+/// Writes the statement that changes it.
+pub(crate) fn moves() -> String {
+    format!("WITH moved AS ({MOVE} RETURNING key), {SHOW}{INSERT}")
+}
+
 /// How many values that binds.
 const VALUES: usize = 18;
 
-/// Binds an entry, if it is of this kind: it names the head, and has one record.
-pub(crate) fn bind(sql: &Sql, append: &RunAppend) -> Option<Query<'static, Postgres, PgArguments>> {
-    let (Some(expected), [record]) = (&append.expected, append.records.as_slice()) else { return None };
-    let header = &record.header;
-    let texts = append.run.tenant.as_str().len() + append.run.run.as_str().len();
-    let query = roomy(sql, VALUES, ENTRY_BYTES + RECORD_BYTES + texts + record.body.len())
-        .bind(append.run.tenant.as_str())
-        .bind(append.run.run.as_str())
-        .bind(number(expected.seq))
-        .bind(*expected.id.as_uuid())
-        .bind(number(header.seq))
-        .bind(*header.id.as_uuid())
-        .bind(header.format.cast_signed())
-        .bind(code(header.kind.letter()))
-        .bind(code(header.status.letter()))
-        .bind(header.epoch.get().cast_signed())
-        .bind(header.owner.map(|owner| *owner.as_uuid()))
-        .bind(header.wake_at.map(|wake| wake.unix_ms()))
-        .bind(header.at.unix_ms())
-        .bind(header.visit.map(|visit| visit.get().cast_signed()))
-        .bind(header.body_crc.cast_signed())
-        .bind(header.base)
-        .bind(header.node.as_ref().map(|node| node.as_str()))
-        .bind(&*record.body);
-    Some(query)
+impl Single {
+    /// Binds an entry, if it is of this kind: it names the head, and has one record.
+    pub(crate) fn bind(
+        &self,
+        append: &RunAppend,
+        shown: Shown,
+    ) -> Option<Query<'static, Postgres, PgArguments>> {
+        let (Some(expected), [record]) = (&append.expected, append.records.as_slice()) else { return None };
+        let header = &record.header;
+        let texts = append.run.tenant.as_str().len() + append.run.run.as_str().len();
+        let sql = if shown.may_change(header) { &self.moves } else { &self.plain };
+        let query = roomy(sql, VALUES, ENTRY_BYTES + RECORD_BYTES + texts + record.body.len())
+            .bind(append.run.tenant.as_str())
+            .bind(append.run.run.as_str())
+            .bind(number(expected.seq))
+            .bind(*expected.id.as_uuid())
+            .bind(number(header.seq))
+            .bind(*header.id.as_uuid())
+            .bind(header.format.cast_signed())
+            .bind(code(header.kind.letter()))
+            .bind(code(header.status.letter()))
+            .bind(header.epoch.get().cast_signed())
+            .bind(header.owner.map(|owner| *owner.as_uuid()))
+            .bind(header.wake_at.map(|wake| wake.unix_ms()))
+            .bind(header.at.unix_ms())
+            .bind(header.visit.map(|visit| visit.get().cast_signed()))
+            .bind(header.body_crc.cast_signed())
+            .bind(header.base)
+            .bind(header.node.as_ref().map(|node| node.as_str()))
+            .bind(&*record.body);
+        Some(query)
+    }
 }

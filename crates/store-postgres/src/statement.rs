@@ -2,62 +2,60 @@
 
 use std::fmt::Write as _;
 
+use crate::columns::{Column, Rows, each, names, shared};
 use crate::db::Sql;
 use crate::names::Names;
 
-/// The columns of a head after an append, and their types.
-const HEADS: &[(&str, &str)] = &[
-    ("n", "int4"),
-    ("tenant", "text"),
-    ("run", "text"),
-    ("seq", "int8"),
-    ("id", "uuid"),
-    ("format", "int2"),
-    ("kind", "\"char\""),
-    ("status", "\"char\""),
-    ("epoch", "int4"),
-    ("owner", "uuid"),
-    ("wake_at", "int8"),
-    ("updated", "int8"),
+/// Which entry of a batch, and of which run.
+const ENTRY: &[Column] = &[each("n", "int4"), shared("tenant", "text"), each("run", "text")];
+
+/// What a record and a head have in common.
+const HEADERS: &[Column] = &[
+    shared("seq", "int8"),
+    each("id", "uuid"),
+    shared("format", "int2"),
+    shared("kind", "\"char\""),
+    shared("status", "\"char\""),
+    shared("epoch", "int4"),
+    shared("owner", "uuid"),
+    shared("wake_at", "int8"),
+    shared("at", "int8"),
 ];
 
-/// The head that a run must have.
-const EXPECTED: &[(&str, &str)] = &[("expected_seq", "int8"), ("expected_id", "uuid")];
+/// The head that a run must have, and whether the run's row is to change, too.
+const EXPECTED: &[Column] =
+    &[shared("expected_seq", "int8"), each("expected_id", "uuid"), shared("shows", "bool")];
 
 /// What is said of a new run.
-const FACTS: &[(&str, &str)] = &[
-    ("workflow", "text"),
-    ("version", "text"),
-    ("graph", "uuid"),
-    ("input", "uuid"),
-    ("created", "int8"),
-    ("parent_tenant", "text"),
-    ("parent_run", "text"),
-    ("parent_seq", "int8"),
-    ("parent_id", "uuid"),
-    ("user_name", "text"),
-    ("labels", "text"),
+const FACTS: &[Column] = &[
+    shared("workflow", "text"),
+    shared("version", "text"),
+    shared("graph", "uuid"),
+    shared("input", "uuid"),
+    shared("created", "int8"),
+    shared("parent_tenant", "text"),
+    shared("parent_run", "text"),
+    shared("parent_seq", "int8"),
+    shared("parent_id", "uuid"),
+    shared("user_name", "text"),
+    shared("labels", "text"),
 ];
 
-/// The columns of a record, after the number of its entry.
-const RECORDS: &[(&str, &str)] = &[
-    ("n", "int4"),
-    ("seq", "int8"),
-    ("at", "int8"),
-    ("wake_at", "int8"),
-    ("id", "uuid"),
-    ("prev", "uuid"),
-    ("owner", "uuid"),
-    ("epoch", "int4"),
-    ("visit", "int4"),
-    ("crc", "int4"),
-    ("format", "int2"),
-    ("kind", "\"char\""),
-    ("status", "\"char\""),
-    ("base", "bool"),
-    ("node", "text"),
-    ("body", "bytea"),
+/// What a record has beside.
+const BODIES: &[Column] = &[
+    each("prev", "uuid"),
+    shared("visit", "int4"),
+    each("crc", "int4"),
+    shared("base", "bool"),
+    shared("node", "text"),
+    each("body", "bytea"),
 ];
+
+/// Of which entry a record is.
+const OF_ENTRY: &[Column] = &[shared("n", "int4")];
+
+/// What listings look for in the run's row.
+const SHOWN: &[Column] = &[shared("status", "\"char\""), shared("owner", "uuid"), shared("wake_at", "int8")];
 
 /// The longest time that a batch waits for another transaction out of order, in milliseconds: above what a commit takes on a
 /// healthy disk, and far below the second after which the server looks for deadlocks.
@@ -71,23 +69,10 @@ const PATIENCE_MS: u32 = 100;
 pub(crate) enum Waits {
     /// In the order in which the server comes to the rows, and not for long: then nothing is written.
     Briefly,
-    /// As long as it takes, in one order that all share: first the rows of the runs that grow are locked, by key; then new runs
+    /// As long as it takes, in one order that all share: first the heads of the runs that grow are locked, by key; then new runs
     /// are inserted, by name; what follows waits for no other transaction.
     InOrder,
 }
-
-/// The columns of a record that mostly are as those of its entry's head; then none of a batch is sent.
-const AS_IN_HEAD: &[(&str, &str)] = &[
-    ("seq", "seq"),
-    ("at", "updated"),
-    ("wake_at", "wake_at"),
-    ("id", "id"),
-    ("owner", "owner"),
-    ("epoch", "epoch"),
-    ("format", "format"),
-    ("kind", "kind"),
-    ("status", "status"),
-];
 
 /// The statements that append: by whether runs grow and whether runs start, and by how they wait.
 #[derive(Clone, Debug)]
@@ -119,10 +104,13 @@ impl Statements {
 /// Writes the statement. It returns the numbers of the entries that were written, as one array.
 ///
 /// The head is compared as it is when its row is locked, not as it was when the statement began: the server looks at the
-/// condition of an update again for a row that changed meanwhile. So the comparison is right under READ COMMITTED.
+/// condition of an update again for a row that changed meanwhile. So the comparison is right under READ COMMITTED. The run's row
+/// is changed under the lock of its head alone, so that it is as the statement sees it, or was changed by the one that it waited for.
 ///
 /// Where a part is to come after another, its `gate` counts the rows of the other. The gate is passed before the rows are
 /// matched, which keeps it out of what the server evaluates again.
+///
+/// The names of the tables stand early in it: the server shows the beginning of what it does, by which an operator finds it.
 fn statement(grows: bool, starts: bool, waits: Waits) -> String {
     let mut sql = String::from("WITH ");
     let mut parameter = 0;
@@ -132,87 +120,79 @@ fn statement(grows: bool, starts: bool, waits: Waits) -> String {
         Waits::Briefly => patience.clone(),
         Waits::InOrder => format!("(SELECT count(*) FROM {part}) >= 0"),
     };
-    if grows {
-        let given = unnest(&mut parameter, "g", &[HEADS, EXPECTED]);
-        let _ = write!(sql, "given AS (SELECT * FROM {given}), ");
+    let grow = grows.then(|| Rows::new(&mut parameter, "g", &[ENTRY, HEADERS, EXPECTED]));
+    if let Some(g) = &grow {
+        let _ = write!(sql, "given AS (SELECT * FROM {}), ", g.from);
         if waits == Waits::InOrder {
-            sql.push_str(
-                "locked AS MATERIALIZED (SELECT r.key FROM given g JOIN {runs} r ON r.tenant = g.tenant AND r.run = g.run \
-                 ORDER BY r.key FOR NO KEY UPDATE OF r), ",
+            let _ = write!(
+                sql,
+                "locked AS MATERIALIZED (SELECT h.key FROM given g JOIN {{heads}} h ON h.run = g.run AND h.tenant = {} \
+                 ORDER BY h.key FOR NO KEY UPDATE OF h), ",
+                g.of("tenant"),
             );
         }
     }
-    if starts {
-        let given = unnest(&mut parameter, "s", &[HEADS, FACTS]);
+    let start = starts.then(|| Rows::new(&mut parameter, "s", &[ENTRY, HEADERS, FACTS]));
+    // The rows of the runs that were started.
+    let mut started = String::new();
+    if let Some(s) = &start {
         let gate = if grows { after("locked") } else { "true".to_owned() };
-        let columns = names(&[&HEADS[1..], FACTS], "");
-        let values = names(&[&HEADS[1..], &FACTS[..FACTS.len() - 1]], "s.");
+        let tenant = s.of("tenant");
+        started = format!("FROM started t JOIN start s ON s.run = t.run AND {tenant} = t.tenant");
         let _ = write!(
             sql,
-            "start AS (SELECT * FROM {given}), \
-             started AS (INSERT INTO {{runs}} ({columns}) SELECT {values}, s.labels::jsonb FROM start s WHERE {gate} \
-             ORDER BY s.tenant, s.run ON CONFLICT (tenant, run) DO NOTHING RETURNING key, tenant, run), "
+            "start AS (SELECT * FROM {}), \
+             started AS (INSERT INTO {{runs}} (tenant, run, {}, labels) \
+             SELECT {tenant}, s.run, {}, {}::jsonb FROM start s WHERE {gate} \
+             ORDER BY {tenant}, s.run ON CONFLICT (tenant, run) DO NOTHING RETURNING key, tenant, run), \
+             headed AS (INSERT INTO {{heads}} (key, tenant, run, {}) SELECT t.key, t.tenant, t.run, {} {started}), ",
+            s.from,
+            names(&[SHOWN, &FACTS[..FACTS.len() - 1]]),
+            s.values(&[SHOWN, &FACTS[..FACTS.len() - 1]]),
+            s.of("labels"),
+            names(&[HEADERS]),
+            s.values(&[HEADERS]),
         );
     }
-    if grows {
+    if let Some(g) = &grow {
         let gate = after(if starts { "started" } else { "locked" });
-        let set: Vec<_> = HEADS[3..].iter().map(|(name, _)| format!("{name} = g.{name}")).collect();
+        let same: Vec<_> = SHOWN
+            .iter()
+            .map(|Column { name, .. }| format!("h.{name} IS NOT DISTINCT FROM {}", g.of(name)))
+            .collect();
+        let show: Vec<_> = SHOWN.iter().map(|Column { name, .. }| format!("{name} = m.{name}")).collect();
         let _ = write!(
             sql,
             "passed AS MATERIALIZED (SELECT * FROM given WHERE {gate}), \
-             moved AS (UPDATE {{runs}} r SET {} FROM passed g \
-             WHERE r.tenant = g.tenant AND r.run = g.run AND r.seq = g.expected_seq AND r.id = g.expected_id \
-             RETURNING r.key, g.n, {}), ",
-            set.join(", "),
-            names(&[&HEADS[3..]], "g."),
+             moved AS (UPDATE {{heads}} h SET {} FROM passed g \
+             WHERE h.run = g.run AND h.tenant = {} AND h.seq = {} AND h.id = g.expected_id \
+             AND ({} OR {}) RETURNING h.key, g.n, {} AS shows, h.status, h.owner, h.wake_at), \
+             shown AS (UPDATE {{runs}} r SET {} FROM moved m WHERE m.shows AND r.key = m.key), ",
+            g.set(HEADERS),
+            g.of("tenant"),
+            g.of("expected_seq"),
+            g.of("shows"),
+            same.join(" AND "),
+            g.of("shows"),
+            show.join(", "),
         );
     }
-    let moved = "SELECT * FROM moved";
-    let started = format!(
-        "SELECT t.key, s.n, {} FROM started t JOIN start s ON s.tenant = t.tenant AND s.run = t.run",
-        names(&[&HEADS[3..]], "s.")
-    );
+    let moved = "SELECT key, n FROM moved";
     let changed = match (grows, starts) {
-        (true, true) => format!("{moved} UNION ALL {started}"),
+        (true, true) => format!("{moved} UNION ALL SELECT t.key, s.n {started}"),
         (true, false) => moved.to_owned(),
-        (false, _) => started,
+        (false, _) => format!("SELECT t.key, s.n {started}"),
     };
-    let values: Vec<_> =
-        RECORDS.iter().zip(parameter + 1..).skip(1).map(|((name, _), n)| value(name, n)).collect();
-    let given = unnest(&mut parameter, "c", &[RECORDS]);
+    let record = Rows::new(&mut parameter, "c", &[OF_ENTRY, HEADERS, BODIES]);
     let _ = write!(
         sql,
         "changed AS MATERIALIZED ({changed}), \
-         written AS (INSERT INTO {{records}} (run, {}) SELECT w.key, {} FROM {given} JOIN changed w ON w.n = c.n) \
+         written AS (INSERT INTO {{records}} (run, {}) SELECT w.key, {} FROM {} JOIN changed w ON w.n = {}) \
          SELECT coalesce(array_agg(n), '{{}}') FROM changed",
-        names(&[&RECORDS[1..]], ""),
-        values.join(", "),
+        names(&[HEADERS, BODIES]),
+        record.values(&[HEADERS, BODIES]),
+        record.from,
+        record.of("n"),
     );
     sql
-}
-
-/// The value of a record's column: of its array, which is the parameter `n`, unless that is empty.
-fn value(name: &str, n: usize) -> String {
-    match AS_IN_HEAD.iter().find(|(column, _)| *column == name) {
-        Some((_, of_head)) => format!("CASE WHEN cardinality(${n}) = 0 THEN w.{of_head} ELSE c.{name} END"),
-        None if name == "base" => "coalesce(c.base, false)".to_owned(),
-        None => format!("c.{name}"),
-    }
-}
-
-fn names(columns: &[&[(&str, &str)]], of: &str) -> String {
-    let names: Vec<_> = columns.concat().iter().map(|(name, _)| format!("{of}{name}")).collect();
-    names.join(", ")
-}
-
-fn unnest(parameter: &mut usize, alias: &str, columns: &[&[(&str, &str)]]) -> String {
-    let arrays: Vec<_> = columns
-        .concat()
-        .iter()
-        .map(|(_, kind)| {
-            *parameter += 1;
-            format!("${parameter}::{kind}[]")
-        })
-        .collect();
-    format!("unnest({}) AS {alias}({})", arrays.join(", "), names(columns, ""))
 }

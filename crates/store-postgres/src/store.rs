@@ -22,8 +22,9 @@ use crate::migrations::{self, Migration};
 use crate::names::Names;
 use crate::notices::{self, Hub};
 use crate::prune::{self, Removing};
+use crate::single::{self, Single};
 use crate::statement::Statements;
-use crate::{heartbeat, list, row, setup, single, tail};
+use crate::{heartbeat, list, row, setup, tail};
 
 /// Keeps each run as rows of a PostgreSQL database.
 ///
@@ -89,12 +90,14 @@ impl PostgresStore {
         let tag = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
         let hub =
             Hub::new(db.clone(), sql(notices::SQL), [names.channel(), names.said_channel()], tag, listen);
-        let head =
-            format!("SELECT {} FROM {{runs}} r WHERE r.tenant = $1 AND r.run = $2", row::head_columns());
+        let head = format!(
+            "SELECT {} FROM {{heads}} h JOIN {{runs}} r ON r.key = h.key WHERE h.tenant = $1 AND h.run = $2",
+            row::head_columns()
+        );
         let inner = Inner {
             appending: Appending {
                 statements: Statements::new(&names),
-                single: sql(single::SQL),
+                single: Single { plain: sql(&single::plain()), moves: sql(&single::moves()) },
                 look: sql(&tail::statement()),
             },
             loading: Loading {

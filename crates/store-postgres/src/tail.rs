@@ -1,6 +1,6 @@
 //! The second look at entries that were not written: a repeat of what is there already, or a conflict with whom.
 
-use ferrata_store::{Error, ErrorKind, HeadRef, RecordId, Result, RunAppend, is_repeat, refusal};
+use ferrata_store::{Error, ErrorKind, HeadRef, RecordId, Result, RunAppend, RunKey, is_repeat, refusal};
 use sqlx::Postgres;
 use sqlx::Row as _;
 use sqlx::postgres::{PgArguments, PgRow};
@@ -16,10 +16,11 @@ const BEFORE: usize = 15;
 pub(crate) fn statement() -> String {
     let header = header_columns();
     format!(
-        "SELECT g.n, r.key, r.seq, r.id, {FACTS}, {header} \
+        "SELECT g.n, h.key, h.seq, h.id, {FACTS}, {header} \
          FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) AS g(n, tenant, run, records) \
-         LEFT JOIN {{runs}} r ON r.tenant = g.tenant AND r.run = g.run \
-         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq > r.seq - g.records \
+         LEFT JOIN {{heads}} h ON h.run = g.run AND h.tenant = g.tenant \
+         LEFT JOIN {{runs}} r ON r.key = h.key \
+         LEFT JOIN {{records}} c ON c.run = h.key AND c.seq > h.seq - g.records \
          ORDER BY g.n, c.seq DESC"
     )
 }
@@ -33,8 +34,8 @@ pub(crate) fn look(sql: &Sql, entries: &[(i32, &RunAppend)]) -> Query<'static, P
     query(sql).bind(numbers).bind(tenants).bind(runs).bind(records)
 }
 
-/// Decides on one entry, by the rows with its number.
-pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<HeadRef> {
+/// Decides on one entry, by the rows with its number; `None` if the head is the expected one, so that it is not what was in the way.
+pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<Option<HeadRef>> {
     let run = &append.run;
     let found = match rows.first() {
         Some(row) => row.try_get::<Option<i64>, _>(1).is_ok_and(|key| key.is_some()).then_some(row),
@@ -55,16 +56,17 @@ pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<HeadRef> {
     answer(append, Some(head), is_repeat)
 }
 
-fn answer(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Result<HeadRef> {
+fn answer(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Result<Option<HeadRef>> {
     match actual {
-        Some(head) if is_repeat => Ok(head),
-        // Another caller purged or started the run between the two looks.
-        actual if actual == append.expected => Err(Error::new(
-            ErrorKind::Unavailable,
-            "the run was changed and changed back while this was written; nothing was written, retry",
-        )
-        .with_operation("store.append")
-        .with_run(&append.run)),
+        Some(head) if is_repeat => Ok(Some(head)),
+        actual if actual == append.expected => Ok(None),
         actual => Err(refusal::conflict(&append.run, append.expected, actual)),
     }
+}
+
+/// The error of an entry that was not written though its head is the expected one: another caller purged or started the run between
+/// the two looks.
+pub(crate) fn changed_back(run: &RunKey) -> Error {
+    let message = "the run was changed and changed back while this was written; nothing was written, retry";
+    Error::new(ErrorKind::Unavailable, message).with_operation("store.append").with_run(run)
 }

@@ -12,13 +12,12 @@ use crate::{PostgresOptions, PostgresStore};
 
 /// Ten runs of ten thousand records, bases at every four thousandth.
 const FILL: &str = "
-    INSERT INTO {runs} (seq, updated, created, id, epoch, format, kind, status, graph, input, tenant, run, workflow, version)
-    SELECT 9999, n, n, gen_random_uuid(), 1, 1, 'n', 'c', gen_random_uuid(), gen_random_uuid(), 'default', 'r-' || n, 'w', '1'
-    FROM generate_series(1, 10) n;
+    INSERT INTO {heads} (key, seq, at, id, epoch, format, kind, status, tenant, run)
+    SELECT n, 9999, n, gen_random_uuid(), 1, 1, 'n', 'c', 'default', 'r-' || n FROM generate_series(1, 10) n;
     INSERT INTO {records} (run, seq, at, id, epoch, crc, format, kind, status, base, body)
     SELECT r.key, s, s, gen_random_uuid(), 1, 1, 1, 'n', 'p', s % 4000 = 0, repeat('x', 200)::bytea
-    FROM generate_series(0, 9999) s, {runs} r;
-    ANALYZE {runs}; ANALYZE {records}";
+    FROM generate_series(0, 9999) s, {heads} r;
+    ANALYZE {heads}; ANALYZE {records}";
 
 /// Returns the plan, and the most rows that a part of it read in all, whether it then used them or not.
 async fn explained(

@@ -78,7 +78,7 @@ async fn a_late_purge_spares_the_next_life_of_the_run() {
     append(&store, author.next(3)).await.unwrap();
     let sql = |text: &str| sqlx::raw_sql(sqlx::AssertSqlSafe(text.replace("{schema}", &schema.name)));
     let mut holder = pool.begin().await.unwrap();
-    holder.execute(sql("LOCK TABLE {schema}.runs IN EXCLUSIVE MODE")).await.unwrap();
+    holder.execute(sql("LOCK TABLE {schema}.heads IN EXCLUSIVE MODE")).await.unwrap();
     let waits = async || {
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'";
         let mut connection = schema.connection().await;
@@ -89,7 +89,8 @@ async fn a_late_purge_spares_the_next_life_of_the_run() {
         done = store.purge(&author.key, None) => panic!("the table is locked: {done:?}"),
         () = crate::common::until("a purge that waits", waits) => {}
     }
-    holder.execute(sql("DELETE FROM {schema}.records; DELETE FROM {schema}.runs")).await.unwrap();
+    let purged = "DELETE FROM {schema}.records; DELETE FROM {schema}.heads; DELETE FROM {schema}.runs";
+    holder.execute(sql(purged)).await.unwrap();
     let mut next_life = Author::new("r");
     store.append_in(&mut holder, next_life.next(2)).await.unwrap();
     holder.commit().await.unwrap();

@@ -197,7 +197,7 @@ async fn a_session_that_the_server_ends_is_a_doubt_for_writes_alone() {
     append(&store, author.next(1)).await.unwrap();
     let lock = async |mode: &str| {
         let mut holder = schema.pool(1).begin().await.unwrap();
-        let sql = format!("LOCK TABLE {0}.runs IN {mode} MODE", schema.name);
+        let sql = format!("LOCK TABLE {0}.heads IN {mode} MODE", schema.name);
         sqlx::Executor::execute(&mut *holder, sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap();
         holder
     };

@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use crate::common::author::{Author, append, fresh_id, is_kept};
 use crate::common::{Schema, until};
 use ferrata_store::{
-    CheckpointStore, Epoch, ExecutorId, RecordHeader, RecordKind, Result, RunStatus, Timestamp, Visit,
+    CheckpointStore, Epoch, ExecutorId, Page, RecordHeader, RecordKind, Result, RunQuery, RunStatus,
+    Timestamp, Visit,
 };
 use ferrata_store_postgres::PostgresStore;
 use sqlx::Row as _;
@@ -57,10 +58,10 @@ async fn a_transaction_keeps_its_own_patience() {
     schema.remove().await;
 }
 
-/// The head of a run that goes on is moved within its page, and no index is touched.
+/// The head of a run that goes on is moved within its page, and no index is touched; the row of the run is left alone.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_step_touches_no_index_of_runs() {
+async fn a_step_touches_no_index_and_no_row_of_runs() {
     const ROUNDS: usize = 40;
     let schema = Schema::new();
     let store = PostgresStore::from_url(
@@ -73,24 +74,84 @@ async fn a_step_touches_no_index_of_runs() {
     for round in 0..=ROUNDS {
         let at = Timestamp::from_unix_ms(1_763_700_000_000 + i64::try_from(round).unwrap());
         let next = |author: &mut Author| author.next_as(1, b"{\"a\": 1}", |header| header.at = at);
-        let batch = authors.iter_mut().map(next).collect();
-        assert!(store.append(batch).await.iter().all(Result::is_ok));
+        let batch: Vec<_> = authors.iter_mut().map(next).collect();
+        // Together, and each alone.
+        if round % 2 == 0 {
+            assert!(store.append(batch).await.iter().all(Result::is_ok));
+        } else {
+            for entry in batch {
+                append(&store, entry).await.unwrap();
+            }
+        }
     }
     // The server's process tells its counts when it ends, if not before.
     drop(store);
-    let sql =
-        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'runs'";
-    let counted = async || -> (i64, i64) {
+    let counted = async |table: &str| -> (i64, i64) {
+        let sql =
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = $2";
         let mut connection = schema.connection().await;
-        let row = sqlx::query(sql).bind(&schema.name).fetch_one(&mut connection).await.unwrap();
+        let row = sqlx::query(sql).bind(&schema.name).bind(table).fetch_one(&mut connection).await.unwrap();
         (row.get(0), row.get(1))
     };
     let updates = i64::try_from(RUNS * ROUNDS).unwrap();
-    until("counting", async || counted().await.0 == updates).await;
-    let (_, within) = counted().await;
+    until("counting", async || counted("heads").await.0 == updates).await;
+    let (_, within) = counted("heads").await;
     // All of them if nobody else uses the database. Old snapshots of other tests keep old versions in a page, and some rows move
     // to another; with an index on anything that a step changes, none would stay.
     assert!(within * 4 >= updates, "{within} of {updates} stayed within their page");
+    assert_eq!(counted("runs").await.0, 0, "updates of the rows of runs");
+    schema.remove().await;
+}
+
+/// Listings find a run as its last record has it, whatever that record is: also one that does not look as if it changed anything, alone, beside others,
+/// and where it is not the last of its entry that changes it.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn listings_follow_whatever_a_record_says() {
+    let schema = Schema::new();
+    let store = schema.store();
+    store.setup().await.unwrap();
+    let mut authors: Vec<Author> = (0..4).map(|n| Author::new(&format!("r-{n}"))).collect();
+    let batch = authors.iter_mut().map(|author| author.next(1)).collect();
+    assert!(store.append(batch).await.iter().all(Result::is_ok));
+    let [one, other] = [(); 2].map(|()| ExecutorId::from_uuid(*fresh_id().as_uuid()));
+    let wake = Timestamp::from_unix_ms(1_763_700_000_777);
+    let shapes = [
+        (Some(one), RunStatus::InProgress, None),
+        (Some(other), RunStatus::InProgress, None),
+        (Some(other), RunStatus::InProgress, Some(wake)),
+        (Some(other), RunStatus::InProgress, None),
+        (Some(other), RunStatus::Interrupted, None),
+        (Some(other), RunStatus::InProgress, None),
+        (None, RunStatus::InProgress, None),
+        (None, RunStatus::Completed, None),
+        (Some(one), RunStatus::InProgress, None),
+    ];
+    for (owner, status, wake_at) in shapes {
+        let next = |author: &mut Author, count: usize| {
+            author.next_as(count, b"{\"a\": 1}", |header| {
+                (header.kind, header.owner, header.status, header.wake_at) =
+                    (RecordKind::Node, owner, status, wake_at);
+            })
+        };
+        let alone = next(&mut authors[0], 1);
+        append(&store, alone).await.unwrap();
+        let together: Vec<_> = authors[1..3].iter_mut().map(|author| next(author, 1)).collect();
+        assert!(store.append(together).await.iter().all(Result::is_ok));
+        let many = next(&mut authors[3], 3);
+        append(&store, many).await.unwrap();
+        for author in &authors {
+            is_kept(&store, author).await;
+        }
+        let mut asked = RunQuery::default();
+        (asked.owner, asked.statuses) = (owner, vec![status]);
+        let listed = store.runs(&asked, Page::default()).await.unwrap().items;
+        assert_eq!(listed.len(), authors.len(), "{owner:?} {status:?} {wake_at:?}");
+        for head in listed {
+            assert_eq!((head.owner, head.status, head.wake_at), (owner, status, wake_at));
+            assert_eq!(store.head(&head.run).await.unwrap(), Some(head));
+        }
+    }
     schema.remove().await;
 }
 

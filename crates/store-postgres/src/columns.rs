@@ -1,0 +1,106 @@
+//! Values for a statement, column by column: an array, or one value where all are the same.
+//!
+//! Each element of an array costs the server some time to decode and to unfold, and a batch would have some thirty of them. Of a
+//! column that may be shared, the statement therefore has two parameters, an array and a single value, and one of them is empty:
+//! runs of one workflow that go on together share their tenant, owner, status, kind and more.
+
+use sqlx::encode::Encode;
+use sqlx::postgres::{PgArguments, PgBindIterExt as _, PgHasArrayType};
+use sqlx::query::Query;
+use sqlx::{Postgres, Type};
+
+/// A column of values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    kind: &'static str,
+    is_shared: bool,
+}
+
+/// A column whose values may be the same for all rows.
+pub(crate) const fn shared(name: &'static str, kind: &'static str) -> Column {
+    Column { name, kind, is_shared: true }
+}
+
+/// A column whose values are different for each row, or mostly.
+pub(crate) const fn each(name: &'static str, kind: &'static str) -> Column {
+    Column { name, kind, is_shared: false }
+}
+
+/// Lists the names of columns.
+pub(crate) fn names(columns: &[&[Column]]) -> String {
+    let names: Vec<_> = columns.concat().iter().map(|column| column.name).collect();
+    names.join(", ")
+}
+
+/// Rows of values that a statement is given.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    /// What they come from.
+    pub(crate) from: String,
+    values: Vec<(&'static str, String)>,
+}
+
+impl Rows {
+    /// Makes rows with these columns, under a name, from the parameters that follow `parameter`.
+    pub(crate) fn new(parameter: &mut usize, alias: &str, columns: &[&[Column]]) -> Self {
+        let (mut values, mut arrays) = (Vec::new(), Vec::new());
+        let mut next = || {
+            *parameter += 1;
+            *parameter
+        };
+        for Column { name, kind, is_shared } in columns.concat() {
+            arrays.push(format!("${}::{kind}[]", next()));
+            // The single value is not part of the rows, which are copied on their way through the statement.
+            values.push((
+                name,
+                match is_shared {
+                    true => format!("coalesce(${}::{kind}, {alias}.{name})", next()),
+                    false => format!("{alias}.{name}"),
+                },
+            ));
+        }
+        let from = format!("unnest({}) AS {alias}({})", arrays.join(", "), names(columns));
+        Self { from, values }
+    }
+
+    /// Returns the value of a column in a row of this name.
+    pub(crate) fn of<'a>(&'a self, column: &'a str) -> &'a str {
+        self.values.iter().find(|(name, _)| *name == column).map_or(column, |(_, value)| value)
+    }
+
+    /// Lists the values of columns.
+    pub(crate) fn values(&self, columns: &[&[Column]]) -> String {
+        let values: Vec<_> = columns.concat().iter().map(|column| self.of(column.name)).collect();
+        values.join(", ")
+    }
+
+    /// Lists what columns are set to.
+    pub(crate) fn set(&self, columns: &[Column]) -> String {
+        let set: Vec<_> =
+            columns.iter().map(|Column { name, .. }| format!("{name} = {}", self.of(name))).collect();
+        set.join(", ")
+    }
+}
+
+pub(crate) type Values = Query<'static, Postgres, PgArguments>;
+
+/// Binds a column that has a value for each row.
+pub(crate) fn bind_each<T>(query: Values, values: impl Iterator<Item = T>) -> Values
+where
+    T: for<'q> Encode<'q, Postgres> + Type<Postgres> + PgHasArrayType,
+{
+    query.bind(values.bind_iter())
+}
+
+/// Binds a column whose values may be the same for all rows.
+pub(crate) fn bind_shared<T>(query: Values, values: impl Iterator<Item = Option<T>> + Clone) -> Values
+where
+    T: for<'q> Encode<'q, Postgres> + Type<Postgres> + PgHasArrayType + PartialEq,
+{
+    let mut all = values.clone();
+    let first = all.next();
+    let is_same = all.all(|value| Some(&value) == first.as_ref());
+    let many = values.take(if is_same { 0 } else { usize::MAX });
+    query.bind(many.bind_iter()).bind(first.filter(|_| is_same).flatten())
+}

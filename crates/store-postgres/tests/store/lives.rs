@@ -1,0 +1,150 @@
+//! Several writers start, append to, prune and purge the same few names at once, by seeds: one winner for each head, nothing acknowledged is
+//! lost to a purge that expected an older head, and no trace of a life is left behind.
+use std::collections::HashSet;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::common::Schema;
+use crate::common::author::{Author, append};
+use ferrata_store::{
+    At, CheckpointStore, ErrorKind, HeadRef, PruneCut, RecordHeader, RecordId, RecordKind, RunStatus,
+};
+use ferrata_store_postgres::PostgresStore;
+use sqlx::{AssertSqlSafe, Row as _};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+const WRITERS: u64 = 5;
+const NAMES: u64 = 2;
+const STEPS: usize = 60;
+
+/// Numbers that look random and are the same each time (Knuth's MMIX).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// What writers were told.
+#[derive(Debug, Default)]
+struct Told {
+    /// The heads that acknowledged appends came after; a start has none.
+    followed: Vec<HeadRef>,
+    /// The heads that purges expected which removed something.
+    purged: Vec<HeadRef>,
+    started: usize,
+}
+
+async fn writes(store: PostgresStore, together: Arc<Barrier>, mut chance: Chance) -> Told {
+    let mut told = Told::default();
+    let mut logs: Vec<Author> = (0..NAMES).map(|n| Author::new(&format!("r-{n}"))).collect();
+    together.wait().await;
+    for _ in 0..STEPS {
+        let log = &mut logs[usize::try_from(chance.below(NAMES)).unwrap()];
+        // Half of the time it goes on from what it knew, which may be another life.
+        if chance.below(2) == 0 {
+            log.records = store.load(&log.key, At::Latest).await.unwrap().unwrap_or_default();
+        }
+        let before = log.records.clone();
+        let mistake = |error: &ferrata_store::Error| {
+            !matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound | ErrorKind::Unavailable)
+        };
+        match chance.below(8) {
+            0 => {
+                let expected = log.head();
+                match store.purge(&log.key, expected).await {
+                    Ok(removed) if removed.records > 0 => told.purged.extend(expected),
+                    Ok(_) => {}
+                    Err(error) => assert!(!mistake(&error), "{error:?}"),
+                }
+            }
+            1 => {
+                let base = log.records.iter().rev().find(|record| record.header.base);
+                if let Some(at) = base.map(|record| record.header.seq) {
+                    let cut = PruneCut { at, base: None };
+                    // Of another life the record may be no base.
+                    let pruned = store.prune(&log.key, cut).await;
+                    let is_odd =
+                        |error: &ferrata_store::Error| mistake(error) && error.kind() != ErrorKind::Invalid;
+                    assert!(pruned.as_ref().err().is_none_or(|error| !is_odd(error)), "{pruned:?}");
+                }
+            }
+            kind => {
+                let status = if kind == 2 { RunStatus::Interrupted } else { RunStatus::InProgress };
+                let count = if kind == 3 { 2 } else { 1 };
+                let shape = |header: &mut RecordHeader| {
+                    header.status = status;
+                    header.kind = RecordKind::Node;
+                };
+                let expected = log.head();
+                let entry = log.next_as(count, b"{\"a\": 1}", shape);
+                match append(&store, entry).await {
+                    Ok(_) => {
+                        told.started += usize::from(expected.is_none());
+                        told.followed.extend(expected);
+                    }
+                    Err(error) => {
+                        assert!(!mistake(&error), "{error:?}");
+                        log.records = before;
+                    }
+                }
+            }
+        }
+    }
+    told
+}
+
+/// Rows that no run's head has, and rows of runs that are not as their heads.
+const LEFT: &str = "\
+    SELECT (SELECT count(*) FROM {s}.records c WHERE NOT EXISTS (SELECT FROM {s}.heads h WHERE h.key = c.run)), \
+    (SELECT count(*) FROM {s}.runs r FULL JOIN {s}.heads h ON h.key = r.key AND h.tenant = r.tenant AND h.run = r.run \
+        AND h.status = r.status AND h.owner IS NOT DISTINCT FROM r.owner AND h.wake_at IS NOT DISTINCT FROM r.wake_at \
+        WHERE h.key IS NULL OR r.key IS NULL), \
+    (SELECT count(*) FROM {s}.heads h WHERE NOT EXISTS (SELECT FROM {s}.records c \
+        WHERE c.run = h.key AND c.seq = h.seq AND c.id = h.id AND c.status = h.status) \
+        OR h.seq - h.first_seq + 1 <> (SELECT count(*) FROM {s}.records c WHERE c.run = h.key))";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn lives_of_a_name_never_mix_and_leave_nothing_behind() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("FERRATA_RACE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FERRATA_RACES").unwrap_or(4),
+    };
+    let (mut won, mut purged) = (0, 0);
+    for seed in seeds {
+        let schema = Schema::new();
+        schema.store().setup().await.unwrap();
+        let together = Arc::new(Barrier::new(usize::try_from(WRITERS).unwrap()));
+        let mut writers = JoinSet::new();
+        for writer in 0..WRITERS {
+            let options = schema.options().with_connections(NonZeroU32::MIN).with_notices(false);
+            let store = PostgresStore::from_url(&schema.url, options).unwrap();
+            writers.spawn(writes(store, Arc::clone(&together), Chance(seed << 8 | writer)));
+        }
+        let told = writers.join_all().await;
+        let followed: Vec<RecordId> =
+            told.iter().flat_map(|told| &told.followed).map(|head| head.id).collect();
+        let once: HashSet<RecordId> = followed.iter().copied().collect();
+        assert_eq!(once.len(), followed.len(), "one winner for each head; FERRATA_RACE_SEED={seed}");
+        for head in told.iter().flat_map(|told| &told.purged) {
+            assert!(!once.contains(&head.id), "a record after {head:?} was lost; FERRATA_RACE_SEED={seed}");
+            purged += 1;
+        }
+        won += followed.len() + told.iter().map(|told| told.started).sum::<usize>();
+        let mut connection = schema.connection().await;
+        let sql = AssertSqlSafe(LEFT.replace("{s}", &schema.name));
+        let row = sqlx::query(sql).fetch_one(&mut connection).await.unwrap();
+        let left: [i64; 3] = [row.get(0), row.get(1), row.get(2)];
+        assert_eq!(
+            left, [0; 3],
+            "records, rows of runs, and heads that do not fit; FERRATA_RACE_SEED={seed}"
+        );
+        schema.remove().await;
+    }
+    assert!(won > 40 && purged > 2, "the races did happen: {won} appends, {purged} purges");
+}
