@@ -89,11 +89,15 @@ impl Inner {
         for _ in 0..ATTEMPTS {
             if !is_known {
                 let end = self.end(&subject).await.map_err(fail(Doubt::None))?;
+                let found = end.stored.as_ref().map(|stored| Stood::after(&life, end.at, &stored.said));
                 if end.head() != append.expected {
-                    return self.other_head(append, &subject, &end).await;
+                    let repeated = self.other_head(append, &subject, &end).await;
+                    if let (Ok(_), Some(found)) = (&repeated, found) {
+                        self.known.remember(run, found);
+                    }
+                    return repeated;
                 }
-                at = end.at;
-                stood = end.stored.as_ref().map(|stored| Stood::after(&life, end.at, &stored.said));
+                (at, stood) = (end.at, found);
             }
             let said = said_by(append, stood.as_ref())
                 .ok_or_else(|| refusal::conflict(run, append.expected, None))?;

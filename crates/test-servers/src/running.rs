@@ -121,9 +121,18 @@ impl Running {
 
     /// Stops it and its children in their tracks.
     pub(crate) fn suspend(&mut self) {
-        // The parent first: it must start no child that is not seen.
+        // The parent first, until it stands still: it must start no child that is not seen.
         self.signal(Signal::STOP);
+        self.until_still(&[self.pid]);
         self.signal_children(Signal::STOP);
+        self.until_still(&children::of(self.pid));
+    }
+
+    /// Waits for the end of what goes on after a signal to stop: on a busy machine, threads answer until one of them has taken it.
+    fn until_still(&mut self, processes: &[Pid]) {
+        if self.ended().is_none() {
+            wait::until(STOPPING, || processes.iter().all(|pid| stands_still(*pid)).then_some(()));
+        }
     }
 
     /// Lets it go on.
@@ -181,9 +190,23 @@ impl Running {
 
 /// Tells whether a process has ended; one that was not waited for yet has.
 fn is_gone(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    is_in(format!("/proc/{}/stat", pid.as_raw_nonzero()), 'Z')
+}
+
+/// Tells whether every thread of a process is stopped, or has ended.
+fn stands_still(pid: Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
+    threads.into_iter().flatten().flatten().all(|thread| {
+        let stat = thread.path().join("stat");
+        ['T', 'Z', 'X'].into_iter().any(|state| is_in(&stat, state))
+    })
+}
+
+/// Tells whether a process or a thread, of which `/proc` has this file, is in `state`, or is not there any more.
+fn is_in(stat: impl AsRef<Path>, state: char) -> bool {
+    let stat = std::fs::read_to_string(stat);
     stat.map_or(true, |stat| {
-        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(state))
     })
 }
 
