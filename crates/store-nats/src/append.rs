@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ferrata_store::{
     HeadRef, Result, RunAppend, RunFacts, RunKey, Seq, check_append, check_batch, is_repeat, refusal,
 };
 use futures_util::future::join_all;
 
-use crate::error::{Doubt, StoreError, WRONG_LAST};
+use crate::error::{Doubt, StoreError};
 use crate::message::{Base, Said, Sent};
 use crate::read::{ATTEMPTS, End};
 use crate::store::Inner;
@@ -18,6 +19,9 @@ const OPERATION: &str = "store.append";
 
 /// How many runs are remembered. One costs some 500 bytes; one that is forgotten costs its next append a look.
 const MOST: usize = 10_000;
+
+/// How long a message that is on its way to the replicas is waited for before the next look.
+const LANDING: Duration = Duration::from_millis(20);
 
 /// Where a run stood with its last message, for as long as that is its last.
 #[derive(Clone, Debug)]
@@ -109,7 +113,10 @@ impl Inner {
                     return Ok(said.head.head());
                 }
                 // Another writer was there, or a cut: the head says which.
-                Err(fault) if fault.code() == Some(WRONG_LAST) => is_known = false,
+                Err(fault) if fault.is_wrong_last() => {
+                    is_known = false;
+                    self.let_land(&fault).await;
+                }
                 Err(fault) => {
                     self.known.forget(run);
                     self.check_life(&fault);
@@ -133,6 +140,13 @@ impl Inner {
                 && append.facts.as_ref().is_none_or(|facts| *facts == log.last.facts)
         });
         if is_repeat { Ok(head) } else { conflict() }
+    }
+
+    /// Waits a moment where a message of the subject is on its way to the replicas: until it has come there, no look shows it.
+    pub(crate) async fn let_land(&self, refused: &StoreError) {
+        if refused.is_in_flight() {
+            self.clock.sleep(LANDING).await;
+        }
     }
 
     /// Tells those who listen that a run changed. They look by themselves if this is lost.

@@ -22,8 +22,8 @@ pub struct NatsOptions {
     pub namespace: String,
     /// On how many servers each record is kept; 1 by default, `?replicas=` in a URL, 5 at the most.
     ///
-    /// `setup` makes the streams so, and refuses streams that have fewer. With 3, any one server may be lost with all it has. Raised:
-    /// every append waits for a majority of them.
+    /// `setup` makes the streams so, and refuses streams that have fewer, and servers before 2.11 for more than one. With 3, any one
+    /// server may be lost with all it has. Raised: every append waits for a majority of them.
     pub replicas: u32,
     /// How long to wait for a connection; 5 seconds by default.
     ///
@@ -66,8 +66,7 @@ impl NatsOptions {
         self
     }
 
-    /// Sets on how many servers each record is kept. More than one is not proven: servers of 2.9.10 were seen to lack records that they had
-    /// acknowledged.
+    /// Sets on how many servers each record is kept; more than one needs NATS 2.11 or later.
     #[must_use]
     pub fn with_replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;

@@ -50,7 +50,10 @@ pub(crate) enum StoreError {
 }
 
 /// The code of a refusal because the subject has another last message than expected.
-pub(crate) const WRONG_LAST: u64 = 10_071;
+const WRONG_LAST: u64 = 10_071;
+
+/// The same, because a message that may become the last is on its way to the replicas: what came of it, its server says later.
+const IN_FLIGHT: u64 = 10_164;
 
 /// There is no such message.
 pub(crate) const NO_MESSAGE: u64 = 10_037;
@@ -66,11 +69,12 @@ const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (
         10_002,
         ErrorKind::Unavailable,
-        "the account has no room left: raise its limits, or prune and purge runs",
+        "the account has no room left: raise its limits, as what prunes and purges needs some, too",
     ),
     (
         10_005,
-        ErrorKind::Unsupported,
+        // Servers that have just started may not know of each other yet.
+        ErrorKind::Unavailable,
         "there are too few servers for the replicas asked for; start more, or ask for fewer",
     ),
     (10_008, ErrorKind::Unavailable, "the cluster lacks servers; see to them"),
@@ -78,7 +82,7 @@ const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (
         10_023,
         ErrorKind::Unavailable,
-        "the server has no room left: raise its limits, or prune and purge runs",
+        "the server has no room left: raise its limits, as what prunes and purges needs some, too",
     ),
     (
         10_026,
@@ -94,14 +98,18 @@ const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (
         10_047,
         ErrorKind::Unavailable,
-        "the server's disk for JetStream is full: raise max_file, or prune and purge runs",
+        "the server's room for JetStream is full: raise its max_file_store, as what prunes and purges needs some, too",
     ),
     (10_052, ErrorKind::Unsupported, "the stream cannot be made so; docs/store-nats.md says how it must be"),
     (10_054, ErrorKind::TooLarge, "make the record smaller, or raise max_msg_size of the stream"),
     (NO_STREAM, ErrorKind::Invalid, "set the store up, or name the namespace in which its runs are"),
     (10_074, ErrorKind::Unsupported, "replicas need a cluster; ask for 1, or connect to one"),
     (10_076, ErrorKind::Unsupported, "JetStream is off; start the server with it"),
-    (10_077, ErrorKind::Unavailable, "the stream is full: raise its max_bytes, or prune and purge runs"),
+    (
+        10_077,
+        ErrorKind::Unavailable,
+        "the stream is full: raise its max_bytes, as what prunes and purges needs some, too",
+    ),
     (10_109, ErrorKind::Unsupported, "the stream is sealed; it takes no records any more"),
     (
         10_110,
@@ -144,6 +152,16 @@ impl StoreError {
             Self::Refused { code, .. } => Some(*code),
             _ => None,
         }
+    }
+
+    /// Tells whether the subject has another last message than expected, or is about to.
+    pub(crate) fn is_wrong_last(&self) -> bool {
+        matches!(self.code(), Some(WRONG_LAST | IN_FLIGHT))
+    }
+
+    /// Tells whether a message of the subject is on its way to the replicas.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.code() == Some(IN_FLIGHT)
     }
 
     pub(crate) fn kind(&self, doubt: Doubt) -> ErrorKind {

@@ -31,8 +31,7 @@
 //!   `sync_interval: always` changes that). The end of the process loses nothing; a power failure may lose the end of what it
 //!   acknowledged.
 //! - Each process that lists keeps the heads of all runs in memory: purge what is finished.
-//! - One server. A cluster of 2.9.10 whose servers were killed in turn was seen to lack records that it had acknowledged: do not keep runs in one
-//!   before `docs/store-nats.md` says otherwise.
+//! - More than one replica needs NATS 2.11 or later: older clusters take two appends after the same record, and `setup` refuses them.
 //!
 //! # Why so
 //!

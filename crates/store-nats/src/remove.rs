@@ -4,7 +4,7 @@ use ferrata_store::{At, HeadRef, PruneCut, Record, Removed, Result, RunKey, chec
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
-use crate::error::{Doubt, StoreError, WRONG_LAST};
+use crate::error::{Doubt, StoreError};
 use crate::message::{self, Base, Said, Sent};
 use crate::read::{ATTEMPTS, Entry, Log};
 use crate::store::Inner;
@@ -37,7 +37,10 @@ impl Inner {
                 let sent = cut_of(&log, place, base).map_err(fail(Doubt::None))?;
                 match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
                     Ok(_) => self.notice(run).await,
-                    Err(fault) if fault.code() == Some(WRONG_LAST) => continue,
+                    Err(fault) if fault.is_wrong_last() => {
+                        self.let_land(&fault).await;
+                        continue;
+                    }
                     Err(fault) => {
                         self.check_life(&fault);
                         return Err(fail(Doubt::Written)(fault));
@@ -105,7 +108,7 @@ impl Inner {
                     self.notice(run).await;
                     return self.clear(&subject, end).await.map_err(fail);
                 }
-                Err(fault) if fault.code() == Some(WRONG_LAST) => {}
+                Err(fault) if fault.is_wrong_last() => self.let_land(&fault).await,
                 Err(fault) => {
                     self.check_life(&fault);
                     return Err(fail(fault));

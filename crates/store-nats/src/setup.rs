@@ -22,6 +22,10 @@ const NO_FOLDER: u64 = 10_049;
 const FOLDER_TRIES: u32 = 7;
 const FOLDER_DELAY: Duration = Duration::from_millis(5);
 
+/// The first version whose clusters are used: one that takes a message of a subject only when the one before it has come to all that will have
+/// it (nats-server pull request 6194), and whose new leader answers nothing before it has all that was acknowledged (6485).
+const FIRST_OF_CLUSTERS: (u32, u32) = (2, 11);
+
 /// How long a heartbeat is kept whose executor sends no other.
 const BEATS_KEPT_NS: u64 = 30 * 24 * 3_600 * 1_000_000_000;
 
@@ -39,12 +43,6 @@ struct State {
 impl Inner {
     pub(crate) async fn setup(&self) -> Result<(), StoreError> {
         let replicas = self.options.replicas;
-        if replicas > 1 {
-            tracing::warn!(
-                replicas,
-                "runs in a cluster of NATS are not proven to be kept; see docs/store-nats.md"
-            );
-        }
         // A name that no other stream had: what was known of one that was deleted is not taken for true of this one.
         let life = RandomIds::new().next(Timestamp::default()).to_string().replace('-', "");
         let common = json!({
@@ -72,6 +70,7 @@ impl Inner {
             if let Some(fault) = objections(&config, &wanted).into_iter().next() {
                 return Err(StoreError::Unfit { what: format!("the stream {name} {fault}") });
             }
+            self.check_replicas(&config).await?;
         }
         let (life, _) = self.look_up().await?;
         *self.cached_life() = Some(life);
@@ -82,7 +81,7 @@ impl Inner {
     async fn made(&self, name: &str, wanted: &Value) -> Result<Info, StoreError> {
         let info = format!("STREAM.INFO.{name}");
         match self.link.api(&info, &Value::Null).await {
-            Err(fault) if fault.code() == Some(NO_STREAM) => {}
+            Err(fault) if fault.code() == Some(NO_STREAM) => self.check_replicas(wanted).await?,
             found => return found,
         }
         let mut failed = 0;
@@ -97,6 +96,21 @@ impl Inner {
             }
         }
         self.link.api(&info, &Value::Null).await
+    }
+
+    /// Refuses a stream of more than one replica on servers that do not keep their promise of one winner there.
+    async fn check_replicas(&self, config: &Value) -> Result<(), StoreError> {
+        let version = &self.link.client().await?.server_info().version;
+        match number(config, "num_replicas") > 1 && is_before(version, FIRST_OF_CLUSTERS) {
+            true => Err(StoreError::Unfit {
+                what: format!(
+                    "the server has version {version}: in a cluster, servers before {}.{} take two messages that expect the same last one \
+                     (nats-server issue 4320), and replicas come to differ; upgrade all of them, or ask for 1 replica",
+                    FIRST_OF_CLUSTERS.0, FIRST_OF_CLUSTERS.1
+                ),
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Asks which life the stream of logs has, and for the place of its last message.
@@ -148,9 +162,18 @@ impl Inner {
     }
 }
 
+fn number(settings: &Value, name: &str) -> i64 {
+    settings[name].as_i64().unwrap_or(0)
+}
+
+/// Tells whether a version, such as `2.9.10` or `2.12.0-RC.1`, is before another; what cannot be read is none that is known to be.
+fn is_before(version: &str, least: (u32, u32)) -> bool {
+    let mut parts = version.split('.').map(str::parse);
+    matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < least)
+}
+
 /// Says what in the settings of a stream could lose records, or keeps the store from its work, with the remedy.
 fn objections(config: &Value, wanted: &Value) -> Vec<String> {
-    let number = |settings: &Value, name: &str| settings[name].as_i64().unwrap_or(0);
     let is = |name: &str| config[name].as_bool().unwrap_or(false);
     let mut found = Vec::new();
     let mut object = |is_wrong: bool, what: &str| {
@@ -185,6 +208,10 @@ fn objections(config: &Value, wanted: &Value) -> Vec<String> {
     object(config["discard"] != wanted["discard"], "has another discard policy; set it back");
     object(config["discard_new_per_subject"] == true, "discards per subject; set it back");
     object(is("no_ack"), "acknowledges nothing; set no_ack to false");
+    object(
+        config["persist_mode"] == "async",
+        "acknowledges before it has written; make it anew without persist_mode",
+    );
     object(is("sealed"), "is sealed, and takes no message");
     object(is("deny_delete"), "forbids that runs are removed; make it anew without deny_delete");
     if number(config, "num_replicas").max(1) < number(wanted, "num_replicas") {
@@ -195,4 +222,19 @@ fn objections(config: &Value, wanted: &Value) -> Vec<String> {
         ));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        for old in ["2.9.10", "2.10.29", "1.99.0"] {
+            assert!(is_before(old, FIRST_OF_CLUSTERS), "{old}");
+        }
+        for new in ["2.11.0", "2.14.0", "2.12.0-RC.1", "3.0.0", "", "dev"] {
+            assert!(!is_before(new, FIRST_OF_CLUSTERS), "{new}");
+        }
+    }
 }

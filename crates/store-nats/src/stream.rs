@@ -279,10 +279,13 @@ impl Inner {
             let feed = self.feed(&stream, subject, From::Message(from), bodies).await?;
             let walked = self.walk_feed(&feed, to).await;
             self.close(feed).await;
-            match walked? {
-                Walked::Whole(found) => return Ok(Some(found)),
-                Walked::Gone => return Ok(None),
-                Walked::Stuck => {}
+            match walked {
+                Ok(Walked::Whole(found)) => return Ok(Some(found)),
+                Ok(Walked::Gone) => return Ok(None),
+                Ok(Walked::Stuck) => {}
+                // Its server is gone, or gave its part of it away: another one has it in a moment.
+                Err(fault) if fault.code() == Some(NO_CONSUMER) => self.clock.sleep(PATIENCE).await,
+                Err(fault) => return Err(fault),
             }
         }
         Err(StoreError::Busy { what: "a replica of the stream is far behind" })

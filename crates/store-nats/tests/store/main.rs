@@ -3,6 +3,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cluster;
 mod crash;
+mod crowd;
+mod load;
 mod refusals;
 mod surely;

@@ -81,7 +81,7 @@ pub(crate) async fn is_kept(log: &Log, store: &NatsStore) {
     let found: Vec<_> = listed.items.into_iter().filter(|listed| listed.run == log.key).collect();
     assert_eq!(found, head.clone().into_iter().collect::<Vec<_>>(), "{} in the listing", log.key);
     if let Some(head) = head {
-        let headers = every_header(store, &log.key).await.unwrap();
+        let headers = surely(async || every_header(store, &log.key).await).await.unwrap();
         let first = usize::try_from(head.first.get()).unwrap();
         assert_eq!(headers, log.headers()[first..], "the history of {}", log.key);
     }

@@ -1,0 +1,153 @@
+//! What many processes do to a server, and one to others: listeners that read nothing, clients that fall behind, connections that all come back at
+//! once, and a server without room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ferrata_store::testing::Log;
+use ferrata_store::{At, CheckpointStore, ErrorKind, SystemClock, within};
+use ferrata_test_servers::{Nats, NatsOptions as Server};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::common::{Place, api};
+use crate::load::{until_written, write};
+use crate::surely::{append_one, is_kept, kind, log_of, surely};
+
+/// A subscriber that reads nothing holds up no writer and no other subscriber, and is told that it missed some.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_listener_that_reads_nothing_hinders_nobody_and_learns_that_it_missed_some() {
+    let place = Place::shared();
+    let (writer, reader) = (place.store(), place.store());
+    writer.setup().await.unwrap();
+    let (mut slow, mut quick) = (reader.subscribe().unwrap(), reader.subscribe().unwrap());
+    let (mut log, is_over) = (log_of("r-1"), AtomicBool::new(false));
+    // The connection listens from some moment on.
+    let clock = SystemClock::new();
+    loop {
+        log.write(&writer, 1).await;
+        if within(&clock, Duration::from_millis(50), quick.next()).await.is_some() {
+            break;
+        }
+    }
+    // One that is behind on a busy machine counts what it missed as one.
+    let reads = async {
+        for _ in 0..1_500 {
+            quick.next().await.unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let writes = async {
+        while !is_over.load(Ordering::Relaxed) {
+            log.write(&writer, 1).await;
+        }
+    };
+    tokio::join!(reads, writes);
+    assert_eq!(slow.next().await.unwrap(), None, "it missed some");
+    assert_eq!(slow.next().await.unwrap(), Some(log.key.clone()));
+    is_kept(&log, &reader).await;
+    place.remove().await;
+}
+
+/// A server lets a client fall behind by `max_pending` bytes and then cuts its connection. What was asked for comes in no piece; what else is
+/// asked for, comes.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_client_that_falls_behind_is_cut_off_and_reads_nothing_by_half() {
+    let options = Server::default()
+        .with_max_payload(1 << 20)
+        .with_config("max_pending: 1500000\nwrite_deadline: \"1s\"");
+    let server = Nats::start(options).unwrap();
+    let place = Place::at(&server.url());
+    let store = place.store();
+    store.setup().await.unwrap();
+    let (mut large, mut small) = (log_of("large"), log_of("small"));
+    for _ in 0..24 {
+        let append = large.next_body(vec![7; 900_000]);
+        append_one(&store, &append).await.unwrap();
+        large.took(&append);
+    }
+    small.write(&store, 3).await;
+    // Whether it keeps up is the machine's to say.
+    match store.load(&large.key, At::Latest).await {
+        Ok(loaded) => assert_eq!(loaded.as_deref(), Some(&large.records[..])),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
+    }
+    is_kept(&small, &store).await;
+    let append = large.next(1);
+    surely(async || append_one(&store, &append).await).await.unwrap();
+}
+
+/// The connections of many processes are lost at the same moment, again and again, and all come back at once.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn many_processes_that_connect_again_at_once_lose_and_double_nothing() {
+    let server = Nats::start(Server::default()).unwrap();
+    let place = Place::at(&server.url());
+    surely(async || place.store().setup().await).await.unwrap();
+    let (is_over, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut writers: JoinSet<Log> = JoinSet::new();
+    let mut hears = Vec::new();
+    for n in 0..48 {
+        let store = place.store();
+        hears.push(store.subscribe().unwrap());
+        writers.spawn(write(store, log_of(&format!("r-{n}")), Arc::clone(&is_over), Arc::clone(&written)));
+    }
+    for _ in 0..4 {
+        until_written(&written, 200).await;
+        server.kill().unwrap();
+        server.restart().unwrap();
+    }
+    until_written(&written, 200).await;
+    is_over.store(true, Ordering::Relaxed);
+    let store = place.store();
+    for log in writers.join_all().await {
+        assert!(!log.records.is_empty());
+        is_kept(&log, &store).await;
+    }
+}
+
+/// The server's own limit of bytes, which all its streams share. To prune and to purge writes a message first, which has no room either.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_server_without_room_refuses_and_goes_on_when_there_is_some() {
+    let server = Nats::start(Server::default().with_max_file_store(400_000)).unwrap();
+    let place = Place::at(&server.url());
+    let store = place.store();
+    store.setup().await.unwrap();
+    // What another program keeps on the server.
+    let client = place.client().await;
+    let made = api(&client, "STREAM.CREATE.OTHER", &json!({ "name": "OTHER", "subjects": ["other"] })).await;
+    assert!(made["error"].is_null(), "{made}");
+    for _ in 0..20 {
+        client.request("other", vec![7; 10_000].into()).await.unwrap();
+    }
+    let (mut log, mut other) = (log_of("r-1"), log_of("r-2"));
+    other.write(&store, 1).await;
+    let refused = loop {
+        let append = log.next_body(vec![7; 10_000]);
+        match append_one(&store, &append).await {
+            Ok(_) => log.took(&append),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                assert!(error.to_string().contains("room"), "{error}");
+                break append;
+            }
+        }
+        assert!(log.records.len() < 100, "the limit counts");
+    };
+    assert!(log.records.len() > 5);
+    assert_eq!(kind(store.purge(&log.key, None).await), ErrorKind::Unavailable);
+    assert_eq!(store.load(&log.key, At::Latest).await.unwrap().unwrap(), log.records);
+    let deleted = api(&client, "STREAM.DELETE.OTHER", &json!({})).await;
+    assert!(deleted["error"].is_null(), "{deleted}");
+    surely(async || append_one(&store, &refused).await).await.unwrap();
+    log.took(&refused);
+    is_kept(&log, &place.store()).await;
+    store.purge(&log.key, None).await.unwrap();
+    log.records.clear();
+    is_kept(&log, &place.store()).await;
+    is_kept(&other, &place.store()).await;
+}
