@@ -36,15 +36,13 @@ impl Session {
         Self { db, opened: None, bound: MAX_LOG }
     }
 
-    /// Opens the connection unless it is open to the file that has the name now.
-    async fn ready(&mut self) -> Result<&mut Opened, StoreError> {
-        if self.opened.as_ref().is_some_and(|opened| !self.db.is_there(opened)) {
-            self.opened = None;
+    /// Takes the connection, which is opened unless it is open to the file that has the name now. It is put back by whoever is done with it: that
+    /// of a caller that is dropped meanwhile is closed, which rolls back.
+    async fn take(&mut self) -> Result<Opened, StoreError> {
+        match self.opened.take() {
+            Some(opened) if self.db.is_there(&opened) => Ok(opened),
+            _ => self.db.open(Purpose::Write).await,
         }
-        if self.opened.is_none() {
-            self.opened = Some(self.db.open(Purpose::Write).await?);
-        }
-        self.opened.as_mut().ok_or_else(|| StoreError::moved(self.db.path(), Call::Read))
     }
 
     /// Begins a transaction with the lock of the one writer, and reads within it.
@@ -58,18 +56,19 @@ impl Session {
     async fn lock(&mut self, statement: Statement, call: Call) -> Result<Vec<SqliteRow>, StoreError> {
         let deadline = Deadline::after(self.db.options.lock_wait);
         loop {
-            let failed = match self.ready().await {
-                Ok(opened) => match statement.clone().query().fetch_all(&mut opened.connection).await {
-                    Ok(rows) => return Ok(rows),
-                    Err(error) => fault(&error, call),
-                },
+            let failed = match self.take().await {
+                Ok(mut opened) => {
+                    let done = statement.clone().query().fetch_all(&mut opened.connection).await;
+                    let done = done.map_err(|error| fault(&error, call));
+                    self.opened = done.as_ref().map_or_else(StoreError::is_busy, |_| true).then_some(opened);
+                    match done {
+                        Ok(rows) => return Ok(rows),
+                        Err(failed) => failed,
+                    }
+                }
                 Err(failed) => failed,
             };
-            if !failed.is_busy() {
-                self.opened = None;
-                return Err(failed);
-            }
-            if deadline.is_over() {
+            if !failed.is_busy() || deadline.is_over() {
                 return Err(failed);
             }
         }
@@ -77,9 +76,7 @@ impl Session {
 
     /// Carries out the statements and commits. After an error the connection is closed, which rolls back.
     async fn commit(&mut self, mut statements: Vec<Statement>) -> Result<(), StoreError> {
-        let Some(mut opened) = self.opened.take() else {
-            return Err(StoreError::moved(self.db.path(), Call::Read));
-        };
+        let Some(mut opened) = self.opened.take() else { return Err(self.moved()) };
         let last = statements.pop().unwrap_or_default().and("COMMIT");
         for statement in statements {
             let done = statement.query().execute(&mut opened.connection).await;
@@ -89,6 +86,10 @@ impl Session {
         done.map_err(|error| fault(&error, Call::Write))?;
         self.opened = Some(opened);
         self.still_there()
+    }
+
+    fn moved(&self) -> StoreError {
+        StoreError::moved(self.db.path(), Call::Read)
     }
 
     /// Says of a transaction that was committed whether it went to the file of that name.
@@ -117,18 +118,34 @@ impl Session {
         results
     }
 
+    /// Appends a step of one run, as one statement and so a transaction of its own: one way to the driver's thread and back. `None` if more is to be
+    /// done, and nothing was written.
+    ///
+    /// # Cancel safety
+    ///
+    /// The statement may be carried out; the connection is closed, whatever became of it.
+    pub(crate) async fn step(&mut self, entry: &RunAppend) -> Option<Result<HeadRef>> {
+        let (step, head) = append::step(entry)?;
+        let done = self.lock(step, Call::Write).await.map(|rows| !rows.is_empty());
+        let done = match done {
+            Ok(false) => return None,
+            Ok(true) => self.still_there(),
+            Err(failed) => Err(failed),
+        };
+        self.bound_log().await;
+        Some(done.map(|()| head).map_err(|failed| failed.of_run(APPEND, &entry.run)))
+    }
+
     async fn append_together(&mut self, entries: &[RunAppend]) -> Result<Vec<Result<HeadRef>>, StoreError> {
-        // A step of one run alone is one statement, and so a transaction of its own: one way to the driver's thread and back.
         if let [entry] = entries
-            && let Some((step, head)) = append::step(entry)
-            && !self.lock(step, Call::Write).await?.is_empty()
+            && let Some(done) = self.step(entry).await
         {
-            self.still_there()?;
-            return Ok(vec![Ok(head)]);
+            return Ok(vec![done]);
         }
         let rows = self.begin(append::look(entries)).await?;
-        let opened = self.ready().await?;
+        let Some(mut opened) = self.opened.take() else { return Err(self.moved()) };
         let (results, statements) = append::decide(&mut opened.connection, entries, &rows).await?;
+        self.opened = Some(opened);
         self.commit(statements).await?;
         Ok(results)
     }
@@ -216,8 +233,8 @@ impl Session {
         }
     }
 
-    pub(crate) async fn close(self) {
-        if let Some(opened) = self.opened {
+    pub(crate) async fn close(&mut self) {
+        if let Some(opened) = self.opened.take() {
             // The next to open the file does what is left.
             let _closed = opened.connection.close().await;
         }

@@ -195,7 +195,7 @@ impl CheckpointStore for SqliteStore {
             .collect();
         let written = match entries.is_empty() {
             true => Ok(Vec::new()),
-            false => self.writer.run(|reply| Job::Append(entries, reply)).await,
+            false => self.writer.append(entries).await,
         };
         let (written, failed) = match written {
             Ok(written) => {

@@ -1,6 +1,8 @@
-//! The one writer of an instance: a thread that takes what waits, and commits the appends of many runs in one transaction.
+//! The one writer of an instance: a thread that takes what waits, and commits the appends of many runs in one transaction. A step of one run
+//! that meets nothing else under way is committed by its caller, without the way to the thread and back.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,19 +38,46 @@ pub(crate) enum Job {
 /// The way to the thread, which begins with the first job and ends with the store.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    db: Arc<Db>,
     jobs: Mutex<Option<UnboundedSender<Job>>>,
+    shared: Arc<Shared>,
+}
+
+/// What callers and the thread write with, one at a time.
+#[derive(Debug)]
+struct Shared {
+    session: tokio::sync::Mutex<Session>,
+    /// How many jobs the thread has or will have: a caller that passed them would be let in before its turn, and alone.
+    waiting: AtomicUsize,
+    /// Whether the last transaction was of several callers: then the next ones are about to come, too, and one of them alone would have them wait for
+    /// a commit more.
+    is_crowd: AtomicBool,
 }
 
 impl Writer {
     pub(crate) fn new(db: Arc<Db>) -> Self {
-        Self { db, jobs: Mutex::default() }
+        let session = tokio::sync::Mutex::new(Session::new(db));
+        let shared = Shared { session, waiting: AtomicUsize::new(0), is_crowd: AtomicBool::new(false) };
+        Self { jobs: Mutex::default(), shared: Arc::new(shared) }
+    }
+
+    /// Appends each entry.
+    pub(crate) async fn append(&self, entries: Vec<RunAppend>) -> Result<Vec<Result<HeadRef>>, StoreError> {
+        if let [entry] = &entries[..]
+            && self.shared.waiting.load(Ordering::Acquire) == 0
+            && !self.shared.is_crowd.load(Ordering::Relaxed)
+            && let Ok(mut session) = self.shared.session.try_lock()
+            && let Some(done) = session.step(entry).await
+        {
+            return Ok(vec![done]);
+        }
+        self.run(|reply| Job::Append(entries, reply)).await
     }
 
     /// Hands a job over and waits for its end. A caller that is dropped meanwhile does not stop it.
     pub(crate) async fn run<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
         let (reply, replied) = oneshot::channel();
-        self.send(job(reply))?;
+        self.shared.waiting.fetch_add(1, Ordering::AcqRel);
+        self.send(job(reply)).inspect_err(|_| self.shared.done(1))?;
         // A thread that ended says nothing of what it had begun.
         let ended = |_| StoreError::new(ErrorKind::Indeterminate, "the writer of the database ended; retry");
         replied.await.map_err(ended)
@@ -63,7 +92,7 @@ impl Writer {
             },
             None => job,
         };
-        let started = start(Arc::clone(&self.db)).map_err(|error| {
+        let started = start(Arc::clone(&self.shared)).map_err(|error| {
             let message = format!("the writer of the database cannot be started: {error}; retry");
             StoreError::new(ErrorKind::Unavailable, message)
         })?;
@@ -74,16 +103,22 @@ impl Writer {
     }
 }
 
+impl Shared {
+    fn done(&self, count: usize) {
+        self.waiting.fetch_sub(count, Ordering::AcqRel);
+    }
+}
+
 /// Starts the thread, on which the driver's futures are awaited: no runtime of the application takes it down with it.
-fn start(db: Arc<Db>) -> std::io::Result<UnboundedSender<Job>> {
+fn start(shared: Arc<Shared>) -> std::io::Result<UnboundedSender<Job>> {
     let (sender, jobs) = unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let serve = move || runtime.block_on(serve(Session::new(db), jobs));
+    let serve = move || runtime.block_on(serve(&shared, jobs));
     std::thread::Builder::new().name("ferrata-sqlite".to_owned()).spawn(serve)?;
     Ok(sender)
 }
 
-async fn serve(mut session: Session, mut jobs: UnboundedReceiver<Job>) {
+async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
     let clock = SystemClock::new();
     let (mut next, mut since) = (None, clock.monotonic());
     loop {
@@ -94,6 +129,8 @@ async fn serve(mut session: Session, mut jobs: UnboundedReceiver<Job>) {
                 job
             }
         };
+        let mut session = shared.session.lock().await;
+        let mut count = 1;
         match job {
             Job::Append(entries, reply) => {
                 let mut group = Group::new(entries, reply);
@@ -103,6 +140,8 @@ async fn serve(mut session: Session, mut jobs: UnboundedReceiver<Job>) {
                         break;
                     }
                 }
+                count = group.waiting.len();
+                shared.is_crowd.store(count > 1, Ordering::Relaxed);
                 let results = session.append(&group.entries).await;
                 group.answer(results);
             }
@@ -112,6 +151,8 @@ async fn serve(mut session: Session, mut jobs: UnboundedReceiver<Job>) {
             Job::SetUp(reply) => drop(reply.send(session.set_up().await)),
         }
         session.bound_log().await;
+        drop(session);
+        shared.done(count);
         if next.is_none() && jobs.is_empty() {
             since = clock.monotonic();
         } else if clock.monotonic().saturating_sub(since) > TURN {
@@ -119,7 +160,7 @@ async fn serve(mut session: Session, mut jobs: UnboundedReceiver<Job>) {
             since = clock.monotonic();
         }
     }
-    session.close().await;
+    shared.session.lock().await.close().await;
 }
 
 /// Appends of several calls that go into one transaction. No run is in it twice, as the second needs the result of the first.

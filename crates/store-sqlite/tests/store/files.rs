@@ -4,8 +4,8 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use ferrata_store::{At, CheckpointStore, ErrorKind, Page, RunQuery, Seq};
-use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+use ferrata_store::{At, CheckpointStore, ErrorKind, Page, Paged, PruneCut, RunQuery, Seq};
+use ferrata_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use tokio::task::JoinSet;
 
 use crate::support::{append, connection, execute, is_kept, is_refused, log, place};
@@ -180,6 +180,46 @@ async fn the_file_shrinks_when_runs_go() {
     execute(&mut place.connection().await, checkpoint).await;
     let left = fs::metadata(place.path()).unwrap().len();
     assert!(full > 1_000_000 && left < full / 5, "{full} bytes, then {left}");
+}
+
+/// A large database: all of it is listed, page after page, and what pruned runs held is given back. `FERRATA_SQLITE_MB` says how large, 10,000 for the
+/// long form; half a megabyte is a run.
+#[tokio::test]
+async fn a_large_database_is_listed_and_pruned() {
+    let mb: usize = std::env::var("FERRATA_SQLITE_MB").map_or(24, |text| text.parse().unwrap());
+    let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
+    let mut logs = Vec::new();
+    for run in 0..mb * 2 {
+        let mut log = log(&format!("r-{run}"));
+        let entry = log.next_as(8, vec![b'x'; 64 << 10], |_| {});
+        append(&place.store, entry.clone()).await.unwrap();
+        log.took(&entry);
+        // The bodies of 10 GB are not kept here.
+        logs.push((log.key.clone(), log.head().unwrap(), log.as_base(7)));
+    }
+    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+    execute(&mut place.connection().await, checkpoint).await;
+    let full = fs::metadata(place.path()).unwrap().len();
+    assert!(full > (mb as u64) << 19, "{full} bytes of {mb} MB");
+    let (mut listed, mut page) = (Vec::new(), Page::first(20));
+    loop {
+        let Paged { items, next } = place.store.runs(&RunQuery::default(), page.clone()).await.unwrap();
+        listed.extend(items.into_iter().map(|head| (head.run.clone(), head.head())));
+        let Some(next) = next else { break };
+        page.cursor = Some(next);
+    }
+    listed.sort_by_key(|(key, _)| key.to_string());
+    let mut expected: Vec<_> = logs.iter().map(|(key, head, _)| (key.clone(), *head)).collect();
+    expected.sort_by_key(|(key, _)| key.to_string());
+    assert_eq!(listed, expected);
+    for (key, head, base) in &logs {
+        let cut = PruneCut { at: head.seq, base: Some(base.clone()) };
+        assert_eq!(place.store.prune(key, cut).await.unwrap().records, 7, "{key}");
+        assert_eq!(place.store.load(key, At::Latest).await.unwrap().unwrap(), std::slice::from_ref(base));
+    }
+    execute(&mut place.connection().await, checkpoint).await;
+    let left = fs::metadata(place.path()).unwrap().len();
+    assert!(left < full / 4, "{full} bytes, then {left}");
 }
 
 /// A file that is removed under a store must not swallow records: what SQLite has open has no name any more, and each commit succeeds.
