@@ -264,6 +264,10 @@ impl CheckpointStore for OneFile {
         0
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        None
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         None
     }

@@ -179,6 +179,12 @@ macro_rules! __properties {
                 core: a_purge_that_expects_the_head_removes_the_run;
                 instances: a_purge_counts_for_every_instance;
             }
+            reseal {
+                core: the_same_record_in_another_envelope_takes_its_place;
+                core: what_is_another_record_by_now_is_passed_over;
+                core: what_is_out_of_order_or_not_sealed_is_refused;
+                instances: appends_go_on_while_records_are_resealed;
+            }
             setup {
                 core: setup_can_be_repeated;
                 instances: setup_is_safe_from_many_instances_at_once;

@@ -1,7 +1,7 @@
 //! Compresses and encrypts the records of [Ferrata](ferrata_store)'s runs before any store keeps them.
 //!
 //! A checkpoint holds what an application knows of its customers. [`EnvelopeStore`] wraps a store and puts the body of each record into an
-//! envelope: compressed with zstd if that makes it smaller, and encrypted with XChaCha20-Poly1305 if there are keys.
+//! envelope: compressed with zstd if that makes it smaller, and encrypted with AES-256-GCM-SIV if there are keys.
 //!
 //! # Guarantees
 //!
@@ -17,17 +17,19 @@
 //! - Headers are not encrypted, because stores index them: workflow, names of nodes, status, times, and the hash of the input; labels and user
 //!   are with a [`LabelKey`].
 //! - Whoever can write to the store can remove the newest records of a run, or the whole run: a log that ends earlier is a log.
-//! - Records are not encrypted anew with another key, but by `prune`.
+//! - [`EnvelopeStore::rekey`] encrypts records with another key where the store inside can replace bodies; elsewhere `prune` and `purge` do.
 
 mod envelope;
 mod keys;
 mod labels;
 mod provider;
+mod rekey;
 mod store;
 mod usage;
 
 pub use keys::{BlobKey, Key, Keyring};
 pub use labels::LabelKey;
 pub use provider::{CachedKeys, KeyProvider};
+pub use rekey::{RekeyOptions, Rekeyed};
 pub use store::{EnvelopeOptions, EnvelopeStore};
 pub use usage::{KeyUsage, key_usage};

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_store::{
     AnyTransaction, At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange,
-    Headers, Notices, Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
-    TenantId, Transactions, check_append, check_batch, is_repeat,
+    Headers, Notices, Page, Paged, PruneCut, Record, Removed, Resealing, Result, RunAppend, RunHead, RunKey,
+    RunQuery, TenantId, Transactions, check_append, check_batch, check_reseal, is_repeat,
 };
 
 use crate::envelope;
@@ -119,8 +119,12 @@ impl<S> EnvelopeStore<S> {
         &self.inner
     }
 
+    pub(crate) fn options(&self) -> &EnvelopeOptions {
+        &self.options
+    }
+
     /// Returns the keys of a tenant; none if nothing is to be encrypted.
-    async fn keys(&self, tenant: &TenantId) -> Result<Option<Arc<Keyring>>> {
+    pub(crate) async fn keys(&self, tenant: &TenantId) -> Result<Option<Arc<Keyring>>> {
         match &self.options.keys {
             Some(provider) => provider.keyring(tenant).await.map(Some),
             None => Ok(None),
@@ -128,7 +132,7 @@ impl<S> EnvelopeStore<S> {
     }
 
     /// Returns the keys for what is stored of a run.
-    async fn keys_for(&self, run: &RunKey, records: &[Record]) -> Result<Option<Arc<Keyring>>> {
+    pub(crate) async fn keys_for(&self, run: &RunKey, records: &[Record]) -> Result<Option<Arc<Keyring>>> {
         let keys = self.keys(&run.tenant).await?;
         match (&self.options.keys, &keys) {
             (Some(provider), Some(known)) if records.iter().any(|one| envelope::lacks(known, run, one)) => {
@@ -138,12 +142,12 @@ impl<S> EnvelopeStore<S> {
         }
     }
 
-    fn closed(&self, keys: Option<&Keyring>, run: &RunKey, record: &Record) -> Result<Record> {
+    pub(crate) fn closed(&self, keys: Option<&Keyring>, run: &RunKey, record: &Record) -> Result<Record> {
         let body = envelope::close(&self.options, keys, run, &record.header, &record.body)?;
         Record::seal(record.header.clone(), body).map_err(|error| error.with_run(run))
     }
 
-    fn opened(&self, keys: Option<&Keyring>, run: &RunKey, record: Record) -> Result<Record> {
+    pub(crate) fn opened(&self, keys: Option<&Keyring>, run: &RunKey, record: Record) -> Result<Record> {
         record.verify(run)?;
         let body = envelope::open(&self.options, keys, run, &record.header, &record.body)?;
         Record::seal(record.header, body).map_err(|error| error.with_run(run))
@@ -289,6 +293,10 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         self.inner.transactions().is_some().then_some(self)
     }
 
+    fn resealing(&self) -> Option<&dyn Resealing> {
+        self.inner.resealing().is_some().then_some(self)
+    }
+
     /// None with keys: what is said would be seen in the clear.
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         match self.options.keys {
@@ -308,9 +316,31 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         self.closed_append(append).await
     }
 
+    pub(crate) fn resealing_inside(&self) -> Result<&dyn Resealing> {
+        self.inner.resealing().ok_or_else(|| {
+            let name = self.inner.capabilities().name;
+            let message = format!(
+                "a store of kind {name} cannot put records in other envelopes; prune and purge what an old key has encrypted"
+            );
+            Error::new(ErrorKind::Unsupported, message).with_operation("store.reseal")
+        })
+    }
+
     fn transactions_inside(&self) -> Result<&dyn Transactions> {
         let missing = || Error::new(ErrorKind::Unsupported, "the store inside has no transactions");
         self.inner.transactions().ok_or_else(missing)
+    }
+}
+
+#[async_trait]
+impl<S: CheckpointStore> Resealing for EnvelopeStore<S> {
+    /// In envelopes made now: with the current key of the tenant.
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        check_reseal(run, records)?;
+        let keys = self.keys(&run.tenant).await.map_err(|error| error.with_run(run))?;
+        let closed: Result<Vec<Record>> =
+            records.iter().map(|record| self.closed(keys.as_deref(), run, record)).collect();
+        self.resealing_inside()?.reseal(run, &closed?).await
     }
 }
 

@@ -1,9 +1,11 @@
-//! Replacing a log by a copy: to drop its beginning, and to bring to the disk what a failed sync left in doubt.
+//! Replacing a log by a copy: to drop its beginning, to put records in other envelopes, and to bring to the disk what a failed sync left in doubt.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{At, PruneCut, Record, RecordHeader, Removed, RunKey, Seq, check_prune};
+use ferrata_store::{
+    At, PruneCut, Record, RecordHeader, RecordId, Removed, RunKey, Seq, check_prune, has_place,
+};
 
 use crate::backward::Source;
 use crate::disk::{Access, Ident};
@@ -26,6 +28,8 @@ struct Kept<'a> {
     from: u64,
     /// What stands before the copied lines in place of a record that was no base.
     base: Option<&'a Record>,
+    /// What takes the place of the records that are the same, in the order of their numbers.
+    resealed: &'a [Record],
 }
 
 impl Inner {
@@ -45,19 +49,37 @@ impl Inner {
         let base = check_prune(run, &header, cut).map_err(StoreError::Refused)?;
         let (records, bytes) = tally(log.source(&*self.disk, &path), log.floor, at);
         if at > log.floor || base.is_some() {
-            let kept = Kept { first: cut.at, from: if base.is_some() { end } else { at }, base };
-            let log = self.copy(&slot, log, &path, &kept)?;
+            let from = if base.is_some() { end } else { at };
+            let (log, _) =
+                self.copy(&slot, log, &path, &Kept { first: cut.at, from, base, resealed: &[] })?;
             slot.keep(log);
         }
         Ok(Removed { records, bytes })
+    }
+
+    /// Puts those of the records that are there in the envelopes given, all at once, and says how many.
+    pub(crate) fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64, StoreError> {
+        let slot = self.slots.of(run);
+        let _turn = slot.turn();
+        let writer = self.writer(&slot, run)?.ok_or(StoreError::NoRun)?;
+        let (path, log) = (self.layout.log(run), &writer.log);
+        self.remove(&self.layout.copy(run))?;
+        let kept = log.opening.first..=log.head().seq;
+        if !records.iter().any(|record| kept.contains(&record.header.seq)) {
+            return Ok(0);
+        }
+        let kept = Kept { first: log.opening.first, from: log.floor, base: None, resealed: records };
+        let (log, replaced) = self.copy(&slot, log, &path, &kept)?;
+        slot.keep(log);
+        Ok(replaced)
     }
 
     /// Replaces a log of which a sync has failed by a copy that is surely on stable storage.
     pub(crate) fn renew(&self, slot: &Slot, log: &Log) -> Result<Log, StoreError> {
         let run = &log.opening.run;
         let path = self.layout.log(run);
-        let kept = Kept { first: log.opening.first, from: log.floor, base: None };
-        let renewed = self.copy(slot, log, &path, &kept).map_err(|fault| match fault {
+        let kept = Kept { first: log.opening.first, from: log.floor, base: None, resealed: &[] };
+        let (renewed, _) = self.copy(slot, log, &path, &kept).map_err(|fault| match fault {
             // The records in doubt still are.
             StoreError::Io { source, .. } => StoreError::Unsure { path: path.clone(), source },
             fault => fault,
@@ -86,18 +108,18 @@ impl Inner {
         Err(StoreError::NoRecord { at: At::Seq(seq), first: log.opening.first, last: log.head().seq })
     }
 
-    /// Writes what is kept to another file, syncs it, and puts it in the log's place.
+    /// Writes what is kept to another file, syncs it, and puts it in the log's place. Says also how many records were resealed.
     ///
     /// The caller must hold the lock on the log. The new file is not locked: whoever opens it syncs its name before
     /// saying that anything in it is safe.
-    fn copy(&self, slot: &Slot, log: &Log, path: &Path, kept: &Kept<'_>) -> Result<Log, StoreError> {
+    fn copy(&self, slot: &Slot, log: &Log, path: &Path, kept: &Kept<'_>) -> Result<(Log, u64), StoreError> {
         let run = &log.opening.run;
         let copy_path = self.layout.copy(run);
         let written = self.write_copy(log, path, &copy_path, kept).and_then(|copy| {
             self.disk.rename(&copy_path, path).map_err(|e| StoreError::io(Doing::Rename, path, e))?;
             Ok(copy)
         });
-        let mut copy = match written {
+        let (mut copy, resealed) = match written {
             Ok(copy) => copy,
             Err(fault) => {
                 // Should it stay, the next prune or purge removes it.
@@ -107,7 +129,7 @@ impl Inner {
         };
         self.sync_name(run).map_err(|fault| self.suspect_name(slot, run, fault))?;
         copy.named = true;
-        Ok(copy)
+        Ok((copy, resealed))
     }
 
     fn write_copy(
@@ -116,7 +138,7 @@ impl Inner {
         path: &Path,
         copy_path: &Path,
         kept: &Kept<'_>,
-    ) -> Result<Log, StoreError> {
+    ) -> Result<(Log, u64), StoreError> {
         let run = &log.opening.run;
         let failed = |doing| move |e| StoreError::io(doing, copy_path, e);
         let file = self.disk.open(copy_path, Access::Create).map_err(failed(Doing::Open))?;
@@ -139,10 +161,20 @@ impl Inner {
             Ok(written)
         };
         let mut lines = log.forward(&*self.disk, path, kept.from);
+        let (mut given, mut before, mut resealed) = (kept.resealed, None, 0);
         while let Some((at, found)) = lines.next()? {
             let record = line::read_record(found).map_err(|flaw| flawed(path, at, flaw))?;
-            // Its append may have lost its first lines, and has long been seen whole: it stands alone from now on.
-            record.write_whole(&mut bytes);
+            match next_for(&record.header, before.replace(record.header.id), &mut given) {
+                Some(new) => {
+                    line::write_record(&mut bytes, new, None, Part::WHOLE);
+                    resealed += 1;
+                    if new.header.seq == head.seq {
+                        head = new.header.clone();
+                    }
+                }
+                // Its append may have lost its first lines, and has long been seen whole: it stands alone from now on.
+                None => record.write_whole(&mut bytes),
+            }
             if bytes.len() >= WRITE {
                 flush(&mut bytes)?;
             }
@@ -151,15 +183,26 @@ impl Inner {
         self.disk.sync(&file).map_err(failed(Doing::Sync))?;
         let ident = Ident::of(&file.metadata().map_err(failed(Doing::Open))?);
         let opening = Opening { run: run.clone(), first: kept.first, facts: log.opening.facts.clone() };
-        Ok(Log {
-            file: Arc::new(file),
-            ident,
-            opening: Arc::new(opening),
-            floor,
-            tail: Tail { end, head },
-            named: false,
-        })
+        let tail = Tail { end, head };
+        let copy = Log { file: Arc::new(file), ident, opening: Arc::new(opening), floor, tail, named: false };
+        Ok((copy, resealed))
     }
+}
+
+/// Takes from those given what takes the place of a record, if there is one; `before` is the record before it, which a line may leave out.
+fn next_for<'a>(
+    header: &RecordHeader,
+    before: Option<RecordId>,
+    given: &mut &'a [Record],
+) -> Option<&'a Record> {
+    while let Some((next, rest)) = given.split_first().filter(|(next, _)| next.header.seq <= header.seq) {
+        *given = rest;
+        if next.header.seq == header.seq {
+            let whole = RecordHeader { prev: header.prev.or(before), ..header.clone() };
+            return has_place(&whole, &next.header).then_some(next);
+        }
+    }
+    None
 }
 
 /// Counts records and bytes of bodies between two places of a file, as far as they can be read.

@@ -221,11 +221,29 @@ impl CheckpointStore for FsStore {
         0
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        Some(self)
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         None
     }
 
     fn subscribe(&self) -> Option<Notices> {
         None
+    }
+}
+
+#[async_trait]
+impl ferrata_store::Resealing for FsStore {
+    /// All of them at once: the file of the run is written again.
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        ferrata_store::check_reseal(run, records)?;
+        let records = records.to_vec();
+        let reseal = move |folder: &Inner, run: &RunKey| {
+            folder.ready_to_write()?;
+            folder.reseal(run, &records)
+        };
+        self.block_on_run("store.reseal", run, reseal).await
     }
 }

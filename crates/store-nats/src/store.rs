@@ -142,6 +142,11 @@ impl CheckpointStore for NatsStore {
         0
     }
 
+    /// None: a message of a stream is never changed.
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        None
+    }
+
     fn relay(&self) -> Option<&dyn Relay> {
         self.inner.options.notices.then_some(self)
     }

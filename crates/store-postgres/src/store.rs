@@ -279,6 +279,10 @@ impl CheckpointStore for PostgresStore {
         0
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        None
+    }
+
     fn relay(&self) -> Option<&dyn Relay> {
         self.inner.hub.is_open().then_some(self)
     }

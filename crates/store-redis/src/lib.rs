@@ -61,6 +61,7 @@ mod persistence;
 mod read;
 mod remove;
 mod reply;
+mod reseal;
 mod scripts;
 mod setup;
 mod store;

@@ -21,4 +21,5 @@ scripts! {
     AT = "header", "at";
     PRUNE = "header", "prune";
     PURGE = "purge";
+    RESEAL = "header", "reseal";
 }

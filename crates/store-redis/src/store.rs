@@ -257,6 +257,10 @@ impl CheckpointStore for RedisStore {
         0
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        Some(self)
+    }
+
     fn relay(&self) -> Option<&dyn Relay> {
         self.inner.options.notices.then_some(self)
     }
@@ -281,5 +285,13 @@ impl Relay for RedisStore {
 
     async fn hear(&self) -> Result<Texts> {
         self.inner.hearing.hear(&self.inner.link, &self.inner.layout).await
+    }
+}
+
+#[async_trait]
+impl ferrata_store::Resealing for RedisStore {
+    /// One after the other.
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        self.inner.reseal(run, records).await
     }
 }

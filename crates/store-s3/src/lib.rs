@@ -61,6 +61,7 @@ mod object;
 mod read;
 mod remove;
 mod repair;
+mod reseal;
 mod setup;
 mod store;
 mod time;

@@ -88,7 +88,7 @@ impl Inner {
     }
 
     /// Writes an object again with its records from this one on; tells whether it was as it had been read.
-    async fn rewrite(&self, chunk: &mut Chunk, from: usize) -> Result<bool, StoreError> {
+    pub(crate) async fn rewrite(&self, chunk: &mut Chunk, from: usize) -> Result<bool, StoreError> {
         chunk.records.drain(..from);
         chunk.head = chunk.head.clone().with_records(&chunk.records);
         let bytes = chunk.head.encode(&chunk.records);

@@ -224,11 +224,28 @@ impl CheckpointStore for S3Store {
         0
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        Some(self)
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         None
     }
 
     fn subscribe(&self) -> Option<Notices> {
         None
+    }
+}
+
+#[async_trait]
+impl ferrata_store::Resealing for S3Store {
+    /// Object by object.
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        ferrata_store::check_reseal(run, records)?;
+        let reseal = async {
+            self.inner.ready().await?;
+            self.inner.reseal(run, records).await
+        };
+        reseal.await.map_err(|fault| fault.of_run("store.reseal", run))
     }
 }

@@ -335,6 +335,11 @@ impl CheckpointStore for ShardedStore {
         shard.map_or_else(|| places.together(self.shards.len()), |shard| shard as u64)
     }
 
+    /// Of all shards, if all can.
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        self.shards.iter().all(|shard| shard.store.resealing().is_some()).then_some(self)
+    }
+
     /// That of one shard, which all processes know: a text is of no run.
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         self.shards.get(self.map.eldest())?.store.relay()
@@ -352,4 +357,21 @@ pub(crate) fn beyond(operation: &'static str, run: &RunKey) -> Error {
     let message =
         "the run is in a shard of a later generation than this process knows; give it the newest generations";
     Error::new(ErrorKind::Unsupported, message).with_operation(operation).with_run(run)
+}
+
+#[async_trait]
+impl ferrata_store::Resealing for ShardedStore {
+    /// In the shard of the run.
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        while let Some((shard, by)) = self.shard(run).await? {
+            let missing =
+                || Error::new(ErrorKind::Unsupported, "the shard cannot put records in other envelopes");
+            let inside = shard.store.resealing().ok_or_else(missing)?;
+            match inside.reseal(run, records).await {
+                Err(error) if error.kind() == ErrorKind::NotFound && self.is_stale(run, by) => {}
+                result => return result.map_err(|error| shard.named(error)),
+            }
+        }
+        Err(ferrata_store::refusal::no_run("store.reseal", run))
+    }
 }

@@ -48,6 +48,7 @@ mod error;
 mod list;
 mod load;
 mod prune;
+mod reseal;
 mod row;
 mod session;
 mod setup;

@@ -45,11 +45,15 @@ fn removed(row: &SqliteRow) -> Result<Removed> {
 }
 
 /// Decides what a prune removes, and how.
-pub(crate) fn plan_prune(rows: &[SqliteRow], run: &RunKey, cut: &PruneCut) -> Result<(Removed, Statement)> {
+pub(crate) fn plan_prune(
+    rows: &[SqliteRow],
+    run: &RunKey,
+    cut: &PruneCut,
+) -> Result<(Removed, Vec<Statement>)> {
     let Some(row) = rows.first() else { return Err(refusal::no_run(PRUNE, run)) };
     let (key, first, head) = (get::<i64>(row, 0)?, seq_at(row, 1)?, seq_at(row, 2)?);
     if cut.at < first {
-        return Ok((Removed::default(), Statement::default()));
+        return Ok((Removed::default(), Vec::new()));
     }
     if cut.at > head {
         return Err(refusal::no_record(PRUNE, run, At::Seq(cut.at)));
@@ -77,7 +81,7 @@ pub(crate) fn plan_prune(rows: &[SqliteRow], run: &RunKey, cut: &PruneCut) -> Re
             .bind(at)
             .and(VACUUM);
     }
-    Ok((removed(row)?, statement))
+    Ok((removed(row)?, vec![statement]))
 }
 
 /// Decides what a purge removes, and how. A run whose records cannot be read can be purged, if no head is expected.
@@ -85,7 +89,7 @@ pub(crate) fn plan_purge(
     rows: &[SqliteRow],
     run: &RunKey,
     expected: Option<HeadRef>,
-) -> Result<(Removed, Statement)> {
+) -> Result<(Removed, Vec<Statement>)> {
     let Some(row) = rows.first() else { return Ok(Default::default()) };
     if expected.is_some() {
         let head = row::header_at(row, 5, run, seq_at(row, 1)?)?.head();
@@ -99,5 +103,5 @@ pub(crate) fn plan_purge(
         .and("DELETE FROM ferrata_runs WHERE key = ?;")
         .bind(key)
         .and(VACUUM);
-    Ok((removed(row)?, statement))
+    Ok((removed(row)?, vec![statement]))
 }

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_store::{Clock as _, Error, HeadRef, PruneCut, Removed, Result, RunAppend, RunKey, SystemClock};
+use ferrata_store::{
+    Clock as _, Error, HeadRef, PruneCut, Record, Removed, Result, RunAppend, RunKey, SystemClock,
+};
 use sqlx::Connection as _;
 use sqlx::sqlite::SqliteRow;
 
 use crate::db::{Db, Opened, Purpose};
 use crate::error::{Call, StoreError, fault};
 use crate::statement::Statement;
-use crate::{append, prune, setup};
+use crate::{append, prune, reseal, setup};
 
 const APPEND: &str = "store.append";
 
@@ -152,28 +154,36 @@ impl Session {
 
     pub(crate) async fn prune(&mut self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         let planned = |rows: &[SqliteRow]| prune::plan_prune(rows, run, cut);
-        self.remove(prune::PRUNE, run, prune::look_prune(run, cut), planned).await
+        self.change(prune::PRUNE, run, prune::look_prune(run, cut), planned).await
     }
 
     pub(crate) async fn purge(&mut self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let planned = |rows: &[SqliteRow]| prune::plan_purge(rows, run, expected);
-        self.remove(prune::PURGE, run, prune::look_purge(run), planned).await
+        self.change(prune::PURGE, run, prune::look_purge(run), planned).await
     }
 
-    async fn remove(
+    pub(crate) async fn reseal(&mut self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        let planned = |rows: &[SqliteRow]| reseal::plan(rows, run, records);
+        self.change(reseal::RESEAL, run, reseal::look(run, records), planned).await
+    }
+
+    /// Looks at a run, and does in the same transaction what follows.
+    async fn change<T>(
         &mut self,
         operation: &'static str,
         run: &RunKey,
         look: Statement,
-        plan: impl Fn(&[SqliteRow]) -> Result<(Removed, Statement)>,
-    ) -> Result<Removed> {
+        plan: impl Fn(&[SqliteRow]) -> Result<(T, Vec<Statement>)>,
+    ) -> Result<T> {
         let of_run = |failed: StoreError| failed.of_run(operation, run);
-        let planned = plan(&self.begin(look).await.map_err(of_run)?);
-        let statements = planned.as_ref().map(|(_, statement)| vec![statement.clone()]).unwrap_or_default();
+        let (said, statements) = match plan(&self.begin(look).await.map_err(of_run)?) {
+            Ok((said, statements)) => (Ok(said), statements),
+            Err(refused) => (Err(refused), Vec::new()),
+        };
         let committed = self.commit(statements).await;
-        let (removed, _) = planned.map_err(|error: Error| error.with_operation(operation).with_run(run))?;
+        let said = said.map_err(|error: Error| error.with_operation(operation).with_run(run))?;
         committed.map_err(of_run)?;
-        Ok(removed)
+        Ok(said)
     }
 
     /// Writes what depends on nothing that is there.

@@ -18,7 +18,7 @@ use crate::db::Db;
 use crate::error::{Call, StoreError, fault};
 use crate::statement::Statement;
 use crate::writer::{Job, Writer};
-use crate::{append, list, load, prune};
+use crate::{append, list, load, prune, reseal};
 
 /// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
 const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 86_400);
@@ -252,11 +252,24 @@ impl CheckpointStore for SqliteStore {
         0
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        Some(self)
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         None
     }
 
     fn subscribe(&self) -> Option<Notices> {
         None
+    }
+}
+
+#[async_trait]
+impl ferrata_store::Resealing for SqliteStore {
+    /// All of them in one transaction.
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        ferrata_store::check_reseal(run, records)?;
+        self.ask(reseal::RESEAL, run, |reply| Job::Reseal(run.clone(), records.to_vec(), reply)).await
     }
 }

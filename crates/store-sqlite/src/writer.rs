@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ferrata_store::{
-    Clock as _, ErrorKind, HeadRef, PruneCut, Removed, Result, RunAppend, RunKey, SystemClock,
+    Clock as _, ErrorKind, HeadRef, PruneCut, Record, Removed, Result, RunAppend, RunKey, SystemClock,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -31,6 +31,7 @@ pub(crate) enum Job {
     Append(Vec<RunAppend>, oneshot::Sender<Vec<Result<HeadRef>>>),
     Prune(RunKey, PruneCut, oneshot::Sender<Result<Removed>>),
     Purge(RunKey, Option<HeadRef>, oneshot::Sender<Result<Removed>>),
+    Reseal(RunKey, Vec<Record>, oneshot::Sender<Result<u64>>),
     Write(Statement, oneshot::Sender<Result<(), StoreError>>),
     SetUp(oneshot::Sender<Result<(), StoreError>>),
 }
@@ -147,6 +148,7 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
             }
             Job::Prune(run, cut, reply) => drop(reply.send(session.prune(&run, &cut).await)),
             Job::Purge(run, expected, reply) => drop(reply.send(session.purge(&run, expected).await)),
+            Job::Reseal(run, records, reply) => drop(reply.send(session.reseal(&run, &records).await)),
             Job::Write(statement, reply) => drop(reply.send(session.write(statement).await)),
             Job::SetUp(reply) => drop(reply.send(session.set_up().await)),
         }

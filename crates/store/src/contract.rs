@@ -1,4 +1,4 @@
-//! The contract between the library and a store: one trait of ten methods that a store must have and four that it may, and what goes in and comes out.
+//! The contract between the library and a store: one trait of ten methods that a store must have and five that it may, and what goes in and comes out.
 
 use std::fmt;
 use std::future::{Future as _, poll_fn};
@@ -14,6 +14,7 @@ use crate::headers::{HeaderRange, Headers};
 use crate::id::{ExecutorId, HeadRef, RunKey, Seq, TenantId};
 use crate::record::{Record, RunFacts};
 use crate::relay::Relay;
+use crate::resealing::Resealing;
 use crate::transaction::Transactions;
 
 /// The records to add to one run.
@@ -226,7 +227,8 @@ impl Notices {
 ///
 /// - after `Ok`, every reader sees the records, and no later append to an older head succeeds;
 /// - after an error that is not [`ErrorKind::Indeterminate`], nothing of that run's entry was written;
-/// - a record once read never changes, except that [`prune`](Self::prune) may turn it into a base.
+/// - a record once read never changes, except that [`prune`](Self::prune) may turn it into a base, and that a wrapper may put it in another
+///   envelope by [`resealing`](Self::resealing).
 #[async_trait]
 pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// Returns what this store can do. Constant for the life of the instance.
@@ -399,6 +401,12 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the store's transactions, if nodes can write beside their records in them. The same for the life of the instance.
     fn transactions(&self) -> Option<&dyn Transactions> {
+        None
+    }
+
+    /// Returns what puts records in other envelopes, if the store can replace a record's body: without it, an old key goes only with the records
+    /// that it encrypted. The same for the life of the instance.
+    fn resealing(&self) -> Option<&dyn Resealing> {
         None
     }
 

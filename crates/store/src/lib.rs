@@ -17,6 +17,7 @@ mod query;
 mod record;
 pub mod refusal;
 mod relay;
+mod resealing;
 mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -40,5 +41,6 @@ pub use memory::MemoryStore;
 pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 pub use record::{FORMAT, Labels, Parent, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
 pub use relay::{MOST_SAID, Relay, Texts, check_said};
+pub use resealing::{Resealing, check_reseal, has_place};
 pub use transaction::{AnyTransaction, Database, Transactions, causes};
 pub use whole::each_record;

@@ -22,6 +22,7 @@ use crate::listing::{Listing, RunPlace};
 use crate::record::{Record, RecordHeader};
 use crate::refusal;
 use crate::relay::{Relay, Texts, check_said};
+use crate::resealing::{Resealing, check_reseal};
 
 /// How many notices a slow subscriber may be behind before it is told that it missed some.
 ///
@@ -248,12 +249,27 @@ impl CheckpointStore for MemoryStore {
         0
     }
 
+    fn resealing(&self) -> Option<&dyn Resealing> {
+        Some(self)
+    }
+
     fn relay(&self) -> Option<&dyn Relay> {
         Some(self)
     }
 
     fn subscribe(&self) -> Option<Notices> {
         Some(Notices::new(self.shared.notices.subscribe()))
+    }
+}
+
+#[async_trait]
+impl Resealing for MemoryStore {
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        check_reseal(run, records)?;
+        match self.content().runs.get_mut(run) {
+            Some(log) => Ok(log.reseal(records)),
+            None => Err(refusal::no_run("store.reseal", run)),
+        }
     }
 }
 

@@ -63,6 +63,10 @@ impl<S: CheckpointStore + ?Sized> CheckpointStore for Arc<S> {
         (**self).part(run)
     }
 
+    fn resealing(&self) -> Option<&dyn crate::Resealing> {
+        (**self).resealing()
+    }
+
     fn relay(&self) -> Option<&dyn crate::Relay> {
         (**self).relay()
     }

@@ -76,6 +76,10 @@ impl CheckpointStore for Noted {
         self.store.part(run)
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_core::store::Resealing> {
+        self.store.resealing()
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
         self.store.relay()
     }

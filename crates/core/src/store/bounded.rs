@@ -162,6 +162,11 @@ impl CheckpointStore for Bounded {
         self.store.part(run)
     }
 
+    /// None: no runtime puts records in other envelopes.
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        None
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         self.store.relay()
     }

@@ -102,6 +102,10 @@ impl<S: CheckpointStore> CheckpointStore for Silent<S> {
         self.inner.part(run)
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        None
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
         None
     }

@@ -92,6 +92,10 @@ impl CheckpointStore for Yielding {
         self.inner.part(run)
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        None
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
         None
     }

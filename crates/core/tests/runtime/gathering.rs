@@ -85,6 +85,10 @@ impl CheckpointStore for Gate {
         self.inner.part(run)
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        None
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
         None
     }

@@ -102,6 +102,10 @@ impl CheckpointStore for Slow {
         self.inner.part(run)
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        None
+    }
+
     fn relay(&self) -> Option<&dyn Relay> {
         Some(self)
     }

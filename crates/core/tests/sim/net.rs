@@ -276,6 +276,10 @@ impl CheckpointStore for Remote {
         self.net.store.part(run)
     }
 
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+        None
+    }
+
     fn relay(&self) -> Option<&dyn ferrata_core::store::Relay> {
         None
     }

@@ -20,6 +20,7 @@ pub(crate) mod names;
 pub(crate) mod prune;
 pub(crate) mod purge;
 pub(crate) mod readers;
+pub(crate) mod reseal;
 pub(crate) mod retry;
 pub(crate) mod runs;
 pub(crate) mod setup;

@@ -142,6 +142,12 @@ lies! {
     LooksBeforePurging,
     NeverForgetsNames,
 
+    // Putting records in other envelopes.
+    ForgetsTheEnvelope,
+    ResealsAnything,
+    ResealsUnchecked,
+    ResealsFromMemory,
+
     // Setting up, and what the store says of itself.
     SetupErases,
     SetupOnce,
@@ -312,6 +318,10 @@ pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("purge::a_purge_that_expects_another_head_is_a_conflict", &[PurgesAnyHead, PurgesByNumber]),
     ("purge::a_purge_that_expects_the_head_removes_the_run", &[PurgesAnyHead, CountsNothing]),
     ("purge::a_purge_counts_for_every_instance", &[CachesHeads]),
+    ("reseal::the_same_record_in_another_envelope_takes_its_place", &[ForgetsTheEnvelope]),
+    ("reseal::what_is_another_record_by_now_is_passed_over", &[ResealsAnything]),
+    ("reseal::what_is_out_of_order_or_not_sealed_is_refused", &[ResealsUnchecked]),
+    ("reseal::appends_go_on_while_records_are_resealed", &[ResealsFromMemory]),
     ("setup::setup_can_be_repeated", &[SetupErases, SetupOnce]),
     ("setup::setup_is_safe_from_many_instances_at_once", &[SetupErases, SetupOnce]),
     ("setup::capabilities_are_constant", &[ChangesItsMind]),

@@ -1,8 +1,8 @@
-//! Lies about pruning and purging.
+//! Lies about pruning and purging, and about putting records in other envelopes.
 
 use ferrata_store::{
-    At, CheckpointStore, Error, ErrorKind, HeadRef, HeaderRange, Page, PruneCut, Removed, Result, RunKey,
-    RunQuery, Seq, Timestamp,
+    At, CheckpointStore, Error, ErrorKind, HeadRef, HeaderRange, Page, PruneCut, Record, Removed, Result,
+    RunKey, RunQuery, Seq, Timestamp, check_reseal,
 };
 
 use super::liar::Liar;
@@ -65,6 +65,35 @@ impl Liar {
             }
             (_, pruned) => pruned,
         }
+    }
+
+    pub(super) async fn reseal_falsely(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        let store = &self.shared.store;
+        match self.shared.lie {
+            Lie::ForgetsTheEnvelope => return Ok(records.len() as u64),
+            Lie::ResealsAnything => {
+                let mut replaced = 0;
+                store.tamper(run, |kept| {
+                    for record in records {
+                        let seq = record.header.seq;
+                        if let Some(kept) = kept.iter_mut().find(|kept| kept.header.seq == seq) {
+                            *kept = record.clone();
+                            replaced += 1;
+                        }
+                    }
+                });
+                return Ok(replaced);
+            }
+            Lie::ResealsUnchecked if check_reseal(run, records).is_err() => return Ok(0),
+            Lie::ResealsFromMemory => {
+                let mut all = Vec::new();
+                store.tamper(run, |records| all.clone_from(records));
+                self.pause().await;
+                store.tamper(run, |records| *records = all);
+            }
+            _ => {}
+        }
+        store.resealing().unwrap().reseal(run, records).await
     }
 
     pub(super) async fn purge_falsely(&self, run: &RunKey, mut expected: Option<HeadRef>) -> Result<Removed> {

@@ -6,8 +6,10 @@ mod conformance;
 mod format;
 mod hostile;
 mod labels;
+mod rekey;
 mod repeats;
 mod secrecy;
+mod stirred;
 mod tenants;
 mod usage;
 

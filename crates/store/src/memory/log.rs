@@ -6,7 +6,9 @@ use crate::error::Result;
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::{FORMAT, Record, RecordHeader, RunFacts};
 use crate::refusal;
-use crate::{At, HeaderRange, Headers, PruneCut, Removed, RunAppend, RunHead, check_prune, is_repeat};
+use crate::{
+    At, HeaderRange, Headers, PruneCut, Removed, RunAppend, RunHead, check_prune, has_place, is_repeat,
+};
 
 /// The log of one run.
 #[derive(Debug)]
@@ -132,6 +134,20 @@ impl Log {
             self.bases.push_front(self.first);
         }
         Ok(gone)
+    }
+
+    /// Puts the records that are the same as before in the envelopes given, and counts them.
+    pub(super) fn reseal(&mut self, records: &[Record]) -> u64 {
+        let mut replaced = 0;
+        for record in records {
+            let place = self.place(record.header.seq.get());
+            let kept = place.and_then(|place| self.records.get_mut(place));
+            if let Some(kept) = kept.filter(|kept| has_place(&kept.header, &record.header)) {
+                *kept = record.clone();
+                replaced += 1;
+            }
+        }
+        replaced
     }
 
     /// Changes the records as a failing disk would, without regard to any rule.

@@ -23,6 +23,7 @@ use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::query::{At, Page, Paged, RunHead, RunQuery};
 use crate::record::Record;
 use crate::refusal;
+use crate::resealing::Resealing;
 use crate::transaction::{AnyTransaction, Transactions};
 
 /// A store that fails on purpose, for tests of what is built on stores.
@@ -325,6 +326,10 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         self.inner.part(run)
     }
 
+    fn resealing(&self) -> Option<&dyn Resealing> {
+        self.inner.resealing().is_some().then_some(self)
+    }
+
     fn relay(&self) -> Option<&dyn crate::Relay> {
         if self.is_crashed() { None } else { self.inner.relay() }
     }
@@ -332,6 +337,17 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
     /// Notices of the store inside; none once the process is dead.
     fn subscribe(&self) -> Option<Notices> {
         if self.is_crashed() { None } else { self.inner.subscribe() }
+    }
+}
+
+#[async_trait]
+impl<S: CheckpointStore> Resealing for FaultStore<S> {
+    /// An operation, as a prune is.
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        let inside = self.inner.resealing().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "the store inside cannot put records in other envelopes")
+        })?;
+        self.operate("store.reseal", Some(run), inside.reseal(run, records)).await
     }
 }
 

@@ -318,6 +318,10 @@ impl CheckpointStore for LedgerStore {
         Some(self)
     }
 
+    fn resealing(&self) -> Option<&dyn crate::Resealing> {
+        self.runs.resealing()
+    }
+
     fn relay(&self) -> Option<&dyn crate::Relay> {
         self.runs.relay()
     }

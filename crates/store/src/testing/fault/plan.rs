@@ -85,7 +85,8 @@ impl FaultOdds {
 
 /// What is to go wrong. The same plan gives the same faults to the same sequence of calls.
 ///
-/// Operations are counted from 0 in the order in which they begin: each entry of an append, each prune and each purge;
+/// Operations are counted from 0 in the order in which they begin: each entry of an append, each prune, each purge and each
+/// call of [`reseal`](crate::Resealing::reseal);
 /// heartbeats, if [`with_heartbeats`](Self::with_heartbeats) says so, because timers make their order a matter of chance.
 #[derive(Clone, Debug, Default)]
 #[must_use]

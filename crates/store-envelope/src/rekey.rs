@@ -1,0 +1,227 @@
+//! Encrypting anew what older keys encrypted, so that they can go.
+
+use ferrata_store::{
+    At, CheckpointStore, Cursor, Error, ErrorKind, Order, Page, Record, Result, RunHead, RunKey, RunQuery,
+    Seq, TenantId,
+};
+
+use crate::envelope;
+use crate::keys::Keyring;
+use crate::store::EnvelopeStore;
+
+/// How many bytes of bodies are replaced in one call of the store, as long as one record has no more.
+const BATCH: usize = 4 << 20;
+
+/// Which runs [`EnvelopeStore::rekey`] deals with, and whether it changes them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RekeyOptions {
+    /// The tenant whose runs are dealt with; those of all tenants unless set.
+    pub tenant: Option<TenantId>,
+    /// Where the call before ended; from the oldest run unless set.
+    pub cursor: Option<Cursor>,
+    /// How many runs at most; 100 unless set.
+    pub runs: u32,
+    /// Whether nothing is changed; false unless set.
+    pub dry_run: bool,
+}
+
+impl Default for RekeyOptions {
+    fn default() -> Self {
+        Self { tenant: None, cursor: None, runs: 100, dry_run: false }
+    }
+}
+
+impl RekeyOptions {
+    /// Sets the tenant.
+    #[must_use]
+    pub fn with_tenant(mut self, tenant: Option<TenantId>) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// Goes on where a call ended.
+    #[must_use]
+    pub fn with_cursor(mut self, cursor: Cursor) -> Self {
+        self.cursor = Some(cursor);
+        self
+    }
+
+    /// Sets how many runs are dealt with at most.
+    #[must_use]
+    pub fn with_runs(mut self, runs: u32) -> Self {
+        self.runs = runs;
+        self
+    }
+
+    /// Sets whether nothing is changed.
+    #[must_use]
+    pub fn with_dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+}
+
+/// What [`EnvelopeStore::rekey`] found and did; with `dry_run`, what it would do.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Rekeyed {
+    /// How many runs were read.
+    pub runs: u64,
+    /// How many records were encrypted with the current key of their tenant, which had not been before.
+    pub records: u64,
+    /// How many bytes their bodies had, in the envelopes before.
+    pub bytes: u64,
+    /// How many records had changed by the time that they were to be replaced: they became bases or were pruned. Call it again.
+    pub changed: u64,
+    /// The runs that could not be dealt with, and why. Of them nothing is promised.
+    pub failed: Vec<(RunKey, Error)>,
+    /// Where to go on; none if these were the last runs.
+    pub next: Option<Cursor>,
+}
+
+impl<S: CheckpointStore> EnvelopeStore<S> {
+    /// Encrypts the records of a page of runs with the current key of their tenant, as far as they are encrypted with another, or not at all.
+    /// Whatever a run says, and its whole history, stays as it is; runs may go on, be started, forked, pruned and purged meanwhile.
+    ///
+    /// Call it until there is no [`next`](Rekeyed::next), with every process writing with the new key by then: what a process writes with
+    /// the old one meanwhile is not found. [`key_usage`](crate::key_usage) tells whether an old key is needed by anything.
+    ///
+    /// Records that are not encrypted are encrypted, too, if [`accept_plain`](crate::EnvelopeOptions::accept_plain) lets them be read, and
+    /// fail their run otherwise. Labels and users stay under their own key.
+    ///
+    /// Each record is read, and written if it has to be; what was done once is not done again, so a call that was cut off is repeated. In
+    /// memory are the records from one base of a run to the next.
+    ///
+    /// # Errors
+    ///
+    /// Of one run: [`failed`](Rekeyed::failed), and the others are dealt with. Of all:
+    ///
+    /// - [`ErrorKind::Unsupported`]: the store inside cannot [put records in other envelopes](CheckpointStore::resealing): prune and purge.
+    /// - [`ErrorKind::Invalid`]: this store has no keys, or the cursor is of other runs.
+    /// - [`ErrorKind::Unavailable`]: the runs cannot be listed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: some records are replaced, each whole. Call it again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_store::testing::Log;
+    /// use ferrata_store::{MemoryStore, RunId};
+    /// use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring, RekeyOptions, key_usage};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> ferrata_store::Result<()> {
+    /// let (old, new) = (Key::from_bytes([1; 32]), Key::from_bytes([2; 32]));
+    /// let inner = MemoryStore::new();
+    /// let before = EnvelopeOptions::default().with_keys(Keyring::new("old", &old)?);
+    /// Log::new(RunId::new("r")?).write(&EnvelopeStore::new(inner.clone(), before), 3).await;
+    ///
+    /// let both = EnvelopeOptions::default().with_keys(Keyring::new("new", &new)?.with_old("old", &old)?);
+    /// let done = EnvelopeStore::new(inner.clone(), both).rekey(RekeyOptions::default()).await?;
+    /// assert_eq!((done.runs, done.records), (1, 3));
+    /// let usage = key_usage(&inner, None).await?;
+    /// assert_eq!((usage.len(), usage[0].key.as_deref()), (1, Some("new")));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: rekey::every_record_comes_under_the_current_key_and_says_what_it_said, rekey::a_rekey_that_is_cut_off_anywhere_is_repeated, rekey::nothing_is_lost_whatever_happens_beside_it -->
+    pub async fn rekey(&self, options: RekeyOptions) -> Result<Rekeyed> {
+        if self.options().keys.is_none() {
+            let message = "this store has no keys to encrypt with; give it a ring, the new key first";
+            return Err(Error::new(ErrorKind::Invalid, message).with_operation("store.rekey"));
+        }
+        self.resealing_inside()?;
+        let mut query = RunQuery::default();
+        query.tenant = options.tenant;
+        // The oldest first, so that a run that is made meanwhile passes none over.
+        let page = Page::first(options.runs.clamp(1, Page::MAX)).with_order(Order::OldestFirst);
+        let page = match options.cursor {
+            Some(cursor) => page.with_cursor(cursor),
+            None => page,
+        };
+        let listed = self.inner().runs(&query, page).await?;
+        let mut done = Rekeyed { next: listed.next, ..Rekeyed::default() };
+        for head in &listed.items {
+            done.runs += 1;
+            if let Err(error) = self.rekey_run(head, options.dry_run, &mut done).await {
+                done.failed.push((head.run.clone(), error.with_run(&head.run)));
+            }
+        }
+        Ok(done)
+    }
+
+    /// Goes through what the store keeps of a run, from the newest base backwards.
+    async fn rekey_run(&self, head: &RunHead, dry: bool, done: &mut Rekeyed) -> Result<()> {
+        let run = &head.run;
+        let mut at = At::Latest;
+        loop {
+            let records = match self.inner().load(run, at).await {
+                Ok(Some(records)) => records,
+                // It was purged, or pruned up to here: what is gone needs no key.
+                Ok(None) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let first = records.first().map_or(head.first, |record| record.header.seq);
+            let keys = self.keys_for(run, &records).await?;
+            self.rekey_records(run, keys.as_deref(), records, dry, done).await?;
+            if first <= head.first {
+                return Ok(());
+            }
+            at = At::Seq(Seq::new(first.get() - 1));
+        }
+    }
+
+    async fn rekey_records(
+        &self,
+        run: &RunKey,
+        keys: Option<&Keyring>,
+        records: Vec<Record>,
+        dry: bool,
+        done: &mut Rekeyed,
+    ) -> Result<()> {
+        let current = keys.map(|keys| keys.current().as_bytes());
+        let (mut batch, mut size) = (Vec::new(), 0);
+        for record in records {
+            if envelope::key_of(run, &record.header, &record.body)? == current {
+                continue;
+            }
+            let before = record.body.len();
+            // Also in a dry run, which tells what cannot be opened.
+            let opened = self.opened(keys, run, record)?;
+            if dry {
+                done.records += 1;
+                done.bytes += before as u64;
+                continue;
+            }
+            size += before;
+            done.bytes += before as u64;
+            batch.push(self.closed(keys, run, &opened)?);
+            if size >= BATCH {
+                self.replace(run, &mut batch, done).await?;
+                size = 0;
+            }
+        }
+        self.replace(run, &mut batch, done).await
+    }
+
+    async fn replace(&self, run: &RunKey, batch: &mut Vec<Record>, done: &mut Rekeyed) -> Result<()> {
+        let given = std::mem::take(batch);
+        if given.is_empty() {
+            return Ok(());
+        }
+        let replaced = match self.resealing_inside()?.reseal(run, &given).await {
+            Ok(replaced) => replaced,
+            // It was purged: what is gone needs no key.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        done.records += replaced;
+        done.changed += given.len() as u64 - replaced;
+        Ok(())
+    }
+}

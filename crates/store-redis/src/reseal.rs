@@ -1,0 +1,48 @@
+//! Putting records in other envelopes: one script for each, which replaces what was read and nothing else.
+
+use ferrata_store::{Record, Result, RunKey, check_reseal, has_place, refusal};
+
+use crate::error::{Doubt, StoreError};
+use crate::header::{header_of, read, write_header};
+use crate::link::Call;
+use crate::read::Found;
+use crate::scripts::{AT, RESEAL};
+use crate::store::Inner;
+
+impl Inner {
+    pub(crate) async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        const OPERATION: &str = "store.reseal";
+        check_reseal(run, records)?;
+        let mut replaced = 0;
+        for record in records {
+            let one = self.reseal_one(run, record).await;
+            match one.map_err(|fault| fault.of_run(OPERATION, run, Doubt::Written))? {
+                Some(is_replaced) => replaced += u64::from(is_replaced),
+                None => return Err(refusal::no_run(OPERATION, run)),
+            }
+        }
+        Ok(replaced)
+    }
+
+    /// Replaces a record, and says whether it did; `None` if there is no run.
+    async fn reseal_one(&self, run: &RunKey, record: &Record) -> Result<Option<bool>, StoreError> {
+        let (key, seq) = (self.layout.run(run), record.header.seq);
+        let look = Call::script(&AT, key.clone()).arg(seq.to_string());
+        let found = match self.link.call(look).await.and_then(Found::of)? {
+            Found::Yes(mut reply) => reply.bytes()?,
+            Found::Absent => return Ok(None),
+            _ => return Ok(Some(false)),
+        };
+        if !has_place(&header_of(&found, Some(seq))?, &record.header) {
+            return Ok(Some(false));
+        }
+        let header = write_header(&record.header, read(&found, Some(seq))?.1)?;
+        let call = Call::script(&RESEAL, key).arg(seq.to_string()).arg(found).arg(header);
+        match self.link.call(call.arg(record.body.clone())).await.and_then(Found::of)? {
+            Found::Yes(_) => Ok(Some(true)),
+            Found::Absent => Ok(None),
+            // It was pruned or purged in between, or another call has put it in an envelope.
+            _ => Ok(Some(false)),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Putting records in other envelopes: the object that holds them is written again, if it is as it was read.
+
+use ferrata_store::{Record, RunKey, has_place};
+
+use crate::error::StoreError;
+use crate::inner::{Inner, READS};
+use crate::view::Log;
+
+impl Inner {
+    /// Replaces those of the records that are there, and says how many.
+    pub(crate) async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64, StoreError> {
+        let (mut replaced, mut at) = (0, 0);
+        while at < records.len() {
+            let (done, count) = self.reseal_object(run, &records[at..]).await?;
+            replaced += count;
+            at += done;
+        }
+        Ok(replaced)
+    }
+
+    /// Replaces those of the first records that are in one object; returns how many are dealt with, and how many of them were replaced.
+    async fn reseal_object(&self, run: &RunKey, records: &[Record]) -> Result<(usize, u64), StoreError> {
+        for attempt in 0..READS {
+            let log = self.open(run).await?.ok_or(StoreError::NoRun)?;
+            match self.reseal_in(run, &log, records).await {
+                Err(fault) if fault.is_damage() && self.has_changed(run, &log).await? => {}
+                Ok(None) => self.pause(attempt).await,
+                Ok(Some(done)) => return Ok(done),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(StoreError::Restless { what: self.layout.run(run) })
+    }
+
+    /// Returns `None` if another wrote the object meanwhile.
+    async fn reseal_in(
+        &self,
+        run: &RunKey,
+        log: &Log,
+        records: &[Record],
+    ) -> Result<Option<(usize, u64)>, StoreError> {
+        let Some(first) = records.first().map(|record| record.header.seq.get()) else {
+            return Ok(Some((0, 0)));
+        };
+        if !(log.first()..=log.last()).contains(&first) {
+            return Ok(Some((1, 0)));
+        }
+        let mut chunk = self.chunk_with(run, log, first).await?;
+        let (begin, end) = (chunk.head.first(), chunk.head.end());
+        let here = records.iter().take_while(|record| (begin..end).contains(&record.header.seq.get()));
+        let (mut done, mut replaced) = (0, 0);
+        for record in here {
+            let place = usize::try_from(record.header.seq.get() - begin).unwrap_or(usize::MAX);
+            if let Some(kept) =
+                chunk.records.get_mut(place).filter(|kept| has_place(&kept.header, &record.header))
+            {
+                *kept = record.clone();
+                replaced += 1;
+            }
+            done += 1;
+        }
+        let is_done = replaced == 0 || self.rewrite(&mut chunk, 0).await?;
+        Ok(is_done.then_some((done, replaced)))
+    }
+}

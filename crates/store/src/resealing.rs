@@ -1,0 +1,73 @@
+//! Putting bodies in other envelopes: the same records, sealed anew.
+
+use async_trait::async_trait;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::RunKey;
+use crate::record::{Record, RecordHeader};
+
+/// What puts the same records in other envelopes: for a wrapper that encrypts them with another key.
+///
+/// A record says the same before and after. What a reader of the store itself sees are another body, and its length and checksum.
+///
+/// # To ensure correctness, implementors must
+///
+/// - replace a record whole or not at all, for readers in any process and whatever ends the process;
+/// - replace only what [`has_place`] says: not a record that was made a base, pruned, purged or written by a later life meanwhile;
+/// - change nothing else: neither head nor listings, and no record that is not given;
+/// - let appends, prunes and purges go on meanwhile, as if it were not there.
+#[async_trait]
+pub trait Resealing: Send + Sync {
+    /// Replaces those of a run's records that are there with the same header but for the body's length and checksum, and says how many.
+    /// The others are passed over: they are gone, or became a base, since they were read.
+    ///
+    /// What was replaced is on stable storage when it returns.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`]: the records are not in the order of their numbers, or not sealed. Nothing was changed.
+    /// - [`ErrorKind::NotFound`]: there is no such run.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: some may have been replaced; call it again.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: what is there cannot be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves some replaced. Call it again.
+    ///
+    /// <!-- held by: reseal::the_same_record_in_another_envelope_takes_its_place, reseal::what_is_another_record_by_now_is_passed_over -->
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64>;
+}
+
+/// Tells whether a record that is given to [`Resealing::reseal`] takes the place of the one that is kept: it is the same one, and a base
+/// if that is one.
+///
+/// <!-- held by: reseal::what_is_another_record_by_now_is_passed_over -->
+pub fn has_place(kept: &RecordHeader, given: &RecordHeader) -> bool {
+    kept.id == given.id
+        && *given == RecordHeader { body_len: given.body_len, body_crc: given.body_crc, ..kept.clone() }
+}
+
+/// Checks what every store must refuse before it replaces anything: records out of order or not sealed.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`], naming run and record.
+///
+/// <!-- held by: reseal::what_is_out_of_order_or_not_sealed_is_refused -->
+pub fn check_reseal(run: &RunKey, records: &[Record]) -> Result<()> {
+    let refuse = |record: &Record, message: &str| {
+        let error = Error::new(ErrorKind::Invalid, message).with_operation("store.reseal");
+        error.with_run(run).with_seq(record.header.seq)
+    };
+    for pair in records.windows(2) {
+        if pair[0].header.seq >= pair[1].header.seq {
+            return Err(refuse(&pair[1], "the records are out of order; give each once, by its number"));
+        }
+    }
+    for record in records {
+        let unsealed =
+            |source| refuse(record, "the record given is not sealed; seal it first").with_source(source);
+        record.verify(run).map_err(unsealed)?;
+    }
+    Ok(())
+}
