@@ -17,8 +17,28 @@ pub fn open(url: &str) -> Result<Arc<dyn CheckpointStore>> {
     if std::env::var_os(LAYERS).is_none() {
         return Ok(store);
     }
-    let key = Key::from_bytes([7; 32]);
-    let options = EnvelopeOptions::default().with_keys(Keyring::new("k", &key)?);
-    let options = options.with_compress_from(Some(0)).with_label_key(LabelKey::new(&key));
-    Ok(Arc::new(EnvelopeStore::new(store, options)))
+    Ok(Arc::new(EnvelopeStore::new(store, layers()?)))
+}
+
+/// Returns what has a store compress and encrypt all that it keeps, labels and users included.
+///
+/// # Errors
+///
+/// None that a caller could mend.
+pub fn layers() -> Result<EnvelopeOptions> {
+    let options = EnvelopeOptions::default().with_keys(ring()?).with_compress_from(Some(0));
+    Ok(options.with_label_key(LabelKey::new(&key())))
+}
+
+/// Returns the keys of [`layers`].
+///
+/// # Errors
+///
+/// None that a caller could mend.
+pub fn ring() -> Result<Keyring> {
+    Keyring::new("k", &key())
+}
+
+fn key() -> Key {
+    Key::from_bytes([7; 32])
 }

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use crate::streams;
 
 /// The bucket in which every test has a prefix.
-const BUCKET: &str = "ferrata-tests";
+pub(crate) const BUCKET: &str = "ferrata-tests";
 
 /// The kinds of store in which a test can have a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Space {
 }
 
 #[derive(Debug)]
-enum Place {
+pub(crate) enum Place {
     Folder,
     Schema { server: String, name: String },
     Streams { server: String, namespace: String },
@@ -153,6 +153,10 @@ impl Space {
             StoreKind::Server(other) => panic!("no test knows how to make a space on {other:?}"),
         };
         Self { folder, place, url, server: kept }
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Returns the URL of the store: what `--store` is given.
@@ -348,7 +352,7 @@ async fn remove_objects(client: &aws_sdk_s3::Client, prefix: &str) {
 }
 
 /// Connects to every server that holds keys: the one, or the masters of its cluster.
-async fn nodes(server: &str) -> Vec<MultiplexedConnection> {
+pub(crate) async fn nodes(server: &str) -> Vec<MultiplexedConnection> {
     let client = redis::Client::open(server).unwrap();
     let mut first = client.get_multiplexed_async_connection().await.unwrap();
     let slots = redis::cmd("CLUSTER").arg("SLOTS").query_async::<Vec<Vec<redis::Value>>>(&mut first).await;

@@ -42,3 +42,23 @@ pub(crate) async fn damage_last(server: &str, namespace: &str, run: &RunKey) {
     let stored = client.request_with_headers(subject, headers, body.into()).await.unwrap();
     assert!(serde_json::from_slice::<Value>(&stored.payload).unwrap()["error"].is_null());
 }
+
+/// Adds all messages of the streams of a namespace, with their subjects and headers.
+pub(crate) async fn everything(server: &str, namespace: &str, all: &mut Vec<u8>) {
+    let client = async_nats::connect(server).await.unwrap();
+    for kind in ["LOGS", "BEATS"] {
+        let stream = format!("FERRATA-{kind}-{namespace}");
+        let info = call(&client, &format!("STREAM.INFO.{stream}"), &Value::Null).await;
+        all.extend(info.to_string().into_bytes());
+        let (first, last) = (info["state"]["first_seq"].as_u64(), info["state"]["last_seq"].as_u64());
+        for seq in first.unwrap_or(1)..=last.unwrap_or(0) {
+            let ask = json!({ "seq": seq });
+            let found = call(&client, &format!("STREAM.MSG.GET.{stream}"), &ask).await;
+            let message = &found["message"];
+            all.extend(message["subject"].as_str().unwrap_or_default().as_bytes());
+            for part in ["hdrs", "data"] {
+                all.extend(STANDARD.decode(message[part].as_str().unwrap_or_default()).unwrap());
+            }
+        }
+    }
+}

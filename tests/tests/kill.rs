@@ -20,6 +20,9 @@ use ferrata_tests::{LAYERS, Space, StoreKind};
 const KILLS: u32 = 50;
 const KILLS_ON_SERVER: u32 = 12;
 
+/// And where each record is compressed and encrypted, which is not the store's doing.
+const KILLS_IN_ENVELOPES: u32 = 6;
+
 /// For how long a killed process counts as alive, where the store cannot know better: what the test then waits for.
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -306,18 +309,29 @@ mod shards {
 }
 
 /// With each record compressed and encrypted.
-mod files_in_envelopes {
-    use super::*;
+macro_rules! in_envelopes {
+    ($store:ident, $service:expr, $kills:expr) => {
+        mod $store {
+            use super::*;
 
-    #[tokio::test]
-    async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
-        let seed = seed();
-        Space::within(None, async |space| {
-            kill_again_and_again(space, Layers::On, seed, KILLS_ON_SERVER).await;
-        })
-        .await;
-    }
+            #[tokio::test]
+            async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
+                let seed = seed();
+                Space::within($service, async |space| {
+                    kill_again_and_again(space, Layers::On, seed, $kills).await;
+                })
+                .await;
+            }
+        }
+    };
 }
+
+in_envelopes!(files_in_envelopes, None, KILLS_IN_ENVELOPES);
+in_envelopes!(sqlite_in_envelopes, StoreKind::Sqlite, KILLS_IN_ENVELOPES);
+in_envelopes!(postgres_in_envelopes, Some(Service::Postgres), KILLS_IN_ENVELOPES);
+in_envelopes!(redis_in_envelopes, Some(Service::Redis), KILLS_IN_ENVELOPES);
+in_envelopes!(nats_in_envelopes, Some(Service::Nats), KILLS_IN_ENVELOPES);
+in_envelopes!(s3_in_envelopes, Some(Service::S3), KILLS_IN_ENVELOPES / 2);
 
 on!(postgres, Some(Service::Postgres), KILLS_ON_SERVER, 3);
 on!(nats, Some(Service::Nats), KILLS_ON_SERVER, 3);

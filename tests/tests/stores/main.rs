@@ -4,4 +4,5 @@
 mod children;
 mod dropped;
 mod losses;
+mod marker;
 mod watching;
