@@ -20,6 +20,9 @@ use crate::settings::check_key;
 /// How often a node waits at rest for one place: each time it is woken it asks again.
 const ROUNDS: u32 = 10_000;
 
+/// After how long the queue is told again that a node is to rest.
+const LATER: Duration = Duration::from_secs(1);
+
 /// What a watcher of the run hears while a node waits in memory.
 const WAITS: &str = "queue.waits";
 const TURN: &str = "queue.turn";
@@ -189,9 +192,7 @@ impl<'a> AcquireRequest<'a> {
                 }
                 () = patience, if may_rest => {}
             }
-            // From here on the run may rest, which drops this future, and must not lose its place in the line.
-            place.id = None;
-            match rest(cx, &desk, my_turn, &id, &waiting, &queue, &name, &mut rounds).await {
+            match rest(cx, &mut place, my_turn, &waiting, &queue, &name, &mut rounds).await {
                 Ok(()) => {}
                 // An `External` node cannot rest.
                 Err(error) if error.kind() == ErrorKind::Unsupported => may_rest = false,
@@ -208,19 +209,19 @@ fn tell(cx: &NodeContext, what: &str, queue: &str, waiting: &Waiting) {
 }
 
 /// Waits as a question, which its turn answers.
-#[expect(clippy::too_many_arguments, reason = "called once, by the wait that it is a part of")]
 async fn rest(
     cx: &NodeContext,
-    desk: &Desk,
+    place: &mut Place,
     my_turn: oneshot::Receiver<()>,
-    id: &str,
     waiting: &Waiting,
     queue: &str,
     name: &str,
     rounds: &mut std::ops::Range<u32>,
 ) -> Result<()> {
-    // Whoever hears that nobody listens any more gives the place back: not before the desk is told of the question.
+    // Whoever hears that nobody listens any more gives the place back: not before the queue knows the question.
     let mut my_turn = Some(my_turn);
+    let (desk, clock) = (Arc::clone(&place.desk), Arc::clone(&place.clock));
+    let Some(id) = place.id.clone() else { return Ok(()) };
     for round in rounds {
         let question = match name {
             "" => format!("queue.{queue}.{round}"),
@@ -231,8 +232,17 @@ async fn rest(
         about.insert("places".to_owned(), Value::from(waiting.places));
         let asked = cx.ask::<_, String>(question.clone(), json!(about));
         let question = format!("{}@{}:{question}", cx.node(), cx.visit());
-        desk.tell(Op::Rest { id: id.to_owned(), waiting: Box::new(waiting.clone()), question });
+        // The queue knows it before the run rests: if the process died in between, nothing would ever wake the run.
+        let rests = Op::Rest { id: id.clone(), waiting: Box::new(waiting.clone()), question };
+        while let Err(error) = desk.call(rests.clone()).await {
+            if !error.is_retryable() && error.kind() != ErrorKind::Indeterminate {
+                return Err(error.with_node(cx.node()));
+            }
+            clock.sleep(LATER).await;
+        }
         drop(my_turn.take());
+        // From here on the run may rest, which drops this future, and must not lose its place in the line.
+        place.id = None;
         match asked.await {
             Ok(_) | Err(AskError::Expired { .. }) => return Ok(()),
             // Another wait of this attempt had the name.

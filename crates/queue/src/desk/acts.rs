@@ -165,6 +165,16 @@ fn is_gone(id: &str, held: &Held, head: Option<&RunHead>, woken: Duration, seen:
     match held.kind {
         _ if head.status.is_finished() => true,
         Kind::Run => false,
+        // Its process died before the run rested: whoever takes it up asks anew.
+        Kind::Node
+            if held.question.is_some()
+                && held.woken.is_none()
+                && head.status == RunStatus::InProgress
+                && head.owner.is_some()
+                && !head.owner_alive =>
+        {
+            true
+        }
         // Woken, and not come for its place. Until it is woken it is waited for: no other process would wake it.
         Kind::Node if held.question.is_some() => held.woken.is_some_and(|at| seen.for_longer(id, at, woken)),
         Kind::Node => {

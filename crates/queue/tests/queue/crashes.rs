@@ -87,10 +87,9 @@ async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
     crash_at_each_write(false, Fault::Before).await;
 }
 
-/// What a process has to note and no caller waits for, here that a run rests while it waits for its turn, is noted when the store is back:
-/// or its turn would come, and nothing would wake it.
+/// A run whose node waits for its turn rests when the queue knows by which question it is woken: or its turn would come, and nothing would wake it.
 #[tokio::test]
-async fn a_wait_that_rests_while_the_queue_is_away_is_noted_later() {
+async fn a_wait_rests_no_sooner_than_the_queue_knows() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = in_a_place(&witness, 4 * WHILE);
     let holder = patient(&world, 60 * WHILE).await;
@@ -105,14 +104,60 @@ async fn a_wait_that_rests_while_the_queue_is_away_is_noted_later() {
     store.is_away.store(true, Ordering::Relaxed);
     world.pass_for(2 * WHILE).await;
     let head = waiter.head(second.run()).await.unwrap().unwrap();
-    assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None), "it rests");
-    assert_eq!(gpu.status().await.unwrap().line[0].question, None, "which is not known to the queue");
+    assert_eq!(
+        (head.status, head.owner),
+        (RunStatus::InProgress, Some(waiter.executor())),
+        "it waits in memory"
+    );
+    assert_eq!(
+        gpu.status().await.unwrap().line[0].question,
+        None,
+        "for the queue does not know of a question"
+    );
     store.is_away.store(false, Ordering::Relaxed);
+    world.pass_for(30 * MOMENT).await;
+    let head = waiter.head(second.run()).await.unwrap().unwrap();
+    assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None), "it rests");
+    assert!(gpu.status().await.unwrap().line[0].question.is_some());
     world.pass_for(12 * WHILE).await;
     let head = waiter.head(second.run()).await.unwrap().unwrap();
     assert_eq!(head.status, RunStatus::Completed);
     assert_eq!(witness.most(), 1, "{:?}", witness.came());
     empty(&world, &gpu).await;
+}
+
+/// Once, a run rested for ever whose process died after the run had asked its question, and before the queue knew of it.
+#[tokio::test]
+async fn a_crash_at_any_write_of_a_wait_that_rests_leaves_nobody_asleep() {
+    let mut crashes = 0;
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for n in 0.. {
+            let (world, witness) = (World::new(), Witness::default());
+            let graph = in_a_place(&witness, 2 * WHILE);
+            let holder = patient(&world, 60 * WHILE).await;
+            holder.serve(&graph).unwrap();
+            let gpu = holder.queue("gpu").at_once(1).declare().await.unwrap();
+            drop(holder.start(&graph, Context::new()).id("first").await.unwrap());
+            world.pass_for(MOMENT).await;
+            let waiter = patient(&world, 3 * MOMENT).await;
+            let started = world.pass(waiter.start(&graph, Context::new()).id("second")).await.unwrap();
+            waiter.fail_write(n, fault);
+            world.pass_for(30 * MOMENT).await;
+            let (is_crashed, run) = (waiter.is_crashed(), started.run().clone());
+            drop(started);
+            waiter.crash().await;
+            world.pass_for(12 * WHILE).await;
+            let head = holder.head(&run).await.unwrap().unwrap();
+            assert_eq!(head.status, RunStatus::Completed, "{fault:?} at write {n}");
+            assert_eq!(witness.most(), 1, "{fault:?} at write {n}: {:?}", witness.came());
+            empty(&world, &gpu).await;
+            if !is_crashed {
+                break;
+            }
+            crashes += 1;
+        }
+    }
+    assert!(crashes >= 6, "{crashes} crashes");
 }
 
 /// A start takes the place of another, and its process dies at any write: one of the two is carried out, though nothing starts them again.
