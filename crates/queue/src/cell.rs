@@ -1,7 +1,7 @@
 //! The run that a queue is, and changing it without a desk.
 
 use ferrata_core::graph::Graph;
-use ferrata_core::runtime::{Runtime, StateCell};
+use ferrata_core::runtime::{CellNews, Runtime, StateCell};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind, Result, RunId, RunKey};
 
@@ -44,16 +44,38 @@ pub(crate) async fn look(runtime: &Runtime, name: &str) -> Result<Ledger> {
     Ledger::read(channels)
 }
 
+/// Returns a queue as of what the cell appends after: what is known of it, with what came since; and whether anything did.
+///
+/// # Errors
+///
+/// As [`look`].
+pub(crate) async fn current(
+    runtime: &Runtime,
+    name: &str,
+    cell: &mut StateCell,
+    known: Option<Ledger>,
+) -> Result<(Ledger, bool)> {
+    let (channels, news) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
+    match (known, news) {
+        (Some(ledger), CellNews::Changes(changes)) if changes.is_empty() => Ok((ledger, false)),
+        (Some(ledger), CellNews::Changes(changes)) => {
+            let followed = ledger.follow(&changes)?;
+            let ledger = followed.map_or_else(|| Ledger::read(channels), Ok)?;
+            Ok((ledger.for_process(runtime), true))
+        }
+        _ => Ok((Ledger::read(channels)?.for_process(runtime), true)),
+    }
+}
+
 /// Does something to a queue.
 ///
 /// # Errors
 ///
 /// As [`look`], and [`ErrorKind::Unavailable`] if other processes were first each time.
 pub(crate) async fn change(runtime: &Runtime, name: &str, op: &Op, by: &str) -> Result<Said> {
-    let mut cell = StateCell::new(run_of(name)?);
+    let (mut cell, mut known) = (StateCell::new(run_of(name)?), None);
     for _ in 0..RACES {
-        let (channels, _) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
-        let mut ledger = Ledger::read(channels)?.for_process(runtime);
+        let (mut ledger, _) = current(runtime, name, &mut cell, known.take()).await?;
         let now = runtime.clock().now();
         let said = ledger.apply(op.clone(), now);
         ledger.grant(now);
@@ -63,7 +85,7 @@ pub(crate) async fn change(runtime: &Runtime, name: &str, op: &Op, by: &str) -> 
         }
         match cell.append(runtime, patch, by).await {
             Ok(()) => return Ok(said),
-            Err(error) if error.kind() == ErrorKind::Conflict => {}
+            Err(error) if error.kind() == ErrorKind::Conflict => known = Some(ledger),
             Err(error) => return Err(error),
         }
     }
@@ -78,7 +100,8 @@ pub(crate) async fn change(runtime: &Runtime, name: &str, op: &Op, by: &str) -> 
 pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &Settings) -> Result<()> {
     let declared = Op::Declare(Box::new(settings.clone()));
     for _ in 0..RACES {
-        let stored = match change(runtime, name, &declared, BY).await {
+        // Boxed: a state that is read is large, and callers await this in futures of theirs.
+        let stored = match Box::pin(change(runtime, name, &declared, BY)).await {
             Ok(Said::Differs(stored)) => stored,
             Ok(_) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => match begin(runtime, name, settings).await {

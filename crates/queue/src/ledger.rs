@@ -4,6 +4,7 @@
 mod choose;
 mod debounce;
 mod entry;
+mod follow;
 mod keys;
 mod line;
 mod store;

@@ -78,6 +78,8 @@ macro_rules! __properties {
                 core: loading_the_latest_starts_at_the_newest_base;
                 core: every_record_can_be_loaded_by_its_number;
                 core: every_record_can_be_loaded_by_its_id;
+                core: what_came_since_is_loaded;
+                core: of_what_is_not_known_any_more_all_is_loaded;
                 core: a_number_beyond_the_head_is_not_found;
                 core: an_id_of_no_record_is_not_found;
                 core: reading_changes_nothing;

@@ -175,6 +175,13 @@ impl<S> EnvelopeStore<S> {
 }
 
 impl<S: CheckpointStore> EnvelopeStore<S> {
+    async fn all_opened(&self, run: &RunKey, loaded: Option<Vec<Record>>) -> Result<Option<Vec<Record>>> {
+        let Some(records) = loaded else { return Ok(None) };
+        let keys = self.keys_for(run, &records).await.map_err(|error| error.with_run(run))?;
+        let opened = |record| self.opened(keys.as_deref(), run, record);
+        records.into_iter().map(opened).collect::<Result<_>>().map(Some)
+    }
+
     /// Tells whether what was refused is the end of the log already, in other envelopes: the key or the compression has changed since.
     async fn is_repeat(&self, append: &RunAppend, refused: &Error) -> bool {
         let Some(last) = append.records.last() else { return false };
@@ -238,10 +245,11 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        let Some(records) = self.inner.load(run, at).await? else { return Ok(None) };
-        let keys = self.keys_for(run, &records).await.map_err(|error| error.with_run(run))?;
-        let opened = |record| self.opened(keys.as_deref(), run, record);
-        records.into_iter().map(opened).collect::<Result<_>>().map(Some)
+        self.all_opened(run, self.inner.load(run, at).await?).await
+    }
+
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.all_opened(run, self.inner.load_since(run, known).await?).await
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {

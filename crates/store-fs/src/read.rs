@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RunHead, RunKey, Seq};
+use ferrata_store::{At, HeadRef, HeaderRange, Headers, Record, RecordHeader, RunHead, RunKey, Seq};
 
 use crate::error::StoreError;
 use crate::inner::Inner;
@@ -21,7 +21,26 @@ impl Inner {
         self.look(run, |log, path| self.load_from(log, path, at))
     }
 
+    /// Loads what came after a record, or as much as a load of the head if that record is not kept, or a base came since.
+    pub(crate) fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>, StoreError> {
+        self.look(run, |log, path| match log.head().id == known.id {
+            true => Ok(Vec::new()),
+            false => self.load_until(log, path, At::Latest, Some(known)),
+        })
+    }
+
     fn load_from(&self, log: &Log, path: &Path, wanted: At) -> Result<Vec<Record>, StoreError> {
+        self.load_until(log, path, wanted, None)
+    }
+
+    /// Reads back from a record to a base, or to the one behind the record that is known.
+    fn load_until(
+        &self,
+        log: &Log,
+        path: &Path,
+        wanted: At,
+        known: Option<HeadRef>,
+    ) -> Result<Vec<Record>, StoreError> {
         let (first, last) = (log.opening.first, log.head().seq);
         let absent = || StoreError::NoRecord { at: wanted, first, last };
         if matches!(wanted, At::Seq(seq) if seq < first || seq > last) {
@@ -40,6 +59,11 @@ impl Inner {
                 continue;
             }
             let seq = header.seq;
+            if known.is_some_and(|known| header.head() == known) {
+                complete(records.last_mut().map(|record| &mut record.header), header.id);
+                records.reverse();
+                return Ok(records);
+            }
             complete(records.last_mut().map(|record| &mut record.header), header.id);
             let body = line.body().map_err(|flaw| flawed(path, at, flaw).with_seq(seq))?;
             let record = Record { header: line.header, body };

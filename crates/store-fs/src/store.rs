@@ -163,6 +163,14 @@ impl CheckpointStore for FsStore {
         self.block_on_run("store.load", run, load).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        let load = move |folder: &Inner, run: &RunKey| {
+            folder.ready_to_read()?;
+            folder.load_since(run, known)
+        };
+        self.block_on_run("store.load", run, load).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let headers = move |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;

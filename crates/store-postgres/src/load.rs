@@ -2,13 +2,13 @@
 
 use std::mem;
 
-use ferrata_store::{At, Record, Result, RunKey, Seq, check_loaded, refusal};
+use ferrata_store::{At, HeadRef, Record, Result, RunKey, Seq, check_loaded, check_news, refusal};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use crate::batch::number;
 use crate::db::{Db, Sql, query};
-use crate::row::{Columns, header_columns, record, seq};
+use crate::row::{Columns, header, header_columns, record, seq};
 
 const OPERATION: &str = "store.load";
 
@@ -21,6 +21,7 @@ pub(crate) struct Loading {
     pub(crate) latest: Sql,
     pub(crate) by_seq: Sql,
     pub(crate) by_id: Sql,
+    pub(crate) since: Sql,
 }
 
 /// Writes a statement that loads up to `at`, an expression.
@@ -45,7 +46,34 @@ pub(crate) const BY_SEQ: &str = "$3::int8";
 /// Ids are compared within the run only: there is no index of all ids, which would cost each step more than it is worth.
 pub(crate) const BY_ID: &str = "(SELECT max(i.seq) FROM {records} i WHERE i.run = r.key AND i.id = $3)";
 
+/// Writes a statement that reads a record without its body, and those after it with theirs.
+pub(crate) fn since() -> String {
+    let header = header_columns();
+    format!(
+        "SELECT {header}, CASE WHEN c.seq > $3 THEN c.body END \
+         FROM {{runs}} r JOIN {{records}} c ON c.run = r.key AND c.seq >= $3 \
+         WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq"
+    )
+}
+
 impl Loading {
+    /// Loads what came after a record, or as much as a load of the head if that record is not kept.
+    pub(crate) async fn since(&self, db: &Db, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
+        let make = || query(&self.since).bind(tenant).bind(name).bind(number(known.seq));
+        let rows = db.read(make).await.map_err(|failed| failed.of_run(OPERATION, run))?;
+        let rest = match rows.split_first() {
+            // One that cannot be read is told of by the load.
+            Some((first, rest)) if header(first, 0, run).is_ok_and(|first| first.head() == known) => rest,
+            _ => return self.run(db, run, At::Latest).await,
+        };
+        let read = || {
+            let records: Vec<Record> = rest.iter().map(|row| record(row, 0, run)).collect::<Result<_>>()?;
+            check_news(run, known, &records).map(|()| records)
+        };
+        read().map(Some).map_err(|error| error.with_operation(OPERATION).with_run(run))
+    }
+
     pub(crate) async fn run(&self, db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
         let make = || match at {

@@ -104,6 +104,7 @@ impl PostgresStore {
                 latest: sql(&load::statement(load::LATEST)),
                 by_seq: sql(&load::statement(load::BY_SEQ)),
                 by_id: sql(&load::statement(load::BY_ID)),
+                since: sql(&load::since()),
             },
             ranges: Ranges {
                 from: sql(&headers::statement(headers::FROM)),
@@ -238,6 +239,10 @@ impl CheckpointStore for PostgresStore {
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         self.inner.loading.run(&self.inner.db, run, at).await
+    }
+
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.inner.loading.since(&self.inner.db, run, known).await
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use ferrata_store::{
-    Anchor, At, HeaderRange, Headers, Record, RecordHeader, Result, RunHead, RunKey, Seq, check_loaded,
-    refusal,
+    Anchor, At, HeadRef, HeaderRange, Headers, Record, RecordHeader, Result, RunHead, RunKey, Seq,
+    check_loaded, check_news, refusal,
 };
 use redis::Value;
 
@@ -12,7 +12,7 @@ use crate::error::{Doubt, StoreError};
 use crate::header::header_of;
 use crate::link::Call;
 use crate::reply::{Parts, bytes};
-use crate::scripts::{HEADERS, LOAD};
+use crate::scripts::{HEADERS, LOAD, SINCE};
 use crate::store::Inner;
 
 /// What a script says of a run, before what it was asked for.
@@ -81,6 +81,23 @@ impl Inner {
         let (last, records) = records;
         let verified = records.iter().try_for_each(|record| record.verify(run));
         check_loaded(run, &records, last).and(verified).map_err(|error| error.with_operation(OPERATION))?;
+        Ok(Some(records))
+    }
+
+    /// Loads what came after a record, or as much as a load of the head if that record is not kept.
+    pub(crate) async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        const OPERATION: &str = "store.load";
+        let call = Call::script(&SINCE, self.layout.run(run)).arg(known.seq.to_string());
+        let call = call.arg(Bytes::copy_from_slice(known.id.as_uuid().as_bytes()));
+        let found = self.link.call(call).await.and_then(Found::of);
+        let records = match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
+            Found::Yes(reply) => loaded(reply),
+            Found::Absent => return Ok(None),
+            _ => return self.load(run, At::Latest).await,
+        };
+        let (_, records) = records.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
+        let verified = records.iter().try_for_each(|record| record.verify(run));
+        check_news(run, known, &records).and(verified).map_err(|error| error.with_operation(OPERATION))?;
         Ok(Some(records))
     }
 

@@ -17,6 +17,7 @@ scripts! {
     INDEX = "each", "places", "index";
     HEADS = "each", "heads";
     LOAD = "header", "load";
+    SINCE = "header", "since";
     HEADERS = "header", "headers";
     AT = "header", "at";
     PRUNE = "header", "prune";

@@ -223,6 +223,10 @@ impl CheckpointStore for RedisStore {
         self.inner.load(run, at).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.inner.load_since(run, known).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.inner.headers(run, range).await
     }

@@ -1,7 +1,9 @@
 //! Reading a log: the records up to a position from the base before it, and ranges of headers.
 
 use bytes::Bytes;
-use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RecordId, RunKey, Seq, check_loaded};
+use ferrata_store::{
+    At, HeadRef, HeaderRange, Headers, Record, RecordHeader, RecordId, RunKey, Seq, check_loaded, check_news,
+};
 
 use crate::bounded_join::{self, Task};
 use crate::bucket::Item;
@@ -36,6 +38,50 @@ impl Inner {
             }
         }
         Err(StoreError::Restless { what: self.layout.run(run) })
+    }
+
+    /// Loads what came after a record, or as much as a load of the head if that record is not kept, or not the last of an object.
+    pub(crate) async fn load_since(
+        &self,
+        run: &RunKey,
+        known: HeadRef,
+    ) -> Result<Option<Vec<Record>>, StoreError> {
+        let Some(log) = self.open(run).await? else { return Ok(None) };
+        if log.seen.last.head() == known {
+            return Ok(Some(Vec::new()));
+        }
+        match self.news(run, &log, known).await {
+            Ok(Some(records)) => Ok(Some(records)),
+            // What is damaged, or was pruned meanwhile, is told of by the load.
+            Ok(None) => self.load(run, At::Latest).await,
+            Err(fault) if fault.is_damage() => self.load(run, At::Latest).await,
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Reads the records after one; none if it does not end an object of this log.
+    async fn news(&self, run: &RunKey, log: &Log, known: HeadRef) -> Result<Option<Vec<Record>>, StoreError> {
+        let Some(from) =
+            known.seq.get().checked_add(1).filter(|from| (log.first()..=log.last()).contains(from))
+        else {
+            return Ok(None);
+        };
+        let newest = self.chunk_with(run, log, log.last()).await?;
+        let items = self.older(run, log, newest.head.start, from).await?;
+        let mut records = Vec::new();
+        for chunk in self.chunks(&items).await?.into_iter().rev() {
+            records.extend(chunk.records);
+        }
+        records.extend(newest.records);
+        records.retain(|record| record.header.seq > known.seq);
+        let is_next = records.first().is_some_and(|first| first.header.prev == Some(known.id));
+        if !is_next || check_news(run, known, &records).is_err() {
+            return Ok(None);
+        }
+        for record in &records {
+            record.verify(run).map_err(StoreError::Checked)?;
+        }
+        Ok(Some(records))
     }
 
     async fn load_from(&self, run: &RunKey, log: &Log, at: At) -> Result<Vec<Record>, StoreError> {

@@ -167,6 +167,14 @@ impl CheckpointStore for S3Store {
         load.await.map_err(|fault| fault.of_run("store.load", run))
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        let load = async {
+            self.inner.ready().await?;
+            self.inner.load_since(run, known).await
+        };
+        load.await.map_err(|fault| fault.of_run("store.load", run))
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let headers = async {
             self.inner.ready().await?;

@@ -124,6 +124,26 @@ impl ShardedStore {
         by == By::Memory && self.known.forget(run)
     }
 
+    /// Loads from the shard where the run is: what came since a known record, if there is one.
+    async fn load_by(&self, run: &RunKey, at: At, known: Option<HeadRef>) -> Result<Option<Vec<Record>>> {
+        while let Some((shard, by)) = self.shard(run).await? {
+            let loaded = match known {
+                Some(known) => shard.store.load_since(run, known).await,
+                None => shard.store.load(run, at).await,
+            };
+            let loaded = loaded.map_err(|error| shard.named(error))?;
+            let only =
+                loaded.as_deref().filter(|records| records.len() == 1).and_then(|records| records.first());
+            if self.is_signpost((shard, by), run, only.map(|record| &record.header)).await? {
+                continue;
+            }
+            if loaded.is_some() || !self.is_stale(run, by) {
+                return Ok(loaded);
+            }
+        }
+        Ok(None)
+    }
+
     /// Tells whether what was read is a signpost and so no run; an error if the run is where this process cannot look.
     async fn is_signpost(
         &self,
@@ -191,18 +211,11 @@ impl CheckpointStore for ShardedStore {
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        while let Some((shard, by)) = self.shard(run).await? {
-            let loaded = shard.store.load(run, at).await.map_err(|error| shard.named(error))?;
-            let only =
-                loaded.as_deref().filter(|records| records.len() == 1).and_then(|records| records.first());
-            if self.is_signpost((shard, by), run, only.map(|record| &record.header)).await? {
-                continue;
-            }
-            if loaded.is_some() || !self.is_stale(run, by) {
-                return Ok(loaded);
-            }
-        }
-        Ok(None)
+        self.load_by(run, at, None).await
+    }
+
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.load_by(run, At::Latest, Some(known)).await
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {

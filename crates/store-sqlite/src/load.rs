@@ -1,8 +1,8 @@
 //! Reading one run: its head, a range of its headers, and the newest base with what follows it, each in one statement.
 
 use ferrata_store::{
-    Anchor, At, Error, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, Timestamp, check_loaded,
-    refusal,
+    Anchor, At, Error, HeadRef, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, Timestamp,
+    check_loaded, check_news, refusal,
 };
 use sqlx::sqlite::SqliteRow;
 
@@ -60,6 +60,26 @@ fn records(run: &RunKey, at: At, row: &SqliteRow, rows: &[SqliteRow]) -> Result<
     let records: Vec<Record> = rows.iter().map(|row| row::record(row, 3, run)).collect::<Result<_>>()?;
     check_loaded(run, &records, end)?;
     Ok(records)
+}
+
+/// Loads what came after a record, or as much as a load of the head if that record is not kept.
+pub(crate) async fn load_since(db: &Db, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+    let look = format!(
+        "SELECT {HEADER}, CASE WHEN c.seq > ?3 THEN c.body END FROM ferrata_runs r \
+         JOIN ferrata_records c ON c.run = r.key AND c.seq >= ?3 WHERE r.tenant = ?1 AND r.run = ?2 ORDER BY c.seq"
+    );
+    let look = Statement::new(&look).bind(run.tenant.as_str()).bind(run.run.as_str()).bind(number(known.seq));
+    let rows = db.read(look).await.map_err(|failed| failed.of_run(LOAD, run))?;
+    let rest = match rows.split_first() {
+        // One that cannot be read is told of by the load.
+        Some((first, rest)) if row::header(first, 0, run).is_ok_and(|first| first.head() == known) => rest,
+        _ => return load(db, run, At::Latest).await,
+    };
+    let read = || {
+        let records: Vec<Record> = rest.iter().map(|row| row::record(row, 0, run)).collect::<Result<_>>()?;
+        check_news(run, known, &records).map(|()| records)
+    };
+    read().map(Some).map_err(|error| error.with_operation(LOAD).with_run(run))
 }
 
 /// Lists the headers of a range, by the key of the table, without a body.

@@ -213,6 +213,10 @@ impl CheckpointStore for SqliteStore {
         load::load(&self.db, run, at).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        load::load_since(&self.db, run, known).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         load::headers(&self.db, run, range).await
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::contract::{PruneCut, RunAppend};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{RunKey, Seq};
+use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::{Record, RecordHeader};
 use crate::refusal;
 
@@ -83,6 +83,27 @@ pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
     }
 }
 
+/// Checks what a store has read after a record that its caller knows: in order and without a gap, each record naming the one before it.
+///
+/// # Errors
+///
+/// [`ErrorKind::Corrupt`], naming the run and the record that is missing or does not follow.
+///
+/// <!-- held by: check::what_came_since_with_a_gap_is_corrupt_and_names_the_record -->
+pub fn check_news(run: &RunKey, known: HeadRef, records: &[Record]) -> Result<()> {
+    let mut before = known;
+    for header in records.iter().map(|record| &record.header) {
+        if header.seq != before.seq.next() {
+            return Err(refusal::gone(run, before.seq.next()));
+        }
+        if header.prev != Some(before.id) {
+            return Err(refusal::corrupt(run, header.seq, "the record does not follow the one before it"));
+        }
+        before = header.head();
+    }
+    Ok(())
+}
+
 /// Checks a cut against the header of the record at `cut.at`, and returns the base to put there, if one is needed.
 ///
 /// # Errors
@@ -139,6 +160,28 @@ mod tests {
         let written = log.next(12);
         log.took(&written);
         log
+    }
+
+    #[test]
+    fn what_came_since_with_a_gap_is_corrupt_and_names_the_record() {
+        let log = log();
+        for known in 0..12 {
+            let head = log.records[known].header.head();
+            let since = &log.records[known + 1..];
+            check_news(&log.key, head, since).unwrap();
+            for gone in 0..since.len().saturating_sub(1) {
+                let mut rest = since.to_vec();
+                let seq = rest.remove(gone).header.seq;
+                let error = check_news(&log.key, head, &rest).unwrap_err();
+                assert_eq!((error.kind(), error.seq()), (ErrorKind::Corrupt, Some(seq)), "{error}");
+            }
+            for strange in 0..since.len() {
+                let mut rest = since.to_vec();
+                rest[strange].header.prev = Some(RecordId::from_uuid(uuid::Uuid::from_u128(7)));
+                let error = check_news(&log.key, head, &rest).unwrap_err();
+                assert_eq!((error.kind(), error.seq()), (ErrorKind::Corrupt, Some(rest[strange].header.seq)));
+            }
+        }
     }
 
     #[test]

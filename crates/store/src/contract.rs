@@ -102,6 +102,14 @@ pub struct PruneCut {
     pub base: Option<Record>,
 }
 
+/// Tells whether what [`load_since`](CheckpointStore::load_since) returned is what came after the known record, and not all that a load
+/// returns.
+pub fn is_news(known: HeadRef, records: &[Record]) -> bool {
+    records
+        .first()
+        .is_none_or(|first| first.header.seq == known.seq.next() && first.header.prev == Some(known.id))
+}
+
 /// What pruning or purging removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
@@ -389,6 +397,28 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// <!-- held by: heartbeat::a_heartbeat_lasts_exactly_as_long_as_said, heartbeat::a_heartbeat_of_zero_ends_the_executor -->
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()>;
+
+    /// Loads what a caller needs who knows the run as of the record `known`, to know it as of its head: the records after that one, in order,
+    /// and none if it is the head; or, where the store does not tell them apart or the record is not kept any more, what
+    /// [`load`](Self::load) of the head returns. `None` if there is no such run.
+    ///
+    /// Which of the two it is, [`is_news`] says: only records that follow the known one are taken for what came after it. So a store may
+    /// answer with a load at any time, as it does unless it says otherwise, and a run that was purged and began anew is none that was known.
+    /// What makes it worth more is that it reads in proportion to what is new.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load) of the head.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: load::what_came_since_is_loaded, load::of_what_is_not_known_any_more_all_is_loaded -->
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        let _ = known;
+        self.load(run, At::Latest).await
+    }
 
     /// Names the part of the store that answers for the run: what concerns one part never waits for another.
     ///

@@ -155,6 +155,10 @@ impl CheckpointStore for MemoryStore {
         self.read(run, |_, log| log.load(run, at))
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.read(run, |_, log| log.load_since(run, known))
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.read(run, |_, log| log.range(run, range))?.ok_or_else(|| refusal::no_run("store.headers", run))
     }

@@ -31,6 +31,10 @@ impl<S: CheckpointStore + ?Sized> CheckpointStore for Arc<S> {
         (**self).load(run, at).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        (**self).load_since(run, known).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         (**self).headers(run, range).await
     }

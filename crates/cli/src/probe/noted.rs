@@ -43,6 +43,10 @@ impl CheckpointStore for Noted {
         self.store.load(run, at).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.store.load_since(run, known).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.store.headers(run, range).await
     }

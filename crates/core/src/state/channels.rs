@@ -55,6 +55,59 @@ impl Channels {
         patch.ops()?.into_iter().try_for_each(|op| self.apply_op(op))
     }
 
+    /// Returns the operations that take the state back to what it is now once the patch was folded over it, wholly or in part. They are as large
+    /// as what the patch changes, not as the state.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the patch is damaged.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::state::{Channels, Patch};
+    ///
+    /// let before = Channels::from_json(r#"{"scores":{"a":1}}"#)?;
+    /// let patch = Patch::from_json(r#"[{"merge":["scores",{"a":2,"b":3}]},{"set":["draft","text"]}]"#)?;
+    /// let undo = before.undoing(&patch)?;
+    /// let mut state = before.clone();
+    /// state.apply(&patch)?;
+    /// undo.into_iter().try_for_each(|op| state.apply_op(op))?;
+    /// assert_eq!(state, before);
+    /// # Ok::<(), ferrata_core::Error>(())
+    /// ```
+    ///
+    /// <!-- held by: channels::what_was_folded_can_be_taken_back -->
+    pub fn undoing(&self, patch: &Patch) -> Result<Vec<Op>> {
+        let (mut whole, mut entries) = (Vec::new(), Vec::new());
+        for op in patch.ops()? {
+            let (channel, keys): (_, Vec<String>) = match op {
+                Op::Set(channel, _) | Op::Append(channel, _) => (channel, Vec::new()),
+                Op::Merge(channel, entries) => (channel, entries.into_iter().map(|(key, _)| key).collect()),
+                Op::Remove(channel, keys) => (channel, keys),
+            };
+            match self.0.get(&channel) {
+                None => whole.push(Op::Remove(channel, Vec::new())),
+                Some(Value::Object(there)) if !keys.is_empty() => {
+                    let (known, strange): (Vec<_>, Vec<_>) =
+                        keys.into_iter().partition(|key| there.contains_key(key));
+                    let before = |key: String| there.get(&key).cloned().map(|value| (key, value));
+                    let known: Map<String, Value> = known.into_iter().filter_map(before).collect();
+                    if !known.is_empty() {
+                        entries.push(Op::Merge(channel.clone(), known));
+                    }
+                    if !strange.is_empty() {
+                        entries.push(Op::Remove(channel, strange));
+                    }
+                }
+                Some(value) => whole.push(Op::Set(channel, value.clone())),
+            }
+        }
+        // Each says what was before all of the patch; a channel that was put in place of another kind of value takes no entries before it is back.
+        whole.append(&mut entries);
+        Ok(whole)
+    }
+
     /// Folds one operation over the state.
     ///
     /// # Errors
@@ -178,5 +231,39 @@ impl From<Map<String, Value>> for Channels {
 impl From<Channels> for Value {
     fn from(channels: Channels) -> Self {
         Self::Object(channels.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_folded_can_be_taken_back() {
+        let states =
+            ["{}", r#"{"a":{"x":1,"y":2},"b":[1],"c":"text"}"#, r#"{"a":{"x":1}}"#, r#"{"a":5,"b":{"x":1}}"#];
+        let patches = [
+            r#"[{"merge":["a",{"x":3,"z":4}]}]"#,
+            r#"[{"remove":["a",["x"]]},{"merge":["a",{"y":9}]},{"remove":["a",["z"]]}]"#,
+            r#"[{"merge":["a",{"x":7}]},{"remove":["a",[]]},{"merge":["a",{"w":1}]}]"#,
+            r#"[{"set":["a",5]},{"set":["c",null]},{"append":["b",[2]]},{"set":["new",1]}]"#,
+            // The second does not fit what the first makes of it: what was folded until then is taken back.
+            r#"[{"set":["a","text"]},{"merge":["a",{"x":1}]},{"set":["c",1]}]"#,
+            r#"[{"append":["b",[2]]},{"append":["c",[1]]}]"#,
+            "[]",
+        ];
+        for (state, patch) in states.iter().flat_map(|state| patches.iter().map(move |patch| (state, patch)))
+        {
+            let before = Channels::from_json(state).unwrap();
+            let patch = Patch::from_json(patch).unwrap();
+            let (mut after, undo) = (before.clone(), before.undoing(&patch).unwrap());
+            let folded = after.apply(&patch);
+            undo.into_iter().for_each(|op| after.apply_op(op).unwrap());
+            assert_eq!(
+                after.to_json().unwrap(),
+                before.to_json().unwrap(),
+                "{patch:?}, which was {folded:?}"
+            );
+        }
     }
 }

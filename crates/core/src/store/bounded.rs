@@ -121,6 +121,13 @@ impl CheckpointStore for Bounded {
         Ok(records)
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        let call = self.call(Operation::Load, ErrorKind::Unavailable, self.store.load_since(run, known));
+        let records = call.await.map_err(|error| error.with_run(run))?;
+        self.meter.loaded(records.as_deref().unwrap_or_default());
+        Ok(records)
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let call = self.call(Operation::Headers, ErrorKind::Unavailable, self.store.headers(run, range));
         call.await.map_err(|error| error.with_run(run))

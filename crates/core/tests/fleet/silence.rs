@@ -70,6 +70,10 @@ impl<S: CheckpointStore> CheckpointStore for Silent<S> {
         self.call(self.inner.load(run, at)).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.call(self.inner.load_since(run, known)).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.call(self.inner.headers(run, range)).await
     }

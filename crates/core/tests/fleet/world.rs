@@ -133,6 +133,11 @@ impl CheckpointStore for Line {
         self.inner.load(run, at).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.call("load")?;
+        self.inner.load_since(run, known).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.call("history")?;
         self.inner.headers(run, range).await

@@ -69,6 +69,12 @@ impl CheckpointStore for Counting {
         self.counts.loaded.fetch_add(loaded.as_ref().map_or(0, Vec::len) as u64, Relaxed);
         Ok(loaded)
     }
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.counts.load.fetch_add(1, Relaxed);
+        let loaded = self.inner.load_since(run, known).await?;
+        self.counts.loaded.fetch_add(loaded.as_ref().map_or(0, Vec::len) as u64, Relaxed);
+        Ok(loaded)
+    }
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.counts.history.fetch_add(1, Relaxed);
         let found = self.inner.headers(run, range).await?;

@@ -71,6 +71,9 @@ impl CheckpointStore for Jittery {
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         self.around(self.inner.load(run, at)).await
     }
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.around(self.inner.load_since(run, known)).await
+    }
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.around(self.inner.headers(run, range)).await
     }

@@ -60,6 +60,10 @@ impl CheckpointStore for Yielding {
         self.slowly(self.inner.load(run, at)).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.slowly(self.inner.load_since(run, known)).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.slowly(self.inner.headers(run, range)).await
     }

@@ -3,13 +3,21 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Position, Runtime, StateCell};
+use ferrata_core::runtime::{CellNews, Position, RetentionPolicy, Runtime, StateCell};
 use ferrata_core::state::{Channels, Context, Draft, Op, Patch};
+use ferrata_core::store::MemoryStore;
 use ferrata_core::testing::{Fault, World};
 use ferrata_core::{Epoch, ErrorKind, Seq};
+
+use super::counted::{Counted, Reads};
 
 fn graph() -> Graph<Context> {
     let work = async |_cx: NodeContext, mut s: Draft<Context>| {
@@ -40,7 +48,7 @@ async fn a_run_begins_paused_in_one_write() {
         assert_eq!((head.status, head.epoch, head.owner), (RunStatus::Interrupted, Epoch::NEVER, None));
         drop(started);
         // Nobody takes it up by himself, and it is there once.
-        world.pass_for(std::time::Duration::from_secs(86_400)).await;
+        world.pass_for(Duration::from_secs(86_400)).await;
         assert_eq!(other.head(&run).await.unwrap().unwrap().seq, head.seq);
         let again =
             world.pass(other.start(&graph(), Context::new()).id("paused").on_hold("not yet")).await.unwrap();
@@ -126,6 +134,87 @@ async fn of_two_that_change_a_cell_at_once_one_is_refused() {
     // Whoever has the state of its old life is refused in its new one.
     one.start(&graph(), Context::new()).id("counter").on_hold("it is a counter").await.unwrap();
     assert_eq!(add(&mut there, &other).await.unwrap(), 1);
+}
+
+/// Two processes that change a state of many entries: what each reads of the other's changes is as much as they changed.
+#[tokio::test]
+async fn what_others_changed_is_read_in_proportion_to_it() {
+    let store = MemoryStore::new();
+    let reads = Arc::new(Reads::default());
+    let counted = Counted { inner: store.clone(), reads: Arc::clone(&reads) };
+    let one = Runtime::builder(store).build().await.unwrap();
+    let other = Runtime::builder(counted).build().await.unwrap();
+    let mut many = Context::new();
+    let entries: BTreeMap<String, String> =
+        (0..10_000).map(|n| (format!("entry-{n}"), "x".repeat(40))).collect();
+    many.set("line", &entries).unwrap();
+    let run = one.start(&graph(), many).id("line").on_hold("it is a line").await.unwrap().run().clone();
+    let (mut here, mut there) = (StateCell::new(run.clone()), StateCell::new(run.clone()));
+    assert!(matches!(there.load(&other).await.unwrap(), (_, CellNews::All)));
+    let all = reads.bytes.swap(0, Ordering::Relaxed);
+    assert!(all > 500_000, "{all} bytes");
+    let change =
+        |n: usize| Patch::from_ops(&[Op::Remove("line".to_owned(), vec![format!("entry-{n}")])]).unwrap();
+    for n in 0..100 {
+        here.load(&one).await.unwrap();
+        here.append(&one, change(n), "test").await.unwrap();
+        assert!(!there.is_current(&other).await.unwrap());
+        let (channels, news) = there.load(&other).await.unwrap();
+        let gone = Op::Remove("line".to_owned(), vec![format!("entry-{n}")]);
+        assert_eq!(news, CellNews::Changes(vec![gone]));
+        assert_eq!(channels.get("line").unwrap().as_object().unwrap().len(), 9_999 - n);
+        assert!(there.is_current(&other).await.unwrap());
+        assert_eq!(there.load(&other).await.unwrap().1, CellNews::Changes(Vec::new()));
+    }
+    let since = reads.bytes.load(Ordering::Relaxed);
+    assert!(since < 100 * 500, "{since} bytes were read for 100 changes, and {all} for all");
+    // What was pruned meanwhile cannot be followed, and is read whole.
+    here.load(&one).await.unwrap();
+    here.append(&one, change(100), "test").await.unwrap();
+    here.load(&one).await.unwrap();
+    here.append(&one, change(101), "test").await.unwrap();
+    one.apply_retention(&run, &RetentionPolicy::keep_all().keep_last(1)).await.unwrap();
+    assert!(!there.is_current(&other).await.unwrap());
+    let (channels, news) = there.load(&other).await.unwrap();
+    assert_eq!((news, channels.get("line").unwrap().as_object().unwrap().len()), (CellNews::All, 9_898));
+}
+
+/// A change that the store does not take, or of which it does not tell, is taken back and found again if it is there.
+#[tokio::test]
+async fn a_change_that_fails_is_taken_back_by_the_next_load() {
+    let world = World::new();
+    let process = world.process_with(|b| b.store_retries(0, Duration::from_millis(1))).await.unwrap();
+    let run =
+        process.start(&graph(), Context::new()).id("cell").on_hold("it is one").await.unwrap().run().clone();
+    let set = |n: u64| vec![Op::Merge("set".to_owned(), [(format!("n{n}"), n.into())].into_iter().collect())];
+    let mut cell = StateCell::new(run.clone());
+    // What a caller that follows the cell has.
+    let mut known = cell.load(&process).await.unwrap().0.clone();
+    for n in 0..60 {
+        let fault = [None, Some(Fault::Before), Some(Fault::After)][usize::try_from(n % 3).unwrap()];
+        if let Some(fault) = fault {
+            process.fail_write(0, fault);
+        }
+        let patch = Patch::from_ops(&set(n)).unwrap();
+        known.apply(&patch).unwrap();
+        let appended = world.pass(cell.append(&process, patch, "test")).await;
+        let (channels, news) = cell.load(&process).await.unwrap();
+        let CellNews::Changes(changes) = news else { panic!("{n}: all was read anew") };
+        match &appended {
+            Ok(()) => assert_eq!(changes, Vec::new()),
+            Err(_) => changes.into_iter().for_each(|change| known.apply_op(change).unwrap()),
+        }
+        assert_eq!(&known, channels, "{n}: {appended:?}");
+        let stored = process.channels_at(&run, Position::Latest).await.unwrap();
+        assert_eq!(&stored, channels, "{n}: {appended:?}");
+        assert_eq!(appended.is_ok(), fault.is_none(), "{n}: {appended:?}");
+        assert_eq!(
+            stored.get("set").unwrap().get(format!("n{n}")).is_some(),
+            fault != Some(Fault::Before),
+            "{n}"
+        );
+    }
+    process.check_log(&run).await.unwrap();
 }
 
 /// Once, a state of which the base was too large took no change any more, not even one that took something out of it.

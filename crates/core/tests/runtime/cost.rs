@@ -80,6 +80,10 @@ impl CheckpointStore for Counting {
         self.counts.loads.fetch_add(1, Ordering::Relaxed);
         self.inner.load(run, at).await
     }
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.counts.loads.fetch_add(1, Ordering::Relaxed);
+        self.inner.load_since(run, known).await
+    }
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.counts.lists.fetch_add(1, Ordering::Relaxed);
         self.inner.headers(run, range).await

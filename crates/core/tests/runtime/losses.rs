@@ -81,6 +81,10 @@ impl CheckpointStore for Replicated {
         self.store().load(run, at).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.store().load_since(run, known).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.store().headers(run, range).await
     }

@@ -11,6 +11,7 @@ mod cells;
 mod children;
 mod choices;
 mod cost;
+mod counted;
 mod crowds;
 #[expect(
     dead_code,

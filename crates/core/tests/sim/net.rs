@@ -230,6 +230,11 @@ impl CheckpointStore for Remote {
         self.read(move |store| now(store.load(&run, at))).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        let run = run.clone();
+        self.read(move |store| now(store.load_since(&run, known))).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let run = run.clone();
         self.read(move |store| now(store.headers(&run, range))).await

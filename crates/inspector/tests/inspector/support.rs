@@ -90,6 +90,9 @@ impl CheckpointStore for Counting {
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         self.read().load(run, at).await
     }
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.read().load_since(run, known).await
+    }
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.read().headers(run, range).await
     }

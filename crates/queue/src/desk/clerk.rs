@@ -15,7 +15,7 @@ use super::Command;
 use super::acts;
 use super::report::Report;
 use super::seen::Seen;
-use crate::cell::{BY, run_of, undeclared};
+use crate::cell::{BY, current, run_of};
 use crate::ledger::{Held, Kind, Ledger, Op, Said};
 use crate::tasks::spawn;
 
@@ -137,8 +137,9 @@ impl Clerk {
             let Some(runtime) = weak.upgrade() else { return };
             self.pace = runtime.pace();
             is_look |= commands.iter().any(|command| matches!(command, Command::Look));
-            if is_look && self.cell.is_current(&runtime).await.is_ok_and(|is_current| !is_current) {
-                self.forget();
+            if is_look {
+                // What came since is taken in by what follows.
+                let _ = self.cell.is_current(&runtime).await;
             }
             self.serve(&runtime, commands).await;
             if is_look {
@@ -257,15 +258,12 @@ impl Clerk {
     /// Appends what the operations change after whatever others have appended.
     async fn write(&mut self, runtime: &Runtime, ops: &[Op]) -> Result<Vec<Said>> {
         loop {
-            let (channels, is_new) =
-                self.cell.load(runtime).await.map_err(|error| undeclared(&self.name, error))?;
-            let ledger = match self.ledger.take().filter(|_| !is_new) {
-                Some(ledger) => self.ledger.insert(ledger),
-                None => {
-                    self.report.outdate();
-                    self.ledger.insert(Ledger::read(channels)?.for_process(runtime))
-                }
-            };
+            let known = self.ledger.take();
+            let (ledger, is_changed) = current(runtime, &self.name, &mut self.cell, known).await?;
+            if is_changed {
+                self.report.outdate();
+            }
+            let ledger = self.ledger.insert(ledger);
             let now = self.clock.now();
             let said = ops.iter().map(|op| ledger.apply(op.clone(), now)).collect();
             self.next = ledger.grant(now);
@@ -275,7 +273,6 @@ impl Clerk {
                 if ops.is_empty() || self.cell.is_current(runtime).await? {
                     return Ok(said);
                 }
-                self.forget();
                 continue;
             }
             match self.cell.append(runtime, patch, BY).await {
@@ -289,10 +286,7 @@ impl Clerk {
                     }
                     return Ok(said);
                 }
-                Err(error) if error.kind() == ErrorKind::Conflict => {
-                    self.forget();
-                    tokio::task::yield_now().await;
-                }
+                Err(error) if error.kind() == ErrorKind::Conflict => tokio::task::yield_now().await,
                 Err(error) => return Err(error),
             }
         }

@@ -65,6 +65,20 @@ impl Keys {
         self.notes.get(key)
     }
 
+    /// Takes in what is noted of a key now, as another process has noted it.
+    pub(super) fn note_is(&mut self, key: &str, note: Option<KeyNote>) {
+        self.idle.remove(key);
+        match note {
+            Some(note) => {
+                self.notes.insert(key, note);
+                if !self.loads.contains_key(key) {
+                    self.idle.insert(key.to_owned());
+                }
+            }
+            None => drop(self.notes.remove(key)),
+        }
+    }
+
     /// How many places a key has.
     pub(super) fn places(&self, key: &str) -> u32 {
         self.loads.get(key).map_or(0, |load| load.places)
@@ -107,6 +121,13 @@ impl Keys {
                 self.idle.insert(key.to_owned());
             }
         }
+    }
+
+    /// Everything that is known, in one order.
+    #[cfg(test)]
+    pub(super) fn picture(&self) -> String {
+        let loads: BTreeMap<_, _> = self.loads.iter().collect();
+        format!("{:?} {loads:?} {:?}", *self.notes, self.idle)
     }
 
     /// Has no key wait longer for its rate than until then.

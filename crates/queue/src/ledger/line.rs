@@ -257,6 +257,31 @@ impl Line {
             .collect()
     }
 
+    /// What the indexes say, in one order.
+    #[cfg(test)]
+    pub(super) fn picture(&self) -> String {
+        let classes: BTreeMap<_, _> = self.classes.iter().collect();
+        let parts = (&self.heads, &self.later, &self.deadlines, &self.debounced, &self.plain);
+        format!("{classes:?} {parts:?}")
+    }
+
+    /// Tells whether there is something to be stored.
+    pub(super) fn is_touched(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    /// Returns the names of the plain runs that wait and that this process asked for.
+    pub(super) fn plain_of(&self, executor: ExecutorId) -> Vec<String> {
+        if !self.has_plain(&executor) {
+            return Vec::new();
+        }
+        let named = |(id, waiting): (&String, &Waiting)| match slot(id, waiting) {
+            Slot::Plain(of, name) if of == executor => Some(name),
+            _ => None,
+        };
+        self.waiting.iter().filter_map(named).collect()
+    }
+
     /// Tells whether plain runs wait that this process asked for.
     pub(super) fn has_plain(&self, executor: &ExecutorId) -> bool {
         self.plain.contains_key(executor)

@@ -14,15 +14,15 @@ use super::line::{Line, RUN, Slot, is_bare};
 use super::table::Table;
 use super::{Kind, Ledger, Touched, Waiting};
 
-const SETTINGS: &str = "settings";
-const OVERRIDES: &str = "overrides";
-const PULSE: &str = "pulse";
-const HELD: &str = "held";
-const WAITING: &str = "waiting";
-const LATE: &str = "late";
-const REPLACED: &str = "replaced";
-const KEYS: &str = "keys";
-const SEEN: &str = "seen";
+pub(super) const SETTINGS: &str = "settings";
+pub(super) const OVERRIDES: &str = "overrides";
+pub(super) const PULSE: &str = "pulse";
+pub(super) const HELD: &str = "held";
+pub(super) const WAITING: &str = "waiting";
+pub(super) const LATE: &str = "late";
+pub(super) const REPLACED: &str = "replaced";
+pub(super) const KEYS: &str = "keys";
+pub(super) const SEEN: &str = "seen";
 
 /// Before the id of a process: the plain runs that wait and that it asked for, by their names. Most of a long line are such, and the less is
 /// stored of each, the longer it may be.
@@ -156,9 +156,10 @@ fn those_who_wait(ops: &mut Vec<PatchOp>, line: &mut Line) -> Result<()> {
     others.push_to(ops, WAITING);
     for (executor, change) in plain {
         let channel = format!("{PLAIN}{executor}");
-        match line.has_plain(&executor) {
-            true => change.push_to(ops, &channel),
-            false => ops.push(PatchOp::Remove(channel, Vec::new())),
+        // Those who left are named in any case: whoever follows finds each by its name, and not by a look at all.
+        change.push_to(ops, &channel);
+        if !line.has_plain(&executor) {
+            ops.push(PatchOp::Remove(channel, Vec::new()));
         }
     }
     Ok(())
@@ -172,39 +173,56 @@ fn line(channels: &Channels) -> Result<Line> {
     let others: BTreeMap<String, Waiting> = read_or_default(channels, WAITING)?;
     let mut all: Vec<_> = others.into_iter().map(|(id, one)| (id.clone(), Slot::Other(id), one)).collect();
     for (channel, runs) in channels {
-        let Some(executor) = channel.strip_prefix(PLAIN) else { continue };
-        let strange = |source: serde_json::Error| newer(channel).with_source(source);
-        let executor: ExecutorId = serde_json::from_value(executor.into()).map_err(strange)?;
+        let Some(executor) = executor_of(channel)? else { continue };
         for (name, one) in runs.as_object().ok_or_else(|| newer(channel))? {
-            let (since, key, priority) = match Plain::deserialize(one).map_err(strange)? {
-                Plain::Since(since) => (since, String::new(), 0),
-                Plain::For(since, key, priority) => (since, key, priority),
-            };
-            let waiting = Waiting {
-                run: run_named(name).map_err(|source| newer(channel).with_source(source))?,
-                kind: Kind::Run,
-                places: 1,
-                key,
-                priority,
-                since,
-                executor,
-                question: None,
-                not_before: None,
-                deadline: None,
-                debounced: None,
-            };
+            let waiting = plain(channel, executor, name, one)?;
             all.push((format!("{RUN}{}", waiting.run), Slot::Plain(executor, name.clone()), waiting));
         }
     }
     Ok(Line::new(all))
 }
 
+/// Returns whose plain runs a channel holds; none if it holds something else.
+pub(super) fn executor_of(channel: &str) -> Result<Option<ExecutorId>> {
+    let executor = channel.strip_prefix(PLAIN).map(|executor| serde_json::from_value(executor.into()));
+    executor.transpose().map_err(|source| newer(channel).with_source(source))
+}
+
+/// Reads a plain run that waits.
+pub(super) fn plain(channel: &str, executor: ExecutorId, name: &str, one: &Value) -> Result<Waiting> {
+    let (since, key, priority) = match entry(channel, one)? {
+        Plain::Since(since) => (since, String::new(), 0),
+        Plain::For(since, key, priority) => (since, key, priority),
+    };
+    Ok(Waiting {
+        run: run_named(channel, name)?,
+        kind: Kind::Run,
+        places: 1,
+        key,
+        priority,
+        since,
+        executor,
+        question: None,
+        not_before: None,
+        deadline: None,
+        debounced: None,
+    })
+}
+
 /// Reads the name of a plain run; it says its tenant if that is not the one that a run is of unless that is said.
-fn run_named(name: &str) -> Result<RunKey> {
-    match name.split_once('/') {
-        Some((tenant, run)) => Ok(RunKey::new(TenantId::new(tenant)?, RunId::new(run)?)),
+pub(super) fn run_named(channel: &str, name: &str) -> Result<RunKey> {
+    let named = match name.split_once('/') {
+        Some((tenant, run)) => {
+            TenantId::new(tenant).and_then(|tenant| Ok(RunKey::new(tenant, RunId::new(run)?)))
+        }
         None => RunKey::try_from(name),
-    }
+    };
+    named.map_err(|source| newer(channel).with_source(source))
+}
+
+/// Reads an entry of a channel, or what is all of it.
+pub(super) fn entry<T: DeserializeOwned>(channel: &str, value: &Value) -> Result<T> {
+    T::deserialize(value).map_err(|source| newer(channel).with_source(source))
 }
 
 fn to_value(value: &impl Serialize) -> Result<Value> {
@@ -218,8 +236,7 @@ fn newer(channel: &str) -> Error {
 }
 
 fn read<T: DeserializeOwned>(channels: &Channels, name: &str) -> Result<T> {
-    let value = channels.get(name).unwrap_or(&Value::Null);
-    T::deserialize(value).map_err(|source| newer(name).with_source(source))
+    entry(name, channels.get(name).unwrap_or(&Value::Null))
 }
 
 fn read_or_default<T: DeserializeOwned + Default>(channels: &Channels, name: &str) -> Result<T> {

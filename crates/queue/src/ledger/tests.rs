@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::settings::Rate;
 
+mod follow;
 mod long;
 
 const START: i64 = 1_767_225_600_000;
@@ -195,6 +196,7 @@ proptest! {
         (settings.at_once, settings.at_once_per_key, settings.ageing_ms) = (Some(3), Some(3), 1_000);
         let (mut ledger, mut model) = (Ledger::new(settings), Model::default());
         let mut stored = Channels::from_json(ledger.first().unwrap().to_channels_json().unwrap().get()).unwrap();
+        let mut follower = Ledger::read(&stored).unwrap();
         let (me, other, mut now, mut places, mut paused) = (executor(), executor(), START, 3, false);
         for step in steps {
             let at = Timestamp::from_unix_ms(now);
@@ -289,8 +291,11 @@ proptest! {
             prop_assert!(next.is_none_or(|next| next > at), "it is to look again at {:?}, and now is {:?}", next, at);
 
             // What is stored is what is known.
-            stored.apply(&ledger.patch().unwrap()).unwrap();
+            let patch = ledger.patch().unwrap();
+            stored.apply(&patch).unwrap();
             let mut read = Ledger::read(&stored).unwrap();
+            follower = follow::followed(follower, &patch.ops().unwrap());
+            prop_assert_eq!(follow::picture(&mut follower, at), follow::picture(&mut read, at));
             prop_assert_eq!(&*read.held, &*ledger.held);
             prop_assert_eq!(&*read.waiting, &*ledger.waiting);
             prop_assert_eq!(&*read.replaced, &*ledger.replaced);

@@ -29,6 +29,8 @@ pub(crate) struct Deaf {
 pub(crate) struct Asked {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
+    /// How many bytes of bodies were read.
+    pub(crate) bytes: AtomicU64,
     /// Whether queues cannot be written, though other runs can: as where they are in a shard that is away.
     pub(crate) is_away: AtomicBool,
 }
@@ -46,6 +48,12 @@ impl Deaf {
     fn read(&self) -> &MemoryStore {
         self.asked.reads.fetch_add(1, Ordering::Relaxed);
         &self.inner
+    }
+
+    fn loaded(&self, records: Option<Vec<Record>>) -> Option<Vec<Record>> {
+        let bytes = records.iter().flatten().map(|record| record.body.len() as u64).sum();
+        self.asked.bytes.fetch_add(bytes, Ordering::Relaxed);
+        records
     }
 
     fn written(&self) -> &MemoryStore {
@@ -78,7 +86,11 @@ impl CheckpointStore for Deaf {
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.read().load(run, at).await
+        Ok(self.loaded(self.read().load(run, at).await?))
+    }
+
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        Ok(self.loaded(self.read().load_since(run, known).await?))
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {

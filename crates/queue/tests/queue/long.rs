@@ -1,14 +1,88 @@
 //! A line that has no room for more: who comes is refused, and who is in it has a turn all the same.
 
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferrata_core::ErrorKind;
-use ferrata_core::runtime::Outcome;
-use ferrata_core::state::Context;
+use ferrata_core::runtime::{Outcome, Runtime, StateCell};
+use ferrata_core::state::{Context, Op, Patch};
 use ferrata_core::testing::World;
+use ferrata_core::{ErrorKind, RunKey};
 use ferrata_queue::{Enqueue, Queues};
 
-use crate::support::{MOMENT, WHILE, Witness, empty, set_up, slow};
+use crate::deaf::Deaf;
+use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};
+
+/// How many wait; `FERRATA_LONG_LINE=100000` has ten times as many.
+const MANY: usize = 10_000;
+
+/// What a process reads that looks on, and starts nothing.
+#[derive(Debug)]
+struct Cost {
+    /// While nothing happens: calls, bytes.
+    idle: (u64, u64),
+    /// While twenty have their turns.
+    busy: (u64, u64),
+}
+
+/// Has so many stand in the line whose runs are nowhere, behind those that are there.
+async fn fill(runtime: &Runtime, many: usize) {
+    let mut cell = StateCell::new(RunKey::try_from("queue:mail").unwrap());
+    let now = runtime.clock().now().unix_ms();
+    let all: Vec<usize> = (0..many).collect();
+    for some in all.chunks(5_000) {
+        let entries = some.iter().map(|n| (format!("01932f6e-7a3b-7cc1-9d4e-{n:012}"), (now + 1).into()));
+        let line = Op::Merge(format!("runs.{}", runtime.executor()), entries.collect());
+        cell.load(runtime).await.unwrap();
+        cell.append(runtime, Patch::from_ops(&[line]).unwrap(), "test").await.unwrap();
+    }
+}
+
+async fn cost(many: usize) -> Cost {
+    let (world, witness) = (World::new(), Witness::default());
+    let one = process(&world).await;
+    let (other, asked) = Deaf::process(&world, &one).await;
+    let graph = slow(&witness, MOMENT);
+    one.serve(&graph).unwrap();
+    for process in [&*one, &other] {
+        world.pass(process.queue("mail").at_once(1).max_waiting(1_000_000).declare()).await.unwrap();
+    }
+    let queue = one.queue("mail").find().await.unwrap().unwrap();
+    queue.pause("it is filled first").await.unwrap();
+    let mut runs = Vec::new();
+    for n in 0..20 {
+        runs.push(
+            world.pass(one.start(&graph, Context::new()).id(format!("run-{n}")).queue("mail")).await.unwrap(),
+        );
+    }
+    fill(&one, many).await;
+    world.pass_for(30 * MOMENT).await;
+    let read = || (asked.reads.swap(0, Ordering::Relaxed), asked.bytes.swap(0, Ordering::Relaxed));
+    let (_, all) = read();
+    assert!(all > many as u64 * 50, "{all} bytes were read of {many} who wait");
+    world.pass_for(300 * MOMENT).await;
+    let idle = read();
+    queue.unpause().await.unwrap();
+    for run in &runs {
+        assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
+    }
+    world.pass_for(2 * WHILE / 60).await;
+    let status = queue.status().await.unwrap();
+    assert!(status.waiting >= many - 2, "{} of {many} wait", status.waiting);
+    Cost { idle, busy: read() }
+}
+
+/// Once, whoever came second read all who wait again, with each turn of another process.
+#[tokio::test]
+async fn what_another_process_changes_is_read_in_proportion_to_it() {
+    let many = std::env::var("FERRATA_LONG_LINE").map_or(MANY, |many| many.parse().unwrap());
+    let (few, many) = (cost(100).await, cost(many).await);
+    println!("{few:?} with 100 who wait, {many:?} with many");
+    assert_eq!(few.idle, many.idle, "those who wait cost a process that looks on nothing");
+    assert!(few.busy.1 > 20 * 100, "each turn is read: {few:?}");
+    assert!(many.busy.1 < few.busy.1 * 3 / 2, "{few:?} where 100 wait, and {many:?} where many do");
+}
 
 /// Once, a queue whose state had outgrown the largest record took no change any more: no place in it could be given back.
 #[tokio::test]

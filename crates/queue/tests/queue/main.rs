@@ -5,6 +5,7 @@ mod crashes;
 mod deaf;
 mod long;
 mod nodes;
+mod others;
 mod shows;
 mod starts;
 mod steering;

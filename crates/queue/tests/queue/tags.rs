@@ -1,6 +1,7 @@
 //! Queues from which only some processes take.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::ErrorKind;
@@ -9,8 +10,10 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::{Fault, Process, World};
-use ferrata_queue::{Enqueue, Overview, Queues};
+use ferrata_queue::{Enqueue, Overview, Queue, Queues};
+use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, LabelKey};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place_as, set_up};
 
@@ -171,4 +174,37 @@ async fn a_start_that_is_made_again_elsewhere_is_begun_where_it_may_be() {
         assert!(!witness.came().contains(&plain.executor().to_string()), "{said}");
         empty(&world, &last.queue("render").find().await.unwrap().unwrap()).await;
     }
+}
+
+/// Labels are encrypted, and so is the name of the queue; which tags a run asks for is what every process must read.
+#[tokio::test]
+async fn tags_hold_beside_encrypted_labels() {
+    let world = World::new();
+    let clock = Arc::clone(world.process().await.unwrap().clock());
+    let witness = Witness::default();
+    let graph = placed(&witness, MOMENT);
+    // As many as a queue may have, each as long as it may be: more than an encrypted label could hold.
+    let tags: Vec<String> = (0..8).map(|n| format!("tag-{n}-{}", "x".repeat(18))).collect();
+    let start = async |has: &[String]| {
+        let options = EnvelopeOptions::default().with_label_key(LabelKey::new(&Key::from_bytes([7; 32])));
+        let store = EnvelopeStore::new(world.store().clone(), options);
+        let builder = set_up(Runtime::builder(store).clock(Arc::clone(&clock)), WHILE).tags(has.to_vec());
+        let runtime = world.pass(builder.build()).await.unwrap();
+        runtime.serve(&graph).unwrap();
+        world.pass(runtime.queue("render").at_once(2).tags(tags.clone()).declare()).await.unwrap();
+        runtime
+    };
+    let (none, most, all) = (start(&[]).await, start(&tags[1..]).await, start(&tags).await);
+    for (n, process) in [&none, &most, &all, &none].into_iter().enumerate() {
+        let run = process.start(&graph, Context::new()).id(format!("run-{n}")).queue("render");
+        let run = world.pass(run).await.unwrap();
+        assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
+    }
+    assert_eq!(witness.came(), vec![all.executor().to_string(); 4]);
+    let stored = world.store().head(&"run-0".try_into().unwrap()).await.unwrap().unwrap();
+    assert!(stored.facts.labels.get("queue").unwrap().starts_with("enc1:"), "{:?}", stored.facts.labels);
+    assert_eq!(stored.facts.labels.get("ferrata.tags").unwrap(), tags.join(","));
+    // Queues are found by their labels, which are asked for as they are stored.
+    let listed = Queue::list(&all).await.unwrap();
+    assert_eq!(listed.iter().map(Queue::name).collect::<Vec<_>>(), ["render"]);
 }

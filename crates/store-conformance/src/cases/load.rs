@@ -1,6 +1,6 @@
 //! Loading: the newest base at or before a position, and the records up to it.
 
-use ferrata_store::{At, ErrorKind, RecordHeader, RecordId, Seq};
+use ferrata_store::{At, ErrorKind, PruneCut, RecordHeader, RecordId, Seq, is_news};
 
 use crate::stage::{Log, Stage, expect_refusal, is_kept, is_kept_at_head, key, ok};
 
@@ -73,6 +73,57 @@ pub(crate) async fn every_record_can_be_loaded_by_its_id(stage: Stage) {
                 ok(stage.store().load(&log.key, At::Record(record.header.id)).await, "loading by id");
             assert_eq!(loaded, Some(log.loaded(seq as u64)), "record {seq} with bases at {bases:?}");
         }
+    }
+}
+
+/// After a known record: what came since, or all that a load returns.
+pub(crate) async fn what_came_since_is_loaded(stage: Stage) {
+    for (n, bases) in BASES.into_iter().enumerate() {
+        let log = with_bases(&stage, &format!("r-{n}"), bases).await;
+        for (seq, record) in log.records.iter().enumerate() {
+            let known = record.header.head();
+            let since = ok(stage.store().load_since(&log.key, known).await, "loading what came since");
+            let Some(since) = since else { panic!("there is no run r-{n} any more") };
+            match is_news(known, &since) {
+                true => {
+                    assert_eq!(since, log.records[seq + 1..], "after record {seq} with bases at {bases:?}")
+                }
+                false => {
+                    let all = log.loaded(log.records.len() as u64 - 1);
+                    assert_eq!(since, all, "all, for one who knows record {seq}, with bases at {bases:?}");
+                }
+            }
+        }
+    }
+    let known = stage.written("other", 2).await.records[0].header.head();
+    let since = ok(stage.store().load_since(&key("missing"), known).await, "loading what came since");
+    assert_eq!(since, None, "a run that does not exist, for one who knows a record");
+}
+
+/// After a record that the run never had, or has no more: all of it, or all that came since.
+pub(crate) async fn of_what_is_not_known_any_more_all_is_loaded(stage: Stage) {
+    let store = stage.store();
+    // A life that is as long as the one before, a shorter, and a longer one.
+    for (n, count) in [3, 1, 5].into_iter().enumerate() {
+        let old = stage.written(&format!("r-{n}"), 3).await;
+        ok(store.purge(&old.key, None).await, "purging a run");
+        let new = stage.written(&format!("r-{n}"), count).await;
+        for record in &old.records {
+            let since = store.load_since(&new.key, record.header.head()).await;
+            let since = ok(since, "loading what came since a record of an earlier life");
+            assert_eq!(since, Some(new.loaded(count as u64 - 1)), "a new life of {count} records");
+        }
+    }
+    let log = with_bases(&stage, "pruned", &[0, 5]).await;
+    let cut = PruneCut { at: Seq::new(5), base: None };
+    ok(store.prune(&log.key, cut).await, "pruning a run at a base");
+    let all = log.loaded(log.records.len() as u64 - 1);
+    for seq in 0..5 {
+        let known = log.records[seq].header.head();
+        let since = ok(store.load_since(&log.key, known).await, "loading what came since a pruned record");
+        let Some(since) = since else { panic!("there is no run any more") };
+        let is_whole = is_news(known, &since) && since == log.records[seq + 1..];
+        assert!(is_whole || since == all, "after record {seq}, which is pruned: {since:?}");
     }
 }
 

@@ -71,6 +71,10 @@ lies! {
     IgnoresIds,
     ClampsNumbers,
     LoadsAHundred,
+    SkipsWhatCameNext,
+    LosesWhatCameLast,
+    KnowsByNumber,
+    NothingIsNew,
 
     // Names.
     FoldsCase,
@@ -225,6 +229,8 @@ pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("load::an_id_of_no_record_is_not_found", &[IgnoresIds]),
     ("load::reading_changes_nothing", &[ForgetsWhatWasRead]),
     ("load::a_long_way_from_the_base_is_loaded_whole", &[LoadsAHundred]),
+    ("load::what_came_since_is_loaded", &[SkipsWhatCameNext, LosesWhatCameLast, NothingIsNew]),
+    ("load::of_what_is_not_known_any_more_all_is_loaded", &[KnowsByNumber, NothingIsNew]),
     ("headers::headers_come_in_order_from_both_ends", &[IgnoresOrder]),
     ("headers::a_range_holds_no_more_than_asked", &[IgnoresLimits]),
     ("headers::a_range_begins_or_ends_where_asked", &[IgnoresAnchors]),

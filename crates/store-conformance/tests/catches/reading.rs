@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use ferrata_store::{
-    Anchor, At, CheckpointStore, ErrorKind, HeaderRange, Headers, Record, RecordHeader, Result, RunKey, Seq,
+    Anchor, At, CheckpointStore, ErrorKind, HeadRef, HeaderRange, Headers, Record, RecordHeader, Result,
+    RunKey, Seq,
 };
 
 use super::liar::Liar;
@@ -46,6 +47,31 @@ impl Liar {
                 }
             }
             Lie::ForgetsTheVisit => records.iter_mut().for_each(|record| record.header.visit = None),
+            _ => {}
+        }
+        Ok(Some(records))
+    }
+
+    pub(super) async fn load_since_falsely(
+        &self,
+        run: &RunKey,
+        known: HeadRef,
+    ) -> Result<Option<Vec<Record>>> {
+        let store = &self.shared.store;
+        let Some(mut records) = (match self.shared.lie {
+            Lie::Honest | Lie::SkipsWhatCameNext | Lie::LosesWhatCameLast => {
+                store.load_since(&self.name(run), known).await?
+            }
+            Lie::KnowsByNumber | Lie::NothingIsNew => store.load(&self.name(run), At::Latest).await?,
+            _ => return self.load(run, At::Latest).await,
+        }) else {
+            return Ok(None);
+        };
+        match self.shared.lie {
+            Lie::SkipsWhatCameNext if records.len() > 1 => drop(records.remove(0)),
+            Lie::LosesWhatCameLast => drop(records.pop()),
+            Lie::KnowsByNumber => records.retain(|record| record.header.seq > known.seq),
+            Lie::NothingIsNew => records.clear(),
             _ => {}
         }
         Ok(Some(records))

@@ -83,6 +83,9 @@ impl<S: CheckpointStore> CheckpointStore for Looked<S> {
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         self.0.load(run, at).await
     }
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.0.load_since(run, known).await
+    }
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let mut headers = self.0.headers(run, range).await?;
         for header in &mut headers.items {

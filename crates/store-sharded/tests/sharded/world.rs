@@ -89,6 +89,11 @@ impl CheckpointStore for Shaky {
         self.inner.load(run, at).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.reach().await?;
+        self.inner.load_since(run, known).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.reach().await?;
         self.inner.headers(run, range).await

@@ -1,6 +1,7 @@
 //! One run of the memory store: its records, where its bases are, and the rules of appending, reading and pruning.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use crate::error::Result;
 use crate::id::{HeadRef, RunKey, Seq};
@@ -90,13 +91,25 @@ impl Log {
         let Some(base) = bases_before.checked_sub(1).and_then(|newest| self.place(self.bases[newest])) else {
             return Err(refusal::corrupt(run, Seq::new(end), "there is no base at or before the record"));
         };
-        (base..=last)
-            .map(|place| {
-                self.header(run, place)?;
-                self.records[place].verify(run)?;
-                Ok(self.records[place].clone())
-            })
-            .collect()
+        self.verified(run, base..=last)
+    }
+
+    /// Loads what came after a record, or from the newest base on if that record is not kept.
+    pub(super) fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Vec<Record>> {
+        let place = self.place(known.seq.get()).filter(|place| self.records[*place].header.id == known.id);
+        match (place, self.records.len().checked_sub(1)) {
+            (Some(place), Some(last)) => self.verified(run, place + 1..=last),
+            _ => self.load(run, At::Latest),
+        }
+    }
+
+    fn verified(&self, run: &RunKey, places: RangeInclusive<usize>) -> Result<Vec<Record>> {
+        let verified = |place: usize| {
+            self.header(run, place)?;
+            self.records[place].verify(run)?;
+            Ok(self.records[place].clone())
+        };
+        places.map(verified).collect()
     }
 
     /// Lists the headers of a range.

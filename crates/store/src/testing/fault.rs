@@ -285,6 +285,10 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         self.read("store.load", self.inner.load(run, at)).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        self.read("store.load", self.inner.load_since(run, known)).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.read("store.headers", self.inner.headers(run, range)).await
     }

@@ -280,6 +280,11 @@ impl CheckpointStore for LedgerStore {
         self.runs.load(run, at).await
     }
 
+    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+        let _connection = self.connect().await?;
+        self.runs.load_since(run, known).await
+    }
+
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let _connection = self.connect().await?;
         self.runs.headers(run, range).await

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::edit::misfit;
 use crate::compact::queue::Sender;
 use crate::engine::fold::{Folded, fold, missing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{AnyGraph, Graph};
 use crate::id::{Epoch, ExecutorId, RunKey};
-use crate::record::RunStatus;
 use crate::record::body::Event;
-use crate::record::codec;
+use crate::record::pause::Edited;
+use crate::record::{Record, RunStatus, codec};
 use crate::runtime::log::{LogWriter, RecordOptions};
 use crate::runtime::shared::{Control, Shared};
-use crate::state::{Channels, Schema, State};
-use crate::store::{At, RunAppend};
+use crate::state::{Channels, Op, Schema, State};
+use crate::store::{At, RunAppend, is_news};
 
 /// How often a writer tries again because other writers come first.
 const RACES: u32 = 32;
@@ -136,11 +137,44 @@ impl Tip {
     pub(crate) async fn load(shared: &Shared, run: &RunKey, plan: Option<&Arc<Plan>>) -> Result<Self> {
         let records = shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
         let folded = fold(run, &records, plan)?;
-        let mut log = shared.log_writer(run);
-        log.follow(&folded);
-        log.executor = folded.last.owner.unwrap_or(shared.executor);
-        let is_owned = folded.last.owner.is_some();
-        Ok(Self { folded, log, is_owned, is_migrated: false })
+        let mut tip = Self { log: shared.log_writer(run), folded, is_owned: false, is_migrated: false };
+        tip.follow(shared);
+        Ok(tip)
+    }
+
+    /// Has the next record follow the last one that is known.
+    fn follow(&mut self, shared: &Shared) {
+        self.log.follow(&self.folded);
+        self.log.executor = self.folded.last.owner.unwrap_or(shared.executor);
+        self.is_owned = self.folded.last.owner.is_some();
+    }
+
+    /// Takes in what a store says [came since](crate::store::CheckpointStore::load_since) the last record that is known. Returns how the
+    /// channels were changed by it; `None` if the run was read anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`fold`]; the tip is of no further use.
+    pub(crate) fn take_in(&mut self, shared: &Shared, records: &[Record]) -> Result<Option<Vec<Op>>> {
+        let run = self.log.run.clone();
+        let (mut ops, mut is_whole) = (Vec::new(), !is_news(self.folded.last.head(), records));
+        if is_whole {
+            self.folded = fold(&run, records, None)?;
+        } else {
+            for record in records {
+                record.verify(&run)?;
+                let body = codec::decode(&run, record)?;
+                is_whole |= matches!(body.event, Event::Base)
+                    || body.base.is_some_and(|base| base.version != self.folded.version);
+                if let Some(patch) = body.event.patch() {
+                    ops.extend(patch.ops()?);
+                }
+                let place = |error: Error| error.with_run(&run).with_seq(record.header.seq);
+                self.folded.absorb(&run, record).map_err(place)?;
+            }
+        }
+        self.follow(shared);
+        Ok((!is_whole).then_some(ops))
     }
 
     /// Takes a run as of the record that begins it, and that leaves it without an owner.
@@ -200,6 +234,32 @@ impl Tip {
             self.log.state_version = self.folded.version;
             self.is_migrated = true;
         }
+    }
+
+    /// Appends a change of the channels. If that fails, the tip is as it was before, and what is returned beside the error takes the channels
+    /// back for whoever followed them; `None` if it is of no further use.
+    ///
+    /// # Errors
+    ///
+    /// As [`append`](Self::append), and [`ErrorKind::Invalid`] if the change does not fit.
+    pub(crate) async fn change(
+        &mut self,
+        shared: &Shared,
+        edited: Edited,
+    ) -> std::result::Result<(), (Error, Option<Vec<Op>>)> {
+        let undo = self.folded.channels.undoing(&edited.patch).map_err(|error| (misfit(error), None))?;
+        let Folded { machine, last, base_bytes, since_bytes, since_records, .. } = &self.folded;
+        let before = (machine.clone(), last.clone(), *base_bytes, *since_bytes, *since_records);
+        let done = match self.folded.channels.apply(&edited.patch) {
+            Ok(()) => self.append(shared, None, &[Event::Edit(edited)]).await,
+            Err(error) => Err(misfit(error)),
+        };
+        let Err(error) = done else { return Ok(()) };
+        let Folded { machine, last, base_bytes, since_bytes, since_records, .. } = &mut self.folded;
+        (*machine, *last, *base_bytes, *since_bytes, *since_records) = before;
+        self.follow(shared);
+        let is_undone = undo.iter().all(|op| self.folded.channels.apply_op(op.clone()).is_ok());
+        Err((error.with_run(&self.log.run), is_undone.then_some(undo)))
     }
 
     /// Absorbs events and returns the append of their records.

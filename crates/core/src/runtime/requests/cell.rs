@@ -4,30 +4,46 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::amend::Tip;
-use super::edit::misfit;
+use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RunStatus;
-use crate::record::body::Event;
 use crate::record::pause::Edited;
 use crate::runtime::Runtime;
 use crate::runtime::tasks::finish;
-use crate::state::{Channels, Patch};
+use crate::state::{Channels, Op, Patch};
 
 /// The state of a run at rest, to be changed by several processes: each reads it, decides, and appends what it decided if nobody was there
 /// since. It is for libraries that keep something for all processes of a store, as a queue keeps its places.
 ///
 /// The run is one that nobody drives, best one that was started [on hold](super::StartRequest::on_hold) and never unpaused. A change
 /// is recorded as an operator's edit is, so history, retention and every tool know it.
+///
+/// What others have changed is read in proportion to the change where the store [can](crate::store::CheckpointStore::load_since), however
+/// large the state is.
 pub struct StateCell {
     run: RunKey,
     tip: Option<Box<Tip>>,
+    /// What takes back a change that was not appended, for a caller that has followed it.
+    undone: Vec<Op>,
+    /// Whether others may have appended since.
+    is_stale: bool,
+}
+
+/// What [`StateCell::load`] has read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CellNews {
+    /// All of it: what the caller made of the channels before is out of date.
+    All,
+    /// How the channels that the caller knows were changed, in this order, by others, or back by a change of its own that was not appended;
+    /// nothing if they were not. What the caller has appended is not among it.
+    Changes(Vec<Op>),
 }
 
 impl StateCell {
     /// Makes a cell of a run, which is not looked at yet.
     pub fn new(run: RunKey) -> Self {
-        Self { run, tip: None }
+        Self { run, tip: None, undone: Vec::new(), is_stale: false }
     }
 
     /// Returns the run.
@@ -35,8 +51,8 @@ impl StateCell {
         &self.run
     }
 
-    /// Returns the channels as of the record that the next [`append`](Self::append) follows, and whether they were read just now: what the
-    /// caller made of them before is out of date then.
+    /// Returns the channels as of the record that the next [`append`](Self::append) follows, and how they differ from those that were
+    /// returned or appended last.
     ///
     /// # Errors
     ///
@@ -44,26 +60,39 @@ impl StateCell {
     /// - [`ErrorKind::WrongStatus`]: it was cancelled, or has ended otherwise.
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`]: as a load.
     ///
+    /// After an error all is read anew.
+    ///
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
     ///
-    /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused -->
-    pub async fn load(&mut self, runtime: &Runtime) -> Result<(&Channels, bool)> {
-        let is_new = self.tip.is_none();
-        let tip = match self.tip.take() {
-            Some(tip) => tip,
-            None => Box::new(Tip::load(runtime.shared(), &self.run, None).await?),
+    /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused, cells::what_others_changed_is_read_in_proportion_to_it -->
+    pub async fn load(&mut self, runtime: &Runtime) -> Result<(&Channels, CellNews)> {
+        let shared = runtime.shared();
+        let (tip, news) = match self.tip.take() {
+            None => (Box::new(Tip::load(shared, &self.run, None).await?), CellNews::All),
+            Some(tip) if !self.is_stale => (tip, CellNews::Changes(std::mem::take(&mut self.undone))),
+            Some(mut tip) => {
+                let records = shared.store.load_since(&self.run, tip.folded.last.head()).await?;
+                let news = tip.take_in(shared, &records.ok_or_else(|| missing(&self.run))?)?;
+                let mut changes = std::mem::take(&mut self.undone);
+                let news = news.map_or(CellNews::All, |news| {
+                    changes.extend(news);
+                    CellNews::Changes(changes)
+                });
+                (tip, news)
+            }
         };
+        self.forget();
         let status = tip.folded.machine.status();
         if matches!(status, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled) {
             let message = format!("the run is {status}; nothing more is kept in it");
             return Err(Error::new(ErrorKind::WrongStatus, message).with_run(&self.run));
         }
-        Ok((&self.tip.insert(tip).folded.channels, is_new))
+        Ok((&self.tip.insert(tip).folded.channels, news))
     }
 
-    /// Tells whether the run is as it was loaded or written here last; not if it was not.
+    /// Tells whether the run is as it was loaded or written here last; not if it was not. What came since is in the next load.
     ///
     /// # Errors
     ///
@@ -74,15 +103,17 @@ impl StateCell {
     /// Cancel safe: nothing is changed.
     ///
     /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused -->
-    pub async fn is_current(&self, runtime: &Runtime) -> Result<bool> {
+    pub async fn is_current(&mut self, runtime: &Runtime) -> Result<bool> {
         let Some(tip) = &self.tip else { return Ok(false) };
         let head = runtime.store().head(&self.run).await?;
-        Ok(head.is_some_and(|head| head.id == tip.folded.last.id))
+        self.is_stale |= head.is_none_or(|head| head.id != tip.folded.last.id);
+        Ok(!self.is_stale)
     }
 
     /// Forgets what was loaded.
     pub fn forget(&mut self) {
-        self.tip = None;
+        (self.tip, self.is_stale) = (None, false);
+        self.undone.clear();
     }
 
     /// Returns how many bytes the channels may have, as JSON, for the run to be read in proportion to them: what
@@ -91,7 +122,7 @@ impl StateCell {
         runtime.shared().limits.max_body
     }
 
-    /// Appends a change after what was loaded. After an error load it anew.
+    /// Appends a change after what was loaded. After an error [`load`](Self::load) says what came since, and takes the change back.
     ///
     /// A state that has outgrown its [`room`](Self::room) takes changes all the same, or nothing could make it smaller again; whoever reads
     /// it then reads more and more of its log. So the caller refuses what would add to it.
@@ -100,29 +131,38 @@ impl StateCell {
     ///
     /// - [`ErrorKind::Conflict`]: another writer was there since. Nothing was written.
     /// - [`ErrorKind::Invalid`]: the change cannot be kept. Nothing was written.
-    /// - [`ErrorKind::Indeterminate`]: it may be on record.
+    /// - [`ErrorKind::Indeterminate`]: it may be on record; then it is among what the next load returns.
     /// - [`ErrorKind::Unavailable`]: the store. Nothing was written.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it; load it anew then.
+    /// Cancel safe: once polled it is carried out, even if the caller drops it; the next load reads all anew then.
     ///
-    /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused, cells::a_cell_that_has_outgrown_its_bases_can_be_made_smaller -->
+    /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused, cells::a_cell_that_has_outgrown_its_bases_can_be_made_smaller, cells::a_change_that_fails_is_taken_back_by_the_next_load -->
     pub async fn append(&mut self, runtime: &Runtime, patch: Patch, by: impl Into<String>) -> Result<()> {
         let shared = Arc::clone(runtime.shared());
-        let Some(mut tip) = self.tip.take() else {
+        // Dropped from here on, nothing is known of it any more.
+        let Some(mut tip) = self.tip.take().filter(|_| !self.is_stale) else {
             let message = "nothing was loaded that the change could follow; call `load` before";
             return Err(Error::new(ErrorKind::Invalid, message).with_run(&self.run));
         };
-        tip.folded.channels.apply(&patch).map_err(|error| misfit(error).with_run(&self.run))?;
-        let event = Event::Edit(Edited { patch, by: Some(by.into()) });
-        let run = self.run.clone();
-        let appended = finish(async move {
-            tip.append(&shared, None, &[event]).await.map_err(|error| error.with_run(&run))?;
-            Ok(tip)
-        });
-        self.tip = Some(appended.await?);
-        Ok(())
+        let edited = Edited { patch, by: Some(by.into()) };
+        let (tip, changed) = finish(async move {
+            let changed = tip.change(&shared, edited).await;
+            Ok((tip, changed))
+        })
+        .await?;
+        match changed {
+            Ok(()) => {
+                self.tip = Some(tip);
+                Ok(())
+            }
+            Err((error, None)) => Err(error),
+            Err((error, Some(undo))) => {
+                (self.tip, self.undone, self.is_stale) = (Some(tip), undo, true);
+                Err(error)
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) mod system;
 pub(crate) mod within;
 
 pub use bulk::{BulkReport, BulkRequest};
-pub use cell::StateCell;
+pub use cell::{CellNews, StateCell};
 pub use edit::EditRequest;
 pub use fork::{DriveRequest, ForkRequest};
 pub use resume::ResumeRequest;

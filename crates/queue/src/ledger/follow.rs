@@ -1,0 +1,211 @@
+//! A queue that is known, and what others have changed of it: taken in, in time in proportion to the change.
+
+use ferrata_core::state::Op;
+use ferrata_core::{ExecutorId, Result};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::entry::{Held, Weigh};
+use super::keys::KeyNote;
+use super::line::{RUN, Slot, slot};
+use super::store::{
+    HELD, KEYS, LATE, OVERRIDES, PULSE, REPLACED, SEEN, SETTINGS, WAITING, entry, executor_of, plain,
+    run_named,
+};
+use super::table::Table;
+use super::{Ledger, Touched, Waiting};
+
+/// What becomes of an entry of a channel.
+#[derive(Clone, Copy)]
+enum Fate<'a> {
+    Is(&'a Value),
+    Gone,
+}
+
+impl Ledger {
+    /// Takes in how the channels were changed that it was [read](Self::read) of and has changed since. `None` if it has to be read of them anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub(crate) fn follow(mut self, changes: &[Op]) -> Result<Option<Self>> {
+        // Whoever is still to be put into another place would be lost.
+        if self.waiting.is_touched() {
+            return Ok(None);
+        }
+        for change in changes {
+            if !self.take_in(change)? {
+                return Ok(None);
+            }
+        }
+        for touched in [
+            self.held.take_touched(),
+            self.late.take_touched(),
+            self.replaced.take_touched(),
+            self.keys.notes().take_touched(),
+            self.seen.take_touched(),
+        ] {
+            drop(touched);
+        }
+        drop(self.waiting.take_touched());
+        self.touched = Touched::default();
+        self.given.clear();
+        Ok(Some(self))
+    }
+
+    /// Takes in one change; `false` if it is of no kind that is known.
+    fn take_in(&mut self, change: &Op) -> Result<bool> {
+        match change {
+            Op::Set(channel, value) => match channel.as_str() {
+                SETTINGS => self.settings = entry(channel, value)?,
+                OVERRIDES => self.overrides = entry(channel, value)?,
+                PULSE => self.pulse = entry(channel, value)?,
+                _ => {
+                    let Some(entries) = value.as_object() else { return Ok(false) };
+                    return Ok(self.empty(channel)? && self.merge(channel, entries)?);
+                }
+            },
+            Op::Remove(channel, ids) if ids.is_empty() => match channel.as_str() {
+                OVERRIDES => self.overrides = Default::default(),
+                PULSE => self.pulse = Default::default(),
+                _ => return self.empty(channel),
+            },
+            Op::Remove(channel, ids) => {
+                for id in ids {
+                    if !self.change(channel, id, Fate::Gone)? {
+                        return Ok(false);
+                    }
+                }
+            }
+            Op::Merge(channel, entries) => return self.merge(channel, entries),
+            Op::Append(..) => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Puts entries into a channel.
+    fn merge(&mut self, channel: &str, entries: &Map<String, Value>) -> Result<bool> {
+        for (id, entry) in entries {
+            if !self.change(channel, id, Fate::Is(entry))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes all entries out of a channel.
+    fn empty(&mut self, channel: &str) -> Result<bool> {
+        let ids: Vec<String> = match channel {
+            HELD => self.held.keys().cloned().collect(),
+            LATE => self.late.keys().cloned().collect(),
+            REPLACED => self.replaced.keys().cloned().collect(),
+            KEYS => self.keys.notes().keys().cloned().collect(),
+            SEEN => self.seen.keys().cloned().collect(),
+            WAITING => self.waiting.keys().cloned().collect(),
+            _ => match executor_of(channel)? {
+                Some(executor) => self.waiting.plain_of(executor),
+                None => return Ok(false),
+            },
+        };
+        for id in ids {
+            if !self.change(channel, &id, Fate::Gone)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn change(&mut self, channel: &str, id: &str, fate: Fate<'_>) -> Result<bool> {
+        match channel {
+            HELD => {
+                if let Some(held) = self.held.remove(id) {
+                    self.in_use = self.in_use.saturating_sub(held.places);
+                    self.keys.leave(&held.key, held.places);
+                }
+                if let Fate::Is(value) = fate {
+                    let held: Held = entry(channel, value)?;
+                    self.in_use = self.in_use.saturating_add(held.places);
+                    self.keys.enter(&held.key);
+                    self.keys.hold(&held.key, held.places);
+                    self.held.insert(id, held);
+                }
+            }
+            LATE => put(&mut self.late, channel, id, fate)?,
+            REPLACED => put(&mut self.replaced, channel, id, fate)?,
+            SEEN => put(&mut self.seen, channel, id, fate)?,
+            KEYS => {
+                let note: Option<KeyNote> = match fate {
+                    Fate::Is(value) => Some(entry(channel, value)?),
+                    Fate::Gone => None,
+                };
+                self.keys.note_is(id, note);
+            }
+            WAITING => match fate {
+                Fate::Gone => self.gone(id, &Slot::Other(id.to_owned())),
+                Fate::Is(value) => {
+                    let waiting: Waiting = entry(channel, value)?;
+                    if slot(id, &waiting) != Slot::Other(id.to_owned()) {
+                        return Ok(false);
+                    }
+                    self.stands(id.to_owned(), waiting);
+                }
+            },
+            _ => {
+                let Some(executor) = executor_of(channel)? else { return Ok(false) };
+                self.change_plain(channel, executor, id, fate)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn change_plain(
+        &mut self,
+        channel: &str,
+        executor: ExecutorId,
+        name: &str,
+        fate: Fate<'_>,
+    ) -> Result<()> {
+        match fate {
+            Fate::Is(value) => {
+                let waiting = plain(channel, executor, name, value)?;
+                self.stands(format!("{RUN}{}", waiting.run), waiting);
+            }
+            Fate::Gone => {
+                let id = format!("{RUN}{}", run_named(channel, name)?);
+                self.gone(&id, &Slot::Plain(executor, name.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one out of the line, if this is where he is stored: he may have been put elsewhere before.
+    fn gone(&mut self, id: &str, at: &Slot) {
+        if self.waiting.get(id).is_some_and(|waiting| slot(id, waiting) == *at)
+            && let Some(waiting) = self.waiting.remove(id)
+        {
+            self.keys.leave(&waiting.key, 0);
+        }
+    }
+
+    fn stands(&mut self, id: String, waiting: Waiting) {
+        if let Some(before) = self.waiting.remove(&id) {
+            self.keys.leave(&before.key, 0);
+        }
+        self.keys.enter(&waiting.key);
+        self.waiting.insert(id, waiting);
+    }
+}
+
+/// Puts an entry in, or takes it out.
+fn put<T: DeserializeOwned + Weigh>(
+    table: &mut Table<T>,
+    channel: &str,
+    id: &str,
+    fate: Fate<'_>,
+) -> Result<()> {
+    match fate {
+        Fate::Is(value) => table.insert(id, entry(channel, value)?),
+        Fate::Gone => drop(table.remove(id)),
+    }
+    Ok(())
+}

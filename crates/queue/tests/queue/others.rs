@@ -1,0 +1,61 @@
+//! What went wrong in other systems with queues, as their users told it: each is a case here.
+
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::Context;
+use ferrata_core::testing::World;
+use ferrata_queue::{Enqueue, Queues};
+
+use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
+
+/// Kestra: a run that was killed let two of those who waited in, and one that was killed while it waited let one in beside those at work.
+#[tokio::test]
+async fn a_cancel_lets_in_as_many_as_it_takes_out() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, WHILE);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let mail = process.queue("mail").at_once(2).declare().await.unwrap();
+    let mut runs = Vec::new();
+    for n in 0..6 {
+        let start = process.start(&graph, Context::new()).id(format!("run-{n}")).queue("mail");
+        runs.push(world.pass(start).await.unwrap());
+    }
+    world.pass_for(MOMENT).await;
+    assert_eq!(witness.came(), ["run-0", "run-1"]);
+    // One that waits: nobody comes for it.
+    process.cancel(runs[3].run(), "not needed").await.unwrap();
+    world.pass_for(30 * MOMENT).await;
+    assert_eq!(witness.came(), ["run-0", "run-1"]);
+    // One that is at work: one comes for it.
+    process.cancel(runs[0].run(), "not needed").await.unwrap();
+    world.pass_for(5 * MOMENT).await;
+    assert_eq!(witness.came(), ["run-0", "run-1", "run-2"]);
+    for run in [&runs[1], &runs[2], &runs[4], &runs[5]] {
+        assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
+    }
+    assert_eq!((witness.came().len(), witness.most()), (5, 2));
+    empty(&world, &mail).await;
+}
+
+/// Windmill, and Inngest before: a start whose predecessor by the key was at work took its place, and what that one was about was lost.
+#[tokio::test]
+async fn a_start_by_a_key_of_which_one_is_at_work_begins_a_time_of_its_own() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, 20 * MOMENT);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let index = process.queue("index").at_once(1).declare().await.unwrap();
+    let save =
+        |id: &str| process.start(&graph, Context::new()).id(id).queue("index").debounce("plan", 5 * MOMENT);
+    let first = world.pass(save("first")).await.unwrap();
+    world.pass_for(10 * MOMENT).await;
+    assert_eq!(witness.inside(), 1, "it is at work");
+    // While it is, others come: the last of them counts, and none of them is the first.
+    let (second, third) =
+        (world.pass(save("second")).await.unwrap(), world.pass(save("third")).await.unwrap());
+    assert!(matches!(world.pass(first.wait()).await.unwrap(), Outcome::Completed(_)));
+    assert!(matches!(world.pass(third.wait()).await.unwrap(), Outcome::Completed(_)));
+    assert!(matches!(world.pass(second.wait()).await.unwrap(), Outcome::Cancelled { .. }));
+    assert_eq!((witness.came(), witness.most()), (vec!["first".to_owned(), "third".to_owned()], 1));
+    empty(&world, &index).await;
+}
