@@ -13,8 +13,8 @@ use crate::cargo::Cargo;
 use crate::servers::{self, Servers};
 use crate::testing::{Programs, Report};
 
-/// The simulation, in this process's memory.
-const SIMULATION: &str = "test --package ferrata-core --test sim --locked";
+/// The simulations of runs and of queues, in this process's memory.
+const SIMULATION: &str = "test --package ferrata-core --package ferrata-queue --test sim --locked";
 
 /// What several hands do to a run at once.
 const RACES: &str = "test --package ferrata-core --test races --locked";

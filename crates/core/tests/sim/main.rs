@@ -15,6 +15,7 @@ mod process;
 mod rules;
 #[path = "../support/mod.rs"]
 mod support;
+mod tasks;
 mod workload;
 mod world;
 

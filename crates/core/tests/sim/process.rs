@@ -1,9 +1,7 @@
 //! A process of the simulation: tasks that move only when the scheduler lets them, and end all at once when it is killed.
 
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Poll, Waker};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferrata_core::runtime::Runtime;
@@ -12,6 +10,7 @@ use ferrata_core::testing::SeqIds;
 use super::clock::SkewedClock;
 use super::net::{Net, Remote};
 use super::nodes::{Mail, Seat};
+use super::tasks::Tasks;
 use super::workload::Workload;
 use crate::support::letters::TOPIC;
 
@@ -20,9 +19,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(6);
 
 pub(crate) struct Process {
     pub(crate) number: u64,
-    /// Each process has an executor of its own, so that those of others cannot move it and dropping it drops all that it does.
-    tasks: tokio::runtime::Runtime,
-    idle: Arc<Idle>,
+    tasks: Tasks,
     pub(crate) clock: Arc<SkewedClock>,
     /// Set once the runtime has come up.
     runtime: Arc<OnceLock<Runtime>>,
@@ -43,18 +40,9 @@ impl Process {
         seat: Arc<Seat>,
         workload: &Arc<Workload>,
     ) -> Self {
-        let idle = Arc::new(Idle::default());
-        let notice = Arc::clone(&idle);
-        let tasks = tokio::runtime::Builder::new_current_thread()
-            // One task at a time, so that a slice of any length can be drawn.
-            .event_interval(1)
-            .on_thread_park(move || notice.notice())
-            .build()
-            .unwrap();
         let process = Self {
             number,
-            tasks,
-            idle,
+            tasks: Tasks::new(),
             clock,
             runtime: Arc::default(),
             frozen_until: None,
@@ -95,7 +83,7 @@ impl Process {
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.tasks.spawn(task));
+        self.tasks.spawn(task);
     }
 
     pub(crate) fn runtime(&self) -> Option<&Runtime> {
@@ -124,42 +112,11 @@ impl Process {
 
     /// Lets so many of its tasks move, or fewer if no more of them can.
     pub(crate) fn slice(&self, most: u32) {
-        let mut turns = 0;
-        self.tasks.block_on(poll_fn(|cx| {
-            if turns == most {
-                return Poll::Ready(());
-            }
-            turns += 1;
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        }));
+        self.tasks.slice(most);
     }
 
     /// Lets its tasks move until none of them can.
     pub(crate) fn settle(&self) {
-        self.idle.is_so.store(false, Ordering::Relaxed);
-        self.tasks.block_on(poll_fn(|cx| {
-            if self.idle.is_so.load(Ordering::Relaxed) {
-                return Poll::Ready(());
-            }
-            *self.idle.waker.lock().unwrap() = Some(cx.waker().clone());
-            Poll::Pending
-        }));
-    }
-}
-
-/// What tells that nothing can move.
-#[derive(Default)]
-struct Idle {
-    is_so: AtomicBool,
-    waker: Mutex<Option<Waker>>,
-}
-
-impl Idle {
-    fn notice(&self) {
-        self.is_so.store(true, Ordering::Relaxed);
-        if let Some(waker) = self.waker.lock().unwrap().take() {
-            waker.wake();
-        }
+        self.tasks.settle();
     }
 }

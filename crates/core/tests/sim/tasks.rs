@@ -1,0 +1,71 @@
+//! The tasks of one process: they move only when the scheduler lets them, and end all at once when it is killed.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+
+/// Each process has an executor of its own, so that those of others cannot move it and dropping it drops all that it does.
+pub(crate) struct Tasks {
+    runtime: tokio::runtime::Runtime,
+    idle: Arc<Idle>,
+}
+
+impl Tasks {
+    pub(crate) fn new() -> Self {
+        let idle = Arc::new(Idle::default());
+        let notice = Arc::clone(&idle);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            // One task at a time, so that a slice of any length can be drawn.
+            .event_interval(1)
+            .on_thread_park(move || notice.notice())
+            .build()
+            .unwrap();
+        Self { runtime, idle }
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.runtime.spawn(task));
+    }
+
+    /// Lets so many of its tasks move, or fewer if no more of them can.
+    pub(crate) fn slice(&self, most: u32) {
+        let mut turns = 0;
+        self.runtime.block_on(poll_fn(|cx| {
+            if turns == most {
+                return Poll::Ready(());
+            }
+            turns += 1;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }));
+    }
+
+    /// Lets its tasks move until none of them can.
+    pub(crate) fn settle(&self) {
+        self.idle.is_so.store(false, Ordering::Relaxed);
+        self.runtime.block_on(poll_fn(|cx| {
+            if self.idle.is_so.load(Ordering::Relaxed) {
+                return Poll::Ready(());
+            }
+            *self.idle.waker.lock().unwrap() = Some(cx.waker().clone());
+            Poll::Pending
+        }));
+    }
+}
+
+/// What tells that nothing can move.
+#[derive(Default)]
+struct Idle {
+    is_so: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Idle {
+    fn notice(&self) {
+        self.is_so.store(true, Ordering::Relaxed);
+        if let Some(waker) = self.waker.lock().unwrap().take() {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Queues in a simulation of several processes on one store, in one thread, with a clock that stands still until nothing else can happen: every step
+//! is drawn from a seed. Processes die, are stopped and go on, and have clocks that are wrong by minutes and step; calls to the store are late,
+//! overtake each other, are refused, or are done without a reply.
+//!
+//! What must hold is read from the records and from a ledger that the nodes keep, by nothing that is tested. The network, the clocks and the tasks are
+//! those of the simulation of the core.
+//!
+//! `FERRATA_SIMS` sets how many seeds are tried, `FERRATA_SIM_FIRST` the first, `FERRATA_SIM_SEED` tries only one and shows what happened.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a simulation that fails shows its seed")]
+
+#[path = "../../../core/tests/sim/clock.rs"]
+mod clock;
+#[path = "../../../core/tests/sim/net.rs"]
+mod net;
+mod nodes;
+mod process;
+mod rules;
+mod support;
+#[path = "../../../core/tests/sim/tasks.rs"]
+mod tasks;
+mod world;
+
+use self::world::{Report, World};
+
+/// How many seeds each of the tests tries.
+const SEEDS: u64 = 10;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
+}
+
+/// Whether what happens is to be shown.
+fn is_shown() -> bool {
+    static SHOWN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *SHOWN.get_or_init(|| number("FERRATA_SIM_SEED").is_some())
+}
+
+/// Tries a share of the seeds: the tests of this file run beside each other.
+fn simulate(share: u64, of: u64) {
+    let seeds = match number("FERRATA_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let first = number("FERRATA_SIM_FIRST").unwrap_or(0);
+            first..first + number("FERRATA_SIMS").unwrap_or(SEEDS * of)
+        }
+    };
+    let (mut all, mut tried) = (Report::default(), 0);
+    for seed in seeds.filter(|seed| seed % of == share) {
+        match std::panic::catch_unwind(|| World::new(seed).run()) {
+            Ok(report) => all.add(&report),
+            Err(panic) => {
+                eprintln!(
+                    "replay with: FERRATA_SIM_SEED={seed} cargo test -p ferrata-queue --test sim promise"
+                );
+                std::panic::resume_unwind(panic);
+            }
+        }
+        tried += 1;
+    }
+    println!("{tried} seeds: {all:?}");
+    if tried >= SEEDS {
+        all.check_coverage();
+    }
+}
+
+#[test]
+fn queues_keep_what_they_promise() {
+    simulate(0, 2);
+}
+
+#[test]
+fn queues_keep_what_they_promise_with_other_seeds() {
+    simulate(1, 2);
+}
+
+#[test]
+fn a_seed_always_gives_the_same_course_of_events() {
+    for seed in 0..3 {
+        let (one, other) = (World::new(seed).run(), World::new(seed).run());
+        assert_eq!((one.trace, one.steps), (other.trace, other.steps), "seed {seed}");
+        assert!(one.records > 0);
+    }
+}

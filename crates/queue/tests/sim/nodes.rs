@@ -1,0 +1,92 @@
+//! What runs do: each is in the queue `mail` as long as it goes on, asks `gpu` for a place, and `api` for one at a time. Whoever enters and leaves
+//! is written down by the nodes alone.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::graph::{Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::{ExecutorId, RunKey};
+use ferrata_queue::{Acquire as _, Limit as _};
+
+use super::rules::Rules;
+
+/// Who is in the node that has a place of `gpu`: the run, and in which process.
+#[derive(Default)]
+pub(crate) struct Inside {
+    pub(crate) now: BTreeMap<(RunKey, u64), u64>,
+    /// How often each run came in.
+    pub(crate) came: BTreeMap<RunKey, u64>,
+}
+
+/// What a process has of its own.
+pub(crate) struct Seat {
+    pub(crate) process: u64,
+    pub(crate) inside: Arc<Mutex<Inside>>,
+    rules: Arc<Rules>,
+    executor: Mutex<Option<ExecutorId>>,
+}
+
+impl Seat {
+    pub(crate) fn new(process: u64, inside: Arc<Mutex<Inside>>, rules: Arc<Rules>) -> Self {
+        Self { process, inside, rules, executor: Mutex::default() }
+    }
+
+    pub(crate) fn executor(&self) -> Option<ExecutorId> {
+        *self.executor.lock().unwrap()
+    }
+
+    pub(crate) fn is_executor(&self, executor: ExecutorId) {
+        *self.executor.lock().unwrap() = Some(executor);
+    }
+
+    fn enter(self: &Arc<Self>, run: &RunKey) -> Came {
+        let mut inside = self.inside.lock().unwrap();
+        *inside.now.entry((run.clone(), self.process)).or_default() += 1;
+        *inside.came.entry(run.clone()).or_default() += 1;
+        self.rules.note(&format!("{run} is in its place in process {}", self.process));
+        Came(Arc::clone(self), run.clone())
+    }
+}
+
+/// One inside, who leaves when the node ends or is dropped.
+struct Came(Arc<Seat>, RunKey);
+
+impl Drop for Came {
+    fn drop(&mut self) {
+        let mut inside = self.0.inside.lock().unwrap();
+        let place = (self.1.clone(), self.0.process);
+        if let Some(times) = inside.now.get_mut(&place) {
+            *times -= 1;
+            if *times == 0 {
+                inside.now.remove(&place);
+            }
+        }
+        self.0.rules.note(&format!("{} leaves its place in process {}", self.1, self.0.process));
+    }
+}
+
+pub(crate) fn graph() -> Graph<Context> {
+    let again = || RetryPolicy::none().with_attempts(1_000).with_delay(Duration::from_millis(200));
+    Graph::<Context>::builder("job")
+        .node("work", async |cx: NodeContext, s: Draft<Context>| {
+            let seat = Arc::clone(cx.resource::<Arc<Seat>>());
+            let came = seat.enter(cx.run());
+            cx.sleep(Duration::from_millis(800)).await?;
+            drop(came);
+            Ok::<_, NodeError>(s)
+        })
+        .limit("gpu")
+        .retry(again())
+        .node("call", async |cx: NodeContext, s: Draft<Context>| {
+            cx.acquire("api", 1).key(cx.run().run.as_str()).await?.release().await?;
+            Ok::<_, NodeError>(s)
+        })
+        .retry(again())
+        .entry("work")
+        .edge("work", "call")
+        .build()
+        .unwrap()
+}

@@ -1,0 +1,110 @@
+//! A process of the simulation, that declares the queues and serves the workflow.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::Context;
+use ferrata_core::testing::SeqIds;
+use ferrata_core::{Error, ErrorKind};
+use ferrata_queue::{Queues as _, Rate};
+
+use super::clock::SkewedClock;
+use super::net::{Net, Remote};
+use super::nodes::{Seat, graph};
+use super::tasks::Tasks;
+
+/// How long a process counts as alive after a heartbeat.
+pub(crate) const TTL: Duration = Duration::from_secs(6);
+
+/// The limits.
+pub(crate) const MAILS: u32 = 3;
+pub(crate) const MAILS_PER_KEY: u32 = 2;
+pub(crate) const GPUS: u32 = 2;
+pub(crate) const CALLS: u32 = 4;
+pub(crate) const PERIOD: Duration = Duration::from_secs(10);
+pub(crate) const BURST: u32 = 2;
+
+pub(crate) struct Process {
+    pub(crate) number: u64,
+    pub(crate) tasks: Tasks,
+    pub(crate) clock: Arc<SkewedClock>,
+    /// Set once the runtime has come up and the queues are declared.
+    runtime: Arc<OnceLock<(Runtime, Graph<Context>)>>,
+    /// Until when it is stopped, as by SIGSTOP.
+    pub(crate) frozen_until: Option<Duration>,
+    /// What happened elsewhere when it last had nothing to do.
+    pub(crate) idle_at: Option<u64>,
+}
+
+fn is_passing(error: &Error) -> bool {
+    error.is_retryable() || matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)
+}
+
+impl Process {
+    pub(crate) fn start(number: u64, clock: Arc<SkewedClock>, net: &Arc<Net>, seat: Seat) -> Self {
+        let process = Self {
+            number,
+            tasks: Tasks::new(),
+            clock,
+            runtime: Arc::default(),
+            frozen_until: None,
+            idle_at: None,
+        };
+        let (slot, clock, net) = (Arc::clone(&process.runtime), Arc::clone(&process.clock), Arc::clone(net));
+        let seat = Arc::new(seat);
+        process.tasks.spawn(async move {
+            let ids = Arc::new(SeqIds::new(number + 1));
+            let runtime = loop {
+                let built = Runtime::builder(Remote::new(&net, &seat))
+                    .clock(Arc::clone(&clock) as _)
+                    .ids(Arc::clone(&ids) as _)
+                    .resource(Arc::clone(&seat))
+                    .heartbeat_ttl(TTL)
+                    .sweep_interval(Duration::from_secs(2))
+                    .release_after(Duration::from_secs(5))
+                    .poll_interval(Duration::from_secs(1))
+                    .store_retries(3, Duration::from_millis(20))
+                    .store_timeout(Duration::from_secs(3))
+                    .build()
+                    .await;
+                match built {
+                    Ok(runtime) => break runtime,
+                    Err(error) => assert!(is_passing(&error), "{error:?}"),
+                }
+            };
+            let graph = graph();
+            runtime.serve(&graph).unwrap();
+            loop {
+                let rate = Rate::new(CALLS, PERIOD).burst(BURST);
+                let declared = async {
+                    runtime
+                        .queue("mail")
+                        .at_once(MAILS)
+                        .at_once_per_key(MAILS_PER_KEY)
+                        .ageing(Duration::from_secs(20))
+                        .declare()
+                        .await?;
+                    runtime.queue("gpu").at_once(GPUS).declare().await?;
+                    runtime.queue("api").at_once(1).rate_of(rate).declare().await
+                };
+                match declared.await {
+                    Ok(_) => break,
+                    Err(error) => assert!(is_passing(&error), "{error:?}"),
+                }
+            }
+            assert!(slot.set((runtime, graph)).is_ok());
+        });
+        process
+    }
+
+    pub(crate) fn runtime(&self) -> Option<&(Runtime, Graph<Context>)> {
+        self.runtime.get()
+    }
+
+    /// Whether it takes part.
+    pub(crate) fn is_up(&self) -> bool {
+        self.frozen_until.is_none() && self.runtime.get().is_some()
+    }
+}

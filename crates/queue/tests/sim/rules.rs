@@ -1,0 +1,182 @@
+//! What must hold of queues at every record, read from the records as a stranger reads them: as JSON, by no code of queues.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, MutexGuard};
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::store::RunAppend;
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ExecutorId, HeadRef, RecordId, Result, RunKey};
+use serde_json::Value;
+
+use super::process::{BURST, CALLS, GPUS, MAILS, MAILS_PER_KEY, PERIOD};
+
+/// One who holds a place, as the record says.
+#[derive(Clone, Debug)]
+struct Holder {
+    key: String,
+    places: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// What does not hold.
+    pub(crate) broken: Vec<String>,
+    /// The records that were seen, by run, so that a repeated append counts once.
+    known: BTreeMap<RunKey, BTreeSet<RecordId>>,
+    pub(crate) records: u64,
+    pub(crate) conflicts: u64,
+    /// Runs of the queue `mail` that were let in and have not ended.
+    let_in: BTreeSet<RunKey>,
+    /// Who holds places, by queue.
+    held: BTreeMap<String, BTreeMap<String, Holder>>,
+    /// When places of `api` were given, by the clock of the process that gave them.
+    calls: Vec<i64>,
+    /// How many places were given, by queue.
+    pub(crate) given: BTreeMap<String, u64>,
+    trace: u64,
+}
+
+pub(crate) struct Rules {
+    seen: Mutex<Seen>,
+    clock: ManualClock,
+    /// Whether every clock is right, so that rates hold to the millisecond.
+    are_right: bool,
+    is_shown: bool,
+}
+
+impl Rules {
+    pub(crate) fn new(clock: ManualClock, are_right: bool) -> Self {
+        Self { seen: Mutex::default(), clock, are_right, is_shown: super::is_shown() }
+    }
+
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    pub(crate) fn note(&self, what: &str) {
+        let mut hasher = DefaultHasher::new();
+        let mut seen = self.seen();
+        (seen.trace, what).hash(&mut hasher);
+        seen.trace = hasher.finish();
+        if self.is_shown {
+            println!("{:>10.3} {what}", self.clock.monotonic().as_secs_f64());
+        }
+    }
+
+    pub(crate) fn trace(&self) -> u64 {
+        self.seen().trace
+    }
+
+    pub(crate) fn appended(
+        &self,
+        process: u64,
+        _by: Option<ExecutorId>,
+        append: RunAppend,
+        result: &Result<HeadRef>,
+    ) {
+        let kinds: Vec<_> = append.records.iter().map(|record| record.header.kind).collect();
+        let ended = result.as_ref().map_err(ferrata_core::Error::kind);
+        self.note(&format!("process {process} appends {kinds:?} to {}: {ended:?}", append.run));
+        let mut seen = self.seen();
+        if ended.is_err() {
+            seen.conflicts += 1;
+            return;
+        }
+        let run = append.run;
+        // What a run is after all of them: one that begins on hold is written in one append.
+        let mut status = None;
+        for record in append.records {
+            if !seen.known.entry(run.clone()).or_default().insert(record.header.id) {
+                continue;
+            }
+            seen.records += 1;
+            status = Some(record.header.status);
+            if let Some(queue) = run.run.as_str().strip_prefix("queue:") {
+                self.queued(&mut seen, queue, &record.body);
+            }
+        }
+        match status {
+            _ if run.run.as_str().starts_with("queue:") => {}
+            Some(RunStatus::InProgress) => drop(seen.let_in.insert(run)),
+            Some(status) if status.is_finished() => drop(seen.let_in.remove(&run)),
+            _ => {}
+        }
+        if seen.let_in.len() > MAILS as usize {
+            let what = format!("{:?} were let in", seen.let_in);
+            seen.broken.push(what);
+        }
+    }
+
+    /// Takes in what a record says of who holds a place.
+    fn queued(&self, seen: &mut Seen, queue: &str, body: &[u8]) {
+        let body: Value = serde_json::from_slice(body).unwrap();
+        for op in body["patch"].as_array().into_iter().flatten() {
+            let held = seen.held.entry(queue.to_owned()).or_default();
+            if op["merge"][0] == "held" {
+                for (id, one) in op["merge"][1].as_object().unwrap() {
+                    let key = one["key"].as_str().unwrap_or_default().to_owned();
+                    let holder = Holder { key, places: one["places"].as_u64().unwrap() };
+                    if held.insert(id.clone(), holder).is_none() {
+                        *seen.given.entry(queue.to_owned()).or_default() += 1;
+                        if queue == "api" {
+                            seen.calls.push(one["at"].as_i64().unwrap());
+                        }
+                    }
+                }
+            } else if op["remove"][0] == "held" {
+                let gone = op["remove"][1].as_array().unwrap();
+                gone.iter().for_each(|id| drop(held.remove(id.as_str().unwrap())));
+            } else {
+                assert!(op["set"][0] != "held" && op["append"].is_null(), "{op}");
+            }
+        }
+        let held = seen.held.entry(queue.to_owned()).or_default();
+        let all: u64 = held.values().map(|one| one.places).sum();
+        let most = match queue {
+            "mail" => MAILS,
+            "gpu" => GPUS,
+            _ => 1,
+        };
+        let mut broken = Vec::new();
+        if all > u64::from(most) {
+            broken.push(format!("{all} places of `{queue}` are held: {held:?}"));
+        }
+        if queue == "mail" {
+            let mut of_key = BTreeMap::<&str, u64>::new();
+            held.values().for_each(|one| *of_key.entry(&one.key).or_default() += one.places);
+            if of_key.values().any(|places| *places > u64::from(MAILS_PER_KEY)) {
+                broken.push(format!("a key has more places of `mail` than it may: {held:?}"));
+            }
+        }
+        seen.broken.extend(broken);
+    }
+
+    pub(crate) fn purged(&self, run: &RunKey) {
+        self.seen().broken.push(format!("{run} was purged"));
+    }
+
+    /// Checks that no period saw more calls than the rate and its burst let in, where clocks are right.
+    pub(crate) fn check_rate(&self) {
+        if !self.are_right {
+            return;
+        }
+        let mut seen = self.seen();
+        seen.calls.sort_unstable();
+        let period = i64::try_from(PERIOD.as_millis()).unwrap();
+        for (n, from) in seen.calls.iter().enumerate() {
+            let within = seen.calls[n..].iter().take_while(|at| **at < from + period).count();
+            assert!(
+                within <= (CALLS + BURST - 1) as usize,
+                "{within} calls within the period from {from} on"
+            );
+        }
+    }
+
+    /// Fails if something did not hold.
+    pub(crate) fn check(&self) {
+        let broken = std::mem::take(&mut self.seen().broken);
+        assert!(broken.is_empty(), "{broken:#?}");
+    }
+}

@@ -1,0 +1,5 @@
+//! Chance, as the simulation of the core has it.
+
+#[allow(dead_code, reason = "the simulation of the core has more that is random")]
+#[path = "../../../core/tests/support/dice.rs"]
+pub(crate) mod dice;
