@@ -148,6 +148,46 @@ proptest! {
     }
 }
 
+/// Sidekiq: jobs of every minute did not run for the hour that came twice, and what was told of the tick before was an hour off.
+#[test]
+fn every_minute_ticks_through_both_changes_of_the_clock() {
+    for zone in ["America/Los_Angeles", "Europe/Zurich", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Beirut"]
+    {
+        let times = Times::new("* * * * *", zone).unwrap();
+        let mut before = Timestamp::from_unix_ms(1_735_689_600_000);
+        // A day more than a year: every change of the clock is in it, whatever the zone.
+        for _ in 0..366 * 1_440 {
+            let next = times.after(before).unwrap();
+            assert_eq!(next.since(before).as_secs(), 60, "{zone}: {before} and {next}");
+            before = next;
+        }
+        assert_eq!(times.until(before), Some(before), "{zone}");
+    }
+}
+
+/// Where the clock is put forward at midnight, a day without a midnight has its tick all the same; where it is put back over midnight, one that has
+/// two has one.
+#[test]
+fn each_day_has_its_midnight_where_clocks_change_at_midnight() {
+    for zone in ["America/Santiago", "Asia/Beirut", "Africa/Cairo", "America/Havana"] {
+        let times = Times::new("0 0 * * *", zone).unwrap();
+        let mut before = times.after(Timestamp::from_unix_ms(1_735_689_600_000)).unwrap();
+        let (mut short, mut long) = (0, 0);
+        for _ in 0..730 {
+            let next = times.after(before).unwrap();
+            match next.since(before).as_secs() / 3_600 {
+                24 => {}
+                23 => short += 1,
+                25 => long += 1,
+                hours => panic!("{zone}: {before} and {next}, {hours} hours"),
+            }
+            before = next;
+        }
+        // One each year; of the two ticks around a midnight that is left out, the first is as late as the second is early.
+        assert!(short >= 2 && long >= 2, "{zone}: {short} short and {long} long days");
+    }
+}
+
 #[test]
 fn patterns_and_zones_that_are_none_are_refused() {
     for (cron, zone) in [
