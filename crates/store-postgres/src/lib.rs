@@ -54,6 +54,7 @@ mod names;
 mod notices;
 mod opened;
 mod prune;
+mod reseal;
 mod row;
 mod setup;
 mod shown;

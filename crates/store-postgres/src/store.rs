@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock as _, ExecutorId, HeadRef, HeaderRange, Headers, IdSource as _,
-    Notices, Page, Paged, PruneCut, RandomIds, Record, Relay, Removed, Result, RunAppend, RunHead, RunKey,
-    RunQuery, SystemClock, Texts, Transactions, check_said,
+    Notices, Page, Paged, PruneCut, RandomIds, Record, Relay, Removed, Resealing, Result, RunAppend, RunHead,
+    RunKey, RunQuery, SystemClock, Texts, Transactions, check_said,
 };
 use sqlx::{PgConnection, PgPool};
 
@@ -22,6 +22,7 @@ use crate::migrations::{self, Migration};
 use crate::names::Names;
 use crate::notices::{self, Hub};
 use crate::prune::{self, Removing};
+use crate::reseal::{self, Replacing};
 use crate::single::{self, Single};
 use crate::statement::Statements;
 use crate::{heartbeat, list, row, setup, tail};
@@ -42,6 +43,7 @@ struct Inner {
     loading: Loading,
     ranges: Ranges,
     removing: Removing,
+    replacing: Replacing,
     head: Sql,
     heartbeat: Sql,
     notify_in: Sql,
@@ -117,6 +119,7 @@ impl PostgresStore {
                 purge_run: sql(prune::PURGE_RUN),
                 purge_records: sql(prune::PURGE_RECORDS),
             },
+            replacing: Replacing { look: sql(&reseal::look()), replace: sql(reseal::REPLACE) },
             head: sql(&head),
             heartbeat: sql(heartbeat::SQL),
             notify_in: sql(notices::SQL_IN),
@@ -133,6 +136,10 @@ impl PostgresStore {
 
     pub(crate) fn appending(&self) -> &Appending {
         &self.inner.appending
+    }
+
+    pub(crate) fn replacing(&self) -> &Replacing {
+        &self.inner.replacing
     }
 
     /// Tells everybody that a run changed.
@@ -284,8 +291,8 @@ impl CheckpointStore for PostgresStore {
         0
     }
 
-    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
-        None
+    fn resealing(&self) -> Option<&dyn Resealing> {
+        Some(self)
     }
 
     fn relay(&self) -> Option<&dyn Relay> {

@@ -1,0 +1,99 @@
+//! Putting records in other envelopes: a look at what is there, and one statement that replaces it unless it changed meanwhile.
+
+use async_trait::async_trait;
+use ferrata_store::{Record, RecordHeader, Resealing, Result, RunKey, check_reseal, has_place, refusal};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use crate::batch::number;
+use crate::db::{Sql, query};
+use crate::row::{Columns, header, header_columns};
+use crate::store::PostgresStore;
+
+const OPERATION: &str = "store.reseal";
+
+/// The number of columns before those of the header.
+const BEFORE: usize = 1;
+
+/// The statements of a reseal.
+#[derive(Clone, Debug)]
+pub(crate) struct Replacing {
+    pub(crate) look: Sql,
+    pub(crate) replace: Sql,
+}
+
+/// Writes the statement that reads the headers of a range.
+pub(crate) fn look() -> String {
+    let header = header_columns();
+    format!(
+        "SELECT h.key, {header} FROM {{heads}} h LEFT JOIN {{records}} c ON c.run = h.key AND c.seq BETWEEN $3 AND $4 \
+         WHERE h.tenant = $1 AND h.run = $2 ORDER BY c.seq"
+    )
+}
+
+/// Replaces the bodies of records that are as they were read, by the key of their life.
+///
+/// The head is locked first, as by a prune, so that neither waits for the other out of order. A prune that came between makes its record a
+/// base with another checksum, which the server compares in the row as the prune left it.
+pub(crate) const REPLACE: &str = "\
+    WITH locked AS MATERIALIZED (SELECT key FROM {heads} WHERE tenant = $1 AND run = $2 AND key = $3 FOR NO KEY UPDATE) \
+    UPDATE {records} c SET crc = g.crc, body = g.body \
+    FROM locked, unnest($4::int8[], $5::uuid[], $6::bool[], $7::int4[], $8::int4[], $9::bytea[]) AS g(seq, id, base, was, crc, body) \
+    WHERE c.run = locked.key AND c.seq = g.seq AND c.id = g.id AND c.base = g.base AND c.crc = g.was RETURNING c.seq";
+
+/// The records that take the place of those that are there, with the headers of these, and the key of the run's life.
+struct Plan<'r> {
+    key: i64,
+    replaced: Vec<(RecordHeader, &'r Record)>,
+}
+
+fn plan<'r>(rows: &[PgRow], run: &RunKey, records: &'r [Record]) -> Result<Plan<'r>> {
+    let Some(first) = rows.first() else { return Err(refusal::no_run(OPERATION, run)) };
+    let key = Columns::new(first, 0).next()?;
+    let mut given = records.iter().peekable();
+    let mut replaced = Vec::new();
+    for row in rows {
+        // One of nulls says that the run has none of them.
+        if !row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_some()) {
+            continue;
+        }
+        let kept = header(row, BEFORE, run)?;
+        while given.next_if(|record| record.header.seq < kept.seq).is_some() {}
+        let Some(record) = given.next_if(|record| record.header.seq == kept.seq) else { continue };
+        if has_place(&kept, &record.header) {
+            replaced.push((kept, record));
+        }
+    }
+    Ok(Plan { key, replaced })
+}
+
+#[async_trait]
+impl Resealing for PostgresStore {
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        check_reseal(run, records)?;
+        let [from, to] = [records.first(), records.last()]
+            .map(|record| record.map_or(0, |record| number(record.header.seq)));
+        let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
+        let replacing = self.replacing();
+        let make = || query(&replacing.look).bind(tenant).bind(name).bind(from).bind(to);
+        let rows = self.db().read(make).await.map_err(|failed| failed.of_run(OPERATION, run))?;
+        let planned =
+            plan(&rows, run, records).map_err(|error| error.with_operation(OPERATION).with_run(run))?;
+        if planned.replaced.is_empty() {
+            return Ok(0);
+        }
+        let each = planned.replaced.iter();
+        let (seqs, ids): (Vec<_>, Vec<_>) =
+            each.clone().map(|(kept, _)| (number(kept.seq), *kept.id.as_uuid())).unzip();
+        let bases: Vec<_> = each.clone().map(|(kept, _)| kept.base).collect();
+        let (were, sums): (Vec<_>, Vec<_>) = each
+            .clone()
+            .map(|(kept, given)| (kept.body_crc.cast_signed(), given.header.body_crc.cast_signed()))
+            .unzip();
+        let bodies: Vec<_> = each.map(|(_, given)| given.body.to_vec()).collect();
+        let replace = query(&replacing.replace).bind(tenant).bind(name).bind(planned.key);
+        let replace = replace.bind(seqs).bind(ids).bind(bases).bind(were).bind(sums).bind(bodies);
+        let replaced = self.db().write(replace).await.map_err(|failed| failed.of_run(OPERATION, run))?;
+        Ok(replaced.len() as u64)
+    }
+}
