@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 
+use aes_gcm_siv::Nonce;
 use bytes::Bytes;
 use chacha20poly1305::XNonce;
 use chacha20poly1305::aead::{Aead as _, AeadInOut as _, Payload};
@@ -13,16 +14,19 @@ use crate::store::EnvelopeOptions;
 /// The first byte of every envelope. No body begins with it: it is JSON, and in UTF-8 the byte has no meaning.
 const MARK: u8 = 0xFE;
 
-/// The version of the envelope that this library makes, and the newest that it opens.
-const VERSION: u8 = 1;
+/// The newest version of the envelope: that of each that is encrypted.
+const VERSION: u8 = 2;
+
+/// The version of each that is not encrypted, and of those that were encrypted with another cipher.
+const FIRST: u8 = 1;
 
 const COMPRESSED: u8 = 1;
 const ENCRYPTED: u8 = 2;
 
-/// The length of a nonce of XChaCha20.
-const NONCE: usize = 24;
+/// The length of the nonce of XChaCha20, which stands in an envelope of the first version.
+const OLD_NONCE: usize = 24;
 
-/// The length of the tag of Poly1305.
+/// The length of the tag of either cipher.
 const TAG: usize = 16;
 
 /// zstd's own default: most of the gain, for some microseconds a record.
@@ -48,7 +52,7 @@ pub(crate) fn close(
     match key {
         // A body that could be taken for an envelope gets one that says that it is none.
         None if flags == 0 && body.first() != Some(&MARK) => Ok(body.clone()),
-        None => Ok([&[MARK, VERSION, flags], inside].concat().into()),
+        None => Ok([&[MARK, FIRST, flags], inside].concat().into()),
         Some(key) => encrypt(key, flags, run, header, inside),
     }
 }
@@ -84,8 +88,16 @@ fn flags(run: &RunKey, header: &RecordHeader, stored: &[u8]) -> Result<u8> {
             );
             Err(at(run, header, ErrorKind::Unsupported, message))
         }
-        Some(&[VERSION, flags]) if flags & !(COMPRESSED | ENCRYPTED) == 0 => Ok(flags),
+        Some(&[version, flags]) if is_known(version, flags) => Ok(flags),
         _ => Err(corrupt(run, header, "the envelope of the record is none")),
+    }
+}
+
+fn is_known(version: u8, flags: u8) -> bool {
+    match version {
+        FIRST => flags & !(COMPRESSED | ENCRYPTED) == 0,
+        VERSION => flags & !COMPRESSED == ENCRYPTED,
+        _ => false,
     }
 }
 
@@ -134,10 +146,13 @@ pub(crate) fn open(
             let keys = keys.ok_or_else(|| lacks("; give this process its keys"))?;
             let key = keys.find(name).ok_or_else(|| lacks(", which is not in the keyring; add it"))?;
             let (_, nonce, sealed) = parts(stored).ok_or_else(|| corrupt(CUT))?;
-            let outside = &stored[..stored.len() - sealed.len()];
-            let aad = bound_to(outside_without_nonce(outside), run, header);
-            let nonce = XNonce::try_from(nonce).map_err(|_| corrupt(CUT))?;
-            let opened = key.cipher.decrypt(&nonce, Payload { msg: sealed, aad: &aad });
+            let outside = &stored[..stored.len() - sealed.len() - nonce.len()];
+            let aad = bound_to(outside, run, header);
+            let sealed = Payload { msg: sealed, aad: &aad };
+            let opened = match XNonce::try_from(nonce) {
+                Ok(nonce) => key.old_cipher.decrypt(&nonce, sealed),
+                Err(_) => key.cipher.decrypt(&nonce_of(header), sealed),
+            };
             Bytes::from(opened.map_err(|_| corrupt("the record is not what was encrypted for this place"))?)
         }
     };
@@ -151,16 +166,14 @@ fn encrypt(key: &Derived, flags: u8, run: &RunKey, header: &RecordHeader, inside
     let name = key.name.as_bytes();
     // A name has 64 bytes at most.
     let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
-    let mut envelope = Vec::with_capacity(4 + name.len() + NONCE + inside.len() + TAG);
+    let mut envelope = Vec::with_capacity(4 + name.len() + inside.len() + TAG);
     envelope.extend_from_slice(&[MARK, VERSION, flags, length]);
     envelope.extend_from_slice(name);
     let aad = bound_to(&envelope, run, header);
-    let nonce = nonce(key, &aad, inside);
-    envelope.extend_from_slice(&nonce);
     let outside = envelope.len();
     envelope.extend_from_slice(inside);
     // In place: a further copy of a large body is a further walk over new pages.
-    let tag = key.cipher.encrypt_inout_detached(&nonce, &aad, (&mut envelope[outside..]).into());
+    let tag = key.cipher.encrypt_inout_detached(&nonce_of(header), &aad, (&mut envelope[outside..]).into());
     envelope.extend_from_slice(&tag.map_err(|_| {
         let message = format!("the record's body has {} bytes, which is too many to encrypt", inside.len());
         Error::new(ErrorKind::TooLarge, message).with_run(run).with_seq(header.seq)
@@ -168,13 +181,11 @@ fn encrypt(key: &Derived, flags: u8, run: &RunKey, header: &RecordHeader, inside
     Ok(envelope.into())
 }
 
-/// The nonce follows from the record and what is in it, by a keyed hash (BLAKE3), as in SIV modes (RFC 8452): two records have the same
-/// only if they are the same, whatever a random number generator or a clock does.
-fn nonce(key: &Derived, aad: &[u8], inside: &[u8]) -> XNonce {
-    let mut hasher = blake3::Hasher::new_keyed(&key.nonces);
-    hasher.update(&(aad.len() as u64).to_le_bytes()).update(aad).update(inside);
-    let mut nonce = XNonce::default();
-    hasher.finalize_xof().fill(&mut nonce);
+/// Most of the record's id, of which nothing need be kept. That ids differ is not relied on: under one nonce the cipher (RFC 8452) shows of two
+/// bodies only whether they are the same, of the same record in the same place.
+fn nonce_of(header: &RecordHeader) -> Nonce {
+    let mut nonce = Nonce::default();
+    nonce.copy_from_slice(&header.id.as_uuid().as_bytes()[4..]);
     nonce
 }
 
@@ -195,16 +206,13 @@ fn bound_to(outside: &[u8], run: &RunKey, header: &RecordHeader) -> Vec<u8> {
     bound
 }
 
-/// Cuts an encrypted envelope into the name of its key, the nonce, and what is encrypted.
+/// Cuts an encrypted envelope into the name of its key, the nonce, which only the first version has, and what is encrypted.
 fn parts(stored: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let nonce = if *stored.get(1)? == FIRST { OLD_NONCE } else { 0 };
     let (&length, rest) = stored.get(3..)?.split_first()?;
     let (name, rest) = rest.split_at_checked(length.into())?;
-    let (nonce, sealed) = rest.split_at_checked(NONCE)?;
+    let (nonce, sealed) = rest.split_at_checked(nonce)?;
     Some((name, nonce, sealed))
-}
-
-fn outside_without_nonce(outside: &[u8]) -> &[u8] {
-    &outside[..outside.len() - NONCE]
 }
 
 /// Compresses; none if it does not get smaller.

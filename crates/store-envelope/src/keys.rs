@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use aes::Aes256;
+use aes_gcm_siv::AesGcmSiv;
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
 use ferrata_store::{Error, ErrorKind, Result};
 use zeroize::{Zeroize as _, Zeroizing};
@@ -11,9 +13,9 @@ use zeroize::{Zeroize as _, Zeroizing};
 /// The longest name of a key, in bytes.
 const MAX_NAME: usize = 64;
 
-/// What the keys of the cipher and of the nonces are derived under. Another text is another format.
-const CIPHER: &str = "ferrata envelope 1 cipher";
-const NONCE: &str = "ferrata envelope 1 nonce";
+/// What the keys of the ciphers are derived under. Another text is another format.
+const CIPHER: &str = "ferrata envelope 2 cipher";
+const OLD_CIPHER: &str = "ferrata envelope 1 cipher";
 const BLOBS: &str = "ferrata envelope 1 blobs";
 
 /// A secret of 256 bits. Its memory is overwritten when it is dropped, and nothing shows it.
@@ -84,13 +86,17 @@ impl fmt::Debug for Key {
 #[derive(Clone)]
 pub struct Keyring(Arc<Vec<Derived>>);
 
+/// AES-256-GCM-SIV. Named by its parts, because `aes` is what wipes the key.
+pub(crate) type Aes256GcmSiv = AesGcmSiv<Aes256>;
+
 /// A key by its name, as the keys that are derived from it.
 #[derive(Clone)]
 pub(crate) struct Derived {
     pub(crate) name: String,
-    /// It overwrites its memory itself.
-    pub(crate) cipher: XChaCha20Poly1305,
-    pub(crate) nonces: Zeroizing<[u8; 32]>,
+    /// They overwrite their memory themselves.
+    pub(crate) cipher: Aes256GcmSiv,
+    /// That of envelopes of version 1, which are opened and not made any more.
+    pub(crate) old_cipher: XChaCha20Poly1305,
     blobs: BlobKey,
 }
 
@@ -139,13 +145,10 @@ impl Keyring {
             return Err(invalid(format!("two keys have the name {name}; give each its own")));
         }
         let derived = |context| Zeroizing::new(blake3::derive_key(context, &*key.0));
-        let cipher = XChaCha20Poly1305::new((&*derived(CIPHER)).into());
-        Arc::make_mut(&mut self.0).push(Derived {
-            name,
-            cipher,
-            nonces: derived(NONCE),
-            blobs: BlobKey(derived(BLOBS)),
-        });
+        let cipher = Aes256GcmSiv::new((&*derived(CIPHER)).into());
+        let old_cipher = XChaCha20Poly1305::new((&*derived(OLD_CIPHER)).into());
+        let blobs = BlobKey(derived(BLOBS));
+        Arc::make_mut(&mut self.0).push(Derived { name, cipher, old_cipher, blobs });
         Ok(self)
     }
 
@@ -239,6 +242,55 @@ fn invalid(message: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// From RFC 8452, C.2: key, nonce, plaintext, associated data, and what comes out.
+    const KNOWN: [[&str; 5]; 4] = [
+        [
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "030000000000000000000000",
+            "",
+            "",
+            "07f5f4169bbf55a8400cd47ea6fd400f",
+        ],
+        [
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "030000000000000000000000",
+            "0100000000000000",
+            "",
+            "c2ef328e5c71c83b843122130f7364b761e0b97427e3df28",
+        ],
+        [
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "030000000000000000000000",
+            "0200000000000000",
+            "01",
+            "1de22967237a813291213f267e3b452f02d01ae33e4ec854",
+        ],
+        [
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "030000000000000000000000",
+            "02000000000000000000000000000000",
+            "01",
+            "c91545823cc24f17dbb0e9e807d5ec17b292d28ff61189e8e49f3875ef91aff7",
+        ],
+    ];
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_cipher_gives_the_known_answers() {
+        use aes_gcm_siv::aead::{Aead as _, Payload};
+        for [key, nonce, plain, aad, sealed] in KNOWN {
+            let cipher = Aes256GcmSiv::new_from_slice(&bytes(key)).unwrap();
+            let nonce = aes_gcm_siv::Nonce::try_from(&bytes(nonce)[..]).unwrap();
+            let (plain, aad, sealed) = (bytes(plain), bytes(aad), bytes(sealed));
+            let found = cipher.encrypt(&nonce, Payload { msg: &plain, aad: &aad }).unwrap();
+            assert_eq!(found, sealed);
+            assert_eq!(cipher.decrypt(&nonce, Payload { msg: &sealed, aad: &aad }).unwrap(), plain);
+        }
+    }
 
     const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
