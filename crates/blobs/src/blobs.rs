@@ -102,6 +102,17 @@ impl Blobs {
         self
     }
 
+    #[cfg(feature = "envelope")]
+    pub(crate) fn has_keys(&self) -> bool {
+        self.keys.provider.is_some()
+    }
+
+    /// Returns what values of this tenant are made with now.
+    #[cfg(feature = "envelope")]
+    pub(crate) async fn maker(&self) -> Result<crate::keys::Maker> {
+        self.keys.maker(&self.tenant).await
+    }
+
     /// Puts a value, and returns its name for the state. When it returns, the value is on stable storage.
     ///
     /// The name must be in a record within the grace of [`collect`](Self::collect), a week unless set: until then the value is kept.
@@ -138,7 +149,7 @@ impl Blobs {
         Ok(blob)
     }
 
-    /// Puts what a reader gives until its end, in bounded memory: three parts of 8 MiB. For the rest as [`put`](Self::put).
+    /// Puts what a reader gives until its end, in bounded memory: some parts of 8 MiB, less than 96 MiB in all. For the rest as [`put`](Self::put).
     ///
     /// # Errors
     ///
@@ -149,7 +160,7 @@ impl Blobs {
     /// Cancel safe but for what was read: a value that was put in part is none. Of a bucket, a rule of its own must remove uploads that were not
     /// finished.
     ///
-    /// <!-- held by: values::a_reader_is_put_as_its_bytes_are -->
+    /// <!-- held by: values::a_reader_is_put_as_its_bytes_are, bounded::a_value_of_any_length_takes_bounded_memory -->
     pub async fn put_reader(&self, mut reader: impl AsyncRead + Send + Unpin) -> Result<Blob> {
         let first = upload::read_part(&mut reader).await?;
         if (first.len() as u64) < PART {
@@ -224,6 +235,14 @@ impl Blobs {
     ///
     /// <!-- held by: values::any_part_is_read_as_it_was_put -->
     pub async fn range(&self, blob: &Blob, part: Range<u64>) -> Result<Bytes> {
+        match self.read(blob, part.clone()).await {
+            // Its head was read, and then its segments, which may have been encrypted anew in between.
+            Err(error) if error.kind() == ErrorKind::Corrupt => self.read(blob, part).await,
+            read => read,
+        }
+    }
+
+    async fn read(&self, blob: &Blob, part: Range<u64>) -> Result<Bytes> {
         if part.start > part.end || part.end > blob.len {
             let message =
                 format!("{blob} has no bytes {}..{}; give a part of 0..{}", part.start, part.end, blob.len);
@@ -280,7 +299,7 @@ impl Blobs {
     ///
     /// Each part as for [`range`](Self::range). After an error the stream ends.
     ///
-    /// <!-- held by: values::a_reader_is_put_as_its_bytes_are -->
+    /// <!-- held by: values::a_reader_is_put_as_its_bytes_are, bounded::a_value_of_any_length_takes_bounded_memory -->
     pub fn stream(&self, blob: &Blob) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
         let (blobs, blob) = (self.clone(), *blob);
         stream::try_unfold(0, move |at| {
@@ -316,8 +335,13 @@ impl Blobs {
         Ok(None)
     }
 
-    async fn make_known(&self, hash: &str, blob: Blob) -> Result<()> {
-        let entry = place::path(&self.tenant, Kind::Index, &[hash, &blob.id.simple().to_string()]);
+    /// Returns where a value stands in the index.
+    pub(crate) fn entry(&self, hash: &str, blob: &Blob) -> object_store::path::Path {
+        place::path(&self.tenant, Kind::Index, &[hash, &blob.id.simple().to_string()])
+    }
+
+    pub(crate) async fn make_known(&self, hash: &str, blob: Blob) -> Result<()> {
+        let entry = self.entry(hash, &blob);
         self.objects.put(&entry, Bytes::new().into()).await.map_err(place::failed)?;
         Ok(())
     }

@@ -75,17 +75,17 @@ pub struct Collected {
 }
 
 /// A value at the place.
-struct Kept {
-    path: Path,
-    size: u64,
+pub(crate) struct Kept {
+    pub(crate) path: Path,
+    pub(crate) size: u64,
     modified: SystemTime,
 }
 
 /// What is at the place.
 #[derive(Default)]
-struct Found {
-    values: HashMap<(TenantId, Uuid), Kept>,
-    entries: HashMap<(TenantId, Uuid), Vec<Path>>,
+pub(crate) struct Found {
+    pub(crate) values: HashMap<(TenantId, Uuid), Kept>,
+    pub(crate) entries: HashMap<(TenantId, Uuid), Vec<Path>>,
     condemned: HashMap<(TenantId, Uuid), Kept>,
 }
 
@@ -167,7 +167,7 @@ impl Blobs {
         Ok(collected)
     }
 
-    async fn delete(&self, path: &Path) -> Result<()> {
+    pub(crate) async fn delete(&self, path: &Path) -> Result<()> {
         match self.objects.delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(place::failed(error)),
@@ -184,7 +184,7 @@ impl Blobs {
         Ok(written.last_modified.into())
     }
 
-    async fn found(&self) -> Result<Found> {
+    pub(crate) async fn found(&self) -> Result<Found> {
         let mut found = Found::default();
         let mut objects = self.objects.list(None);
         while let Some(object) = objects.try_next().await.map_err(place::failed)? {

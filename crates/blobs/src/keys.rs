@@ -39,6 +39,12 @@ impl Maker {
         blake3::Hasher::new()
     }
 
+    /// Returns the name of the key; none without one.
+    #[cfg(feature = "envelope")]
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.key.as_ref().map(|(name, _)| name.as_str())
+    }
+
     pub(crate) fn seal(&self, tenant: &TenantId, id: Uuid) -> Seal {
         #[cfg(feature = "envelope")]
         if let Some((name, key)) = &self.key {

@@ -43,10 +43,16 @@ mod blobs;
 mod collect;
 mod keys;
 mod place;
+#[cfg(feature = "envelope")]
+mod rekey;
 mod seal;
 mod upload;
+mod usage;
 
 pub use blob::Blob;
 pub use blobs::Blobs;
 pub use collect::{CollectOptions, Collected};
 pub use object_store::ObjectStore;
+#[cfg(feature = "envelope")]
+pub use rekey::BlobsRekeyed;
+pub use usage::BlobUsage;

@@ -79,19 +79,25 @@ fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
     })
 }
 
+/// What to type where keys are wanted, or cannot be read.
+#[cfg(feature = "envelope")]
+pub(crate) const KEYS: &str = "export FERRATA_KEYS=FILE  # a line for each: name = 64 hex digits";
+
+/// Reads the keys that `FERRATA_KEYS` names; none if it names none.
+#[cfg(feature = "envelope")]
+pub(crate) fn keys() -> Result<Option<ferrata::Keyring>, Failure> {
+    let path = std::env::var_os("FERRATA_KEYS").filter(|path| !path.is_empty());
+    let read = |path| ferrata::Keyring::from_file(path).map_err(|error| Failure::from(error).or_type(KEYS));
+    path.map(read).transpose()
+}
+
 /// Reads what is compressed, and with the keys that `FERRATA_KEYS` and `FERRATA_LABEL_KEY` name what is encrypted; with them, what is written is
 /// encrypted, too.
 #[cfg(feature = "envelope")]
 fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, Failure> {
     let mut options = ferrata::EnvelopeOptions::default();
-    match std::env::var_os("FERRATA_KEYS").filter(|path| !path.is_empty()) {
-        Some(path) => {
-            let keys = ferrata::Keyring::from_file(path).map_err(|error| {
-                Failure::from(error)
-                    .or_type("export FERRATA_KEYS=FILE  # a line for each: name = 64 hex digits")
-            })?;
-            options = options.with_keys(keys);
-        }
+    match keys()? {
+        Some(keys) => options = options.with_keys(keys),
         // A service may do without compression, and then finds what it expects.
         None => options = options.with_compress_from(None),
     }

@@ -2,10 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+mod bounded;
 mod collection;
 mod crashes;
 mod keys;
 mod reads;
+mod rekey;
+mod usage;
 mod values;
 mod world;
 

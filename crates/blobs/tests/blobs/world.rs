@@ -13,8 +13,9 @@ use ferrata_blobs::{Blob, Blobs, ObjectStore};
 use ferrata_store::testing::{Log, facts};
 use ferrata_store::{
     At, Capabilities, CheckpointStore, ExecutorId, HeadRef, HeaderRange, Headers, MemoryStore, Page, Paged,
-    PruneCut, Record, Removed, Result, RunAppend, RunHead, RunId, RunKey, RunQuery,
+    PruneCut, Record, Removed, Result, RunAppend, RunHead, RunId, RunKey, RunQuery, TenantId,
 };
+use ferrata_store_envelope::{KeyProvider, Keyring};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -26,11 +27,14 @@ use object_store::{
 };
 use tokio::sync::Mutex;
 
+use super::keys;
+
 /// What there is, and what is done to it.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) store: MemoryStore,
     pub(crate) blobs: Blobs,
+    turning: Arc<Turning>,
     /// How many writes and removals of the place still succeed.
     pub(crate) luck: Arc<AtomicU64>,
     runs: Mutex<Runs>,
@@ -63,8 +67,9 @@ impl World {
         let luck = Arc::clone(&place.luck);
         let runs =
             Runs { chance: seed, logs: Vec::new(), begun: 0, pending: Vec::new(), contents: HashMap::new() };
-        let blobs = Blobs::new(Arc::new(place));
-        Self { store: MemoryStore::new(), blobs, luck, runs: Mutex::new(runs) }
+        let turning = Arc::new(Turning::default());
+        let blobs = Blobs::new(Arc::new(place)).with_keys(Arc::clone(&turning));
+        Self { store: MemoryStore::new(), blobs, turning, luck, runs: Mutex::new(runs) }
     }
 
     pub(crate) async fn below(&self, limit: usize) -> usize {
@@ -75,7 +80,7 @@ impl World {
     pub(crate) async fn stir(&self) {
         let mut runs = self.runs.lock().await;
         let runs = &mut *runs;
-        let (what, which) = (runs.below(10), runs.below(runs.logs.len().max(1)));
+        let (what, which) = (runs.below(11), runs.below(runs.logs.len().max(1)));
         match what {
             // A node puts a value, and its record comes now or later.
             0..=3 => {
@@ -110,6 +115,11 @@ impl World {
                 log.pruned(at.get(), base);
             }
             8 => self.append(runs, which, "{}").await,
+            9 => {
+                self.turning.turn();
+                // It fails where the place does.
+                let _ended = self.blobs.rekey(None, false, |_| {}).await;
+            }
             _ => self.settle_in(runs).await,
         }
     }
@@ -155,6 +165,31 @@ impl World {
             assert_eq!(content, runs.contents[blob]);
         }
         named.len()
+    }
+}
+
+/// Keys, of which there is a new one at each turn.
+#[derive(Debug)]
+pub(crate) struct Turning(std::sync::Mutex<Vec<u8>>);
+
+impl Default for Turning {
+    fn default() -> Self {
+        Self(std::sync::Mutex::new(vec![1]))
+    }
+}
+
+impl Turning {
+    pub(crate) fn turn(&self) {
+        let mut names = self.0.lock().unwrap();
+        let next = names[0].wrapping_add(1);
+        names.insert(0, next);
+    }
+}
+
+#[async_trait]
+impl KeyProvider for Turning {
+    async fn keyring(&self, _tenant: &TenantId) -> Result<Arc<Keyring>> {
+        Ok(Arc::new(keys(&self.0.lock().unwrap())))
     }
 }
 
@@ -240,12 +275,34 @@ pub(crate) struct Failing {
     inner: InMemory,
     pub(crate) luck: Arc<AtomicU64>,
     pub(crate) reads: Arc<AtomicU64>,
+    /// What happens between the two ranges of the next read, once.
+    pub(crate) between: Between,
+}
+
+/// What is done once, if anything.
+#[derive(Default)]
+pub(crate) struct Between(std::sync::Mutex<Option<BoxFuture<'static, ()>>>);
+
+impl Between {
+    pub(crate) fn set(&self, what: impl Future<Output = ()> + Send + 'static) {
+        *self.0.lock().unwrap() = Some(what.boxed());
+    }
+
+    pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
+        self.0.lock().unwrap().take()
+    }
+}
+
+impl fmt::Debug for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Between")
+    }
 }
 
 impl Default for Failing {
     fn default() -> Self {
         let luck = Arc::new(AtomicU64::new(u64::MAX));
-        Self { inner: InMemory::new(), luck, reads: Arc::default() }
+        Self { inner: InMemory::new(), luck, reads: Arc::default(), between: Between::default() }
     }
 }
 
@@ -299,7 +356,13 @@ impl ObjectStore for Failing {
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
         self.count();
-        self.inner.get_ranges(location, ranges).await
+        let Some(between) = self.between.take() else {
+            return self.inner.get_ranges(location, ranges).await;
+        };
+        let mut read = self.inner.get_ranges(location, &ranges[..1]).await?;
+        between.await;
+        read.extend(self.inner.get_ranges(location, &ranges[1..]).await?);
+        Ok(read)
     }
 
     fn delete_stream(

@@ -35,6 +35,8 @@ pub(crate) use steer::{
     UnpauseArgs,
 };
 pub(crate) use store::{CheckArgs, StoreArgs, StoreCommand};
+#[cfg(feature = "envelope")]
+pub(crate) use store::{KeysArgs, RekeyArgs};
 pub(crate) use verbs::parse;
 pub(crate) use wait::WaitArgs;
 

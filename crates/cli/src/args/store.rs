@@ -1,5 +1,8 @@
 //! What `store` takes.
 
+#[cfg(feature = "envelope")]
+use std::path::PathBuf;
+
 use clap::Subcommand;
 
 /// Look at the store itself.
@@ -20,8 +23,43 @@ pub(crate) enum StoreCommand {
     ///
     /// Reads every record and changes nothing. It takes no keys: their names stand beside what they encrypt.
     #[cfg(feature = "envelope")]
-    #[command(after_help = "Examples:\n  ferrata store keys\n  ferrata store keys --tenant acme -o json")]
-    Keys,
+    Keys(KeysArgs),
+    /// Encrypt with the current key what is encrypted with an older one, so that that one can go. Tells what it would do unless --yes is given.
+    #[cfg(feature = "envelope")]
+    Rekey(RekeyArgs),
+}
+
+/// Count the records and runs under each key that they are encrypted with, and those that are not: before an old key goes.
+#[cfg(feature = "envelope")]
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ferrata store keys --blobs /var/lib/app/blobs\n  ferrata store keys --tenant acme -o json"
+)]
+pub(crate) struct KeysArgs {
+    /// A folder of large values that are to be counted, too; may be given again.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) blobs: Vec<PathBuf>,
+}
+
+/// Encrypt with the current key what is encrypted with an older one, so that that one can go. Tells what it would do unless --yes is given.
+///
+/// The keys are those of the file that FERRATA_KEYS names, the current one first; every process must write with that one by now. Runs go on
+/// meanwhile, and keep their history. One that was cut off is repeated.
+#[cfg(feature = "envelope")]
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  FERRATA_KEYS=keys ferrata store rekey\n  FERRATA_KEYS=keys ferrata store rekey --blobs /var/lib/app/blobs --yes"
+)]
+pub(crate) struct RekeyArgs {
+    /// A folder of large values that are to be encrypted, too; may be given again.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) blobs: Vec<PathBuf>,
+    /// Encrypt also what is not encrypted at all. Believe it, whoever wrote it.
+    #[arg(long)]
+    pub(crate) accept_plain: bool,
+    /// Do it.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 /// Reach the store, tell what it promises, and how long it takes.

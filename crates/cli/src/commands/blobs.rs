@@ -1,5 +1,6 @@
 //! `blobs gc`: removes large values that no record names.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use ferrata::CheckpointStore;
@@ -18,21 +19,25 @@ pub(super) async fn run(context: &Context, args: &BlobsArgs) -> Result<Exit, Fai
     }
 }
 
+/// Opens a folder of values, which has to be there.
+pub(super) fn open(folder: &Path, next: &str) -> Result<Blobs, Failure> {
+    if !folder.is_dir() {
+        let message = format!("there is no folder {}; name the one that values are put in", folder.display());
+        return Err(Failure::new(Exit::NotFound, message, next));
+    }
+    Ok(Blobs::in_folder(folder)?)
+}
+
 async fn collect(context: &Context, args: &CollectArgs) -> Result<Exit, Failure> {
     if context.global.tenant.is_some() {
         let message = "values of all tenants are dealt with; leave --tenant away";
         return Err(Failure::usage(message, "ferrata blobs gc --help"));
     }
-    if !args.folder.is_dir() {
-        let message =
-            format!("there is no folder {}; name the one that values are put in", args.folder.display());
-        return Err(Failure::new(Exit::NotFound, message, "ferrata blobs gc FOLDER"));
-    }
+    let blobs = open(&args.folder, "ferrata blobs gc FOLDER")?;
     let mut stores: Vec<Arc<dyn CheckpointStore>> = vec![context.store()?];
     for url in &args.and {
         stores.push(store::open_existing(url)?);
     }
-    let blobs = Blobs::in_folder(&args.folder)?;
     let stores: Vec<&dyn CheckpointStore> = stores.iter().map(|store| &**store).collect();
     let options = CollectOptions::default().with_grace(args.grace).with_dry_run(!args.yes);
     let collected = blobs.collect(&stores, options).await?;

@@ -1,8 +1,13 @@
-//! `store keys`: which keys the records of the store need.
+//! `store keys`: which keys the records of the store need, and the large values beside them.
 
+use std::collections::BTreeMap;
+
+use ferrata::blobs::BlobUsage;
 use ferrata::{KeyUsage, TenantId, key_usage};
 use serde::Serialize;
 
+use super::blobs;
+use crate::args::KeysArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -20,19 +25,41 @@ struct Counted {
     key: Option<String>,
     records: u64,
     runs: u64,
+    /// Only if places of large values were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<u64>,
 }
 
-pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, args: &KeysArgs) -> Result<Exit, Failure> {
+    let tenant = context.global.tenant.as_ref();
+    let places: Result<Vec<_>, _> =
+        args.blobs.iter().map(|folder| blobs::open(folder, "ferrata store keys --blobs FOLDER")).collect();
+    let places = places?;
     let opened = store::open_as_stored(&context.global.store)?;
-    let usage = key_usage(&*opened, context.global.tenant.as_ref()).await?;
-    let counted = |KeyUsage { tenant, key, records, runs, .. }| Counted { tenant, key, records, runs };
-    let all: Vec<Counted> = usage.into_iter().map(counted).collect();
+    let mut found: BTreeMap<(TenantId, Option<String>), (u64, u64, u64)> = BTreeMap::new();
+    for KeyUsage { tenant, key, records, runs, .. } in key_usage(&*opened, tenant).await? {
+        found.insert((tenant, key), (records, runs, 0));
+    }
+    for place in &places {
+        for BlobUsage { tenant, key, values, .. } in place.key_usage(tenant).await? {
+            found.entry((tenant, key)).or_default().2 += values;
+        }
+    }
+    let counted = |((tenant, key), (records, runs, values))| {
+        let values = (!places.is_empty()).then_some(values);
+        Counted { tenant, key, records, runs, values }
+    };
+    let all: Vec<Counted> = found.into_iter().map(counted).collect();
     let table = |all: &[Counted]| {
-        let mut table = Table::new(["TENANT", "KEY", "RECORDS", "RUNS"]);
+        let mut heads = vec!["TENANT", "KEY", "RECORDS", "RUNS"];
+        heads.extend((!places.is_empty()).then_some("VALUES"));
+        let mut table = Table::new(heads);
         for one in all {
-            let (records, runs) = (one.records.to_string(), one.runs.to_string());
             let key = one.key.as_deref().unwrap_or(PLAIN);
-            table.row([one.tenant.to_string().into(), key.into(), records.into(), runs.into()]);
+            let mut row = vec![one.tenant.to_string().into(), key.into()];
+            row.extend([one.records.to_string().into(), one.runs.to_string().into()]);
+            row.extend(one.values.map(|values| values.to_string().into()));
+            table.row(row);
         }
         table
     };

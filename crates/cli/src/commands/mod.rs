@@ -25,6 +25,8 @@ mod prune;
 mod purge;
 mod questions;
 mod queue;
+#[cfg(feature = "envelope")]
+mod rekey;
 mod retry;
 mod schedule;
 mod send;

@@ -65,7 +65,9 @@ pub(super) async fn run(context: &Context, args: &StoreArgs) -> Result<Exit, Fai
     match &args.command {
         StoreCommand::Check(args) => check(context, args).await,
         #[cfg(feature = "envelope")]
-        StoreCommand::Keys => super::keys::run(context).await,
+        StoreCommand::Keys(args) => super::keys::run(context, args).await,
+        #[cfg(feature = "envelope")]
+        StoreCommand::Rekey(args) => super::rekey::run(context, args).await,
     }
 }
 

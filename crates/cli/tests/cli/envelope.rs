@@ -125,3 +125,98 @@ fn the_command_tells_which_keys_are_needed_without_any() {
     assert_eq!(call("", &["store", "keys", "-o", "ids"]), "acme/new\ndefault/new\n");
     assert!(call("new", &["state", "a"]).contains("the patient is Ann"));
 }
+
+#[tokio::test]
+async fn values_are_counted_beside_the_records_under_their_keys() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();
+    place.ok(&["run", "p.dot", "--id", "plain"]);
+    let (one, two) = (folder.join("blobs"), folder.join("more"));
+    let key = |byte| ferrata::Key::from_bytes([byte; 32]);
+    let keys = |name| ferrata::Keyring::new(name, &key(7)).unwrap();
+    let at = |path: &std::path::Path| ferrata::blobs::Blobs::in_folder(path).unwrap();
+    for text in ["a", "b"] {
+        at(&one).with_keys(keys("old")).put(text).await.unwrap();
+    }
+    at(&two).with_keys(keys("old")).put("c").await.unwrap();
+    at(&two).put("d").await.unwrap();
+    at(&two).for_tenant(&"acme".parse().unwrap()).with_keys(keys("new")).put("e").await.unwrap();
+    let (one, two) = (one.to_str().unwrap(), two.to_str().unwrap());
+    let counted = |line: &[&str]| {
+        let all = place.json(&[&["store", "keys"], line].concat());
+        let shown = |one: &serde_json::Value| {
+            let key = one["key"].as_str().unwrap_or("-");
+            format!("{}/{key} {} {}", one["tenant"].as_str().unwrap(), one["runs"], one["values"])
+        };
+        all.as_array().unwrap().iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(counted(&[]), ["default/- 1 null"]);
+    assert_eq!(counted(&["--blobs", one]), ["default/- 1 0", "default/old 0 2"]);
+    let both = ["acme/new 0 1", "default/- 1 1", "default/old 0 3"];
+    assert_eq!(counted(&["--blobs", one, "--blobs", two]), both);
+    assert_eq!(counted(&["--blobs", two, "--tenant", "acme"]), both[..1]);
+    let table = place.ok(&["store", "keys", "--blobs", one]);
+    assert!(table.contains("VALUES") && table.lines().count() == 3, "{table}");
+    let missing = place.call(&["store", "keys", "--blobs", "not-there"]);
+    assert!(missing.code == 4 && missing.err.contains("not-there"), "{missing:?}");
+}
+
+#[test]
+fn an_old_key_goes_after_a_rekey_and_the_history_stays() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();
+    let (old, new) = (format!("old = {}\n", "ab".repeat(32)), format!("new = {}\n", "cd".repeat(32)));
+    std::fs::write(folder.join("old"), &old).unwrap();
+    std::fs::write(folder.join("both"), format!("{new}{old}")).unwrap();
+    std::fs::write(folder.join("new"), &new).unwrap();
+    let url = place.url();
+    let call = |keys: &str, line: &[&str]| {
+        place.call_with(line, "", &[("FERRATA_STORE", url.as_str()), ("FERRATA_KEYS", keys)])
+    };
+    let ok = |keys: &str, line: &[&str]| {
+        let said = call(keys, line);
+        assert_eq!(said.code, 0, "{line:?}: {said:?}");
+        said.out
+    };
+    ok("", &["run", "p.dot", "--id", "plain"]);
+    ok("old", &["run", "p.dot", "--id", "a"]);
+    ok("old", &["run", "p.dot", "--id", "b", "--tenant", "acme"]);
+    let values = folder.join("blobs");
+    let ring = ferrata::Keyring::parse(&old).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let blobs = ferrata::blobs::Blobs::in_folder(&values).unwrap().with_keys(ring);
+    let blob = runtime.block_on(blobs.put("the patient is Ann")).unwrap();
+    let values = values.to_str().unwrap();
+    let history = ok("both", &["history", "a", "-o", "ids"]);
+    let keys = || ok("", &["store", "keys", "--blobs", values, "-o", "ids"]);
+    let before = keys();
+    assert_eq!(before, "acme/old\ndefault/\ndefault/old\n");
+
+    let without = call("", &["store", "rekey", "--yes"]);
+    assert!(without.code != 0 && without.err.contains("FERRATA_KEYS"), "{without:?}");
+    // What is not encrypted is not believed: it is named, and the others are told of.
+    let rekey = ["store", "rekey", "--blobs", values, "-o", "json"];
+    let said = call("both", &[&rekey[..], &["--accept-plain"]].concat());
+    let value: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, &value["runs"], &value["rekeyed"]), (0, &3.into(), &1.into()), "{said:?}");
+    assert!(said.err.contains("--yes"), "{said:?}");
+    assert_eq!(keys(), before, "nothing was changed");
+    let said = call("both", &[&rekey[..], &["--yes"]].concat());
+    assert!(said.code == 70 && said.err.contains("default/plain"), "{said:?}");
+    assert_eq!(keys(), "acme/new\ndefault/\ndefault/new\n");
+    ok("new", &[&rekey[..], &["--yes", "--accept-plain"]].concat());
+    assert_eq!(keys(), "acme/new\ndefault/new\n");
+
+    assert_eq!(ok("new", &["history", "a", "-o", "ids"]), history);
+    for run in ["a", "acme/b", "plain"] {
+        assert!(ok("new", &["state", run]).contains("the patient is Ann"), "{run}");
+        ok("new", &["verify", run]);
+    }
+    let only = ferrata::blobs::Blobs::in_folder(values).unwrap();
+    let only = only.with_keys(ferrata::Keyring::parse(&new).unwrap());
+    assert_eq!(runtime.block_on(only.get(&blob)).unwrap(), "the patient is Ann");
+    let lacking = call("old", &["store", "rekey", "--yes"]);
+    assert!(lacking.code == 70 && lacking.err.contains("`new`"), "{lacking:?}");
+}

@@ -1,0 +1,179 @@
+//! Encrypting values anew that older keys encrypted, so that they can go.
+
+use bytes::Bytes;
+use ferrata_store::{Error, ErrorKind, Result, TenantId};
+use object_store::path::Path;
+use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
+use uuid::Uuid;
+
+use crate::blob::Blob;
+use crate::blobs::Blobs;
+use crate::keys::Maker;
+use crate::place;
+use crate::seal::{HEAD, SEGMENT, TAG};
+use crate::upload::{self, PART, Upload};
+
+/// What [`Blobs::rekey`] found and did; with `dry_run`, what it would do.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct BlobsRekeyed {
+    /// How many values were looked at.
+    pub values: u64,
+    /// How many were encrypted with the current key of their tenant, which had not been before.
+    pub rekeyed: u64,
+    /// How many bytes these take at the place.
+    pub bytes: u64,
+    /// The values that could not be dealt with, by their place, and why. Of them nothing is promised.
+    pub failed: Vec<(String, Error)>,
+}
+
+impl Blobs {
+    /// Encrypts the values of all tenants, or of one, with the current key of their tenant, as far as they are encrypted with another, or not at
+    /// all. Names stay, and so does what they name; values may be put, read and collected meanwhile.
+    ///
+    /// Every process must write with the new key by then. Values that are not encrypted are encrypted, too, if
+    /// [`accept_plain`](Self::accept_plain) lets them be read, and fail otherwise. A value that was encrypted anew is as young as one that was
+    /// just put, to a collection. `told` hears how far it is, after each value.
+    ///
+    /// What was done once is not done again, so a call that was cut off is repeated. In memory are some parts of 8 MiB, and the names of all
+    /// objects of the place.
+    ///
+    /// # Errors
+    ///
+    /// Of one value: [`failed`](BlobsRekeyed::failed), and the others are dealt with. Of all: [`ErrorKind::Invalid`] if the place has no keys,
+    /// [`ErrorKind::Unavailable`] if it cannot be listed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: some values are replaced, each whole. Call it again.
+    ///
+    /// <!-- held by: rekey::every_value_comes_under_the_current_key_by_its_name, rekey::a_rekey_that_is_cut_off_anywhere_is_repeated, collection::no_value_that_is_named_is_lost_and_none_else_kept -->
+    pub async fn rekey(
+        &self,
+        tenant: Option<&TenantId>,
+        dry_run: bool,
+        mut told: impl FnMut(&BlobsRekeyed) + Send,
+    ) -> Result<BlobsRekeyed> {
+        if !self.has_keys() {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "the place has no keys to encrypt with; give it a ring",
+            ));
+        }
+        let found = self.found().await?;
+        let mut done = BlobsRekeyed::default();
+        for ((of, id), kept) in found.values {
+            if tenant.is_some_and(|tenant| *tenant != of) {
+                continue;
+            }
+            done.values += 1;
+            let entries = found.entries.get(&(of.clone(), id)).map_or(&[][..], Vec::as_slice);
+            match self.for_tenant(&of).rekey_value(id, &kept.path, kept.size, entries, dry_run).await {
+                Ok(true) => {
+                    done.rekeyed += 1;
+                    done.bytes += kept.size;
+                }
+                Ok(false) => {}
+                Err(error) => done.failed.push((kept.path.to_string(), error)),
+            }
+            told(&done);
+        }
+        Ok(done)
+    }
+
+    /// Encrypts one value of this tenant anew, unless it needs no other key; tells whether it did.
+    async fn rekey_value(
+        &self,
+        id: Uuid,
+        path: &Path,
+        size: u64,
+        entries: &[Path],
+        dry_run: bool,
+    ) -> Result<bool> {
+        let maker = self.maker().await?;
+        // What was collected since it was listed needs no key.
+        let Some(key) = self.key_of(path, size).await? else { return Ok(false) };
+        if key.as_deref() == maker.name() {
+            return Ok(false);
+        }
+        let blob = Blob { id, len: value_len(size) };
+        let first = match self.range(&blob, 0..blob.len.min(PART)).await {
+            Ok(first) => first,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if !dry_run {
+            let hash = self.replace(&blob, path, first, &maker).await?;
+            self.enter_anew(&blob, &hash, entries).await?;
+        }
+        Ok(true)
+    }
+
+    /// Writes a value over itself; returns its hash under the new key. Readers have it as it was until it is whole.
+    async fn replace(&self, blob: &Blob, path: &Path, first: Bytes, maker: &Maker) -> Result<String> {
+        let (seal, mut hasher) = (maker.seal(&self.tenant, blob.id), maker.hasher());
+        hasher.update(&first);
+        if blob.len <= PART {
+            let stored = upload::closed(&seal, &first);
+            let over = PutOptions::from(PutMode::Overwrite);
+            self.objects.put_opts(path, stored.into(), over).await.map_err(place::failed)?;
+            return Ok(hasher.finalize().to_hex().to_string());
+        }
+        let mut upload = Upload::begin(&*self.objects, path, &seal).await?;
+        let (mut part, mut at) = (first, 0);
+        let sent = loop {
+            at += part.len() as u64;
+            if let Err(error) = upload.write(&part, at == blob.len).await {
+                break Err(error);
+            }
+            if at == blob.len {
+                break Ok(());
+            }
+            part = match self.range(blob, at..blob.len.min(at + PART)).await {
+                Ok(next) => next,
+                Err(error) => break Err(error),
+            };
+            hasher.update(&part);
+        };
+        if let Err(error) = sent {
+            upload.abort().await;
+            return Err(error);
+        }
+        upload.finish().await?;
+        Ok(hasher.finalize().to_hex().to_string())
+    }
+
+    /// Lets puts find the value by its hash under the new key, if they found it before, and by no other.
+    async fn enter_anew(&self, blob: &Blob, hash: &str, entries: &[Path]) -> Result<()> {
+        let new = self.entry(hash, blob);
+        let mut is_entered = entries.contains(&new);
+        for entry in entries.iter().filter(|entry| **entry != new) {
+            // One that a collection has removed meanwhile stays removed: it has condemned the value.
+            if self.objects.head(entry).await.is_ok() && !is_entered {
+                self.make_known(hash, *blob).await?;
+                is_entered = true;
+            }
+            self.delete(entry).await?;
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes a value has that takes so many at the place.
+fn value_len(size: u64) -> u64 {
+    let sealed = size.saturating_sub(HEAD);
+    sealed.saturating_sub(sealed.div_ceil(SEGMENT + TAG as u64) * TAG as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seal::segments;
+
+    #[test]
+    fn the_length_of_a_value_follows_from_what_it_takes() {
+        for len in [0, 1, 15, 16, SEGMENT - 1, SEGMENT, SEGMENT + 1, 3 * SEGMENT, 3 * SEGMENT + 16, 5 << 30] {
+            assert_eq!(value_len(HEAD + len + segments(len) * TAG as u64), len);
+        }
+    }
+}

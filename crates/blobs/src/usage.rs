@@ -1,0 +1,112 @@
+//! Which keys the values of a place need: what an operator asks before an old key goes.
+
+use std::collections::BTreeMap;
+
+use ferrata_store::{Error, ErrorKind, Result, TenantId};
+use futures_util::TryStreamExt as _;
+use object_store::ObjectStoreExt as _;
+use object_store::path::Path;
+
+use crate::blobs::Blobs;
+use crate::place::{self, Kind};
+use crate::seal::{HEAD, Head};
+
+/// How much of a tenant stands under one key at a place for values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlobUsage {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The name of the key; `None` for what is not encrypted.
+    pub key: Option<String>,
+    /// How many values.
+    pub values: u64,
+    /// How many bytes they take at the place.
+    pub bytes: u64,
+}
+
+impl Blobs {
+    /// Counts the values of the place under each key that they need, by tenant and then by key, what is not encrypted first; of one tenant if
+    /// one is given, and of all otherwise. It changes nothing and needs no key.
+    ///
+    /// A value that no record names counts until it is [collected](Self::collect). Of each value 80 bytes are read. In memory is a line for
+    /// each key of a tenant.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: it cannot be told which key a value needs; the error names it. Restore it from a
+    ///   backup or remove it, or upgrade this process.
+    /// - [`ErrorKind::Unavailable`] from the place: call it again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> ferrata_store::Result<()> {
+    /// use ferrata_blobs::Blobs;
+    ///
+    /// let blobs = Blobs::in_memory();
+    /// blobs.put("a long letter").await?;
+    /// let usage = blobs.key_usage(None).await?;
+    /// assert_eq!((usage[0].key.as_deref(), usage[0].values), (None, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: usage::each_value_counts_once_under_the_key_that_it_needs, usage::a_value_whose_key_cannot_be_told_is_named -->
+    pub async fn key_usage(&self, tenant: Option<&TenantId>) -> Result<Vec<BlobUsage>> {
+        let mut counted: BTreeMap<(TenantId, Option<String>), (u64, u64)> = BTreeMap::new();
+        let folder = tenant.map(|tenant| place::path(tenant, Kind::Data, &[]));
+        let mut objects = self.objects.list(folder.as_ref());
+        while let Some(object) = objects.try_next().await.map_err(place::failed)? {
+            let Some((tenant, Kind::Data, _)) = place::read(&object.location) else { continue };
+            // What was collected since it was listed needs no key any more.
+            let Some(key) = self.key_of(&object.location, object.size).await? else { continue };
+            let (values, bytes) = counted.entry((tenant, key)).or_default();
+            *values += 1;
+            *bytes += object.size;
+        }
+        let usage = |((tenant, key), (values, bytes))| BlobUsage { tenant, key, values, bytes };
+        Ok(counted.into_iter().map(usage).collect())
+    }
+
+    /// Reads with which key a value is encrypted; `None` if it is gone.
+    pub(crate) async fn key_of(&self, path: &Path, size: u64) -> Result<Option<Option<String>>> {
+        let none = || {
+            let message = format!(
+                "the value at {path} has no head that tells its key; restore it from a backup, or remove it"
+            );
+            Error::new(ErrorKind::Corrupt, message)
+        };
+        if size < HEAD {
+            return Err(none());
+        }
+        let head = match self.objects.get_range(path, 0..HEAD).await {
+            Ok(head) => head,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(place::failed(error)),
+        };
+        match Head::read(&head) {
+            Some(Head::Plain) => Ok(Some(None)),
+            // Any other text was not written by this library, and is not repeated.
+            Some(Head::Encrypted(name)) if is_name(&name) => Ok(Some(Some(name))),
+            Some(Head::Newer(version)) => {
+                let message = format!(
+                    "the value at {path} has version {version}, this process reads version 1; upgrade it"
+                );
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+            _ => Err(none()),
+        }
+    }
+}
+
+/// Tells whether a text may be the name of a key, as a keyring takes it.
+fn is_name(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !text.is_empty() && text.chars().all(is_plain)
+}

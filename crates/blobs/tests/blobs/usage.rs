@@ -1,0 +1,84 @@
+//! Which keys the values of a place need.
+
+use std::sync::Arc;
+
+use ferrata_blobs::{Blobs, ObjectStore};
+use ferrata_store::{ErrorKind, TenantId};
+use futures_util::TryStreamExt as _;
+use object_store::ObjectStoreExt as _;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+
+use super::{keys, value};
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+/// What is counted, as `TENANT/KEY VALUES BYTES`.
+async fn counted(blobs: &Blobs, of: Option<&str>) -> Vec<String> {
+    let usage = blobs.key_usage(of.map(tenant).as_ref()).await.unwrap();
+    let shown = |key: Option<String>| key.unwrap_or_else(|| "-".into());
+    usage
+        .into_iter()
+        .map(|one| format!("{}/{} {} {}", one.tenant, shown(one.key), one.values, one.bytes))
+        .collect()
+}
+
+/// The bytes of the data of a tenant at a place.
+async fn bytes(place: &dyn ObjectStore, tenant: &str) -> u64 {
+    let folder = Path::from(format!("{tenant}/data"));
+    let objects: Vec<_> = place.list(Some(&folder)).try_collect().await.unwrap();
+    objects.iter().map(|object| object.size).sum()
+}
+
+#[tokio::test]
+async fn each_value_counts_once_under_the_key_that_it_needs() {
+    let place: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let plain = Blobs::new(Arc::clone(&place));
+    assert_eq!(counted(&plain, None).await, Vec::<String>::new());
+    let (ann, bob) = (tenant("ann"), tenant("bob"));
+    let under = |names: &[u8]| plain.clone().with_keys(keys(names));
+    plain.for_tenant(&ann).put("plain").await.unwrap();
+    let old = bytes(&*place, "ann").await;
+    for seed in 0..3 {
+        under(&[1]).for_tenant(&ann).put(value(70_000, seed)).await.unwrap();
+    }
+    // The same value again is no second one.
+    under(&[1]).for_tenant(&ann).put(value(70_000, 0)).await.unwrap();
+    let large = bytes(&*place, "ann").await - old;
+    under(&[2, 1]).for_tenant(&bob).put("new").await.unwrap();
+    let new = bytes(&*place, "bob").await;
+    let all = [format!("ann/- 1 {old}"), format!("ann/k1 3 {large}"), format!("bob/k2 1 {new}")];
+    // It takes no keys, and counts for all tenants whatever tenant the place was made for.
+    assert_eq!(counted(&plain, None).await, all);
+    assert_eq!(counted(&plain.for_tenant(&bob), None).await, all);
+    assert_eq!(counted(&under(&[1]), Some("bob")).await, all[2..]);
+    assert_eq!(counted(&plain, Some("an")).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_value_whose_key_cannot_be_told_is_named() {
+    let place: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let blobs = Blobs::new(Arc::clone(&place)).with_keys(keys(&[1]));
+    let id = "0".repeat(31) + "a";
+    let path = Path::from(format!("default/data/{id}"));
+    let head = |begin: &[u8]| [begin, &vec![0; 80 - begin.len()][..], &[0; 16][..]].concat();
+    for (stored, kind) in [
+        (b"FBLB\x01\x00".to_vec(), ErrorKind::Corrupt),
+        (head(b"FBLX\x01\x00"), ErrorKind::Corrupt),
+        (head(b"FBLB\x01\x02\x01k"), ErrorKind::Corrupt),
+        (head(b"FBLB\x01\x01\x03a\x1Bb"), ErrorKind::Corrupt),
+        (head(b"FBLB\x01\x01\x00"), ErrorKind::Corrupt),
+        (head(b"FBLB\x02\x00"), ErrorKind::Unsupported),
+    ] {
+        place.put(&path, stored.into()).await.unwrap();
+        let error = blobs.key_usage(None).await.unwrap_err();
+        assert!(error.kind() == kind && error.to_string().contains(&id), "{error}");
+        assert!(!error.to_string().contains('\x1B'), "{error}");
+    }
+    // What is no value of this library is none of ours.
+    place.delete(&path).await.unwrap();
+    place.put(&Path::from("default/data/readme.txt"), "by hand".into()).await.unwrap();
+    assert_eq!(counted(&blobs, None).await, Vec::<String>::new());
+}

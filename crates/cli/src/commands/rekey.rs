@@ -1,0 +1,100 @@
+//! `store rekey`: encrypts anew what older keys have encrypted.
+
+use ferrata::{EnvelopeOptions, EnvelopeStore, RekeyOptions};
+use serde_json::json;
+
+use super::blobs;
+use crate::args::RekeyArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::store::{self, KEYS};
+
+/// What was done, or would be.
+#[derive(Default)]
+struct Done {
+    runs: u64,
+    records: u64,
+    changed: u64,
+    values: u64,
+    rekeyed: u64,
+    bytes: u64,
+    /// What could not be dealt with, and why.
+    failed: Vec<(String, String)>,
+}
+
+pub(super) async fn run(context: &Context, args: &RekeyArgs) -> Result<Exit, Failure> {
+    let Some(keys) = store::keys()? else {
+        let message = "there are no keys to encrypt with; name the file of them, the current one first";
+        return Err(Failure::usage(message, KEYS));
+    };
+    let tenant = context.global.tenant.as_ref();
+    let places: Result<Vec<_>, _> =
+        args.blobs.iter().map(|folder| blobs::open(folder, "ferrata store rekey --blobs FOLDER")).collect();
+    let places = places?;
+    let options = EnvelopeOptions::default().with_keys(keys.clone()).with_accept_plain(args.accept_plain);
+    let opened = EnvelopeStore::new(store::open_as_stored(&context.global.store)?, options);
+    let mut done = Done::default();
+    let progress = context.out.progress();
+    let mut page = RekeyOptions::default().with_tenant(tenant.cloned()).with_dry_run(!args.yes);
+    loop {
+        let told = opened.rekey(page.clone()).await.inspect_err(|_| progress.finish_and_clear())?;
+        done.runs += told.runs;
+        done.records += told.records;
+        done.changed += told.changed;
+        done.bytes += told.bytes;
+        done.failed.extend(told.failed.iter().map(|(run, error)| (run.to_string(), error.to_string())));
+        progress.set_message(format!("read {} runs", done.runs));
+        progress.tick();
+        match told.next {
+            Some(next) => page = page.with_cursor(next),
+            None => break,
+        }
+    }
+    for place in places {
+        let place = place.with_keys(keys.clone()).accept_plain(args.accept_plain);
+        let before = done.values;
+        let tick = |told: &ferrata::blobs::BlobsRekeyed| {
+            progress.set_message(format!("looked at {} values", before + told.values));
+            progress.tick();
+        };
+        let told = place.rekey(tenant, !args.yes, tick).await.inspect_err(|_| progress.finish_and_clear())?;
+        done.values += told.values;
+        done.rekeyed += told.rekeyed;
+        done.bytes += told.bytes;
+        done.failed.extend(told.failed.into_iter().map(|(path, error)| (path, error.to_string())));
+    }
+    progress.finish_and_clear();
+    say(context, args, &done)
+}
+
+fn say(context: &Context, args: &RekeyArgs, done: &Done) -> Result<Exit, Failure> {
+    let Done { runs, records, changed, values, rekeyed, bytes, failed } = done;
+    let failures: Vec<_> =
+        failed.iter().map(|(what, error)| json!({ "what": what, "error": error })).collect();
+    let value = json!({
+        "runs": runs, "records": records, "changed": changed, "values": values, "rekeyed": rekeyed, "bytes": bytes,
+        "failed": failures, "dry_run": !args.yes,
+    });
+    let would = if args.yes { "" } else { "would have " };
+    context.out.one(
+        &value,
+        |_| (records + rekeyed).to_string(),
+        |_| {
+            format!(
+                "read {runs} runs and looked at {values} values; {would}encrypted {records} records and {rekeyed} values anew: {bytes} bytes\n"
+            )
+        },
+    )?;
+    if !args.yes {
+        context.out.note("nothing was changed; add --yes to do it");
+    } else if *changed > 0 {
+        context.out.note(&format!("{changed} records changed meanwhile; do it again"));
+    }
+    if failed.is_empty() {
+        return Ok(Exit::Done);
+    }
+    let message = format!("{} runs and values could not be dealt with", failed.len());
+    let details = failed.iter().map(|(what, error)| format!("{what}: {error}"));
+    Err(Failure::new(Exit::Internal, message, "ferrata store keys").with_details(details))
+}
