@@ -90,7 +90,7 @@ impl Resealing for PostgresStore {
             .clone()
             .map(|(kept, given)| (kept.body_crc.cast_signed(), given.header.body_crc.cast_signed()))
             .unzip();
-        let bodies: Vec<_> = each.map(|(_, given)| given.body.to_vec()).collect();
+        let bodies: Vec<&[u8]> = each.map(|(_, given)| &*given.body).collect();
         let replace = query(&replacing.replace).bind(tenant).bind(name).bind(planned.key);
         let replace = replace.bind(seqs).bind(ids).bind(bases).bind(were).bind(sums).bind(bodies);
         let replaced = self.db().write(replace).await.map_err(|failed| failed.of_run(OPERATION, run))?;
