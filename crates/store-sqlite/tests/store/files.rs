@@ -182,8 +182,8 @@ async fn the_file_shrinks_when_runs_go() {
     assert!(full > 1_000_000 && left < full / 5, "{full} bytes, then {left}");
 }
 
-/// A large database: all of it is listed, page after page, and what pruned runs held is given back. `FERRATA_SQLITE_MB` says how large, 10,000 for the
-/// long form; half a megabyte is a run.
+/// A large database: all of it is listed, page after page, and what pruned runs held is given back. `FERRATA_SQLITE_MB` says how large, for
+/// long forms; half a megabyte is a run.
 #[tokio::test]
 async fn a_large_database_is_listed_and_pruned() {
     let mb: usize = std::env::var("FERRATA_SQLITE_MB").map_or(24, |text| text.parse().unwrap());
