@@ -12,13 +12,17 @@ use tokio::task::JoinSet;
 
 use super::Table;
 use super::runs::all;
+use crate::bare::Bare;
 use crate::graphs::{self, Small};
-use crate::measure::{Rounds, Spread, in_turn, micros, now};
+use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
 /// How many runs go on at once.
 const WIDTH: usize = 64;
+
+/// What a record of a hand-over has as its body, about: who gives the place back and who has it now.
+const BODY: usize = 400;
 
 /// Measures the rows of queues.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
@@ -30,7 +34,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
             with_room(table, &runtime).await?;
         }
         if rows[1] {
-            hand_over(table, &runtime).await?;
+            hand_over(table, &runtime, &space).await?;
         }
         drop(runtime);
         space.remove().await?;
@@ -70,7 +74,7 @@ async fn queued(runtime: &Runtime, graph: &Graph<Small>) -> Result<()> {
     Ok(())
 }
 
-async fn hand_over(table: &mut Table, runtime: &Runtime) -> Result<()> {
+async fn hand_over(table: &mut Table, runtime: &Runtime, space: &Space) -> Result<()> {
     runtime.queue("hot").at_once_per_key(1).declare().await?;
     let places: usize = table.args.scaled(20, 3);
     let graph = Graph::<Small>::builder("hot")
@@ -82,18 +86,22 @@ async fn hand_over(table: &mut Table, runtime: &Runtime) -> Result<()> {
         })
         .entry("work")
         .build()?;
-    let mut figures = Vec::new();
-    for _ in 0..table.args.scaled(7, 2) {
-        let begun = now();
+    let mut bare = Bare::open(space, 1, BODY).await?;
+    let rounds = Rounds::warm(table.args.scaled(11, 3));
+    let ours = async || {
         let spans = all(runtime, &graph, WIDTH).await?;
         ensure!(spans.len() == WIDTH, "every run has its turns");
-        figures.push(micros(begun.elapsed()) / (WIDTH * places) as f64);
-    }
+        Ok(())
+    };
+    let theirs = async || bare.commits(WIDTH * places).await;
+    let pair = in_turn(rounds, [(WIDTH * places) as f64; 2], ours, theirs).await?;
+    bare.close().await?;
     let workload = format!(
         "{WIDTH} runs that take turns at the one place of a key, {places} times each, in one process, postgres"
     );
-    // A thousand hands a second.
+    let reference = format!("{}, one for each hand-over", Bare::in_words(space.kind, 1));
+    // A thousand hands a second, whatever a commit takes.
     let goal = Goal::Each(1_000.0);
-    table.push(Row::alone("postgres/hand-over", workload, "µs/place", Spread::of(figures), goal));
+    table.push(Row::pair("postgres/hand-over", workload, reference, "µs/place", pair, goal));
     Ok(())
 }
