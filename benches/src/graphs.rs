@@ -128,6 +128,22 @@ pub(crate) fn fan_out(width: usize) -> Result<Graph<Small>> {
     Ok(graph)
 }
 
+/// As many nodes beside each other, each declared by itself, and one that joins them all.
+pub(crate) fn static_fan_out(width: usize) -> Result<Graph<Small>> {
+    let mut builder = Graph::<Small>::builder("static-fan")
+        .node("split", async |_cx, s| Ok(s))
+        .effect(Effect::Pure)
+        .node("join", async |cx, _s| Ok(Small::update().count(cx.inputs().len() as u64)))
+        .effect(Effect::Pure)
+        .entry("split");
+    for at in 0..width {
+        let name = format!("work{at}");
+        builder = builder.node(&name, async |_cx, _s| Ok(Update::none().with_output(1))).effect(Effect::Pure);
+        builder = builder.edge("split", [name.as_str()]).edge(name, "join");
+    }
+    Ok(builder.build()?)
+}
+
 /// Runs one to its end.
 pub(crate) async fn run(runtime: &Runtime, graph: &Graph<Small>, input: Small) -> Result<Small> {
     run_with(runtime, graph, input, CheckpointFrequency::EveryNode).await

@@ -5,12 +5,12 @@ use std::pin::Pin;
 
 use anyhow::{Result, ensure};
 use ferrata::Runtime;
-use ferrata::graph::{CheckpointFrequency, Effect};
+use ferrata::graph::{CheckpointFrequency, Effect, Graph};
 use ferrata::store::{CheckpointStore as _, MemoryStore, Page, RunQuery};
 
 use super::Table;
 use crate::graphs::{self, Small};
-use crate::measure::{Pair, Rounds, in_turn};
+use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 
 type Bare = Box<dyn Fn(u64) -> Pin<Box<dyn Future<Output = u64> + Send>> + Send + Sync>;
@@ -37,40 +37,54 @@ const IN_WORDS: &str = "the same functions in a loop through `Box<dyn>`";
 pub(crate) async fn measure(table: &mut Table) -> Result<()> {
     let rounds = table.args.scaled(31, 5);
     let graph = graphs::chain(NODES, Effect::Pure)?;
+    let writes = graphs::chain(NODES, Effect::Write)?;
     let nodes = bare(NODES);
-    let chain = async |input: &Small, frequency| {
+    let chain = async |graph: &Graph<Small>, input: &Small, frequency| {
         // A store of its own for each run, so that no round pays for the logs of those before.
         let runtime = Runtime::builder(MemoryStore::new()).build().await?;
-        let ended = graphs::run_with(&runtime, &graph, input.clone(), frequency).await?;
+        let ended = graphs::run_with(&runtime, graph, input.clone(), frequency).await?;
         ensure!(ended.count == NODES as u64, "the chain lost a node");
         anyhow::Ok(())
     };
-    let pair = async |input: &Small, frequency| -> Result<Pair> {
-        let ours = async || chain(input, frequency).await;
-        in_turn(Rounds::warm(rounds), [NODES as f64; 2], ours, async || loop_over(&nodes).await).await
-    };
     let (small, large) = (Small::default(), Small::with_blob(1024 * 1024));
 
-    if table.wants("core/disabled") {
-        let pair = pair(&small, CheckpointFrequency::Disabled).await?;
-        let name = "chain of 1,000 `Pure` nodes, checkpoints disabled";
-        table.push(Row::pair("core/disabled", name, IN_WORDS, "µs/node", pair, Goal::Extra(0.3)));
-    }
-    if table.wants("core/every-node") {
-        let pair = pair(&small, CheckpointFrequency::EveryNode).await?;
-        let name = "the same, every node recorded in memory";
-        table.push(Row::pair("core/every-node", name, IN_WORDS, "µs/node", pair, Goal::Each(1.5)));
+    let (disabled, every) = (CheckpointFrequency::Disabled, CheckpointFrequency::EveryNode);
+    let rows = [
+        (
+            "core/disabled",
+            "chain of 1,000 `Pure` nodes, checkpoints disabled",
+            &graph,
+            disabled,
+            Goal::Extra(0.3),
+        ),
+        ("core/disabled-write", "the same of `Write` nodes", &writes, disabled, Goal::Extra(0.35)),
+        (
+            "core/every-node",
+            "chain of 1,000 `Pure` nodes, each recorded in memory",
+            &graph,
+            every,
+            Goal::Each(1.5),
+        ),
+        ("core/every-node-write", "the same of `Write` nodes", &writes, every, Goal::Each(2.5)),
+    ];
+    for (id, name, graph, frequency, goal) in rows {
+        if table.wants(id) {
+            let ours = async || chain(graph, &small, frequency).await;
+            let theirs = async || loop_over(&nodes).await;
+            let pair = in_turn(Rounds::warm(rounds), [NODES as f64; 2], ours, theirs).await?;
+            table.push(Row::pair(id, name, IN_WORDS, "µs/node", pair, goal));
+        }
     }
     if table.wants("core/every-node-1-mib") {
-        let every = CheckpointFrequency::EveryNode;
         let pair = in_turn(
             Rounds::warm(rounds.min(11)),
             [NODES as f64; 2],
-            async || chain(&large, every).await,
-            async || chain(&small, every).await,
+            async || chain(&graph, &large, every).await,
+            async || chain(&graph, &small, every).await,
         )
         .await?;
-        let name = "the same with 1 MiB of text beside the counter";
+        let name =
+            "chain of 1,000 `Pure` nodes with 1 MiB of text beside the counter, each recorded in memory";
         let row = Row::pair("core/every-node-1-mib", name, "without the text", "µs/node", pair, Goal::None);
         table.push(row);
     }
@@ -114,6 +128,27 @@ pub(crate) async fn measure(table: &mut Table) -> Result<()> {
         let row =
             Row::pair("core/fan-out", name, "fan-out of 1,000", "µs/item", pair.await?, Goal::Times(1.2));
         table.push(row);
+    }
+    if table.wants("core/fan-out-static") {
+        let (declared, each) = (graphs::static_fan_out(NODES)?, graphs::fan_out(NODES)?);
+        let fan = async |graph| {
+            let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+            let ended = graphs::run(&runtime, graph, Small::default()).await?;
+            ensure!(ended.count == NODES as u64, "the join missed some");
+            anyhow::Ok(())
+        };
+        let (ours, theirs) = (async || fan(&declared).await, async || fan(&each).await);
+        let pair = in_turn(Rounds::warm(rounds.min(11)), [NODES as f64; 2], ours, theirs).await?;
+        let name = "fan-out to 1,000 declared nodes and join, recorded in memory";
+        let goal = Goal::Times(1.1);
+        table.push(Row::pair(
+            "core/fan-out-static",
+            name,
+            "to as many items of `each`",
+            "µs/item",
+            pair,
+            goal,
+        ));
     }
     Ok(())
 }

@@ -1,12 +1,14 @@
 //! One run at a time on a store: what a node waits for, and what goes at once.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use ferrata::graph::Effect;
 
 use super::Table;
 use crate::bare::Bare;
 use crate::graphs::{self, Small};
-use crate::measure::{Rounds, in_turn};
+use crate::measure::{Rounds, Spread, in_turn, micros, now};
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
@@ -26,7 +28,38 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         Kind::Postgres => Goal::Rate(10.0),
         _ => Goal::None,
     };
-    row(table, server, "one-run-pure", Effect::Pure, rounds, nodes, goal).await
+    row(table, server, "one-run-pure", Effect::Pure, rounds, nodes, goal).await?;
+    start_up(table, server).await
+}
+
+/// What a process waits for that begins where others have been: to open the store, to build the runtime, and for a run of one node.
+async fn start_up(table: &mut Table, server: &str) -> Result<()> {
+    let (kind, id) = (Kind::of(server)?, format!("{}/start-up", Kind::of(server)?.name()));
+    let goal = match kind {
+        Kind::Files => Goal::Each(5.0),
+        Kind::Postgres => Goal::Each(30.0),
+        _ => return Ok(()),
+    };
+    if !table.wants(&id) {
+        return Ok(());
+    }
+    let space = Space::make(server).await?;
+    let graph = graphs::chain(1, Effect::Write)?;
+    let mut taken = Vec::new();
+    for round in 0..=table.args.scaled(15, 3) {
+        let begun = now();
+        let runtime = super::runtime(&space).await?;
+        graphs::run(&runtime, &graph, Small::default()).await?;
+        let took = micros(begun.elapsed()) / 1e3;
+        runtime.shutdown(Duration::from_secs(10)).await?;
+        // The first makes the place.
+        if round > 0 {
+            taken.push(took);
+        }
+    }
+    let workload = format!("open the store, build a runtime, run one `Write` node, {}", kind.name());
+    table.push(Row::alone(id, workload, "ms", Spread::of(taken), goal));
+    space.remove().await
 }
 
 async fn row(
