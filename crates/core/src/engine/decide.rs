@@ -10,7 +10,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::graph::EdgeKind;
 use crate::graph::Join;
 use crate::graph::fire::Fires;
-use crate::graph::liveness::Liveness;
+use crate::graph::liveness::{Trial, WaitingTokens};
 use crate::graph::node_set::{NodeIx, NodeSet};
 use crate::graph::plan::{EdgeIx, Plan};
 use crate::id::{NodeName, Visit};
@@ -56,22 +56,26 @@ impl Machine {
         Some(Failure::new(FailureKind::ConcurrentWrite, message).with_node(self.name(key.0)))
     }
 
-    /// Decides what follows from the end of an activation. `unmet` names a goal gate whose goal is not met, asked only if the
+    /// Decides what follows from the end of an activation, and leaves the machine as it was. `unmet` names a goal gate whose goal is not met, asked only if the
     /// run would be complete.
     ///
     /// What was said to the run before counts first: a cancelled run ends as cancelled, whatever its last node comes to, and a paused one
     /// is complete when it is let go on.
-    pub(crate) fn decide(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
+    pub(crate) fn decide(&mut self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
         self.decide_by(ending, unmet, true)
     }
 
     /// As [`decide`](Self::decide), without the short ways of a plain step.
     #[cfg(test)]
-    pub(super) fn decide_in_general(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
+    pub(super) fn decide_in_general(
+        &mut self,
+        ending: Ending<'_>,
+        unmet: impl Fn(NodeIx) -> bool,
+    ) -> NodeDone {
         self.decide_by(ending, unmet, false)
     }
 
-    fn decide_by(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool, shortcuts: bool) -> NodeDone {
+    fn decide_by(&mut self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool, shortcuts: bool) -> NodeDone {
         let mut done = self.decide_freely(ending, unmet, shortcuts);
         let is_stopped = match &done.end {
             None => false,
@@ -84,7 +88,12 @@ impl Machine {
         done
     }
 
-    fn decide_freely(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool, shortcuts: bool) -> NodeDone {
+    fn decide_freely(
+        &mut self,
+        ending: Ending<'_>,
+        unmet: impl Fn(NodeIx) -> bool,
+        shortcuts: bool,
+    ) -> NodeDone {
         let plan = self.graph();
         let (node, visit) = ending.key;
         let index = NodeIx::new(node);
@@ -134,9 +143,9 @@ impl Machine {
         if self.in_flight().len() > 1 && !ending.overwrites.is_empty() {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }
-        self.start_after(plan, index, &mut done, unmet);
+        self.start_after(index, &mut done, unmet);
         // Last, because an unmet goal also leads somewhere. Assign only when true: writing a rare field allocates.
-        if plan.node(index).interrupt.after && !done.fired.is_empty() {
+        if self.graph().node(index).interrupt.after && !done.fired.is_empty() {
             done.hold = true;
         }
         done
@@ -147,8 +156,7 @@ impl Machine {
         let plan = self.graph();
         let Some(live) = self.live() else { return (Settled::default(), None) };
         let mut settled = Settled::default();
-        let mut live = live.clone();
-        let failure = self.work_out(plan, &mut live, &mut settled);
+        let failure = self.work_out(plan, &mut Trial::on(&mut live.clone()), &mut settled);
         if settled.start.as_ref().is_some_and(Vec::is_empty) {
             settled.start = None;
         }
@@ -208,10 +216,21 @@ impl Machine {
         self.in_flight().range((node, Visit::new(0))..=(node, Visit::new(u32::MAX))).take(2).count()
     }
 
-    /// Works out, on a copy of what is live, which nodes start after the activation has ended.
-    fn start_after(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
-        let Some(live) = self.live() else { return };
-        let mut live = live.clone();
+    /// Works out which nodes start after the activation has ended.
+    fn start_after(&mut self, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
+        let Some(mut live) = self.lend_live() else { return };
+        self.start_on(&mut Trial::on(&mut live), node, done, unmet);
+        self.return_live(live);
+    }
+
+    fn start_on(
+        &self,
+        live: &mut Trial<'_>,
+        node: NodeIx,
+        done: &mut NodeDone,
+        unmet: impl Fn(NodeIx) -> bool,
+    ) {
+        let plan = self.graph();
         live.finished(node);
         let mut dropped = Vec::new();
         for fired in &done.fired {
@@ -221,7 +240,7 @@ impl Machine {
             if late {
                 dropped.push(fired.to.clone());
             } else {
-                (0..fired.tokens()).for_each(|_| live.arrived(to, back));
+                live.arrived(to, back, fired.tokens());
             }
         }
         if !dropped.is_empty() {
@@ -234,7 +253,7 @@ impl Machine {
             done.settled.start = Some(Vec::new());
             return;
         }
-        let failed = self.work_out(plan, &mut live, &mut done.settled);
+        let failed = self.work_out(plan, live, &mut done.settled);
         if let Some(failure) = failed {
             done.end = Some(End::Failed(failure));
             return;
@@ -257,9 +276,9 @@ impl Machine {
     }
 
     /// Starts the nodes that may start; returns why the run cannot go on if a join can never be met.
-    fn work_out(&self, plan: &Plan, live: &mut Liveness, settled: &mut Settled) -> Option<Failure> {
+    fn work_out(&self, plan: &Plan, live: &mut Trial<'_>, settled: &mut Settled) -> Option<Failure> {
         let mut starts = Vec::new();
-        let mut begin = |live: &mut Liveness, at: NodeIx, each: bool| {
+        let mut begin = |live: &mut Trial<'_>, at: NodeIx, each: bool| {
             // One mark is enough: what matters from here on is that the node is in flight.
             live.take(at);
             live.started(at);
@@ -268,19 +287,20 @@ impl Machine {
         };
         // Before any node starts: the round of a join that counted may be over with what has just ended, and its loop's head is
         // about to start the next.
-        for (local, _) in self.nodes().iter().enumerate().filter(|(_, state)| state.spent) {
-            let at = NodeIx::from_usize(local);
-            if local < plan.nodes.len() && plan.topology.ready(at, false, live) {
+        for at in self.spent() {
+            if plan.topology.ready(at, false, live) {
                 settled.fresh.push(plan.node(at).name.clone());
             }
         }
         let mut failure = None;
         loop {
-            let eager = live.waiting_in_order().find_map(|(at, tokens)| match plan.node(at).join {
+            let hurries = |(at, tokens): (NodeIx, WaitingTokens)| match plan.node(at).join {
                 Join::Any => Some((at, true)),
                 Join::AtLeast(least) if tokens.count() >= least => Some((at, false)),
                 _ => None,
-            });
+            };
+            // A fan-out to a thousand nodes would be looked through for each of them.
+            let eager = if plan.hurries { live.waiting_in_order().find_map(hurries) } else { None };
             if let Some((at, each)) = eager {
                 if !each {
                     settled.spent.push(plan.node(at).name.clone());

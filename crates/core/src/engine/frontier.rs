@@ -142,6 +142,14 @@ impl Frontier {
         self.live.as_ref()
     }
 
+    pub(super) fn lend_live(&mut self) -> Option<Liveness> {
+        self.live.take()
+    }
+
+    pub(super) fn return_live(&mut self, live: Liveness) {
+        self.live = Some(live);
+    }
+
     /// Tells whether nothing is in flight, nothing waits, and no activation stopped the run.
     pub(super) fn is_over(&self) -> bool {
         self.in_flight.is_empty() && self.tokens.is_empty() && self.stopped_at.is_empty()

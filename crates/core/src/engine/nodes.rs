@@ -40,12 +40,21 @@ pub(crate) struct Nodes {
     /// What each node was like in the graph that the run was last driven with.
     graph: Arc<Prints>,
     states: Vec<NodeState>,
+    /// Whether any was ever spent: otherwise none has a round that goes on, however many they are.
+    counts: bool,
 }
 
 impl Nodes {
     pub(super) fn new(plan: Option<Arc<Plan>>) -> Self {
         let states = vec![NodeState::default(); plan.as_ref().map_or(0, |plan| plan.nodes.len())];
-        Self { plan, strangers: Vec::new(), strange: HashMap::new(), graph: Arc::default(), states }
+        Self {
+            plan,
+            strangers: Vec::new(),
+            strange: HashMap::new(),
+            graph: Arc::default(),
+            states,
+            counts: false,
+        }
     }
 
     pub(super) fn plan(&self) -> Option<&Arc<Plan>> {
@@ -58,6 +67,26 @@ impl Nodes {
 
     pub(super) fn state_mut(&mut self, node: Local) -> &mut NodeState {
         &mut self.states[node as usize]
+    }
+
+    /// Puts what a base says of a node in the place of what is known of it.
+    pub(super) fn restore(&mut self, node: Local, state: NodeState) {
+        self.counts |= state.spent;
+        self.states[node as usize] = state;
+    }
+
+    /// Says whether a node ran with as many tokens as it counts, and its round goes on.
+    pub(super) fn set_spent(&mut self, node: Local, spent: bool) {
+        self.counts |= spent;
+        self.states[node as usize].spent = spent;
+    }
+
+    /// Returns the nodes of the plan that ran with as many tokens as they count and whose round goes on.
+    pub(super) fn spent(&self) -> impl Iterator<Item = NodeIx> + '_ {
+        let planned = self.plan.as_ref().map_or(0, |plan| plan.nodes.len());
+        let looked_at = if self.counts { planned } else { 0 };
+        let spent = self.states.iter().take(looked_at).enumerate().filter(|(_, state)| state.spent);
+        spent.map(|(at, _)| NodeIx::from_usize(at))
     }
 
     pub(super) fn states_mut(&mut self) -> impl Iterator<Item = &mut NodeState> + '_ {

@@ -17,7 +17,7 @@ impl Machine {
             && self.in_flight().len() == 1
             && self.tokens().is_empty()
             && next.join == Join::All
-            && !(plan.counts && self.nodes().iter().any(|node| node.spent))
+            && self.spent().next().is_none()
             && !plan.node(from).interrupt.after
             && next.max_visits.is_none()
             && plan.max_steps.is_none_or(|most| self.started() < most.get())

@@ -1,5 +1,6 @@
 //! What is live in a run, summed up for each node: activations in flight and tokens waiting. Kept up to date, never searched.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::compact::few_map::FewMap;
@@ -117,6 +118,14 @@ impl Liveness {
         tokens.unwrap_or_default()
     }
 
+    /// Puts tokens back that were taken.
+    fn put_back(&mut self, node: NodeIx, tokens: WaitingTokens) {
+        if tokens.count() > 0 {
+            self.waiting.insert(self.position(node), (node, tokens));
+            self.refresh(node);
+        }
+    }
+
     /// Returns how many activations of the node are in flight.
     pub(crate) fn in_flight(&self, node: NodeIx) -> u32 {
         self.in_flight.get(&self.position(node)).copied().unwrap_or(0)
@@ -170,6 +179,78 @@ impl Liveness {
             self.returning.insert(node);
         } else {
             self.returning.remove(node);
+        }
+    }
+}
+
+/// Changes of what is live that are taken back when this is dropped.
+///
+/// A copy to try them on would cost each end of an activation what the whole run has in flight.
+#[derive(Debug)]
+pub(crate) struct Trial<'a> {
+    live: &'a mut Liveness,
+    changes: Vec<Change>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Started(NodeIx),
+    Finished(NodeIx),
+    Arrived(NodeIx, bool, usize),
+    Took(NodeIx, WaitingTokens),
+}
+
+impl<'a> Trial<'a> {
+    pub(crate) fn on(live: &'a mut Liveness) -> Self {
+        Self { live, changes: Vec::new() }
+    }
+
+    /// As [`Liveness::started`].
+    pub(crate) fn started(&mut self, node: NodeIx) {
+        self.live.started(node);
+        self.changes.push(Change::Started(node));
+    }
+
+    /// As [`Liveness::finished`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Liveness::finished`].
+    pub(crate) fn finished(&mut self, node: NodeIx) {
+        self.live.finished(node);
+        self.changes.push(Change::Finished(node));
+    }
+
+    /// As [`Liveness::arrived`] of so many tokens.
+    pub(crate) fn arrived(&mut self, node: NodeIx, back: bool, tokens: usize) {
+        (0..tokens).for_each(|_| self.live.arrived(node, back));
+        self.changes.push(Change::Arrived(node, back, tokens));
+    }
+
+    /// As [`Liveness::take`].
+    pub(crate) fn take(&mut self, node: NodeIx) {
+        let tokens = self.live.take(node);
+        self.changes.push(Change::Took(node, tokens));
+    }
+}
+
+impl Deref for Trial<'_> {
+    type Target = Liveness;
+
+    fn deref(&self) -> &Liveness {
+        self.live
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        for change in self.changes.drain(..).rev() {
+            match change {
+                Change::Started(node) => self.live.finished(node),
+                Change::Finished(node) => self.live.started(node),
+                Change::Arrived(node, back, tokens) => (0..tokens).for_each(|_| self.live.used(node, back)),
+                Change::Took(node, tokens) => self.live.put_back(node, tokens),
+            }
         }
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             .collect(),
         max_steps: max_steps(outline, &topology, &edges),
         topology,
-        counts: nodes.iter().any(|node| matches!(node.join, Join::AtLeast(_))),
+        hurries: nodes.iter().any(|node| node.join != Join::All),
         nodes,
         edges,
         entry,

@@ -52,8 +52,8 @@ pub(crate) struct Plan {
     pub(crate) by_name: HashMap<NodeName, NodeIx>,
     pub(crate) entry: NodeIx,
     pub(crate) topology: Topology,
-    /// Whether some node's join counts: then rounds matter, also where nothing waits.
-    pub(crate) counts: bool,
+    /// Whether some node starts before all of its tokens have come.
+    pub(crate) hurries: bool,
     /// How many activations a run may have; no limit if `None`.
     pub(crate) max_steps: Option<NonZeroU64>,
     /// How often a run may go back to any node on purpose; no limit if `None`.

@@ -207,7 +207,7 @@ impl<'a, S: State> Replay<'a, S> {
     }
 
     /// Says what today's graph would have decided otherwise.
-    fn decided(&self, done: &NodeDone) -> Result<Option<String>> {
+    fn decided(&mut self, done: &NodeDone) -> Result<Option<String>> {
         let plan = self.graph.plan();
         let Some(index) = plan.find(done.node.as_str()) else {
             return Ok(Some("the graph has no such node any more".into()));

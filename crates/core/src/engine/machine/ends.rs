@@ -145,7 +145,7 @@ impl Machine {
         for (names, spent) in [(&settled.spent, true), (&settled.fresh, false)] {
             for name in names {
                 let node = self.nodes.known(name)?;
-                self.nodes.state_mut(node).spent = spent;
+                self.nodes.set_spent(node, spent);
             }
         }
         Ok(())

@@ -29,6 +29,7 @@ use crate::compact::few_map::FewMap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::Failure;
 use crate::graph::liveness::Liveness;
+use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName, RunId, RunKey, Seq, Visit};
 use crate::record::RunStatus;
@@ -396,6 +397,20 @@ impl Machine {
     /// Tells whether nothing is in flight, nothing waits, and no activation stopped the run.
     pub(crate) fn is_over(&self) -> bool {
         self.frontier.is_over()
+    }
+
+    /// The nodes of the plan that ran with as many tokens as they count and whose round goes on.
+    pub(super) fn spent(&self) -> impl Iterator<Item = NodeIx> + '_ {
+        self.nodes.spent()
+    }
+
+    /// What is live, for the join rule, to be tried on and given back as it was; `None` without a plan.
+    pub(super) fn lend_live(&mut self) -> Option<Liveness> {
+        self.frontier.lend_live()
+    }
+
+    pub(super) fn return_live(&mut self, live: Liveness) {
+        self.frontier.return_live(live);
     }
 
     /// What is live, for the join rule; `None` without a plan.

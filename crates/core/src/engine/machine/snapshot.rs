@@ -282,7 +282,7 @@ impl Machine {
         let local: Vec<Local> = stored.nodes.iter().map(|node| machine.nodes.local(&node.name)).collect();
         let find = |node: Local| local.get(node as usize).copied().ok_or_else(broken);
         for (node, &at) in stored.nodes.iter().zip(&local) {
-            *machine.nodes.state_mut(at) = NodeState {
+            let state = NodeState {
                 visits: node.visits,
                 succeeded: node.ok,
                 skipped: node.skipped,
@@ -291,6 +291,7 @@ impl Machine {
                 replans: node.replans,
                 left: node.left,
             };
+            machine.nodes.restore(at, state);
         }
         let prints = stored.nodes.iter().filter_map(|node| Some((node.name.clone(), node.print?)));
         machine.nodes.note_graph(&Arc::new(prints.collect::<BTreeMap<_, _>>().into()));

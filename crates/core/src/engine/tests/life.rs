@@ -139,12 +139,15 @@ impl Life {
             other => other,
         };
         let ending = |result| Ending { key, result, overwrites };
+        let live = self.machine.live().cloned();
         let mut done = self.machine.decide(ending(again(&result)), |_| false);
+        assert_eq!(self.machine.live(), live.as_ref(), "a decision changes nothing");
         let general = match again(&result) {
             Ok(Fires::Sole(edge)) => Ok(Fires::These(vec![Fired::once(edge)])),
             other => other,
         };
         let general = self.machine.decide_in_general(ending(general), |_| false);
+        assert_eq!(self.machine.live(), live.as_ref(), "a decision changes nothing");
         assert_eq!(text(&done), text(&general), "a plain step is decided as any other end");
         self.replans.check(&self.machine, &self.plan, &done);
         done.output = draw.one_in(2).then(|| Arc::from(codec::to_raw(&draw.below(9)).unwrap()));
