@@ -105,16 +105,16 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Binds the columns `HEADS`.
+/// Binds the columns `ENTRY` and `HEADERS`.
 fn heads(query: Values, entries: &[Entry<'_>]) -> Values {
     let query = bind_each(query, entries.iter().map(|entry| entry.n));
     let query = bind_shared(query, entries.iter().map(|entry| Some(entry.append.run.tenant.as_str())));
     let query = bind_each(query, entries.iter().map(|entry| entry.append.run.run.as_str()));
-    headers(query, entries.iter().map(|entry| entry.last))
+    headers(query, &entries.iter().map(|entry| entry.last))
 }
 
 /// Binds the columns `HEADERS`.
-fn headers<'h>(query: Values, headers: impl Iterator<Item = &'h RecordHeader> + Clone) -> Values {
+fn headers<'h>(query: Values, headers: &(impl Iterator<Item = &'h RecordHeader> + Clone)) -> Values {
     let all = || headers.clone();
     let query = bind_shared(query, all().map(|header| Some(number(header.seq))));
     let query = bind_each(query, all().map(|header| *header.id.as_uuid()));
@@ -156,7 +156,7 @@ fn facts(query: Values, facts: &[Facts<'_>]) -> Values {
 fn records(query: Values, records: &[(i32, &Record)]) -> Values {
     let all = || records.iter().map(|(_, record)| *record);
     let query = bind_shared(query, records.iter().map(|(n, _)| Some(*n)));
-    let query = headers(query, all().map(|record| &record.header));
+    let query = headers(query, &all().map(|record| &record.header));
     let query = bind_each(query, all().map(|record| record.header.prev.map(|prev| *prev.as_uuid())));
     let of_all = || all().map(|record| &record.header);
     let query =

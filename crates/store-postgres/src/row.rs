@@ -19,11 +19,13 @@ pub(crate) const FACTS: &str = "r.workflow, r.version, r.graph, r.input, r.creat
 /// The place of the time of creation among the columns of a head.
 pub(crate) const CREATED: usize = 16;
 
-/// Returns the columns of a head, of the tables `h` of heads and `r` of runs; whether its owner lives is looked up for each row.
+/// Returns the columns of a head, of the tables `h` of heads and `r` of runs; whether its owner lives is looked up for each row
+/// that has one.
 pub(crate) fn head_columns() -> String {
     format!(
         "h.tenant, h.run, h.seq, h.id, h.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
-         {FACTS}, coalesce((SELECT b.until > {{now}} FROM {{heartbeats}} b WHERE b.executor = h.owner), false)"
+         {FACTS}, h.owner IS NOT NULL \
+         AND coalesce((SELECT b.until > {{now}} FROM {{heartbeats}} b WHERE b.executor = h.owner), false)"
     )
 }
 
