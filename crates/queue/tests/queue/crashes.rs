@@ -126,7 +126,34 @@ async fn a_wait_rests_no_sooner_than_the_queue_knows() {
     empty(&world, &gpu).await;
 }
 
-/// Once, a run rested for ever whose process died after the run had asked its question, and before the queue knew of it.
+/// Once, a run slept for ever that had asked its question when its process ended, if the queue did not know of it yet.
+#[tokio::test]
+async fn a_process_that_ends_while_the_queue_is_away_leaves_nobody_asleep() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = in_a_place(&witness, 6 * WHILE);
+    let holder = patient(&world, 60 * WHILE).await;
+    holder.serve(&graph).unwrap();
+    let (waiter, store) = Deaf::process(&world, &holder).await;
+    waiter.serve(&graph).unwrap();
+    let gpu = holder.queue("gpu").at_once(1).declare().await.unwrap();
+    drop(holder.start(&graph, Context::new()).id("first").await.unwrap());
+    world.pass_for(MOMENT).await;
+    let second = waiter.start(&graph, Context::new()).id("second").await.unwrap();
+    let run = second.run().clone();
+    world.pass_for(30 * MOMENT).await;
+    assert_eq!(gpu.status().await.unwrap().waiting, 1);
+    store.is_away.store(true, Ordering::Relaxed);
+    world.pass_for(2 * WHILE).await;
+    drop(second);
+    let _ = world.pass(waiter.shutdown(std::time::Duration::ZERO)).await;
+    drop(waiter);
+    world.pass_for(20 * WHILE).await;
+    let head = holder.head(&run).await.unwrap().unwrap();
+    assert_eq!(head.status, RunStatus::Completed);
+    assert_eq!(witness.most(), 1, "{:?}", witness.came());
+    empty(&world, &gpu).await;
+}
+
 #[tokio::test]
 async fn a_crash_at_any_write_of_a_wait_that_rests_leaves_nobody_asleep() {
     let mut crashes = 0;
