@@ -5,12 +5,12 @@ use ferrata_core::state::Op as PatchOp;
 use super::*;
 
 /// Takes in changes.
-pub(super) fn followed(ledger: Ledger, changes: &[PatchOp]) -> Ledger {
+fn followed(ledger: Ledger, changes: &[PatchOp]) -> Ledger {
     ledger.follow(changes).unwrap().expect("what this version writes is followed")
 }
 
 /// Everything that is known of a queue, in an order that does not depend on how it came to be known.
-pub(super) fn picture(ledger: &mut Ledger, now: Timestamp) -> String {
+fn picture(ledger: &mut Ledger, now: Timestamp) -> String {
     // Those whose time has come are counted as such where a place was given last, and where the queue is read.
     ledger.waiting.advance(now);
     assert!(!ledger.waiting.is_touched(), "what was taken in is not written again");
