@@ -149,7 +149,7 @@ impl Blobs {
         Ok(blob)
     }
 
-    /// Puts what a reader gives until its end, in bounded memory: some parts of 8 MiB, less than 96 MiB in all. For the rest as [`put`](Self::put).
+    /// Puts what a reader gives until its end, in bounded memory: some parts of 8 MiB, less than 128 MiB in all. For the rest as [`put`](Self::put).
     ///
     /// # Errors
     ///

@@ -14,13 +14,13 @@ use super::keys;
 
 /// The variable that says how long the value is, and how long it is otherwise: many times of what may be in memory.
 const BYTES: &str = "FERRATA_BLOB_BYTES";
-const SHORT: u64 = 128 << 20;
+const SHORT: u64 = 192 << 20;
 
 /// The variable by which the process knows that it is to do the work, alone in its memory.
 const ALONE: &str = "FERRATA_BLOB_ALONE";
 
 /// By how much the process may grow: some parts of 8 MiB, as they are read, closed and sent, and what the allocator keeps.
-const MOST: u64 = 96 << 20;
+const MOST: u64 = 128 << 20;
 
 /// After how many bytes the value repeats itself: a prime, so that no segment is as the one before.
 const TURN: u8 = 251;
