@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use ferrata_core::record::Record;
 use ferrata_core::store::{
     At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
-    Removed, RunAppend, RunHead, RunQuery,
+    Removed, Resealing, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
@@ -281,7 +281,7 @@ impl CheckpointStore for Remote {
         self.net.store.part(run)
     }
 
-    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
+    fn resealing(&self) -> Option<&dyn Resealing> {
         None
     }
 
