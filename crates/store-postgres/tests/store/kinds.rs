@@ -279,10 +279,10 @@ async fn whoever_is_not_let_in_is_told_why() {
         ("nobody:secret@127.0.0.1:PORT/postgres", patience, ErrorKind::Invalid, "28P01"),
         ("guest:right@127.0.0.1:PORT/missing", patience, ErrorKind::Invalid, "3D000"),
         ("guest:right@127.0.0.1:PORT/postgres", patience, ErrorKind::Invalid, "42501"),
-        // The pool waits for a connection to come free, as far as it may.
+        // The pool waits for a connection to come free, as far as it may; then the server is asked why, for as long again.
         (
             "late:right@127.0.0.1:PORT/postgres",
-            Duration::from_millis(500),
+            Duration::from_secs(5),
             ErrorKind::Unavailable,
             "connection",
         ),
