@@ -280,12 +280,7 @@ async fn whoever_is_not_let_in_is_told_why() {
         ("guest:right@127.0.0.1:PORT/missing", patience, ErrorKind::Invalid, "3D000"),
         ("guest:right@127.0.0.1:PORT/postgres", patience, ErrorKind::Invalid, "42501"),
         // The pool waits for a connection to come free, as far as it may; then the server is asked why, for as long again.
-        (
-            "late:right@127.0.0.1:PORT/postgres",
-            Duration::from_secs(5),
-            ErrorKind::Unavailable,
-            "connection",
-        ),
+        ("late:right@127.0.0.1:PORT/postgres", Duration::from_secs(5), ErrorKind::Unavailable, "connection"),
     ] {
         let url = format!("postgres://{}", who.replace("PORT", &port.to_string()));
         let options = schema.options().with_acquire_timeout(patience).with_connections(NonZeroU32::MIN);
