@@ -67,7 +67,8 @@ async fn a_record_whose_key_cannot_be_told_is_named() {
         (&b"\xFE\x01\x02\x02a b"[..], ErrorKind::Corrupt),
         (&[&b"\xFE\x01\x02\x01\xFF"[..], &[0; 64]].concat(), ErrorKind::Corrupt),
         (b"\xFE\x01\x09", ErrorKind::Corrupt),
-        (b"\xFE\x02\x00", ErrorKind::Unsupported),
+        (b"\xFE\x02\x00", ErrorKind::Corrupt),
+        (b"\xFE\x03\x00", ErrorKind::Unsupported),
     ] {
         inner.tamper(&log.key, |records| {
             records[1] = Record::seal(records[1].header.clone(), body.to_vec().into()).unwrap();
