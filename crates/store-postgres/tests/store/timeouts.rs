@@ -11,7 +11,7 @@ use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::ManualClock;
-use ferrata_store::{CheckpointStore as _, Timestamp};
+use ferrata_store::{CheckpointStore as _, SystemClock, Timestamp, within};
 use ferrata_store_postgres::{Postgres, PostgresStore};
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _};
 use tokio::sync::Notify;
@@ -168,7 +168,7 @@ async fn is_written_once(schema: &Schema, stays: Stays, in_step: bool) {
     drop(taken);
     other.execute("ROLLBACK").await.unwrap();
     let outcome =
-        tokio::time::timeout(Duration::from_secs(300), run.wait()).await.expect("it goes on").unwrap();
+        within(&SystemClock::new(), Duration::from_secs(300), run.wait()).await.expect("it goes on").unwrap();
     assert!(matches!(outcome, Outcome::Completed(_)), "{told}: {outcome:?}");
     assert_eq!(plan.attempts.load(Ordering::SeqCst), 2, "{told}: the first timed out, the second was done");
     for place in 0..STATEMENTS {
