@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::walk::folded_at;
 use crate::clock::Timestamp;
 use crate::engine::fold::missing;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::body::Base;
 use crate::record::{Record, RecordHeader, RunStatus, codec};
@@ -120,6 +120,10 @@ pub(crate) async fn prune(
     prune_found(store, &head, policy, now, dry).await
 }
 
+async fn first_of(store: &dyn CheckpointStore, run: &RunKey) -> Result<Seq> {
+    Ok(store.head(run).await?.ok_or_else(|| missing(run))?.first)
+}
+
 /// As [`prune`], of a run whose head was just read.
 pub(super) async fn prune_found(
     store: &dyn CheckpointStore,
@@ -144,7 +148,13 @@ pub(super) async fn prune_found(
             None => weigh(store, run, at).await,
         };
     }
-    let base = base_at(store, run, at).await?;
+    let base = match base_at(store, run, at).await {
+        // Whoever keeps the run small beside this has dropped more.
+        Err(error) if error.kind() == ErrorKind::NotFound && first_of(store, run).await? > at => {
+            return Ok((0, 0));
+        }
+        base => base?,
+    };
     let pruned = store.prune(run, PruneCut { at, base }).await?;
     Ok((pruned.records, pruned.bytes))
 }

@@ -115,18 +115,19 @@ async fn of_two_that_resume_at_once_one_wins() {
         let (store, runtime) = world.process(FaultPlan::new().with_fault(at, Fault::CrashAfter)).await;
         assert!(world.go_on(&runtime).await.is_err());
         store.crash();
-        let (_, a) = world.process(FaultPlan::new()).await;
+        let (between, a) = world.process(FaultPlan::new()).await;
         let (_, b) = world.process(FaultPlan::new()).await;
-        let take = async |runtime: &ferrata_core::runtime::Runtime| {
-            runtime.resume(&case.graph, "r").take_over().await
-        };
-        let won: Vec<_> = <[_; 2]>::from(tokio::join!(take(&a), take(&b))).into_iter().collect();
-        let lost: Vec<_> = won.iter().filter_map(|run| run.as_ref().err()).collect();
-        assert_eq!(lost.len(), 1, "{label}: {won:?}");
-        assert_eq!(lost[0].kind(), ErrorKind::Conflict, "{label}");
-        for run in won.iter().flatten() {
-            assert!(world.wait(run).await.unwrap().completed().is_some(), "{label}");
-        }
+        let (send, taken) = tokio::sync::oneshot::channel();
+        let graph = case.graph.clone();
+        // Both have read the log when the second writes its claim.
+        between.before(0, async move {
+            let run = b.resume(&graph, "r").take_over().await.unwrap();
+            assert!(send.send((run, b)).is_ok());
+        });
+        let lost = a.resume(&case.graph, "r").take_over().await.unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::Conflict, "{label}");
+        let (run, _b) = taken.await.unwrap();
+        assert!(world.wait(&run).await.unwrap().completed().is_some(), "{label}");
         world.close(Context::new()).await;
         world.check();
     }

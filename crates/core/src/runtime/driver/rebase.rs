@@ -33,6 +33,7 @@ impl<S: State> Driver<S> {
             let message = "another writer wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
+        let found = folded.last.seq;
         let facts = self.stand_on(folded)?;
         // What is made again was counted before.
         let meter = self.registration.meter.pause();
@@ -53,7 +54,7 @@ impl<S: State> Driver<S> {
         self.line.restart(&self.machine, &self.state, self.shared.clock.now());
         self.reap_transaction();
         let in_flight = self.machine.in_flight();
-        self.waiters.restart(|key| in_flight.contains_key(&key));
+        self.waiters.restart(self.journal.last().unwrap_or(found), |key| in_flight.contains_key(&key));
         Ok(())
     }
 

@@ -275,14 +275,21 @@ impl Waiters {
         self.stir_all();
     }
 
-    /// Takes the log's place for what is here.
+    /// Takes the log's place for what is here, of which `last` is the last record with all that was made anew.
     ///
     /// Re-registers the waits whose expiry record was lost to a conflict: an answer may have come first.
-    pub(super) fn restart(&mut self, follows: impl Fn(ActivationKey) -> bool) {
+    pub(super) fn restart(&mut self, last: Seq, follows: impl Fn(ActivationKey) -> bool) {
         for (&key, all) in &mut self.by_activation {
-            for waiter in all.iter_mut().filter(|waiter| waiter.what == WaitsFor::Expiry) {
-                waiter.what = WaitsFor::Answer;
-                self.times.extend(waiter.until.map(|until| (until, key, waiter.name.clone())));
+            for waiter in all.iter_mut() {
+                match &mut waiter.what {
+                    WaitsFor::Expiry => {
+                        waiter.what = WaitsFor::Answer;
+                        self.times.extend(waiter.until.map(|until| (until, key, waiter.name.clone())));
+                    }
+                    // The record that it had is another writer's now.
+                    WaitsFor::Step(Some((seq, _))) | WaitsFor::Record(seq, _) => *seq = last,
+                    _ => {}
+                }
             }
         }
         self.refresh(follows);

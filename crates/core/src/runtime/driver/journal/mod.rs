@@ -316,10 +316,14 @@ impl<S: State> Journal<S> {
 
 /// Records on their way, and what is owed once they are durable.
 impl<S: State> Journal<S> {
+    /// Returns the last record that was made.
+    pub(super) fn last(&self) -> Option<Seq> {
+        self.log.head.map(|head| head.seq)
+    }
+
     /// Returns the last record that was made, if it is not durable yet.
     pub(super) fn on_its_way(&self) -> Option<Seq> {
-        let head = self.log.head?;
-        (!self.outbox.is_durable(head.seq)).then_some(head.seq)
+        self.last().filter(|&last| !self.outbox.is_durable(last))
     }
 
     pub(super) fn is_durable(&self, seq: Seq) -> bool {

@@ -69,13 +69,13 @@ fn a_deadline_rings_once_and_again_after_a_conflict() {
     assert_eq!(waiters.next_due(at(9)), None);
     waiters.await_expiry(key(1), "q");
     assert!(waiters.of(key(1))[0].what == WaitsFor::Expiry);
-    waiters.restart(|_| true);
+    waiters.restart(Seq::new(1), |_| true);
     assert!(waiters.of(key(1))[0].what == WaitsFor::Answer, "an answer may have come first");
     assert_eq!(waiters.next_due(at(9)), Some((at(9), key(1), "q".into())));
     waiters.await_expiry(key(1), "q");
     waiters.expired(key(1), "q");
     assert!(waiters.of(key(1))[0].what == WaitsFor::Answer);
-    waiters.restart(|_| true);
+    waiters.restart(Seq::new(1), |_| true);
     assert_eq!(waiters.next_due(at(9)), None, "an expiry that is durable does not ring again");
 }
 
@@ -85,10 +85,27 @@ fn a_restart_forgets_what_does_not_follow_and_looks_at_the_rest() {
     let _gone = wait(&mut waiters, 1, "s1", WaitsFor::Time, Some(5));
     let _stays = wait(&mut waiters, 2, "s1", WaitsFor::Time, Some(7));
     waiters.drain_stirred();
-    waiters.restart(|key| key.0 == 2);
+    waiters.restart(Seq::new(1), |key| key.0 == 2);
     assert_eq!(waiters.drain_stirred(), BTreeSet::from([key(2)]));
     assert!(!waiters.waits(key(1)));
     assert_eq!(waiters.next_wake(), Some(at(7)));
+}
+
+/// A step whose record met another writer's was given to its node while the record made anew was on its way.
+#[test]
+fn what_waits_for_a_record_waits_for_the_one_that_was_made_anew() {
+    let mut waiters = Waiters::default();
+    let _step = wait(&mut waiters, 1, "s1", WaitsFor::Step(Some((Seq::new(3), true))), None);
+    let _known = wait(&mut waiters, 2, "s1", WaitsFor::Step(None), None);
+    let _record = wait(&mut waiters, 3, "s1", WaitsFor::Record(Seq::new(4), false), None);
+    waiters.restart(Seq::new(7), |_| true);
+    let what = [1, 2, 3].map(|of| waiters.of(key(of))[0].what);
+    let anew = [
+        WaitsFor::Step(Some((Seq::new(7), true))),
+        WaitsFor::Step(None),
+        WaitsFor::Record(Seq::new(7), false),
+    ];
+    assert!(what == anew);
 }
 
 #[test]
