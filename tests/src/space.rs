@@ -9,11 +9,14 @@ use std::time::Duration;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_s3::primitives::ByteStream;
 use aws_smithy_http_client::{Builder, tls::Provider, tls::rustls_provider::CryptoMode};
+use ferrata::blobs::Blobs;
 use ferrata::{S3Options, S3Store};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::{Clock, IdSource, RandomIds, RunKey, SystemClock};
 use ferrata_test_servers::{Proxy, Service, service_url};
 use futures_util::FutureExt as _;
+use object_store::aws::AmazonS3Builder;
+use object_store::prefix::PrefixStore;
 use redis::aio::MultiplexedConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection};
@@ -233,6 +236,28 @@ impl Space {
                 ferrata::connect(&url).unwrap()
             }
         }
+    }
+
+    /// Opens a place for large values in the bucket of the space.
+    ///
+    /// # Panics
+    ///
+    /// If the space is on no server of S3.
+    #[must_use]
+    pub fn bucket(&self, name: &str) -> Blobs {
+        let Place::Objects { prefix, .. } = &self.place else { panic!("{self:?} has no bucket") };
+        // The client asks for TLS, though its server has none. Another test may have been first.
+        let _installed = rustls::crypto::ring::default_provider().install_default();
+        let (id, secret) = credentials();
+        let bucket = AmazonS3Builder::new()
+            .with_bucket_name(BUCKET)
+            .with_endpoint(&self.server)
+            .with_allow_http(true)
+            .with_region("us-east-1")
+            .with_access_key_id(id)
+            .with_secret_access_key(secret)
+            .build();
+        Blobs::new(Arc::new(PrefixStore::new(bucket.unwrap(), format!("{prefix}/{name}"))))
     }
 
     /// Changes a byte in the body of a run's last record, behind the back of the store.

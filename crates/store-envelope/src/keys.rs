@@ -38,21 +38,19 @@ impl Key {
     ///
     /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn from_hex(text: &str) -> Result<Self> {
-        let digits: Option<Zeroizing<Vec<u8>>> = text
-            .chars()
-            .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
-            .collect::<Option<Vec<u8>>>()
-            .map(Zeroizing::new);
-        let Some(digits) = digits.filter(|digits| digits.len() == 64) else {
-            return Err(invalid("a key is 64 hex digits; make one with `openssl rand -hex 32`"));
-        };
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = pair[0] << 4 | pair[1];
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        // It is written where it stays: what a growing list leaves behind is overwritten by no one.
+        let mut key = Self::from_bytes([0; 32]);
+        let (pairs, odd) = text.as_bytes().as_chunks();
+        let read = key.0.iter_mut().zip(pairs).map(|(byte, &[high, low])| {
+            *byte = digit(high)? << 4 | digit(low)?;
+            Some(())
+        });
+        let is_whole = pairs.len() == 32 && odd.is_empty();
+        match read.collect::<Option<()>>().filter(|()| is_whole) {
+            Some(()) => Ok(key),
+            None => Err(invalid("a key is 64 hex digits; make one with `openssl rand -hex 32`")),
         }
-        let key = Self::from_bytes(bytes);
-        bytes.zeroize();
-        Ok(key)
     }
 }
 
@@ -84,13 +82,12 @@ impl fmt::Debug for Key {
 /// # Ok::<(), ferrata_store::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Keyring(Arc<Vec<Derived>>);
+pub struct Keyring(Arc<Vec<Arc<Derived>>>);
 
 /// AES-256-GCM-SIV. Named by its parts, because `aes` is what wipes the key.
 pub(crate) type Aes256GcmSiv = AesGcmSiv<Aes256>;
 
-/// A key by its name, as the keys that are derived from it.
-#[derive(Clone)]
+/// A key by its name, as the keys that are derived from it. It stays where it is: a list that grows leaves copies of its items behind.
 pub(crate) struct Derived {
     pub(crate) name: String,
     /// They overwrite their memory themselves.
@@ -98,6 +95,25 @@ pub(crate) struct Derived {
     /// That of envelopes of version 1, which are opened and not made any more.
     pub(crate) old_cipher: XChaCha20Poly1305,
     blobs: BlobKey,
+}
+
+impl Derived {
+    /// What this leaves on the stack, [`wipe_stack`] overwrites.
+    #[inline(never)]
+    fn new(name: String, key: &Key) -> Arc<Self> {
+        let derived = |context| Zeroizing::new(blake3::derive_key(context, &*key.0));
+        let cipher = Aes256GcmSiv::new((&*derived(CIPHER)).into());
+        let old_cipher = XChaCha20Poly1305::new((&*derived(OLD_CIPHER)).into());
+        Arc::new(Self { name, cipher, old_cipher, blobs: BlobKey(derived(BLOBS)) })
+    }
+}
+
+/// Overwrites what the calls before have left on the stack: large values that are moved from there to the heap take what stands in their gaps along.
+#[inline(never)]
+pub(crate) fn wipe_stack() {
+    let mut left = [0_u8; 16 << 10];
+    left.zeroize();
+    std::hint::black_box(&left);
 }
 
 /// What `ferrata-blobs` derives its keys from: a key that is derived from one of a ring. Nothing shows it.
@@ -144,11 +160,8 @@ impl Keyring {
         if self.find(name.as_bytes()).is_some() {
             return Err(invalid(format!("two keys have the name {name}; give each its own")));
         }
-        let derived = |context| Zeroizing::new(blake3::derive_key(context, &*key.0));
-        let cipher = Aes256GcmSiv::new((&*derived(CIPHER)).into());
-        let old_cipher = XChaCha20Poly1305::new((&*derived(OLD_CIPHER)).into());
-        let blobs = BlobKey(derived(BLOBS));
-        Arc::make_mut(&mut self.0).push(Derived { name, cipher, old_cipher, blobs });
+        Arc::make_mut(&mut self.0).push(Derived::new(name, key));
+        wipe_stack();
         Ok(self)
     }
 
@@ -201,11 +214,11 @@ impl Keyring {
     }
 
     pub(crate) fn newest(&self) -> Option<&Derived> {
-        self.0.first()
+        self.0.first().map(|key| &**key)
     }
 
     pub(crate) fn find(&self, name: &[u8]) -> Option<&Derived> {
-        self.0.iter().find(|key| key.name.as_bytes() == name)
+        self.0.iter().find(|key| key.name.as_bytes() == name).map(|key| &**key)
     }
 }
 

@@ -10,7 +10,7 @@ use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
 use ferrata_store::{Error, ErrorKind, Labels, Result, RunFacts, RunHead, RunQuery};
 use zeroize::Zeroizing;
 
-use crate::keys::{Key, read};
+use crate::keys::{Key, read, wipe_stack};
 
 /// What the keys are derived under. Another text is another format.
 const CIPHER: &str = "ferrata envelope 1 labels cipher";
@@ -40,6 +40,14 @@ pub struct LabelKey {
 impl LabelKey {
     /// Derives it from a secret, which may be the oldest key of a ring or one of its own.
     pub fn new(key: &Key) -> Self {
+        let made = Self::derive(key);
+        wipe_stack();
+        made
+    }
+
+    /// What this leaves on the stack, [`wipe_stack`] overwrites.
+    #[inline(never)]
+    fn derive(key: &Key) -> Self {
         let cipher = Zeroizing::new(blake3::derive_key(CIPHER, key.bytes()));
         let nonces = Zeroizing::new(blake3::derive_key(NONCE, key.bytes()));
         Self { cipher: XChaCha20Poly1305::new((&*cipher).into()), nonces }

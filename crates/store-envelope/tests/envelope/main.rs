@@ -12,6 +12,7 @@ mod secrecy;
 mod stirred;
 mod tenants;
 mod usage;
+mod wiped;
 
 use std::sync::Arc;
 
