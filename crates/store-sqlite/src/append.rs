@@ -26,8 +26,8 @@ pub(crate) fn look(entries: &[RunAppend]) -> Statement {
     look
 }
 
-/// Appends to a run whose head is the expected one and which these records move between no listings: the rows that it returns are those
-/// that it wrote, all or none. `None` for an entry for which more than this is to be done.
+/// Appends to a run whose head is the expected one and which these records move between no listings: it writes all rows or none. `None`
+/// for an entry for which more than this is to be done.
 pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
     let (expected, last) = (entry.expected?, &entry.records.last()?.header);
     let mut rows = Vec::with_capacity(entry.records.len());
@@ -36,9 +36,10 @@ pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
         rows.push(rest);
     }
     let mut step = Statement::default();
+    // Without the plus, SQLite takes these values for a hint that a partial index might do, and prepares the text anew for each of them.
     let after = format!(
         ") v JOIN ferrata_runs r {LAST} WHERE r.tenant = ? AND r.run = ? AND c.seq = ? AND c.header ->> '$.id' = ? \
-         AND r.status = ? AND r.owner = ? AND r.wake_at IS ? RETURNING seq"
+         AND +r.status = ? AND +r.owner = ? AND +r.wake_at IS ?"
     );
     let before = "INSERT INTO ferrata_records (run, seq, base, header, sum, body) \
          SELECT r.key, v.column1, v.column2, v.column3, v.column4, v.column5 FROM (VALUES ";

@@ -7,7 +7,7 @@ use ferrata_store::{
     Clock as _, Error, HeadRef, PruneCut, Record, Removed, Result, RunAppend, RunKey, SystemClock,
 };
 use sqlx::Connection as _;
-use sqlx::sqlite::SqliteRow;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::db::{Db, Opened, Purpose};
 use crate::error::{Call, StoreError, fault};
@@ -51,20 +51,27 @@ impl Session {
     ///
     /// Here alone a writer waits for others: what holds the lock is refused no more, so every `BUSY` says that nothing was written.
     async fn begin(&mut self, look: Statement) -> Result<Vec<SqliteRow>, StoreError> {
-        self.lock(Statement::new("BEGIN IMMEDIATE;").join(look), Call::Read).await
+        let begin = Statement::new("BEGIN IMMEDIATE;").join(look);
+        self.lock(begin, Call::Read, async |begin, connection| begin.query().fetch_all(connection).await)
+            .await
     }
 
     /// Carries out what begins with taking the lock, which is waited for.
-    async fn lock(&mut self, statement: Statement, call: Call) -> Result<Vec<SqliteRow>, StoreError> {
+    async fn lock<T>(
+        &mut self,
+        statement: Statement,
+        call: Call,
+        carry_out: impl AsyncFn(Statement, &mut SqliteConnection) -> sqlx::Result<T>,
+    ) -> Result<T, StoreError> {
         let deadline = Deadline::after(self.db.options.lock_wait);
         loop {
             let failed = match self.take().await {
                 Ok(mut opened) => {
-                    let done = statement.clone().query().fetch_all(&mut opened.connection).await;
+                    let done = carry_out(statement.clone(), &mut opened.connection).await;
                     let done = done.map_err(|error| fault(&error, call));
                     self.opened = done.as_ref().map_or_else(StoreError::is_busy, |_| true).then_some(opened);
                     match done {
-                        Ok(rows) => return Ok(rows),
+                        Ok(done) => return Ok(done),
                         Err(failed) => failed,
                     }
                 }
@@ -128,10 +135,13 @@ impl Session {
     /// The statement may be carried out; the connection is closed, whatever became of it.
     pub(crate) async fn step(&mut self, entry: &RunAppend) -> Option<Result<HeadRef>> {
         let (step, head) = append::step(entry)?;
-        let done = self.lock(step, Call::Write).await.map(|rows| !rows.is_empty());
-        let done = match done {
-            Ok(false) => return None,
-            Ok(true) => self.still_there(),
+        // The driver wakes whoever waits for each row: it is asked for none.
+        let written = self.lock(step, Call::Write, async |step, connection| {
+            step.query().execute(connection).await.map(|done| done.rows_affected())
+        });
+        let done = match written.await {
+            Ok(0) => return None,
+            Ok(_) => self.still_there(),
             Err(failed) => Err(failed),
         };
         self.bound_log().await;

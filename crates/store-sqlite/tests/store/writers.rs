@@ -1,10 +1,12 @@
 //! Many writers: what they share, what they wait for, and what they are told.
 
+use std::future::{Future as _, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
-use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, ExecutorId, PruneCut, Seq, SystemClock, within};
+use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, ExecutorId, PruneCut, Seq, SystemClock};
 use ferrata_store_sqlite::{SqliteOptions, Synchronous};
 use sqlx::Connection as _;
 use tokio::task::JoinSet;
@@ -153,13 +155,24 @@ async fn passed_while_another_waits(turns: usize) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_is_dropped_leaves_its_step_done_or_not() {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
-    let (mut log, clock) = (log("r"), SystemClock::new());
+    let mut log = log("r");
     log.write(&place.store, 1).await;
     let mut dropped = 0;
     for round in 0..300 {
         let entry = log.next(1 + usize::from(round % 7 == 0));
-        let pause = Duration::from_micros(round * 3);
-        dropped += usize::from(within(&clock, pause, append(&place.store, entry.clone())).await.is_none());
+        let mut looks = round;
+        let mut first = Box::pin(append(&place.store, entry.clone()));
+        let is_dropped = poll_fn(|cx| match first.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(false),
+            Poll::Pending if looks == 0 => Poll::Ready(true),
+            Poll::Pending => {
+                looks -= 1;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        });
+        dropped += usize::from(is_dropped.await);
+        drop(first);
         append(&place.store, entry.clone()).await.unwrap();
         log.took(&entry);
     }
