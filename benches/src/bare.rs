@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use redis::aio::MultiplexedConnection;
+use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqliteConnection};
 use tokio::task::JoinSet;
 
@@ -35,6 +36,8 @@ enum Client {
     Sqlite { connection: SqliteConnection, runs: i64, seq: i64 },
     /// `PUT`s with `If-None-Match`, as the store needs them.
     S3 { objects: Objects, run: usize, seq: usize },
+    /// Publishes with acknowledgement to a subject of its own of a stream on the disk, on one connection.
+    Nats { connection: async_nats::Client, subject: String },
 }
 
 impl Bare {
@@ -45,6 +48,7 @@ impl Bare {
             Kind::Redis => "`XADD`",
             Kind::Files => "`write` + `fdatasync`",
             Kind::S3 => "`PUT`",
+            Kind::Nats => "acknowledged publishes",
         };
         match (kind, clients) {
             (_, 1) => what.to_owned(),
@@ -63,6 +67,16 @@ impl Bare {
                 for at in 0..clients {
                     let stream = format!("{}:bare:{at}", space.name());
                     bare.clients.push(Client::Redis { connection: space.redis().await?, stream });
+                }
+            }
+            Kind::Nats => {
+                let (name, subjects) = (format!("BARE-{}", space.name()), format!("bare.{}.*", space.name()));
+                let stream = json!({ "name": name, "subjects": [subjects], "storage": "file" });
+                let made = space.jetstream(&format!("STREAM.CREATE.{name}"), &stream).await?;
+                anyhow::ensure!(made["error"].is_null(), "cannot make the reference's stream: {made}");
+                for at in 0..clients {
+                    let subject = format!("bare.{}.{at}", space.name());
+                    bare.clients.push(Client::Nats { connection: space.nats().await?, subject });
                 }
             }
             Kind::Sqlite => {
@@ -136,7 +150,7 @@ impl Bare {
             match client {
                 Client::Postgres { connection, .. } => connection.close().await?,
                 Client::Sqlite { connection, .. } => connection.close().await?,
-                Client::Redis { .. } | Client::Files { .. } | Client::S3 { .. } => {}
+                Client::Redis { .. } | Client::Files { .. } | Client::S3 { .. } | Client::Nats { .. } => {}
             }
         }
         Ok(())
@@ -162,6 +176,11 @@ impl Client {
                 let mut add = redis::cmd("XADD");
                 add.arg(stream.as_str()).arg("*").arg("b").arg(body);
                 add.query_async::<String>(connection).await?;
+            }
+            Self::Nats { connection, subject } => {
+                let stored = connection.request(subject.clone(), body.to_vec().into()).await?;
+                let stored: serde_json::Value = serde_json::from_slice(&stored.payload)?;
+                anyhow::ensure!(stored["error"].is_null(), "not stored: {stored}");
             }
             Self::S3 { objects, run, seq } => {
                 *seq += 1;

@@ -59,6 +59,9 @@ async fn run() -> Result<()> {
         if matches!(Kind::of(&server)?, Kind::Postgres | Kind::Redis) {
             Box::pin(work::stream::measure(&mut table, &server)).await?;
         }
+        if matches!(Kind::of(&server)?, Kind::Sqlite | Kind::Files) {
+            Box::pin(work::list::runs(&mut table, &server)).await?;
+        }
         if matches!(Kind::of(&server)?, Kind::Postgres | Kind::Files) {
             Box::pin(work::load::measure(&mut table, &server)).await?;
         }

@@ -24,6 +24,7 @@ pub(crate) enum Kind {
     Files,
     Sqlite,
     S3,
+    Nats,
 }
 
 impl Kind {
@@ -35,10 +36,11 @@ impl Kind {
             Some("file") => Ok(Self::Files),
             Some("sqlite") => Ok(Self::Sqlite),
             Some("s3") => Ok(Self::S3),
+            Some("nats") => Ok(Self::Nats),
             // What follows may hold a password.
             scheme => {
                 bail!(
-                    "no bench for `{}:` URLs; use postgres, redis, s3, sqlite or file",
+                    "no bench for `{}:` URLs; use postgres, redis, nats, s3, sqlite or file",
                     scheme.unwrap_or("?")
                 )
             }
@@ -53,6 +55,7 @@ impl Kind {
             Self::Files => "fs",
             Self::Sqlite => "sqlite",
             Self::S3 => "s3",
+            Self::Nats => "nats",
         }
     }
 }
@@ -82,7 +85,7 @@ impl Space {
                 space.folder = Some(tempfile::tempdir_in(folder)?);
             }
             Kind::S3 => space.objects = Some(Objects::open(server, &space.name).await?),
-            Kind::Postgres | Kind::Redis => {}
+            Kind::Postgres | Kind::Redis | Kind::Nats => {}
         }
         Ok(space)
     }
@@ -93,6 +96,7 @@ impl Space {
         match (self.kind, &self.folder, &self.objects) {
             (Kind::Postgres, ..) => format!("{}{and}schema={}", self.server, self.name),
             (Kind::Redis, ..) => format!("{}{and}prefix={}", self.server, self.name),
+            (Kind::Nats, ..) => format!("{}{and}namespace={}", self.server, self.name),
             (Kind::Sqlite, Some(folder), _) => format!("sqlite:{}", folder.path().join("runs.db").display()),
             (_, Some(folder), _) => format!("file:{}", folder.path().join("store").display()),
             (_, _, Some(objects)) => objects.url().to_owned(),
@@ -138,6 +142,17 @@ impl Space {
         Ok(redis::Client::open(self.server.as_str())?.get_multiplexed_async_connection().await?)
     }
 
+    /// Opens a connection to NATS.
+    pub(crate) async fn nats(&self) -> Result<async_nats::Client> {
+        Ok(async_nats::connect(self.server.as_str()).await?)
+    }
+
+    /// Calls JetStream.
+    pub(crate) async fn jetstream(&self, call: &str, body: &serde_json::Value) -> Result<serde_json::Value> {
+        let reply = self.nats().await?.request(format!("$JS.API.{call}"), body.to_string().into()).await?;
+        Ok(serde_json::from_slice(&reply.payload)?)
+    }
+
     /// Opens a connection to Postgres that listens.
     pub(crate) async fn listener(&self) -> Result<PgListener> {
         Ok(PgListener::connect(&self.server).await?)
@@ -148,7 +163,7 @@ impl Space {
         Ok(redis::Client::open(self.server.as_str())?.get_async_pubsub().await?)
     }
 
-    /// Returns how many bytes the store takes: tables with their indexes after a vacuum, keys as Redis counts them, files, objects.
+    /// Returns how many bytes the store takes: tables with their indexes after a vacuum, keys as Redis counts them, files, objects, messages.
     pub(crate) async fn bytes(&self) -> Result<u64> {
         match self.kind {
             Kind::Postgres => self.table_bytes().await,
@@ -161,6 +176,11 @@ impl Space {
                 file_bytes(self.folder()?)
             }
             Kind::S3 => self.objects()?.bytes().await,
+            Kind::Nats => {
+                let logs = format!("STREAM.INFO.FERRATA-LOGS-{}", self.name);
+                let info = self.jetstream(&logs, &serde_json::json!({})).await?;
+                info["state"]["bytes"].as_u64().context("the stream of logs is not there")
+            }
         }
     }
 
@@ -220,6 +240,13 @@ impl Space {
                 }
             }
             Kind::S3 => self.objects()?.remove().await?,
+            Kind::Nats => {
+                for stream in ["FERRATA-LOGS", "FERRATA-BEATS", "BARE"] {
+                    // There may be none.
+                    let delete = format!("STREAM.DELETE.{stream}-{}", self.name);
+                    self.jetstream(&delete, &serde_json::json!({})).await?;
+                }
+            }
             Kind::Files | Kind::Sqlite => {}
         }
         Ok(())

@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ferrata_test_servers::{Moto, Postgres, PostgresOptions, Radosgw, Redis, RedisOptions};
+use ferrata_test_servers::{
+    Moto, Nats, NatsOptions, Postgres, PostgresOptions, Radosgw, Redis, RedisOptions,
+};
 
 use crate::args::{BenchOptions, Services};
 use crate::cargo::Cargo;
@@ -91,6 +93,7 @@ struct Servers {
     postgres: Postgres,
     redis: Redis,
     moto: Moto,
+    nats: Nats,
     folder: tempfile::TempDir,
 }
 
@@ -101,10 +104,12 @@ impl Servers {
             // Each waits for the disk before it says that something is committed, as by default.
             let postgres = scope.spawn(|| Postgres::start(PostgresOptions::default()));
             let redis = scope.spawn(|| Redis::start(RedisOptions::default()));
+            let nats = scope.spawn(|| Nats::start(NatsOptions::default()));
             let moto = Moto::start();
             Ok(Self {
                 postgres: postgres.join().map_err(panicked)??,
                 redis: redis.join().map_err(panicked)??,
+                nats: nats.join().map_err(panicked)??,
                 moto: moto?,
                 folder: tempfile::tempdir()?,
             })
@@ -118,6 +123,7 @@ impl Servers {
             format!("file:{}", self.folder.path().display()),
             format!("sqlite:{}", self.folder.path().display()),
             bucket(&self.moto.url()),
+            self.nats.url(),
         ]
     }
 }

@@ -43,7 +43,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         Kind::Postgres => &POSTGRES,
         Kind::Redis => &REDIS,
         Kind::S3 => &S3,
-        Kind::Files | Kind::Sqlite => return Ok(()),
+        Kind::Files | Kind::Sqlite | Kind::Nats => return Ok(()),
     };
     let ids = counted.iter().chain([&OWN]);
     let ids: Vec<String> = ids.map(|(name, ..)| format!("{}/{name}", kind.name())).collect();

@@ -1,4 +1,4 @@
-//! The first page of a long history on Postgres, beside one query of the index.
+//! The first page of a long history on Postgres, beside one query of the index; the newest of many runs on the stores of one machine.
 
 use anyhow::{Result, ensure};
 use ferrata::store::Page;
@@ -6,14 +6,17 @@ use sqlx::{AssertSqlSafe, Executor as _};
 
 use super::Table;
 use crate::graphs::{self, Small};
-use crate::measure::{Rounds, in_turn};
+use crate::measure::{Rounds, Spread, in_turn, micros, now};
 use crate::row::{Goal, Row};
-use crate::space::Space;
+use crate::space::{Kind, Space};
 
 /// How many calls are timed as one: a single one is too short.
 const CALLS: usize = 20;
 
 const PAGE: u32 = 50;
+
+/// How many runs begin at a time.
+const WIDTH: usize = 64;
 
 /// Measures the row of listing.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
@@ -55,5 +58,30 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let pair = in_turn(Rounds::warm(rounds), [CALLS as f64; 2], ours, theirs).await?;
     let workload = format!("first page of {PAGE} of {steps} checkpoints, postgres");
     table.push(Row::pair(id, workload, "one indexed query", "µs/page", pair, Goal::Times(2.0)));
+    space.remove().await
+}
+
+/// Measures the row of listing runs.
+pub(crate) async fn runs(table: &mut Table, server: &str) -> Result<()> {
+    let (kind, id) = (Kind::of(server)?, format!("{}/list-runs", Kind::of(server)?.name()));
+    if !table.wants(&id) {
+        return Ok(());
+    }
+    let space = Space::make(server).await?;
+    let runtime = super::runtime(&space).await?;
+    let graph = graphs::notes(1, 100)?;
+    let waves = table.args.scaled(320, 3);
+    for _ in 0..waves {
+        super::runs::all(&runtime, &graph, WIDTH).await?;
+    }
+    let mut taken = Vec::new();
+    for _ in 0..table.args.scaled(15, 3) {
+        let begun = now();
+        let page = runtime.runs().limit(PAGE).await?;
+        taken.push(micros(begun.elapsed()));
+        ensure!(page.items.len() == PAGE as usize, "the page is not full");
+    }
+    let workload = format!("newest {PAGE} of {} runs, {}", waves * WIDTH, kind.name());
+    table.push(Row::alone(id, workload, "µs/page", Spread::of(taken), Goal::None));
     space.remove().await
 }

@@ -20,6 +20,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let goal = match kind {
         Kind::Postgres => Goal::Times(1.15),
         Kind::Sqlite => Goal::Times(1.2),
+        Kind::Nats => Goal::Times(1.3),
         _ => Goal::None,
     };
     row(table, server, "one-run-write", Effect::Write, rounds, nodes, goal).await?;
@@ -38,6 +39,7 @@ async fn start_up(table: &mut Table, server: &str) -> Result<()> {
     let goal = match kind {
         Kind::Files => Goal::Each(5.0),
         Kind::Postgres => Goal::Each(30.0),
+        Kind::Sqlite => Goal::None,
         _ => return Ok(()),
     };
     if !table.wants(&id) {

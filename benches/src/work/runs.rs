@@ -37,7 +37,7 @@ async fn row(table: &mut Table, space: &Space, id: String, width: usize) -> Resu
     let goal = match space.kind {
         Kind::Postgres => Goal::Rate(3.0),
         Kind::Redis => Goal::Rate(2.0),
-        Kind::Files => Goal::Rate(1.0),
+        Kind::Files | Kind::Nats => Goal::Rate(1.0),
         Kind::Sqlite => Goal::Rate(5.0),
         Kind::S3 => Goal::Rate(0.8),
     };
