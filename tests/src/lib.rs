@@ -1,5 +1,6 @@
 //! What tests of several stores share: a space of its own for each test, in a folder or on a server, and gone at its end.
 
+mod bucket;
 mod dump;
 mod layers;
 mod space;

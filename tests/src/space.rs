@@ -15,14 +15,12 @@ use ferrata_core::store::CheckpointStore;
 use ferrata_core::{Clock, IdSource, RandomIds, RunKey, SystemClock};
 use ferrata_test_servers::{Proxy, Service, service_url};
 use futures_util::FutureExt as _;
-use object_store::aws::AmazonS3Builder;
-use object_store::prefix::PrefixStore;
 use redis::aio::MultiplexedConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection};
 use tempfile::TempDir;
 
-use crate::streams;
+use crate::{bucket, streams};
 
 /// The bucket in which every test has a prefix.
 pub(crate) const BUCKET: &str = "ferrata-tests";
@@ -246,18 +244,7 @@ impl Space {
     #[must_use]
     pub fn bucket(&self, name: &str) -> Blobs {
         let Place::Objects { prefix, .. } = &self.place else { panic!("{self:?} has no bucket") };
-        // The client asks for TLS, though its server has none. Another test may have been first.
-        let _installed = rustls::crypto::ring::default_provider().install_default();
-        let (id, secret) = credentials();
-        let bucket = AmazonS3Builder::new()
-            .with_bucket_name(BUCKET)
-            .with_endpoint(&self.server)
-            .with_allow_http(true)
-            .with_region("us-east-1")
-            .with_access_key_id(id)
-            .with_secret_access_key(secret)
-            .build();
-        Blobs::new(Arc::new(PrefixStore::new(bucket.unwrap(), format!("{prefix}/{name}"))))
+        bucket::open(&self.server, BUCKET, &format!("{prefix}/{name}"), credentials())
     }
 
     /// Changes a byte in the body of a run's last record, behind the back of the store.

@@ -154,7 +154,7 @@ fn an_activation_asks_for_memory_a_few_times() {
             (Effect::Pure, CheckpointFrequency::Disabled, 2),
             (Effect::Pure, CheckpointFrequency::EveryNode, 2),
             // Each waits for its own append, which no other shares.
-            (Effect::Write, CheckpointFrequency::EveryNode, 11),
+            (Effect::Write, CheckpointFrequency::EveryNode, 12),
         ];
         for (effect, frequency, most) in bounds {
             let (short, long) = (chain(NODES, effect), chain(2 * NODES, effect));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ferrata_core::ask::AskError;
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::Runtime;
-use ferrata_core::{Clock, Error, ErrorKind, Result};
+use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
@@ -163,8 +163,12 @@ impl<'a> AcquireRequest<'a> {
             let (turn, mut my_turn) = oneshot::channel();
             let ask = Ask { id: id.clone(), waiting: waiting.clone(), once: None, debounce: None };
             // Dropped from here on, it leaves: what the desk has taken in is taken back.
-            let mut place =
-                Place { desk: Arc::clone(&desk), id: Some(id.clone()), clock: Arc::clone(runtime.clock()) };
+            let mut place = Place {
+                desk: Arc::clone(&desk),
+                id: Some(id.clone()),
+                executor: waiting.executor,
+                clock: Arc::clone(runtime.clock()),
+            };
             match desk.ask(ask, turn).await? {
                 Said::Granted => {
                     if waits {
@@ -309,6 +313,7 @@ impl fmt::Debug for AcquireRequest<'_> {
 pub struct Place {
     desk: Arc<Desk>,
     id: Option<String>,
+    executor: ExecutorId,
     clock: Arc<dyn Clock>,
 }
 
@@ -342,7 +347,7 @@ impl Place {
     /// <!-- held by: nodes::a_place_that_was_released_is_free_at_once -->
     pub async fn release(mut self) -> Result<()> {
         let Some(id) = self.id.clone() else { return Ok(()) };
-        self.desk.call(Op::Leave(id)).await?;
+        self.desk.call(Op::LeaveNode { id, executor: self.executor }).await?;
         self.id = None;
         Ok(())
     }
@@ -351,7 +356,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            self.desk.tell(Op::Leave(id));
+            self.desk.tell(Op::LeaveNode { id, executor: self.executor });
         }
     }
 }

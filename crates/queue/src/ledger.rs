@@ -69,6 +69,11 @@ pub(crate) enum Op {
     },
     /// A place is given back, or nobody waits for it any more.
     Leave(String),
+    /// As `Leave`, of a node of this process: where the run goes on in another one since, what stands there is of the node in that one.
+    LeaveNode {
+        id: String,
+        executor: ExecutorId,
+    },
     /// As `Leave`, if it is still as it was seen.
     Gone {
         id: String,
@@ -226,6 +231,13 @@ impl Ledger {
                 return Said::Waits;
             }
             Op::Leave(id) => self.leave(&id),
+            Op::LeaveNode { id, executor } => {
+                let holder = self.held.get(&id).map(|held| held.executor);
+                let whose = holder.or_else(|| self.waiting.get(&id).map(|waiting| waiting.executor));
+                if whose == Some(executor) {
+                    self.leave(&id);
+                }
+            }
             Op::Gone { id, executor, at } => {
                 if self.held.get(&id).is_some_and(|held| held.executor == executor && held.at == at) {
                     self.leave(&id);

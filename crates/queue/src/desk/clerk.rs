@@ -179,7 +179,7 @@ impl Clerk {
                     ops.push(Op::Ask(ask));
                 }
                 Command::Do { op, reply } => {
-                    if let Op::Leave(id) | Op::Rest { id, .. } = &op {
+                    if let Op::Leave(id) | Op::LeaveNode { id, .. } | Op::Rest { id, .. } = &op {
                         self.mine.remove(id);
                     }
                     replies.push(reply.map_or(Reply::Nobody, Reply::Caller));
@@ -317,7 +317,7 @@ impl Clerk {
                 match reply.send(Ok(said)) {
                     Ok(()) => drop(self.mine.insert(id, mine)),
                     // The node was dropped.
-                    Err(_) => self.owed.push(Op::Leave(id)),
+                    Err(_) => self.owed.push(Op::LeaveNode { id, executor: self.me }),
                 }
             }
         }
@@ -347,7 +347,7 @@ impl Clerk {
             };
             match is_wanted {
                 true => drop(self.mine.insert(id.clone(), Mine::Holds)),
-                false => self.owed.push(Op::Leave(id.clone())),
+                false => self.owed.push(Op::LeaveNode { id: id.clone(), executor: self.me }),
             }
         }
     }

@@ -426,6 +426,24 @@ fn what_was_started_for_a_key_is_not_started_again_within_its_time() {
     assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), Said::Granted);
 }
 
+/// A process that was stopped drops its node when it learns that another one has its run: the wait of the node there was taken out with it.
+#[test]
+fn a_node_that_is_dropped_where_its_run_has_been_takes_nobody_out_where_it_is() {
+    let mut settings = Settings::new();
+    settings.at_once = Some(1);
+    let (mut ledger, [before, now]) = (Ledger::new(settings), [executor(), executor()]);
+    let at = Timestamp::from_unix_ms(START);
+    let leave = |who: u8, executor| Op::LeaveNode { id: format!("run:default/run-{who:03}"), executor };
+    for (who, said) in [(1, Said::Granted), (2, Said::Waits)] {
+        assert_eq!(ledger.apply(ask(who, before, "", 0, 1, at), at), said);
+        assert_eq!(ledger.apply(ask(who, now, "", 0, 1, at), at), said, "it goes on elsewhere");
+        ledger.apply(leave(who, before), at);
+    }
+    assert_eq!((ledger.held.len(), ledger.waiting.len()), (1, 1));
+    [2, 1].into_iter().for_each(|who| drop(ledger.apply(leave(who, now), at)));
+    assert_eq!((ledger.held.len(), ledger.waiting.len()), (0, 0));
+}
+
 /// It was told how many wait, which may be nobody, and took a start of the rate.
 #[test]
 fn whoever_comes_when_no_more_keys_can_be_remembered_is_told_so() {
