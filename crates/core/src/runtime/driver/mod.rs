@@ -235,11 +235,6 @@ impl<S: State> Driver<S> {
             if self.launch_next().await? {
                 continue;
             }
-            if !self.line.is_idle() {
-                // What ends beside it meanwhile leaves together.
-                self.journal.leave();
-                return Ok(());
-            }
             // With nothing else to do, the driver sends by itself: many stores answer at once.
             let Some(answer) = self.journal.try_here() else { return Ok(()) };
             self.acknowledge(answer).await?;
