@@ -78,9 +78,6 @@ impl<S: State> Driver<S> {
                 self.waiters.stir(key);
             }
             let stirred = self.waiters.drain_stirred();
-            if stirred.is_empty() {
-                break;
-            }
             let now = self.shared.clock.now();
             let mut offers: Vec<Offer> =
                 stirred.into_iter().filter_map(|key| self.next_of(key, now)).collect();
