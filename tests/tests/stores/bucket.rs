@@ -1,5 +1,6 @@
 //! Large values in a bucket, as in a folder: what is put is read whole, in part and as a stream, also in parts of an upload, and goes when no record names it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata::ErrorKind;
@@ -55,7 +56,7 @@ async fn what_a_record_names_stays_in_a_bucket_and_the_rest_goes() {
             .build()
             .unwrap();
         let store = space.open();
-        let runtime = Runtime::builder(store.clone()).resource(blobs.clone()).build().await.unwrap();
+        let runtime = Runtime::builder(Arc::clone(&store)).resource(blobs.clone()).build().await.unwrap();
         let run = runtime.start(&graph, Context::new()).await.unwrap();
         let state = run.wait().await.unwrap().completed().unwrap();
         let unnamed = blobs.put(value(70_000, 4)).await.unwrap();
