@@ -44,7 +44,7 @@ fn use_keys() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let store = EnvelopeStore::new(MemoryStore::new(), options);
-        let mut log = Log::new(RunId::new("r").unwrap());
+        let log = Log::new(RunId::new("r").unwrap());
         let mut append = log.next(3);
         append.facts = Some(facts("w", 0));
         let run = append.run.clone();
