@@ -135,7 +135,7 @@ impl Session {
     /// The statement may be carried out; the connection is closed, whatever became of it.
     pub(crate) async fn step(&mut self, entry: &RunAppend) -> Option<Result<HeadRef>> {
         let (step, head) = append::step(entry)?;
-        // The driver wakes whoever waits for each row: it is asked for none.
+        // The driver wakes the caller once for each row, so this statement returns none.
         let written = self.lock(step, Call::Write, async |step, connection| {
             step.query().execute(connection).await.map(|done| done.rows_affected())
         });

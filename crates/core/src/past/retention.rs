@@ -149,7 +149,7 @@ pub(super) async fn prune_found(
         };
     }
     let base = match base_at(store, run, at).await {
-        // Whoever keeps the run small beside this has dropped more.
+        // Another caller who keeps this run small has dropped the record and more.
         Err(error) if error.kind() == ErrorKind::NotFound && first_of(store, run).await? > at => {
             return Ok((0, 0));
         }
