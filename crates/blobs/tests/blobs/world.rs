@@ -118,7 +118,9 @@ impl World {
             9 => {
                 self.turning.turn();
                 // It fails where the place does.
-                let _ended = self.blobs.rekey(None, false, |_| {}).await;
+                if self.blobs.rekey(None, false, |_| {}).await.is_ok_and(|done| done.failed.is_empty()) {
+                    self.turning.leave_out_the_old();
+                }
             }
             _ => self.settle_in(runs).await,
         }
@@ -168,7 +170,7 @@ impl World {
     }
 }
 
-/// Keys, of which there is a new one at each turn.
+/// Keys, of which there is a new one at each turn, while there are few. What no value needs any more is left out.
 #[derive(Debug)]
 pub(crate) struct Turning(std::sync::Mutex<Vec<u8>>);
 
@@ -181,8 +183,14 @@ impl Default for Turning {
 impl Turning {
     pub(crate) fn turn(&self) {
         let mut names = self.0.lock().unwrap();
-        let next = names[0].wrapping_add(1);
-        names.insert(0, next);
+        if names.len() < 4 {
+            let next = names[0].wrapping_add(1);
+            names.insert(0, next);
+        }
+    }
+
+    pub(crate) fn leave_out_the_old(&self) {
+        self.0.lock().unwrap().truncate(1);
     }
 }
 
@@ -201,12 +209,19 @@ pub(crate) struct Acting {
 }
 
 impl Acting {
-    /// The store of a world in which anything happens at any time.
+    /// The store of a world in which anything happens at any time, a thousand times: where runs come faster than they are read, a
+    /// collection reads for minutes.
     pub(crate) fn stirred(world: &Arc<World>) -> Self {
         let (store, world) = (world.store.clone(), Arc::clone(world));
+        let stirs = AtomicU64::new(0);
         let act = move |_| {
-            let world = Arc::clone(&world);
-            async move { world.stir().await }.boxed()
+            let (world, is_over) = (Arc::clone(&world), stirs.fetch_add(1, Ordering::Relaxed) >= 1_000);
+            async move {
+                if !is_over {
+                    world.stir().await;
+                }
+            }
+            .boxed()
         };
         Self { store, page: 2, act: Box::new(act) }
     }

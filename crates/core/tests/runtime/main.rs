@@ -29,6 +29,7 @@ mod held;
 mod keyed;
 mod letters;
 mod letters_of_two;
+mod letting_go;
 mod levels;
 mod losses;
 mod many;

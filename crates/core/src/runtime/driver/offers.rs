@@ -79,8 +79,9 @@ impl<S: State> Driver<S> {
             }
             let stirred = self.waiters.drain_stirred();
             let now = self.shared.clock.now();
+            let stopping = self.is_stopping();
             let mut offers: Vec<Offer> =
-                stirred.into_iter().filter_map(|key| self.next_of(key, now)).collect();
+                stirred.into_iter().filter_map(|key| self.next_of(key, now, stopping)).collect();
             if offers.is_empty() {
                 break;
             }
@@ -124,14 +125,24 @@ impl<S: State> Driver<S> {
         self.room() && !waits
     }
 
-    /// Returns what an activation is handed next, if it has read what it was handed before.
-    fn next_of(&mut self, key: ActivationKey, now: Timestamp) -> Option<Offer> {
+    /// Whether an activation would be handed something if the driver went on: what came when nothing new was to start any more, or what
+    /// may follow from a wish that is on its way.
+    pub(super) fn has_news(&mut self) -> bool {
+        let now = self.shared.clock.now();
+        let keys: Vec<_> = self.machine.in_flight().keys().copied().collect();
+        keys.into_iter().any(|key| {
+            let is_quiet = self.line.running(key).is_none_or(|running| running.scope().waits.is_quiet());
+            !is_quiet || self.next_of(key, now, false).is_some()
+        })
+    }
+
+    /// Returns what an activation is handed next, if it has read what it was handed before. To one that is `stopping`, nothing is new.
+    fn next_of(&mut self, key: ActivationKey, now: Timestamp, stopping: bool) -> Option<Offer> {
         let running = self.line.running(key)?;
         if !running.scope().waits.is_quiet() {
             return None;
         }
         let memos = &self.machine.in_flight().get(&key)?.memos;
-        let stopping = self.is_stopping();
         let inbox = self.machine.inbox().front().map(|message| message.at);
         let first = inbox.and_then(|_| self.first_receiver()).map(|(_, order)| order);
         let mut next: Option<Offer> = None;

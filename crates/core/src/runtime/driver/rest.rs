@@ -102,7 +102,8 @@ impl<S: State> Driver<S> {
         let reason = "the runtime was shut down";
         let waits = |key: &ActivationKey| self.line.waits(*key, self.waiters.waits(*key));
         // What was broken off is in no line.
-        if !(none_in_line && self.machine.in_flight().keys().all(waits)) {
+        let all_wait = none_in_line && self.machine.in_flight().keys().all(waits);
+        if !all_wait || self.has_news() {
             return self.release(reason, None, None);
         }
         if self.waiters.is_for_child() {
