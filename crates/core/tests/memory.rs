@@ -120,10 +120,10 @@ fn a_run_that_waits_is_smaller_and_leaves_nothing_behind() {
     });
 }
 
-fn chain(nodes: usize) -> Graph<Context> {
+fn chain(nodes: usize, effect: Effect) -> Graph<Context> {
     let mut builder = Graph::<Context>::builder("chain");
     for at in 0..nodes {
-        builder = builder.node(format!("n{at}"), async |_cx, _s| Ok(())).effect(Effect::Pure);
+        builder = builder.node(format!("n{at}"), async |_cx, _s| Ok(())).effect(effect);
         builder = if at == 0 {
             builder.entry("n0")
         } else {
@@ -150,8 +150,14 @@ fn an_activation_asks_for_memory_a_few_times() {
     const NODES: usize = 100;
     alone(async {
         let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
-        let (short, long) = (chain(NODES), chain(2 * NODES));
-        for (frequency, most) in [(CheckpointFrequency::Disabled, 2), (CheckpointFrequency::EveryNode, 4)] {
+        let bounds = [
+            (Effect::Pure, CheckpointFrequency::Disabled, 2),
+            (Effect::Pure, CheckpointFrequency::EveryNode, 2),
+            // Each waits for its own append, which no other shares.
+            (Effect::Write, CheckpointFrequency::EveryNode, 12),
+        ];
+        for (effect, frequency, most) in bounds {
+            let (short, long) = (chain(NODES, effect), chain(2 * NODES, effect));
             let (mut few, mut many) = (usize::MAX, usize::MAX);
             // What all runs share grows now and then.
             for _ in 0..5 {
@@ -159,12 +165,46 @@ fn an_activation_asks_for_memory_a_few_times() {
                 many = many.min(asks(&runtime, &long, frequency).await);
             }
             let each = (many - few) / NODES;
-            println!("{frequency:?}: {each} for each activation ({few}, {many})");
+            println!("{effect:?}, {frequency:?}: {each} for each activation ({few}, {many})");
             assert!(
                 each <= most,
-                "{frequency:?}: each activation asks for memory {each} times, and may {most} times"
+                "{effect:?}, {frequency:?}: each activation asks for memory {each} times, and may {most} times"
             );
         }
+    });
+}
+
+fn fan_out(width: usize) -> Graph<Context> {
+    let mut builder = Graph::<Context>::builder("fan").node("split", async |_cx, _s| Ok(())).entry("split");
+    builder = builder.node("join", async |_cx, _s| Ok(())).effect(Effect::Pure);
+    for at in 0..width {
+        builder = builder.node(format!("n{at}"), async |_cx, _s| Ok(())).effect(Effect::Pure);
+        builder = builder.edge("split", format!("n{at}")).edge(format!("n{at}"), "join");
+    }
+    builder.build().unwrap()
+}
+
+/// What is live in a run was copied at each end of an activation, to try on it what follows.
+#[test]
+fn an_end_beside_many_others_asks_for_no_more_memory_than_beside_few() {
+    alone(async {
+        let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+        let mut each = Vec::new();
+        for width in [50, 100, 400] {
+            let graph = fan_out(width);
+            let mut least = usize::MAX;
+            for _ in 0..3 {
+                least = least.min(asks(&runtime, &graph, CheckpointFrequency::Disabled).await);
+            }
+            each.push(least / width);
+        }
+        println!("{each:?} for each of 50, 100 and 400");
+        assert!(
+            each[2] <= each[0] + 2,
+            "each of 400 asks for memory {} times, of 50 {} times",
+            each[2],
+            each[0]
+        );
     });
 }
 

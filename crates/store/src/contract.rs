@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use super::query::{At, Page, Paged, RunHead, RunQuery};
 use crate::error::{Error, ErrorKind, Result};
@@ -188,31 +189,47 @@ impl Notices {
     ///
     /// <!-- held by: setup::changes_are_noticed, setup::notices_are_sent_as_announced -->
     pub async fn next(&mut self) -> Result<Option<RunKey>> {
-        let (received, from) = {
-            let mut waiting: Vec<_> = self.0.iter_mut().map(|receiver| Box::pin(receiver.recv())).collect();
-            poll_fn(|context| {
-                for (index, next) in waiting.iter_mut().enumerate() {
-                    if let Poll::Ready(received) = next.as_mut().poll(context) {
-                        return Poll::Ready((received, index));
-                    }
-                }
-                match waiting.is_empty() {
-                    true => Poll::Ready((Err(broadcast::error::RecvError::Closed), 0)),
-                    false => Poll::Pending,
-                }
-            })
-            .await
+        let (received, from) = match self.take() {
+            Some(taken) => taken,
+            None => self.wait().await,
         };
         // The others come first the next time, so that a busy store does not drown them.
         let count = self.0.len();
         self.0.rotate_left((from + 1).checked_rem(count).unwrap_or_default());
         match received {
             Ok(run) => Ok(Some(run)),
-            Err(broadcast::error::RecvError::Lagged(_)) => Ok(None),
-            Err(broadcast::error::RecvError::Closed) => {
+            Err(RecvError::Lagged(_)) => Ok(None),
+            Err(RecvError::Closed) => {
                 Err(Error::new(ErrorKind::Closed, "the store sends no more notices; poll instead"))
             }
         }
+    }
+
+    /// Takes what has come already, and of which store, without making room to wait.
+    fn take(&mut self) -> Option<(Result<RunKey, RecvError>, usize)> {
+        self.0.iter_mut().enumerate().find_map(|(index, receiver)| match receiver.try_recv() {
+            Ok(run) => Some((Ok(run), index)),
+            Err(TryRecvError::Lagged(missed)) => Some((Err(RecvError::Lagged(missed)), index)),
+            Err(TryRecvError::Closed) => Some((Err(RecvError::Closed), index)),
+            Err(TryRecvError::Empty) => None,
+        })
+    }
+
+    /// Waits for what comes next, and of which store.
+    async fn wait(&mut self) -> (Result<RunKey, RecvError>, usize) {
+        let mut waiting: Vec<_> = self.0.iter_mut().map(|receiver| Box::pin(receiver.recv())).collect();
+        poll_fn(|context| {
+            for (index, next) in waiting.iter_mut().enumerate() {
+                if let Poll::Ready(received) = next.as_mut().poll(context) {
+                    return Poll::Ready((received, index));
+                }
+            }
+            match waiting.is_empty() {
+                true => Poll::Ready((Err(RecvError::Closed), 0)),
+                false => Poll::Pending,
+            }
+        })
+        .await
     }
 }
 

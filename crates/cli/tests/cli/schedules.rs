@@ -91,7 +91,11 @@ async fn ticks_once(kind: impl Into<StoreKind>) {
                 if tokio::time::Instant::now() >= deadline {
                     let all = second.runs().limit(1_000).await.unwrap().items;
                     let newest: Vec<_> = all.iter().take(4).collect();
-                    panic!("no tick starts a run: {:?}; {} runs: {newest:#?}", often.status().await, all.len());
+                    panic!(
+                        "no tick starts a run: {:?}; {} runs: {newest:#?}",
+                        often.status().await,
+                        all.len()
+                    );
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }

@@ -51,7 +51,19 @@ impl<T> Sender<T> {
     ///
     /// [`Closed`] if the receiver was dropped.
     pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
+        self.send_unless(item, |_| false)
+    }
+
+    /// As [`send`](Self::send), unless what lies last in the queue says the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub(crate) fn send_unless(&self, item: T, is_said: impl Fn(&T) -> bool) -> Result<(), Closed> {
         let mut lane = lock(&self.0);
+        if lane.items.back().is_some_and(is_said) {
+            return Ok(());
+        }
         if lane.closed {
             drop(lane);
             // What the item does when it is dropped may come back here.
@@ -199,6 +211,21 @@ mod tests {
         let (reply, answer) = tokio::sync::oneshot::channel::<()>();
         assert_eq!(sender.send(reply), Err(Closed));
         assert!(in_time(answer).await.is_err());
+    }
+
+    /// A notice for each of thousands of records was a look at the store for each.
+    #[test]
+    fn what_lies_last_in_the_queue_is_not_said_again() {
+        let (sender, mut receiver) = queue();
+        let say = |item: u8| sender.send_unless(item, |last| *last == item).unwrap();
+        [1, 1, 2, 2, 1].into_iter().for_each(say);
+        assert_eq!((receiver.try_recv(), receiver.try_recv()), (Some(1), Some(2)));
+        say(1);
+        assert_eq!(receiver.try_recv(), Some(1));
+        say(1);
+        assert_eq!((receiver.try_recv(), receiver.try_recv()), (Some(1), None));
+        drop(receiver);
+        assert_eq!(sender.send_unless(1, |_| true), Err(Closed));
     }
 
     #[test]

@@ -21,6 +21,16 @@ where
     tokio::spawn(future)
 }
 
+/// As [`spawn`], for a destructor, which may run when tokio's runtime has ended: then nothing is run any more.
+pub(crate) fn spawn_if_any_can<F>(future: F)
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(future);
+    }
+}
+
 /// Carries out a caller's request in a task of its own, and waits for it: from the first poll on it is done to its end, even if the
 /// caller stops waiting.
 ///

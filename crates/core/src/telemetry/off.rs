@@ -7,6 +7,7 @@ use ferrata_store::{Removed, RunAppend, RunFilter};
 
 use super::{AttemptResult, LostClaim, Operation, Tried};
 use crate::clock::{Clock, Timestamp};
+use crate::compact::few::Few;
 use crate::error::{ErrorKind, Result};
 use crate::id::{HeadRef, NodeName, WorkflowName};
 use crate::record::{FailureKind, Record, RunStatus};
@@ -113,8 +114,8 @@ impl StoreMeter {
         Call(PhantomData)
     }
 
-    pub(crate) fn weigh(_batch: &[RunAppend]) -> Vec<(u64, u64)> {
-        Vec::new()
+    pub(crate) fn weigh(_batch: &[RunAppend]) -> Few<(u64, u64)> {
+        Few::new()
     }
 
     pub(crate) fn appended(&self, _weights: &[(u64, u64)], _results: &[Result<HeadRef>]) {}

@@ -10,6 +10,7 @@ use super::Operation;
 use super::catalogue::{self as all, ERROR, OPERATION, SYSTEM};
 use super::instrument::{counter, gauge, histogram};
 use crate::clock::Clock;
+use crate::compact::few::Few;
 use crate::error::{ErrorKind, Result};
 use crate::id::HeadRef;
 use crate::record::Record;
@@ -60,7 +61,7 @@ impl StoreMeter {
     }
 
     /// Counts what is to be appended, if anything is counted.
-    pub(crate) fn weigh(batch: &[RunAppend]) -> Vec<(u64, u64)> {
+    pub(crate) fn weigh(batch: &[RunAppend]) -> Few<(u64, u64)> {
         batch.iter().map(|append| weigh(&append.records)).collect()
     }
 

@@ -67,6 +67,7 @@ impl<S: State> Driver<S> {
     /// Starts an attempt: here if nothing else could run meanwhile, as a task of its own otherwise.
     async fn launch(&mut self, key: ActivationKey) -> Result<()> {
         let index = NodeIx::new(key.0);
+        self.journal.leave();
         if self.plan.node(index).effect == Effect::External && !Box::pin(self.may_act()).await? {
             return Ok(());
         }

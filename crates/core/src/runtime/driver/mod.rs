@@ -217,6 +217,7 @@ impl<S: State> Driver<S> {
             }
             self.turn += 1;
             if self.turn.is_multiple_of(TURN) {
+                self.journal.leave();
                 tokio::task::yield_now().await;
                 self.take_commands()?;
                 while let Some(control) = self.registration.control.try_recv() {
@@ -231,9 +232,17 @@ impl<S: State> Driver<S> {
             self.commit_steps().await?;
             self.grant_transaction()?;
             self.offer()?;
-            if !self.launch_next().await? {
+            if self.launch_next().await? {
+                continue;
+            }
+            if !self.line.is_idle() {
+                // What ends beside it meanwhile leaves together.
+                self.journal.leave();
                 return Ok(());
             }
+            // With nothing else to do, the driver sends by itself: many stores answer at once.
+            let Some(answer) = self.journal.try_here() else { return Ok(()) };
+            self.acknowledge(answer).await?;
         }
     }
 

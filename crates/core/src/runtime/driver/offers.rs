@@ -78,6 +78,9 @@ impl<S: State> Driver<S> {
                 self.waiters.stir(key);
             }
             let stirred = self.waiters.drain_stirred();
+            if stirred.is_empty() {
+                break;
+            }
             let now = self.shared.clock.now();
             let stopping = self.is_stopping();
             let mut offers: Vec<Offer> =

@@ -106,6 +106,7 @@ impl<S: State> Driver<S> {
             match self.signal(signal.clone()).await? {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
+                    self.journal.leave();
                     if races.lost(self.journal.run()).await.is_err() {
                         break;
                     }

@@ -70,8 +70,8 @@ pub(crate) async fn pass_notices(shared: Weak<Shared>) {
         shared.feeds().wake(run.as_ref());
         let Some(run) = run else { continue };
         if let Some(driver) = shared.driver(&run) {
-            // A driver that has ended needs no notice.
-            let _ = driver.send(Control::Look);
+            // A driver that has ended needs no notice, nor does one that is about to look.
+            let _ = driver.send_unless(Control::Look, |last| matches!(last, Control::Look));
         } else if shared.admission.is_waiting(&run) {
             spawn(look_in_line(shared, run));
         }
@@ -155,17 +155,16 @@ fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &
             {
                 return;
             }
-            match shared.committer.submit(append.clone(), None).await {
-                Ok(Err(error)) if error.is_retryable() => {}
-                Ok(Ok(_)) => return let_go(&weak, &append.run, tenure, &why),
-                Ok(Err(error)) if error.kind() == ErrorKind::Conflict => {
+            match shared.committer.append(append.clone(), None).await {
+                Err(error) if error.is_retryable() => {}
+                Ok(_) => return let_go(&weak, &append.run, tenure, &why),
+                Err(error) if error.kind() == ErrorKind::Conflict => {
                     return let_go(&weak, &append.run, tenure, &why);
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     tracing::warn!(run = %append.run, %error, "cannot find out whether the run was taken");
                     return;
                 }
-                Err(_) => return,
             }
             let clock = Arc::clone(&shared.clock);
             drop(shared);

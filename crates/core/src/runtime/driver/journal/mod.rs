@@ -355,6 +355,16 @@ impl<S: State> Journal<S> {
         self.outbox.try_acknowledge()
     }
 
+    /// Sends what is to be sent, as far as that goes without waiting, and takes an answer of the store that comes so.
+    pub(super) fn try_here(&mut self) -> Option<Result<HeadRef>> {
+        self.outbox.try_here()
+    }
+
+    /// Has what was sent go on by itself: the driver is about to do something else than to wait for it.
+    pub(super) fn leave(&mut self) {
+        self.outbox.leave();
+    }
+
     /// Waits for the store's answer to what was sent; never ends if nothing was.
     ///
     /// Cancel safe: an answer that was not returned is returned by the next call.

@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 
-use tokio::sync::oneshot;
-
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::{Record, RunFacts};
-use crate::runtime::committer::Committer;
+use crate::runtime::committer::{Committer, Sending};
 use crate::store::RunAppend;
 
 /// How what a record says is decided again where the log refuses the record, because another writer came first.
@@ -40,7 +38,7 @@ pub(crate) struct Outbox {
     /// What is said of the run with its first record, until that is sent.
     facts: Option<Box<RunFacts>>,
     queue: VecDeque<Record>,
-    sent: Option<(usize, oneshot::Receiver<Result<HeadRef>>)>,
+    sent: Option<(usize, Sending)>,
     /// Whether nothing more is sent for now: a transaction of the run is open, or about to begin.
     held: bool,
     /// Whether more records are about to follow that leave with those in the queue.
@@ -128,7 +126,7 @@ impl Outbox {
             return;
         }
         let append = self.take();
-        self.sent = Some((append.records.len(), self.committer.submit(append, Some(self.term))));
+        self.sent = Some((append.records.len(), self.committer.begin(append, Some(self.term))));
     }
 
     /// Takes everything that waits, for an append whose answer [`answered`](Self::answered) takes in.
@@ -156,11 +154,22 @@ impl Outbox {
 
     /// Takes an answer that has come already, without waiting.
     pub(crate) fn try_acknowledge(&mut self) -> Option<Result<HeadRef>> {
-        let (_, answer) = self.sent.as_mut()?;
-        match answer.try_recv() {
-            Err(oneshot::error::TryRecvError::Empty) => None,
-            Err(oneshot::error::TryRecvError::Closed) => Some(self.answered(Err(gone()))),
-            Ok(result) => Some(self.answered(result)),
+        let (_, sending) = self.sent.as_mut()?;
+        let result = sending.try_answer()?;
+        Some(self.answered(result))
+    }
+
+    /// Carries out what was sent as far as that goes without waiting, and takes an answer that comes so.
+    pub(crate) fn try_here(&mut self) -> Option<Result<HeadRef>> {
+        let (_, sending) = self.sent.as_mut()?;
+        let result = sending.try_here()?;
+        Some(self.answered(result))
+    }
+
+    /// Has what was sent go on by itself: the driver is about to do something else than to wait for it.
+    pub(crate) fn leave(&mut self) {
+        if let Some((_, sending)) = &mut self.sent {
+            sending.leave();
         }
     }
 
@@ -170,8 +179,8 @@ impl Outbox {
     pub(crate) async fn acknowledged(&mut self) -> Result<HeadRef> {
         match &mut self.sent {
             None => std::future::pending().await,
-            Some((_, answer)) => {
-                let result = answer.await.unwrap_or_else(|_| Err(gone()));
+            Some((_, sending)) => {
+                let result = sending.answer().await;
                 self.answered(result)
             }
         }
@@ -188,8 +197,4 @@ impl Outbox {
         self.send();
         Ok(head)
     }
-}
-
-fn gone() -> Error {
-    Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer; resume the run")
 }

@@ -1,0 +1,194 @@
+//! A lane: what sends the batches of one part of the store, one after the other.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::{Instrument as _, Span};
+
+use super::Committer;
+use super::queue::{Queue, Submission};
+use super::sending::gone;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::HeadRef;
+use crate::panics::panic_text;
+use crate::runtime::tasks::spawn;
+use crate::store::RunAppend;
+use crate::telemetry::spans;
+
+/// How long an append may take for others to gather beside it: about what the slowest healthy disk takes to sync.
+const STALL: Duration = Duration::from_millis(20);
+
+/// Sends the batches of one part of the store; a clone of it is a further lane.
+#[derive(Clone)]
+pub(super) struct Lane {
+    committer: Committer,
+    queue: Arc<Mutex<Queue>>,
+}
+
+impl Lane {
+    pub(super) fn new(committer: Committer, queue: Arc<Mutex<Queue>>) -> Self {
+        Self { committer, queue }
+    }
+
+    pub(super) fn enqueue(self, submission: Submission) {
+        let opens = self.lock().push(submission);
+        self.begin_lane_if(opens);
+    }
+
+    /// Opens this lane for one append, which [`alone`](Self::alone) sends, if nothing is under way that it could be sent with.
+    pub(super) fn opens_alone(&self) -> bool {
+        self.lock().opens_alone()
+    }
+
+    fn begin_lane_if(&self, opens: bool) {
+        if opens {
+            spawn(self.clone().run());
+        }
+    }
+
+    /// Whether it is in doubt that this process counts as alive: nothing is sent as an owner then.
+    fn is_in_doubt(&self, term: Option<u64>) -> bool {
+        term.is_some_and(|term| self.committer.0.heartbeat.certain(term).is_none())
+    }
+
+    /// Sends one append, and ends. What is refused, in doubt or held back goes the way of all others.
+    pub(super) async fn alone(self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
+        let origin = spans::origin();
+        let sent = match self.is_in_doubt(term) {
+            true => None,
+            false => Some(self.send(vec![append.clone()], std::iter::once(&origin)).await),
+        };
+        let (results, counted) = sent.map_or((None, 1), |(results, counted)| (Some(results), counted));
+        let opens = self.lock().answered_alone(counted);
+        self.begin_lane_if(opens);
+        let result = results.and_then(|results| each(results, std::iter::once(&append)).pop());
+        if let Some(Ok(head)) = result {
+            return Ok(head);
+        }
+        let (submission, answer) = Submission::new(append, term, origin);
+        match result {
+            Some(result) => self.committer.answer(submission, result),
+            None => self.committer.enqueue(submission),
+        }
+        drop(self);
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Sends batches until nothing waits.
+    async fn run(self) {
+        loop {
+            // In a crowd, those who were told by the last batch come along with the next.
+            if self.lock().has_crowd() {
+                tokio::task::yield_now().await;
+            }
+            let (batch, opens) = self.lock().take();
+            if batch.is_empty() {
+                return;
+            }
+            self.committer.0.meter.batched(batch.len());
+            self.begin_lane_if(opens);
+            let batch = self.hold_back(batch);
+            if batch.is_empty() {
+                continue;
+            }
+            let appends = batch.iter().map(|submission| submission.append.clone()).collect();
+            let (results, counted) =
+                self.send(appends, batch.iter().map(|submission| &submission.origin)).await;
+            self.lock().answered(counted);
+            let results = each(results, batch.iter().map(|submission| &submission.append));
+            for (submission, result) in batch.into_iter().zip(results) {
+                self.committer.answer(submission, result);
+            }
+        }
+    }
+
+    /// Keeps back what is sent as an owner while it is in doubt whether this process counts as alive.
+    fn hold_back(&self, mut batch: Vec<Submission>) -> Vec<Submission> {
+        let held: Vec<_> = batch.extract_if(.., |submission| self.is_in_doubt(submission.term)).collect();
+        // With nothing to send, the lane is about to take the next batch.
+        self.lock().hold_back(held.len(), batch.is_empty());
+        for submission in held {
+            let committer = self.committer.clone();
+            spawn(async move {
+                match committer.0.heartbeat.sure(submission.term.unwrap_or_default()).await {
+                    Ok(_) => committer.enqueue(submission),
+                    Err(error) if submission.in_doubt => {
+                        let message = "the reply of an append was lost, and it cannot be made again: it may be done or not";
+                        let error = Error::new(ErrorKind::Indeterminate, message).with_source(error);
+                        drop(submission.reply.send(Err(error.with_run(&submission.append.run))));
+                    }
+                    Err(error) => drop(submission.reply.send(Err(error.with_run(&submission.append.run)))),
+                }
+            });
+        }
+        batch
+    }
+
+    /// Sends a batch. Returns how many of it still count as under way: none if it was slow.
+    async fn send<'a>(
+        &self,
+        batch: Vec<RunAppend>,
+        origins: impl ExactSizeIterator<Item = &'a Span>,
+    ) -> (Result<Vec<Result<HeadRef>>>, usize) {
+        match spans::batch(origins) {
+            None => self.append(batch).await,
+            Some(span) => Box::pin(self.append(batch).instrument(span)).await,
+        }
+    }
+
+    /// A panic of the store would take the lane away for good. It is a lost reply: the same records are tried again.
+    async fn append(&self, batch: Vec<RunAppend>) -> (Result<Vec<Result<HeadRef>>>, usize) {
+        let count = batch.len();
+        let (mut batch, mut append) = (Some(batch), None);
+        let (mut counted, mut stall) = (count, None);
+        let results = poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                append
+                    .get_or_insert_with(|| self.committer.0.store.append(batch.take().unwrap_or_default()))
+                    .as_mut()
+                    .poll(cx)
+            }));
+            let polled = match polled {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => {
+                    let message = format!("the store panicked in an append: {}", panic_text(&*panic));
+                    Poll::Ready(Err(Error::new(ErrorKind::Indeterminate, message)))
+                }
+            };
+            if polled.is_pending() && counted > 0 {
+                // Most stores in memory never come here, and need no timer.
+                let stall = stall.get_or_insert_with(|| self.committer.0.clock.sleep(STALL));
+                if stall.as_mut().poll(cx).is_ready() {
+                    counted = 0;
+                    let opens = self.lock().count_out(count);
+                    self.begin_lane_if(opens);
+                }
+            }
+            polled
+        })
+        .await;
+        (results, counted)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns what came of each run of a batch.
+fn each<'a>(
+    results: Result<Vec<Result<HeadRef>>>,
+    batch: impl ExactSizeIterator<Item = &'a RunAppend>,
+) -> Vec<Result<HeadRef>> {
+    match results {
+        Ok(results) if results.len() == batch.len() => results,
+        Ok(_) => {
+            let message = "the store did not answer for every run of a batch; report this to its author";
+            batch.map(|_| Err(Error::new(ErrorKind::Unsupported, message))).collect()
+        }
+        Err(error) => batch.map(|append| Err(error.clone().with_run(&append.run))).collect(),
+    }
+}

@@ -1,0 +1,121 @@
+//! An append that is sent alone: carried out whoever waits for it, and held back as all others are.
+
+use ferrata_store::testing::{Fault, FaultPlan, FaultStore, Log, ManualClock};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use super::*;
+use crate::clock::Timestamp;
+use crate::id::{ExecutorId, RunId};
+use crate::store::MemoryStore;
+
+const TTL: Duration = Duration::from_secs(60);
+
+struct World {
+    clock: ManualClock,
+    store: Arc<FaultStore<MemoryStore>>,
+    heartbeat: Arc<HeartbeatMonitor>,
+    committer: Committer,
+    gate: Arc<Semaphore>,
+}
+
+impl World {
+    /// The first append waits at the gate.
+    fn new() -> Self {
+        let clock = ManualClock::new(Timestamp::from_unix_ms(1_000));
+        let store = Arc::new(FaultStore::new(MemoryStore::new(), FaultPlan::new()));
+        let heartbeat = Arc::new(HeartbeatMonitor::new(Arc::new(clock.clone()), TTL, Duration::ZERO));
+        let budget = RetryBudget { attempts: 3, first_delay: Duration::ZERO };
+        let committer = Committer::new(
+            Arc::<FaultStore<MemoryStore>>::clone(&store),
+            Arc::new(clock.clone()),
+            Arc::clone(&heartbeat),
+            budget,
+        );
+        let gate = Arc::new(Semaphore::new(0));
+        let waits = Arc::clone(&gate);
+        store.before(0, async move { waits.acquire().await.unwrap().forget() });
+        Self { clock, store, heartbeat, committer, gate }
+    }
+
+    async fn has(&self, run: &str) -> bool {
+        turns().await;
+        self.store.inner().head(&key(run)).await.unwrap().is_some()
+    }
+}
+
+fn key(run: &str) -> RunKey {
+    RunKey::try_from(run).unwrap()
+}
+
+fn first(run: &str) -> RunAppend {
+    Log::new(RunId::new(run).unwrap()).next(1)
+}
+
+async fn turns() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A store need not finish what is dropped, and its lane would be taken for good.
+#[tokio::test]
+async fn what_was_sent_is_carried_out_although_it_is_dropped() {
+    let world = World::new();
+    let mut sending = world.committer.begin(first("a"), None);
+    assert!(sending.try_here().is_none(), "it waits at the gate");
+    drop(sending);
+    assert!(!world.has("a").await);
+    world.gate.add_permits(1);
+    assert!(world.has("a").await, "it was dropped half-way");
+    let mut next = world.committer.begin(first("b"), None);
+    assert!(next.try_here().is_some(), "the lane is free again: nothing else is under way");
+}
+
+/// It was given to the caller to carry out, and the caller has never begun.
+#[tokio::test]
+async fn what_was_never_waited_for_is_carried_out() {
+    let world = World::new();
+    world.gate.add_permits(1);
+    drop(world.committer.begin(first("a"), None));
+    assert!(world.has("a").await);
+}
+
+#[tokio::test]
+async fn a_task_carries_on_for_a_caller_that_does_something_else() {
+    let world = World::new();
+    let mut sending = world.committer.begin(first("a"), None);
+    assert!(sending.try_here().is_none());
+    sending.leave();
+    world.gate.add_permits(1);
+    assert!(world.has("a").await, "nothing of the caller was polled");
+    assert!(sending.answer().await.is_ok());
+}
+
+/// Others would take the run of a process that is late, so what it sends as an owner waits for a heartbeat.
+#[tokio::test]
+async fn nothing_is_sent_alone_while_the_process_may_count_as_dead() {
+    let world = World::new();
+    world.gate.add_permits(1);
+    world.clock.advance(TTL);
+    let mut owner = world.committer.begin(first("a"), Some(0));
+    assert!(owner.try_here().is_none());
+    turns().await;
+    assert_eq!((world.store.operations(), owner.try_here().is_none()), (0, true));
+    let mut signaller = world.committer.begin(first("b"), None);
+    assert!(signaller.try_here().is_some_and(|answer| answer.is_ok()), "it owns nothing");
+    let executor = ExecutorId::from_uuid(Uuid::from_u128(1));
+    world.heartbeat.try_once(world.store.inner(), &executor).await;
+    assert!(owner.answer().await.is_ok());
+    assert!(world.has("a").await);
+}
+
+/// What came of it is in doubt, so the same records go the way of all others.
+#[tokio::test]
+async fn a_lost_reply_is_asked_for_again() {
+    let world = World::new();
+    world.gate.add_permits(1);
+    world.store.plan(0, Fault::After);
+    assert!(world.committer.begin(first("a"), None).answer().await.is_ok());
+    assert_eq!(world.store.operations(), 2);
+}
