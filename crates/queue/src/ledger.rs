@@ -61,7 +61,8 @@ pub(crate) struct Ask {
 pub(crate) enum Op {
     Ask(Box<Ask>),
     /// The one who waits rests from now on, and is woken by the answer of this question. Who is not in the line any more stands in it again: his
-    /// run may have been seen at rest before this was recorded, and his place been given back.
+    /// run may have been seen at rest before this was recorded, and his place been given back. Where the run goes on in another process since, what
+    /// stands there is of the node in that one, which is awake.
     Rest {
         id: String,
         waiting: Box<Waiting>,
@@ -219,22 +220,17 @@ impl Ledger {
     pub(crate) fn apply(&mut self, op: Op, now: Timestamp) -> Said {
         match op {
             Op::Ask(ask) => return self.ask(*ask, now),
-            Op::Rest { id, waiting, question } => {
-                if self.held.contains_key(&id) {
+            Op::Rest { id, waiting, question } => match self.process_of(&id) {
+                None => self.enter(id, Waiting { question: Some(question), ..*waiting }),
+                Some(other) if other != waiting.executor => {}
+                Some(_) if self.held.contains_key(&id) => {
                     self.held.update(&id, |held| (held.question, held.woken) = (Some(question), None));
-                    return Said::Granted;
                 }
-                match self.waiting.contains_key(&id) {
-                    true => self.waiting.update(&id, |waiting| waiting.question = Some(question)),
-                    false => self.enter(id, Waiting { question: Some(question), ..*waiting }),
-                }
-                return Said::Waits;
-            }
+                Some(_) => self.waiting.update(&id, |waiting| waiting.question = Some(question)),
+            },
             Op::Leave(id) => self.leave(&id),
             Op::LeaveNode { id, executor } => {
-                let holder = self.held.get(&id).map(|held| held.executor);
-                let whose = holder.or_else(|| self.waiting.get(&id).map(|waiting| waiting.executor));
-                if whose == Some(executor) {
+                if self.process_of(&id) == Some(executor) {
                     self.leave(&id);
                 }
             }
@@ -351,6 +347,12 @@ impl Ledger {
         // Who asked begins with it: it has not been started yet.
         self.held.update(&id, |held| held.on_hold = false);
         Said::Granted
+    }
+
+    /// Returns which process asked last for one who holds a place or waits for one.
+    fn process_of(&self, id: &str) -> Option<ExecutorId> {
+        let holder = self.held.get(id).map(|held| held.executor);
+        holder.or_else(|| self.waiting.get(id).map(|waiting| waiting.executor))
     }
 
     fn enter(&mut self, id: String, waiting: Waiting) {

