@@ -1,4 +1,4 @@
-//! What a process hears while it lets go of a run moves the run as soon as another process takes it up.
+//! What moves a run moves it whatever else comes to the run at the same time.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -13,16 +13,13 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::record::RecordKind;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, HeaderRange};
+use ferrata_core::store::{CheckpointStore, FaultStore, HeaderRange, MemoryStore};
 use serde_json::json;
 
 use super::family::*;
 use super::world::World;
 
-/// Less than the time after which the children of a parent that rests are looked at.
-const SOON: Duration = Duration::from_secs(4);
-
-/// How often a process is let work between what moves its run and its end: more than the run takes to end.
+/// How often a process is let work between what moves its run and what interrupts it: more than the run takes to end.
 const MOST_TURNS: u32 = 80;
 
 /// What the node `wait` waits for. Each is over after a day at the latest.
@@ -82,6 +79,58 @@ fn graph(wait: Wait) -> Graph<Context> {
         .unwrap()
 }
 
+/// What comes to the run while it is moved.
+#[derive(Clone, Copy, Debug)]
+enum Interruption {
+    Shutdown(Duration),
+    Drain,
+    Pause,
+    PauseElsewhere,
+    TakeOver,
+    Crash,
+}
+
+const INTERRUPTIONS: [Interruption; 7] = [
+    Interruption::Shutdown(Duration::ZERO),
+    Interruption::Shutdown(Duration::from_secs(1)),
+    Interruption::Drain,
+    Interruption::Pause,
+    Interruption::PauseElsewhere,
+    Interruption::TakeOver,
+    Interruption::Crash,
+];
+
+impl Interruption {
+    /// How long the node may take to hear what it waited for, from when another process serves the workflow.
+    fn patience(self) -> Duration {
+        match self {
+            // Less than the time after which the children of a parent that rests are looked at.
+            Self::Shutdown(_) | Self::Drain | Self::Pause | Self::PauseElsewhere | Self::TakeOver => {
+                Duration::from_secs(4)
+            }
+            // A process that is silent counts as dead after fifteen seconds, and its child is looked at by its parent after five more.
+            Self::Crash => Duration::from_secs(25),
+        }
+    }
+
+    async fn comes(
+        self,
+        [first, second]: [Runtime; 2],
+        dying: &FaultStore<MemoryStore>,
+        graph: &Graph<Context>,
+    ) {
+        match self {
+            Self::Shutdown(grace) => first.shutdown(grace).await.unwrap(),
+            Self::Drain => first.drain().await.unwrap(),
+            // It may have ended.
+            Self::Pause => drop(first.pause(&key("p"), "a look").await),
+            Self::PauseElsewhere => drop(second.pause(&key("p"), "a look").await),
+            Self::TakeOver => drop(second.resume(graph, key("p")).take_over().await),
+            Self::Crash => dying.crash(),
+        }
+    }
+}
+
 /// Moves the run: through the first process, as long as that takes anything.
 async fn move_on(world: &World, wait: Wait, first: &Runtime, second: &Runtime) {
     let child = || async { only_child_of(world, "p").await.run };
@@ -117,26 +166,29 @@ async fn turn() {
     once.await;
 }
 
-/// How long the node takes to hear what it waited for, from the end of the process that had the run. That end begins so many turns after
-/// it is said.
-async fn time_to_hear(wait: Wait, turns: u32, grace: Duration) -> Duration {
+/// How long the node takes to hear what it waited for, from when the interruption is over and the second process serves the workflow. The
+/// interruption comes so many turns after the run is moved.
+async fn time_to_hear(wait: Wait, interruption: Interruption, turns: u32) -> Duration {
     let (world, graph) = (World::new(), graph(wait));
-    let (first, second) = (world.process().await, world.process().await);
+    let ((store, first), second) = (world.mortal().await, world.process().await);
     served(&first, &[&graph, &gate()]);
     first.start(&graph, Context::new()).id("p").await.unwrap();
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
     // In a task: what a test awaits itself is polled after many tasks.
-    let runtime = first.clone();
-    let ending = tokio::spawn(async move {
+    let (processes, its_graph) = ([first.clone(), second.clone()], graph.clone());
+    let interrupting = tokio::spawn(async move {
         for _ in 0..turns {
             turn().await;
         }
-        runtime.shutdown(grace).await.unwrap();
+        interruption.comes(processes, &store, &its_graph).await;
     });
-    world.pass(async { tokio::join!(move_on(&world, wait, &first, &second), ending) }).await.1.unwrap();
+    let moving = move_on(&world, wait, &first, &second);
+    world.pass(async { tokio::join!(moving, interrupting) }).await.1.unwrap();
     served(&second, &[&graph, &gate()]);
+    // A run that was never paused refuses it.
+    drop(second.unpause(&key("p")).await);
     let began = world.clock.monotonic();
     let heard = async {
         loop {
@@ -148,21 +200,24 @@ async fn time_to_hear(wait: Wait, turns: u32, grace: Duration) -> Duration {
             tokio::task::yield_now().await;
         }
     };
-    world.pass(heard).await;
-    world.clock.monotonic() - began
+    tokio::select! {
+        biased;
+        () = world.pass(heard) => world.clock.monotonic() - began,
+        () = world.clock.sleep(HOUR) => HOUR,
+    }
 }
 
 /// What a driver had taken in, and had not handed to its node when its runtime was shut down, moved the run no more: a parent looked for
 /// the end of a child that was in its log, ever less often, and an answer or a message waited for the time at which its node gives up.
 #[tokio::test]
-async fn what_is_heard_while_a_process_ends_is_not_waited_for_any_more() {
+async fn what_moves_a_run_moves_it_whatever_interrupts_it() {
     let mut late = Vec::new();
     for wait in WAITS {
-        for grace in [Duration::ZERO, Duration::from_secs(1)] {
+        for interruption in INTERRUPTIONS {
             for turns in 0..MOST_TURNS {
-                let took = time_to_hear(wait, turns, grace).await;
-                if took >= SOON {
-                    late.push((wait, grace, turns, took));
+                let took = time_to_hear(wait, interruption, turns).await;
+                if took >= interruption.patience() {
+                    late.push((wait, interruption, turns, took));
                 }
             }
         }

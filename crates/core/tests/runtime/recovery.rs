@@ -103,6 +103,65 @@ async fn the_run_of_a_dead_process_goes_on_once_its_heartbeat_expires() {
     assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 2);
 }
 
+/// A run whose process died lay there until the time for which its node waited, whatever the node did beside.
+#[tokio::test]
+async fn the_run_of_a_dead_process_goes_on_also_if_its_node_waits_for_a_time_beside_its_work() {
+    for wait in ["sleep", "patience", "answer"] {
+        let world = World::new();
+        let ((store, dead), other) = (world.mortal().await, world.process().await);
+        let count = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let attempts = Arc::clone(&count);
+        let graph = Graph::<Context>::builder("g")
+            .node("work", move |cx: NodeContext, s: Draft<Context>| {
+                let attempts = Arc::clone(&attempts);
+                async move {
+                    let work = cx.step("call", async || {
+                        if attempts.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
+                            std::future::pending::<()>().await;
+                        }
+                        Ok::<_, ferrata_core::Error>(())
+                    });
+                    // Noted before the work is begun, and while it goes on.
+                    let waits = async {
+                        match wait {
+                            "sleep" => cx.sleep(DAY).await.map(drop),
+                            "patience" => cx.receive_within::<String>(DAY).await.map(drop),
+                            _ => {
+                                let ask = Ask::<bool>::new("?").deadline(DAY).or_default(false);
+                                cx.ask_with("ok", ask).await.map(drop).map_err(|_| unreachable!())
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        biased;
+                        ended = waits => ended?,
+                        done = work => done?,
+                    }
+                    Ok(s)
+                }
+            })
+            .entry("work")
+            .build()
+            .unwrap();
+        dead.start(&graph, Context::new()).id("r").await.unwrap();
+        world
+            .pass(async {
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+        assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 1, "{wait}");
+        store.crash();
+        other.serve(&graph).unwrap();
+        let began = world.clock.monotonic();
+        let run = other.start(&graph, Context::new()).id("r").await.unwrap();
+        world.pass(run.completed()).await.unwrap();
+        let took = world.clock.monotonic() - began;
+        assert!(took < Duration::from_secs(30), "{wait}: {took:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_run_that_the_graph_does_not_fit_is_listed_and_holds_up_nobody() {
     let world = World::new();

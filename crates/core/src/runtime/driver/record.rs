@@ -6,7 +6,6 @@ use crate::graph::NodeCheckpoint;
 use crate::id::{NodeName, Seq, Visit};
 use crate::record::RunStatus;
 use crate::record::body::{Event, NodeDone};
-use crate::record::pause::{Noted, Stepped};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::log::RecordOptions;
 use crate::state::{Patch, State};
@@ -48,9 +47,8 @@ impl<S: State> Driver<S> {
         self.machine.absorb(event)?;
         let is_alone = self.machine.in_flight().len() == 1;
         let wake_at = match event {
+            // Should this process end, the run is taken up when the time has come, and not before. A node that sleeps may do something else beside.
             Event::Attempt(attempt) if is_alone => attempt.retry_at,
-            // Should this process end, the run is taken up when the time has come, and not before.
-            Event::Step(Stepped { what: Noted::Until(until), .. }) if is_alone => Some(*until),
             _ => None,
         };
         let options = RecordOptions { node, wake_at, release, base: false };
