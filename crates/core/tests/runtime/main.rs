@@ -26,10 +26,11 @@ mod family;
 mod gathering;
 mod given;
 mod held;
+mod interruptions;
 mod keyed;
 mod letters;
 mod letters_of_two;
-mod letting_go;
+
 mod levels;
 mod losses;
 mod many;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use ferrata_core::Clock;
 use ferrata_core::ask::{Answer, Ask};
-use ferrata_core::graph::Graph;
-use ferrata_core::node::NodeContext;
+use ferrata_core::graph::{Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RecordKind;
 use ferrata_core::runtime::Runtime;
-use ferrata_core::state::{Context, Draft};
+use ferrata_core::state::{Context, Draft, Patch};
 use ferrata_core::store::{CheckpointStore, FaultStore, HeaderRange, MemoryStore};
 use serde_json::json;
 
@@ -20,7 +20,7 @@ use super::family::*;
 use super::world::World;
 
 /// How often a process is let work between what moves its run and what interrupts it: more than the run takes to end.
-const MOST_TURNS: u32 = 80;
+const MOST_TURNS: usize = 60;
 
 /// What the node `wait` waits for. Each is over after a day at the latest.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,9 +31,15 @@ enum Wait {
     AnswerBesideChild,
     Message,
     MessageBesideChild,
+    Children,
+    Time,
+    Retry,
 }
 
-const WAITS: [Wait; 6] = [
+const WAITS: [Wait; 9] = [
+    Wait::Children,
+    Wait::Time,
+    Wait::Retry,
     Wait::Child,
     Wait::ChildOrTime,
     Wait::Answer,
@@ -57,6 +63,10 @@ fn graph(wait: Wait) -> Graph<Context> {
             Wait::Answer | Wait::AnswerBesideChild => {
                 cx.ask_with("ok", Ask::<bool>::new("?").deadline(24 * HOUR).or_default(false)).await?;
             }
+            Wait::Children => drop(cx.children(&child, (0..2).map(with)).await?),
+            Wait::Time => cx.sleep(Duration::from_secs(2)).await?,
+            Wait::Retry if cx.attempt() == 1 => return Err(NodeError::new("not yet")),
+            Wait::Retry => {}
             Wait::Message | Wait::MessageBesideChild => {
                 cx.receive_within::<String>(24 * HOUR).await?;
             }
@@ -72,11 +82,19 @@ fn graph(wait: Wait) -> Graph<Context> {
     Graph::<Context>::builder("waits")
         .node("split", async |_cx, s| Ok(s))
         .node("wait", waits)
+        .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_secs(2)))
         .node("beside", beside)
         .entry("split")
         .edge("split", ["wait", "beside"])
         .build()
         .unwrap()
+}
+
+/// What comes first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    Moved,
+    Interrupted,
 }
 
 /// What comes to the run while it is moved.
@@ -87,10 +105,14 @@ enum Interruption {
     Pause,
     PauseElsewhere,
     TakeOver,
+    Edit,
+    EditElsewhere,
     Crash,
 }
 
-const INTERRUPTIONS: [Interruption; 7] = [
+const INTERRUPTIONS: [Interruption; 9] = [
+    Interruption::Edit,
+    Interruption::EditElsewhere,
     Interruption::Shutdown(Duration::ZERO),
     Interruption::Shutdown(Duration::from_secs(1)),
     Interruption::Drain,
@@ -100,16 +122,24 @@ const INTERRUPTIONS: [Interruption; 7] = [
     Interruption::Crash,
 ];
 
+fn patch() -> Patch {
+    Patch::from_json(r#"[{"set":["edited",true]}]"#).unwrap()
+}
+
 impl Interruption {
     /// How long the node may take to hear what it waited for, from when another process serves the workflow.
     fn patience(self) -> Duration {
         match self {
             // Less than the time after which the children of a parent that rests are looked at.
-            Self::Shutdown(_) | Self::Drain | Self::Pause | Self::PauseElsewhere | Self::TakeOver => {
-                Duration::from_secs(4)
-            }
+            Self::Shutdown(_)
+            | Self::Drain
+            | Self::Pause
+            | Self::PauseElsewhere
+            | Self::TakeOver
+            | Self::Edit
+            | Self::EditElsewhere => Duration::from_secs(5),
             // A process that is silent counts as dead after fifteen seconds, and its child is looked at by its parent after five more.
-            Self::Crash => Duration::from_secs(25),
+            Self::Crash => Duration::from_secs(27),
         }
     }
 
@@ -126,6 +156,8 @@ impl Interruption {
             Self::Pause => drop(first.pause(&key("p"), "a look").await),
             Self::PauseElsewhere => drop(second.pause(&key("p"), "a look").await),
             Self::TakeOver => drop(second.resume(graph, key("p")).take_over().await),
+            Self::Edit => drop(first.edit(&key("p"), patch()).await),
+            Self::EditElsewhere => drop(second.edit(&key("p"), patch()).await),
             Self::Crash => dying.crash(),
         }
     }
@@ -133,23 +165,24 @@ impl Interruption {
 
 /// Moves the run: through the first process, as long as that takes anything.
 async fn move_on(world: &World, wait: Wait, first: &Runtime, second: &Runtime) {
-    let child = || async { only_child_of(world, "p").await.run };
-    loop {
-        for by in [first, second] {
-            let moved = match wait {
-                Wait::Child | Wait::ChildOrTime => {
-                    by.respond(&child().await, "ok", Answer::accept(true).unwrap()).await
+    let yes = || Answer::accept(true).unwrap();
+    for moved in 0..if wait == Wait::Children { 2 } else { 1 } {
+        loop {
+            let answer = async |by: &Runtime| match wait {
+                Wait::Child | Wait::ChildOrTime | Wait::Children => {
+                    let child = children_of(world, "p").await.swap_remove(moved).run;
+                    by.respond(&child, "ok", yes()).await
                 }
-                Wait::Answer | Wait::AnswerBesideChild => {
-                    by.respond(&key("p"), "wait@1:ok", Answer::accept(true).unwrap()).await
-                }
+                Wait::Answer | Wait::AnswerBesideChild => by.respond(&key("p"), "wait@1:ok", yes()).await,
                 Wait::Message | Wait::MessageBesideChild => by.send(&key("p"), json!("go")).await.map(drop),
+                // They move by themselves.
+                Wait::Time | Wait::Retry => Ok(()),
             };
-            if moved.is_ok() {
-                return;
+            if answer(first).await.is_ok() || answer(second).await.is_ok() {
+                break;
             }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
     }
 }
 
@@ -166,9 +199,15 @@ async fn turn() {
     once.await;
 }
 
+async fn turns_of(turns: u32) {
+    for _ in 0..turns {
+        turn().await;
+    }
+}
+
 /// How long the node takes to hear what it waited for, from when the interruption is over and the second process serves the workflow. The
 /// interruption comes so many turns after the run is moved.
-async fn time_to_hear(wait: Wait, interruption: Interruption, turns: u32) -> Duration {
+async fn time_to_hear(wait: Wait, interruption: Interruption, order: Order, turns: u32) -> Duration {
     let (world, graph) = (World::new(), graph(wait));
     let ((store, first), second) = (world.mortal().await, world.process().await);
     served(&first, &[&graph, &gate()]);
@@ -179,12 +218,17 @@ async fn time_to_hear(wait: Wait, interruption: Interruption, turns: u32) -> Dur
     // In a task: what a test awaits itself is polled after many tasks.
     let (processes, its_graph) = ([first.clone(), second.clone()], graph.clone());
     let interrupting = tokio::spawn(async move {
-        for _ in 0..turns {
-            turn().await;
+        if order == Order::Moved {
+            turns_of(turns).await;
         }
         interruption.comes(processes, &store, &its_graph).await;
     });
-    let moving = move_on(&world, wait, &first, &second);
+    let moving = async {
+        if order == Order::Interrupted {
+            tokio::spawn(turns_of(turns)).await.unwrap();
+        }
+        move_on(&world, wait, &first, &second).await;
+    };
     world.pass(async { tokio::join!(moving, interrupting) }).await.1.unwrap();
     served(&second, &[&graph, &gate()]);
     // A run that was never paused refuses it.
@@ -208,16 +252,27 @@ async fn time_to_hear(wait: Wait, interruption: Interruption, turns: u32) -> Dur
 }
 
 /// What a driver had taken in, and had not handed to its node when its runtime was shut down, moved the run no more: a parent looked for
-/// the end of a child that was in its log, ever less often, and an answer or a message waited for the time at which its node gives up.
+/// the end of a child that was in its log, ever less often, and an answer or a message waited for the time at which its node gives up. And
+/// a run whose process died lay there until the time for which its node waited beside a child.
+///
+/// With `FERRATA_EACH_TURN=1`, each interruption comes after each number of turns, which takes minutes.
 #[tokio::test]
 async fn what_moves_a_run_moves_it_whatever_interrupts_it() {
+    let is_long = std::env::var_os("FERRATA_EACH_TURN").is_some();
     let mut late = Vec::new();
-    for wait in WAITS {
+    for (nth, wait) in WAITS.into_iter().enumerate() {
         for interruption in INTERRUPTIONS {
-            for turns in 0..MOST_TURNS {
-                let took = time_to_hear(wait, interruption, turns).await;
-                if took >= interruption.patience() {
-                    late.push((wait, interruption, turns, took));
+            for order in [Order::Moved, Order::Interrupted] {
+                let step = match (interruption, order) {
+                    (Interruption::Shutdown(Duration::ZERO), Order::Moved) => 1,
+                    _ if is_long => 1,
+                    _ => 11,
+                };
+                for turns in (nth % step..MOST_TURNS).step_by(step) {
+                    let took = time_to_hear(wait, interruption, order, u32::try_from(turns).unwrap()).await;
+                    if took >= interruption.patience() {
+                        late.push(format!("{:?}", (wait, interruption, order, turns, took)));
+                    }
                 }
             }
         }
