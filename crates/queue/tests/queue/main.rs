@@ -3,6 +3,7 @@
 mod chaos;
 mod crashes;
 mod deaf;
+mod interruptions;
 mod long;
 mod nodes;
 mod others;
