@@ -3,8 +3,8 @@
 //! A connection that a proxy swallows closes nothing, so an append waited for its answer for ever, while heartbeats went over other
 //! connections and kept everybody else away. No test saw it: every fault of the tests had an end, as an error or a delay.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -28,18 +28,33 @@ enum Deed {
     Done,
 }
 
-/// A store of which one call is never answered.
+/// A store of which one call is never answered, or all from one on.
 #[derive(Debug)]
 struct Silent<S> {
     inner: S,
-    at: u64,
+    at: AtomicU64,
+    for_good: bool,
     deed: Deed,
     calls: AtomicU64,
 }
 
 impl<S: CheckpointStore> Silent<S> {
+    fn at(inner: S, at: u64, deed: Deed) -> Self {
+        Self { inner, at: AtomicU64::new(at), for_good: false, deed, calls: AtomicU64::new(0) }
+    }
+
+    /// Answers until it is [cut off](Self::cut_off).
+    fn until_cut_off(inner: S) -> Self {
+        Self { for_good: true, ..Self::at(inner, u64::MAX, Deed::Undone) }
+    }
+
+    fn cut_off(&self) {
+        self.at.store(self.calls.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
     async fn call<T>(&self, call: impl Future<Output = T>) -> T {
-        let is_silent = self.calls.fetch_add(1, Ordering::SeqCst) == self.at;
+        let (number, at) = (self.calls.fetch_add(1, Ordering::SeqCst), self.at.load(Ordering::SeqCst));
+        let is_silent = number == at || (self.for_good && number > at);
         if is_silent && self.deed == Deed::Undone {
             std::future::pending::<()>().await;
         }
@@ -140,7 +155,7 @@ async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
     for deed in [Deed::Undone, Deed::Done] {
         for at in 0.. {
             let world = World::new();
-            let silent = Silent { inner: world.store.clone(), at, deed, calls: AtomicU64::new(0) };
+            let silent = Silent::at(world.store.clone(), at, deed);
             let (store, count) = (Arc::new(silent), Count::default());
             let clock: Arc<dyn Clock> = Arc::clone(&world.clock) as _;
             let builder = || {
@@ -182,7 +197,7 @@ async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
 #[tokio::test]
 async fn a_call_that_is_not_answered_says_what_it_leaves() {
     let world = World::new();
-    let silent = |at| Silent { inner: world.store.clone(), at, deed: Deed::Done, calls: AtomicU64::new(0) };
+    let silent = |at| Silent::at(world.store.clone(), at, Deed::Done);
     let clock: Arc<dyn Clock> = Arc::clone(&world.clock) as _;
     for (timeout, wait) in [(Duration::from_secs(5), 6), (Duration::ZERO, 1), (Duration::from_secs(60), 61)] {
         let builder = Runtime::builder(silent(0)).clock(Arc::clone(&clock)).store_timeout(timeout);
@@ -195,4 +210,59 @@ async fn a_call_that_is_not_answered_says_what_it_leaves() {
     }
     let tool = Runtime::builder(silent(9)).clock(clock).store_timeout(Duration::MAX).operator();
     assert!(world.pass(tool.head(&key("run"))).await.unwrap().is_none());
+}
+
+/// Says when it was dropped.
+struct Leaving(Arc<dyn Clock>, Arc<Mutex<Option<Duration>>>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        *self.1.lock().expect("nothing panics") = Some(self.0.monotonic());
+    }
+}
+
+/// A driver that waited for the store, for its look at the head of the run say, heard nothing else: its node went on until the store's call
+/// was given up, beside the one in the process that had taken the run.
+#[tokio::test]
+async fn a_process_that_is_cut_off_leaves_its_nodes_before_others_may_take_its_runs() {
+    // Each moment of the looks at the head of the run, which come every five seconds.
+    for moment in 0..60 {
+        let world = World::new();
+        let store = Arc::new(Silent::until_cut_off(world.store.clone()));
+        let (clock, left) = (Arc::clone(&world.clock) as Arc<dyn Clock>, Arc::new(Mutex::new(None)));
+        let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&clock));
+        let runtime = runtime.build().await.expect("a runtime");
+        let (here, leaves) = (Arc::clone(&clock), Arc::clone(&left));
+        let graph = Graph::<Context>::builder("stays")
+            .node("stay", move |_cx: NodeContext, s: Draft<Context>| {
+                let leaving = Leaving(Arc::clone(&here), Arc::clone(&leaves));
+                async move {
+                    std::future::pending::<()>().await;
+                    drop(leaving);
+                    Ok::<_, ferrata_core::node::NodeError>(s)
+                }
+            })
+            .entry("stay")
+            .build()
+            .expect("a graph");
+        let _run = runtime.start(&graph, Context::new()).id("run").await.expect("a start");
+        world.pass(world.clock.sleep(Duration::from_millis(7_000 + 100 * moment))).await;
+        store.cut_off();
+        let cut = world.clock.monotonic();
+        if moment % 2 == 0 {
+            // The driver waits for the record of it, too.
+            let sender = runtime.clone();
+            tokio::spawn(async move { sender.send(&key("run"), "a message").await });
+        }
+        let gone = async {
+            while left.lock().expect("nothing panics").is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        world.pass(gone).await;
+        let stayed = left.lock().expect("nothing panics").expect("it has left") - cut;
+        let alive = Duration::from_secs(15);
+        // The last heartbeat was sent before the cut.
+        assert!(stayed < alive, "cut off after {moment} tenths: it stayed for {stayed:?}");
+    }
 }

@@ -50,7 +50,7 @@ impl<S: State> Driver<S> {
         }
         self.break_transaction();
         while self.journal.pending() > 0 {
-            let answer = self.journal.acknowledged().await;
+            let answer = self.acknowledged().await;
             self.acknowledge(answer).await?;
         }
         self.rebase().await?;

@@ -73,7 +73,7 @@ impl<S: State> Driver<S> {
             }
             // It may have the only connection.
             self.break_transaction();
-            match self.shared.store.head(self.journal.run()).await {
+            match self.in_term(self.shared.store.head(self.journal.run())).await {
                 // Of no other life: while this driver is registered, this executor takes the run in none.
                 Ok(Some(head))
                     if (head.epoch, head.owner) == (self.journal.epoch(), Some(self.journal.executor())) =>

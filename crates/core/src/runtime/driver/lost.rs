@@ -83,7 +83,7 @@ impl<S: State> Driver<S> {
                 return Ok(());
             }
             self.note(&Event::Release(released), None, true)?;
-            match self.journal.acknowledged().await {
+            match self.acknowledged().await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Conflict => races.lost(self.journal.run()).await?,
                 Err(error) => return Err(error.with_run(self.journal.run())),

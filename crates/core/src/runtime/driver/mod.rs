@@ -22,6 +22,7 @@ mod rest;
 mod signal;
 mod stage;
 mod stopping;
+mod term;
 mod transactions;
 mod waiters;
 mod wishes;
@@ -211,7 +212,7 @@ impl<S: State> Driver<S> {
                     // They go with the transaction that is open.
                     return Ok(());
                 }
-                let answer = self.journal.acknowledged().await;
+                let answer = self.acknowledged().await;
                 self.acknowledge(answer).await?;
                 continue;
             }
@@ -354,7 +355,7 @@ impl<S: State> Driver<S> {
             // A record on its way will meet what another writer wrote.
             return Ok(());
         }
-        match self.shared.store.head(self.journal.run()).await {
+        match self.in_term(self.shared.store.head(self.journal.run())).await {
             Ok(Some(head)) if Some(head.head()) == self.journal.durable() => Ok(()),
             Ok(_) => self.rebase().await,
             // Looking is a courtesy; what matters meets the error when it is written.

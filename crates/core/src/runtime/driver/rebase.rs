@@ -61,7 +61,7 @@ impl<S: State> Driver<S> {
     /// Loads the log as it is now, and makes sure that the run in it is the one that goes on here. Tells if acknowledged records are missing.
     pub(super) async fn load_ours(&mut self) -> Result<(Folded, Option<Lost>)> {
         let run = self.journal.run().clone();
-        let records = self.shared.store.load(&run, At::Latest).await?.ok_or_else(|| {
+        let records = self.in_term(self.shared.store.load(&run, At::Latest)).await?.ok_or_else(|| {
             Error::new(ErrorKind::Fenced, "the run was purged while it went on here; it stops").with_run(&run)
         })?;
         let folded = fold(&run, &records, Some(&self.plan))?;

@@ -154,7 +154,7 @@ impl<S: State> Driver<S> {
     async fn drain(&mut self) -> Result<bool> {
         self.break_transaction();
         while self.journal.pending() > 0 {
-            match self.journal.acknowledged().await {
+            match self.acknowledged().await {
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     self.rebase().await?;
                     return Ok(false);

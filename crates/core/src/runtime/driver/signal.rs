@@ -66,7 +66,7 @@ impl<S: State> Driver<S> {
     /// Waits until what was said is durable, so that a conflict is met before anything rests on it.
     async fn said(&mut self) -> Result<Result<()>> {
         while self.journal.pending() > 0 {
-            match self.journal.acknowledged().await {
+            match self.acknowledged().await {
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     // The signaller decides anew on the log as it is now.
                     self.rebase().await?;

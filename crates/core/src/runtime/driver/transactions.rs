@@ -296,19 +296,19 @@ impl<S: State> Driver<S> {
         let store = Arc::clone(&self.shared.store);
         let transactions =
             store.transactions().ok_or_else(|| missing("the store has no transactions any more"))?;
-        let committed = match caught(&run, Box::pin(transactions.commit(transaction, append))).await {
-            Ok(committed) => committed,
-            Err(panic) => {
+        let commit = async {
+            caught(&run, Box::pin(transactions.commit(transaction, append))).await.unwrap_or_else(|panic| {
                 Err(Error::new(ErrorKind::Indeterminate, "the store panicked in a commit").with_source(panic))
-            }
+            })
         };
-        match committed {
+        match self.in_term(commit).await {
             Err(error) if error.kind() == ErrorKind::Indeterminate => {}
             committed => return committed,
         }
         // Whether it was committed is what the log says. A commit that comes after this look meets no harm: of two that expect the same
         // head, one is refused.
-        match self.shared.committer.read(|| store.load(&run, At::Record(last.id))).await {
+        let read = self.shared.committer.read(|| store.load(&run, At::Record(last.id)));
+        match self.in_term(read).await {
             Ok(Some(_)) => Ok(last),
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 let message = "the reply of a commit was lost, and whether it was done cannot be looked up; resume the run";
@@ -358,7 +358,7 @@ impl<S: State> Driver<S> {
         }
         let (store, run) = (Arc::clone(&self.shared.store), self.journal.run().clone());
         // As patient as appends are with a store that does not answer for a while.
-        self.shared.committer.read(|| store.head(&run)).await?;
+        self.in_term(self.shared.committer.read(|| store.head(&run))).await?;
         Box::pin(self.rebase()).await
     }
 }
