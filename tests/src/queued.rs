@@ -1,9 +1,9 @@
-//! The part of `fleet` that goes through queues: `fleet queues STORE LEDGER TTL SKEW RUNS REST`.
+//! The part of `fleet` that goes through queues: `fleet queues STORE LEDGER TTL SKEW RUNS REST PER_KEY`.
 //!
 //! It starts the runs `run-0` to `run-(RUNS-1)` in the queue `mail`, as every other process does, and serves them until SIGTERM. A run asks `gpu`
 //! for a place, and `api` for one at a time. Whoever enters and leaves writes a line to the ledger, which is a file and knows nothing of the store:
 //! the time, the process, what it does, where, and the run. A wait rests after `REST` milliseconds. A process that finds itself held up for
-//! longer than a heartbeat takes says so, for it may count as dead as one does that was suspended.
+//! longer than a heartbeat takes says so, for it may count as dead as one does that was suspended. A key may have `PER_KEY` of the places of `mail`.
 
 use std::error::Error;
 use std::fs::OpenOptions;
@@ -23,10 +23,12 @@ use tokio::task::JoinSet;
 
 /// What the limits are. The test has the same numbers.
 const MAILS: u32 = 4;
-const MAILS_PER_KEY: u32 = 3;
 const GPUS: u32 = 2;
 const CALLS: u32 = 50;
 const BURST: u32 = 3;
+
+/// Longer than any game, so that no run becomes more urgent by its wait.
+const AGEING: Duration = Duration::from_secs(86_400);
 
 /// How often a process looks whether it was held up.
 const TICK: Duration = Duration::from_millis(20);
@@ -105,25 +107,31 @@ async fn watch(turnstile: Turnstile, ttl: Duration) {
         let before = clock.monotonic();
         clock.sleep(TICK).await;
         let late = (clock.monotonic() - before).saturating_sub(TICK);
-        if late > ttl / 4 {
+        // A margin of a quarter is for all that is late together.
+        if late > ttl / 16 {
             let _ = turnstile.write(&format!("late {} -", late.as_millis()));
         }
     }
 }
 
-async fn declare(runtime: &Runtime) -> ferrata_core::Result<()> {
+async fn declare(runtime: &Runtime, per_key: u32) -> ferrata_core::Result<()> {
     let second = Duration::from_secs(1);
-    runtime.queue("mail").at_once(MAILS).at_once_per_key(MAILS_PER_KEY).declare().await?;
+    runtime.queue("mail").at_once(MAILS).at_once_per_key(per_key).ageing(AGEING).declare().await?;
     runtime.queue("gpu").at_once(GPUS).declare().await?;
     runtime.queue("api").at_once(1).rate_of(Rate::new(CALLS, second).burst(BURST)).declare().await?;
     Ok(())
 }
 
 /// Declares the queues and starts the runs; a store that is away for a while is no failure.
-async fn start(runtime: &Runtime, graph: &Graph<Context>, runs: u32) -> Result<(), Box<dyn Error>> {
+async fn start(
+    runtime: &Runtime,
+    graph: &Graph<Context>,
+    runs: u32,
+    per_key: u32,
+) -> Result<(), Box<dyn Error>> {
     let clock = SystemClock::new();
     let pause = || clock.sleep(Duration::from_millis(20));
-    while let Err(error) = declare(runtime).await {
+    while let Err(error) = declare(runtime, per_key).await {
         if !error.is_retryable() && error.kind() != ErrorKind::Indeterminate {
             return Err(error.into());
         }
@@ -132,6 +140,7 @@ async fn start(runtime: &Runtime, graph: &Graph<Context>, runs: u32) -> Result<(
     for at in 0..runs {
         loop {
             let start = runtime.start(graph, Context::new()).id(format!("run-{at}")).queue("mail");
+            // The test has the same keys and priorities.
             match start.key(format!("key-{}", at % 3)).priority(i32::try_from(at % 2)?).await {
                 Ok(_) => break,
                 Err(error) if error.kind() == ErrorKind::Invalid => return Err(error.into()),
@@ -143,8 +152,8 @@ async fn start(runtime: &Runtime, graph: &Graph<Context>, runs: u32) -> Result<(
 }
 
 pub(crate) async fn play(arguments: &[String]) -> Result<(), Box<dyn Error>> {
-    let [store, ledger, ttl, skew, runs, rest] = arguments else {
-        return Err("usage: fleet queues STORE LEDGER TTL SKEW RUNS REST".into());
+    let [store, ledger, ttl, skew, runs, rest, per_key] = arguments else {
+        return Err("usage: fleet queues STORE LEDGER TTL SKEW RUNS REST PER_KEY".into());
     };
     let mut ended = signal(SignalKind::terminate())?;
     let (turnstile, graph) = (Turnstile(Arc::new(ledger.into())), graph()?);
@@ -157,7 +166,7 @@ pub(crate) async fn play(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let runtime = runtime.await?;
     runtime.serve(&graph)?;
     tokio::select! {
-        started = start(&runtime, &graph, runs.parse()?) => {
+        started = start(&runtime, &graph, runs.parse()?, per_key.parse()?) => {
             started?;
             ended.recv().await;
         }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use ferrata::queue::Queues as _;
 use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::Runtime;
 use ferrata_core::store::{CheckpointStore, Page, RunQuery};
 use ferrata_core::{Clock, SystemClock};
 use ferrata_tests::Space;
@@ -17,9 +19,13 @@ use super::crew::{Dice, Member, until};
 
 /// What the program declares.
 const MAILS: usize = 4;
+const KEYS: usize = 3;
 const GPUS: usize = 2;
 const CALLS_PER_SECOND: i64 = 50;
 const BURST: i64 = 3;
+
+/// Longer than any game, so that no run becomes more urgent by its wait.
+const AGEING: Duration = Duration::from_secs(86_400);
 
 /// How long a call may come after its place was given, on a busy machine.
 const SLACK_MS: i64 = 1_500;
@@ -41,6 +47,7 @@ const SLOW: Much = Much { runs: 10, blows: 3, ttl: Duration::from_secs(6) };
 const PROCESSES: usize = 4;
 
 /// A line of the ledger.
+#[derive(Debug)]
 struct Line {
     at: i64,
     process: u32,
@@ -54,6 +61,8 @@ struct Game<'a> {
     much: Much,
     is_skewed: bool,
     rest: Duration,
+    /// How many places of `mail` a key may have.
+    per_key: usize,
 }
 
 impl Game<'_> {
@@ -67,6 +76,7 @@ impl Game<'_> {
         command.args(["queues", self.space.url()]).arg(self.ledger());
         command.arg(self.much.ttl.as_millis().to_string()).arg(skew.to_string());
         command.arg(self.much.runs.to_string()).arg(self.rest.as_millis().to_string());
+        command.arg(self.per_key.to_string());
         Member::begin(command.envs(self.space.environment()))
     }
 
@@ -133,9 +143,19 @@ async fn contended(space: &Space, dice: &mut Dice, much: Much) {
     space.open().setup().await.unwrap();
     let (is_skewed, rests) = (dice.below(2) == 0, dice.below(2) == 0);
     let rest = if rests { Duration::from_millis(150) } else { Duration::from_secs(60) };
-    let game = Game { space, much, is_skewed, rest };
+    let per_key = if dice.below(2) == 0 { MAILS } else { MAILS - 1 };
+    let game = Game { space, much, is_skewed, rest, per_key };
     let store = space.open();
+    // Nobody is let in before all stand in the line: their order is known then.
+    let runtime = Runtime::builder_with(space.open()).build().await.unwrap();
+    let (places, per_key) = (u32::try_from(MAILS).unwrap(), u32::try_from(game.per_key).unwrap());
+    let mail = runtime.queue("mail").at_once(places).at_once_per_key(per_key).ageing(AGEING);
+    let mail = mail.declare().await.unwrap();
+    mail.pause("until all have come").await.unwrap();
     let mut members: Vec<_> = (0..PROCESSES).map(|_| game.spawn(dice)).collect();
+    let all_wait = async || (mail.status().await.unwrap().waiting == much.runs as usize).then_some(());
+    until("all in the line", all_wait).await;
+    mail.unpause().await.unwrap();
     for blow in 1..=much.blows {
         // At some moment of the work, by what was done.
         let all = u64::from(much.runs) * 4;
@@ -157,6 +177,7 @@ fn judge(lines: &[Line], game: &Game<'_>) {
     let in_doubt = |process: u32, at: i64| {
         doubts.get(&process).is_some_and(|all| all.iter().any(|(from, until)| (*from..=*until).contains(&at)))
     };
+    judge_order(lines, game);
     let (mut mails, mut gpus) = (BTreeSet::new(), BTreeMap::new());
     let (mut calls, mut came, mut excepted) = (Vec::new(), BTreeMap::<&str, usize>::new(), 0);
     let mut most = (0, 0);
@@ -178,8 +199,17 @@ fn judge(lines: &[Line], game: &Game<'_>) {
         let inside = gpus.iter().filter(|((process, _), _)| !in_doubt(*process, line.at)).count();
         excepted += gpus.len() - inside;
         most = (most.0.max(mails.len()), most.1.max(inside));
-        assert!(inside <= GPUS, "at {}: {:?} are inside", line.at, gpus.keys());
+        assert!(
+            inside <= GPUS,
+            "at {}: {:?} are inside; doubts are {doubts:?}, and of theirs is written: {:#?}",
+            line.at,
+            gpus.keys(),
+            lines.iter().filter(|line| gpus.keys().any(|(_, run)| **run == line.run)).collect::<Vec<_>>(),
+        );
         assert!(mails.len() <= MAILS, "at {}: {mails:?} were let in", line.at);
+        let most_of_key =
+            (0..KEYS).map(|key| mails.iter().filter(|run| number_of(run) % KEYS == key).count()).max();
+        assert!(most_of_key <= Some(game.per_key), "at {}: {mails:?} were let in", line.at);
     }
     println!(
         "{} lines, at most {most:?} inside, {late} doubts, {excepted} lines with one that counts as dead inside; clocks are {}",
@@ -198,6 +228,46 @@ fn judge(lines: &[Line], game: &Game<'_>) {
                 let may = (until - from + SLACK_MS) * CALLS_PER_SECOND / 1_000 + BURST;
                 assert!(i64::try_from(more).unwrap() < may, "{} calls in {} ms", more + 1, until - from);
             }
+        }
+    }
+}
+
+fn number_of(run: &str) -> usize {
+    run.trim_start_matches("run-").parse().unwrap()
+}
+
+/// Checks who was let in before whom: the more urgent first, and of those the keys in turn. Whoever was let in last is in it first where the
+/// processes of the others were killed or suspended, so that as many as there are places may be out of order.
+fn judge_order(lines: &[Line], game: &Game<'_>) {
+    let mut order = Vec::new();
+    for line in lines.iter().filter(|line| (&*line.what, &*line.place) == ("enter", "mail")) {
+        let run = number_of(&line.run);
+        if !order.contains(&run) {
+            order.push(run);
+        }
+    }
+    let (urgent, key) = (|run: &usize| run % 2 == 1, |run: &usize| run % KEYS);
+    for (at, run) in order.iter().enumerate() {
+        let passed = order[at + 1..].iter().filter(|later| urgent(later) && !urgent(run)).count();
+        assert!(passed < MAILS, "run-{run} was let in before {passed} that are more urgent: {order:?}");
+    }
+    if game.per_key < MAILS {
+        // A key that has all its places is passed.
+        return;
+    }
+    for is_urgent in [true, false] {
+        let mut let_in = [0_usize; KEYS];
+        let all: Vec<_> = order.iter().filter(|run| urgent(run) == is_urgent).collect();
+        for (at, run) in all.iter().enumerate() {
+            let_in[key(run)] += 1;
+            let waits = |of: usize| all[at + 1..].iter().any(|later| key(later) == of);
+            let waiting = (0..KEYS).filter(|of| waits(*of)).map(|of| let_in[of]).min();
+            let ahead = let_in[key(run)].saturating_sub(waiting.unwrap_or(usize::MAX));
+            assert!(
+                ahead <= 1 + MAILS,
+                "key-{} is {ahead} turns ahead of one that waits: {order:?}",
+                key(run)
+            );
         }
     }
 }
