@@ -153,6 +153,7 @@ impl<'a> AcquireRequest<'a> {
             priority,
             since: cx.now(),
             executor: runtime.executor(),
+            epoch: cx.epoch(),
             question: None,
             not_before: None,
             deadline: None,

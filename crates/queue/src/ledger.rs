@@ -13,7 +13,7 @@ mod table;
 use std::collections::BTreeMap;
 
 use ferrata_core::runtime::{Runtime, StateCell};
-use ferrata_core::{ExecutorId, RunKey, Timestamp};
+use ferrata_core::{Epoch, ExecutorId, RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::choose::LONGEST_CLOSED;
@@ -62,7 +62,7 @@ pub(crate) enum Op {
     Ask(Box<Ask>),
     /// The one who waits rests from now on, and is woken by the answer of this question. Who is not in the line any more stands in it again: his
     /// run may have been seen at rest before this was recorded, and his place been given back. Where the run goes on in another process since, what
-    /// stands there is of the node in that one, which is awake.
+    /// stands there is of the node in that one, and stays.
     Rest {
         id: String,
         waiting: Box<Waiting>,
@@ -220,17 +220,14 @@ impl Ledger {
     pub(crate) fn apply(&mut self, op: Op, now: Timestamp) -> Said {
         match op {
             Op::Ask(ask) => return self.ask(*ask, now),
-            Op::Rest { id, waiting, question } => match self.process_of(&id) {
+            Op::Rest { id, waiting, question } => match self.asked_by(&id) {
                 None => self.enter(id, Waiting { question: Some(question), ..*waiting }),
-                Some(other) if other != waiting.executor => {}
-                Some(_) if self.held.contains_key(&id) => {
-                    self.held.update(&id, |held| (held.question, held.woken) = (Some(question), None));
-                }
-                Some(_) => self.waiting.update(&id, |waiting| waiting.question = Some(question)),
+                Some((_, epoch)) if epoch > waiting.epoch => {}
+                Some(_) => self.ask_again(&id, &waiting, Some(question)),
             },
             Op::Leave(id) => self.leave(&id),
             Op::LeaveNode { id, executor } => {
-                if self.process_of(&id) == Some(executor) {
+                if self.asked_by(&id).is_some_and(|(by, _)| by == executor) {
                     self.leave(&id);
                 }
             }
@@ -288,19 +285,14 @@ impl Ledger {
 
     fn ask(&mut self, ask: Ask, now: Timestamp) -> Said {
         let Ask { id, mut waiting, once, debounce } = ask;
-        let me = waiting.executor;
-        if let Some(held) = self.held.get(&id) {
-            let on_hold = held.on_hold;
-            if held.executor != me || held.question.is_some() {
-                self.held.update(&id, |held| (held.executor, held.question, held.woken) = (me, None, None));
+        if let Some((_, epoch)) = self.asked_by(&id) {
+            if epoch > waiting.epoch {
+                // Its process has lost the run, and is about to find that out.
+                return Said::Waits;
             }
-            return if on_hold { Said::Waits } else { Said::Granted };
-        }
-        if let Some(known) = self.waiting.get(&id) {
-            if known.executor != me || known.question.is_some() {
-                self.waiting.update(&id, |known| (known.executor, known.question) = (me, None));
-            }
-            return Said::Waits;
+            self.ask_again(&id, &waiting, None);
+            let is_in = self.held.get(&id).is_some_and(|held| !held.on_hold);
+            return if is_in { Said::Granted } else { Said::Waits };
         }
         if let Some(replaced) = self.replaced.get(&id) {
             return Said::Before(replaced.by.clone());
@@ -349,10 +341,31 @@ impl Ledger {
         Said::Granted
     }
 
-    /// Returns which process asked last for one who holds a place or waits for one.
-    fn process_of(&self, id: &str) -> Option<ExecutorId> {
-        let holder = self.held.get(id).map(|held| held.executor);
-        holder.or_else(|| self.waiting.get(id).map(|waiting| waiting.executor))
+    /// Returns which process asked last for one who holds a place or waits for one, and in which epoch of the run.
+    fn asked_by(&self, id: &str) -> Option<(ExecutorId, Epoch)> {
+        let holder = self.held.get(id).map(|held| (held.executor, held.epoch));
+        holder.or_else(|| self.waiting.get(id).map(|waiting| (waiting.executor, waiting.epoch)))
+    }
+
+    /// Takes in that one who holds a place or waits for one asks for it again, or rests with this question.
+    fn ask_again(&mut self, id: &str, by: &Waiting, question: Option<String>) {
+        let (executor, epoch) = (by.executor, by.epoch);
+        if let Some(held) = self.held.get(id) {
+            if (held.executor, held.epoch, &held.question) != (executor, epoch, &question)
+                || question.is_some()
+            {
+                self.held.update(id, |held| {
+                    (held.executor, held.epoch, held.question, held.woken) =
+                        (executor, epoch, question, None);
+                });
+            }
+        } else if let Some(known) = self.waiting.get(id)
+            && (known.executor, known.epoch, &known.question) != (executor, epoch, &question)
+        {
+            self.waiting.update(id, |known| {
+                (known.executor, known.epoch, known.question) = (executor, epoch, question);
+            });
+        }
     }
 
     fn enter(&mut self, id: String, waiting: Waiting) {

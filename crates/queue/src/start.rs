@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime, StartRequest};
 use ferrata_core::state::State;
-use ferrata_core::{Error, ErrorKind, Result, RunKey, Timestamp};
+use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
 use serde_json::Value;
 
 use crate::acquire::refused;
@@ -221,6 +221,7 @@ impl<S: State> QueuedStart<S> {
             priority,
             since: runtime.clock().now(),
             executor: runtime.executor(),
+            epoch: Epoch::NEVER,
             question: None,
             not_before,
             deadline,

@@ -46,6 +46,9 @@ const SLOW: Much = Much { runs: 10, blows: 3, ttl: Duration::from_secs(6) };
 
 const PROCESSES: usize = 4;
 
+/// How long all runs may take once the last process was struck.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A line of the ledger.
 #[derive(Debug)]
 struct Line {
@@ -165,9 +168,28 @@ async fn contended(space: &Space, dice: &mut Dice, much: Much) {
             .await;
         game.strike(&mut members, dice).await;
     }
-    until("all runs", async || game.is_over(&*store).await.then_some(())).await;
+    let clock = SystemClock::new();
+    let began = clock.monotonic();
+    while !game.is_over(&*store).await {
+        if clock.monotonic() - began > PATIENCE {
+            drop(members);
+            panic!("not all runs have ended: {}", standing(&runtime, &*store).await);
+        }
+        clock.sleep(Duration::from_millis(10)).await;
+    }
     drop(members);
     judge(&game.lines(), &game);
+}
+
+/// Tells what has not ended, and how the queues stand.
+async fn standing(runtime: &Runtime, store: &dyn CheckpointStore) -> String {
+    let page = store.runs(&RunQuery::default(), Page::first(Page::MAX)).await.unwrap();
+    let open: Vec<_> = page.items.iter().filter(|head| head.status != RunStatus::Completed).collect();
+    let mut queues = Vec::new();
+    for name in ["mail", "gpu", "api"] {
+        queues.push(runtime.queue(name).find().await.unwrap().unwrap().status().await);
+    }
+    format!("{open:#?} {queues:#?}")
 }
 
 /// Checks what was promised, by the ledger alone.

@@ -286,6 +286,12 @@ impl NodeContext {
         self.scope.attempt
     }
 
+    /// Returns in which epoch of the run the attempt was begun: each process that takes the run up begins a new one. Where attempts of two
+    /// processes meet, that of the lower epoch is the one that should not be there any more.
+    pub fn epoch(&self) -> Epoch {
+        self.scope.run.epoch
+    }
+
     /// Whether the attempt leaves more than it returns.
     pub(crate) fn leaves_anything(&self) -> bool {
         self.scope.left.lock().unwrap_or_else(PoisonError::into_inner).is_some()

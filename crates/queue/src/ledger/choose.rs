@@ -146,7 +146,7 @@ impl Ledger {
 
     fn give(&mut self, id: &str, settings: &Settings, now: Timestamp) {
         let Some(waiting) = self.waiting.remove(id) else { return };
-        let Waiting { run, kind, places, key, executor, question, .. } = waiting;
+        let Waiting { run, kind, places, key, executor, epoch, question, .. } = waiting;
         self.in_use = self.in_use.saturating_add(places);
         self.keys.hold(&key, places);
         if settings.rate.is_some() || self.keys.take_turns() {
@@ -157,7 +157,7 @@ impl Ledger {
         self.keys.serve(&key, self.pulse.turn, |next| after(settings.rate_per_key, next, now));
         let on_hold = kind == Kind::Run;
         self.given.push(id.to_owned());
-        let held = Held { run, kind, places, key, executor, at: now, question, woken: None, on_hold };
+        let held = Held { run, kind, places, key, executor, epoch, at: now, question, woken: None, on_hold };
         self.held.insert(id, held);
     }
 }

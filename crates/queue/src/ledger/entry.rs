@@ -1,6 +1,6 @@
 //! Those who hold places and those who wait, as they are stored, and how many bytes each takes in the state.
 
-use ferrata_core::{ExecutorId, RunKey, Timestamp};
+use ferrata_core::{Epoch, ExecutorId, RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::debounce::{Debounced, Replaced};
@@ -37,6 +37,9 @@ pub struct Waiting {
     pub since: Timestamp,
     /// Which process asked for it.
     pub executor: ExecutorId,
+    /// In which epoch of the run its node asked; 0 for a run.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub epoch: Epoch,
     /// The question by whose answer it is woken, if it rests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
@@ -66,6 +69,9 @@ pub struct Held {
     pub key: String,
     /// In which process.
     pub executor: ExecutorId,
+    /// In which epoch of the run its node asked; 0 for a run.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub epoch: Epoch,
     /// Since when.
     pub at: Timestamp,
     /// The question by whose answer it is woken, as long as it has not come for its place.
@@ -82,6 +88,11 @@ pub struct Held {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_zero(priority: &i32) -> bool {
     *priority == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_never(epoch: &Epoch) -> bool {
+    *epoch == Epoch::NEVER
 }
 
 /// What was started for a key, until when nothing else is.

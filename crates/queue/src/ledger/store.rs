@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrata_core::state::{Channels, Context, Op as PatchOp, Patch};
-use ferrata_core::{Error, ErrorKind, ExecutorId, Result, RunId, RunKey, TenantId, Timestamp};
+use ferrata_core::{Epoch, Error, ErrorKind, ExecutorId, Result, RunId, RunKey, TenantId, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -202,6 +202,7 @@ pub(super) fn plain(channel: &str, executor: ExecutorId, name: &str, one: &Value
         priority,
         since,
         executor,
+        epoch: Epoch::NEVER,
         question: None,
         not_before: None,
         deadline: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ferrata_core::state::{Channels, State};
-use ferrata_core::{ExecutorId, IdSource, RandomIds, RunKey, Timestamp};
+use ferrata_core::{Epoch, ExecutorId, IdSource, RandomIds, RunKey, Timestamp};
 use proptest::prelude::*;
 
 use super::*;
@@ -28,6 +28,7 @@ fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Time
         priority,
         since: now,
         executor: me,
+        epoch: Epoch::NEVER,
         question: None,
         not_before: None,
         deadline: None,
@@ -444,32 +445,43 @@ fn a_node_that_is_dropped_where_its_run_has_been_takes_nobody_out_where_it_is() 
     assert_eq!((ledger.held.len(), ledger.waiting.len()), (0, 0));
 }
 
-/// A process that was stopped and returns says that its node rests: nobody answers that question, so the place of the node in the other process
-/// was given back after a while, and to another.
+/// A process that was stopped and returns asks for its node, says that it rests, or drops it: what it says took the place, or the wait, of the node
+/// in the process that has taken the run, whose run nothing woke any more.
 #[test]
-fn a_node_that_comes_to_rest_where_its_run_has_been_puts_nobody_to_rest_where_it_is() {
+fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
     let mut settings = Settings::new();
     settings.at_once = Some(1);
     let (mut ledger, [before, now]) = (Ledger::new(settings), [executor(), executor()]);
     let at = Timestamp::from_unix_ms(START);
-    let rest = |who: u8, executor, question: &str| {
-        let Op::Ask(one) = ask(who, executor, "", 0, 1, at) else { unreachable!() };
+    let asks = |who: u8, by: ExecutorId, epoch: u32| {
+        let Op::Ask(mut one) = ask(who, by, "", 0, 1, at) else { unreachable!() };
+        one.waiting.epoch = Epoch::new(epoch);
+        one
+    };
+    let rest = |who: u8, by: ExecutorId, epoch: u32, question: &str| {
+        let one = asks(who, by, epoch);
         Op::Rest { id: one.id, waiting: Box::new(one.waiting), question: question.to_owned() }
     };
-    for who in [1, 2] {
-        ledger.apply(ask(who, before, "", 0, 1, at), at);
-        ledger.apply(ask(who, now, "", 0, 1, at), at);
-        ledger.apply(rest(who, before, "late"), at);
-    }
-    let question = |ledger: &Ledger, who: u8| {
+    let stands = |ledger: &Ledger, who: u8| {
         let id = format!("run:default/run-{who:03}");
-        let held = ledger.held.get(&id).map(|held| held.question.clone());
-        held.unwrap_or_else(|| ledger.waiting[&id].question.clone())
+        let held = ledger.held.get(&id).map(|held| (held.executor, held.question.clone()));
+        held.unwrap_or_else(|| (ledger.waiting[&id].executor, ledger.waiting[&id].question.clone()))
     };
-    assert_eq!((question(&ledger, 1), question(&ledger, 2)), (None, None));
     for who in [1, 2] {
-        ledger.apply(rest(who, now, "own"), at);
-        assert_eq!(question(&ledger, who).as_deref(), Some("own"));
+        ledger.apply(Op::Ask(asks(who, before, 1)), at);
+        ledger.apply(Op::Ask(asks(who, now, 2)), at);
+        for question in [None, Some("own")] {
+            if let Some(question) = question {
+                ledger.apply(rest(who, now, 2, question), at);
+            }
+            assert_eq!(ledger.apply(Op::Ask(asks(who, before, 1)), at), Said::Waits, "it is not let in");
+            ledger.apply(rest(who, before, 1, "late"), at);
+            ledger.apply(Op::LeaveNode { id: format!("run:default/run-{who:03}"), executor: before }, at);
+            assert_eq!(stands(&ledger, who), (now, question.map(str::to_owned)));
+        }
+        // Whoever has the run next asks, or comes to rest, in its place.
+        ledger.apply(rest(who, before, 3, "next"), at);
+        assert_eq!(stands(&ledger, who), (before, Some("next".to_owned())));
     }
 }
 
