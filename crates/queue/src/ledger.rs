@@ -75,18 +75,20 @@ pub(crate) enum Op {
         id: String,
         executor: ExecutorId,
     },
-    /// As `Leave`, if it is still as it was seen.
+    /// As `Leave`, if it is still as it was seen: its node may have come for it since.
     Gone {
         id: String,
-        executor: ExecutorId,
-        at: Timestamp,
+        seen: Box<Held>,
     },
     /// A run that was to begin at once begins on hold: its starter died before it was recorded, and this process takes no runs.
     Hold(String),
     /// A run on hold was let go.
     Begun(String),
-    /// The question of one that rests was answered.
-    Woken(String),
+    /// This question of one that rests was answered: not another, which it asked since.
+    Woken {
+        id: String,
+        question: String,
+    },
     /// A run that came too late, or whose place was taken, was cancelled.
     Forgotten(String),
     /// The start that has taken the place of this one was never recorded.
@@ -231,8 +233,8 @@ impl Ledger {
                     self.leave(&id);
                 }
             }
-            Op::Gone { id, executor, at } => {
-                if self.held.get(&id).is_some_and(|held| held.executor == executor && held.at == at) {
+            Op::Gone { id, seen } => {
+                if self.held.get(&id) == Some(&*seen) {
                     self.leave(&id);
                 }
             }
@@ -246,8 +248,9 @@ impl Ledger {
                     self.held.update(&id, |held| held.on_hold = false);
                 }
             }
-            Op::Woken(id) => {
-                if self.held.get(&id).is_some_and(|held| held.question.is_some() && held.woken.is_none()) {
+            Op::Woken { id, question } => {
+                let waits = |held: &Held| held.question.as_ref() == Some(&question) && held.woken.is_none();
+                if self.held.get(&id).is_some_and(waits) {
                     self.held.update(&id, |held| held.woken = Some(now));
                 }
             }

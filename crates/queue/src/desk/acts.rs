@@ -67,12 +67,12 @@ impl Act {
                 let Ok(answer) = Answer::accept("its turn has come") else { return };
                 match runtime.respond(&held.run, &question, answer).by(BY).await.map_err(|error| error.kind())
                 {
-                    Ok(()) | Err(ErrorKind::AlreadyExists) => note(Op::Woken(id)),
+                    Ok(()) | Err(ErrorKind::AlreadyExists) => note(Op::Woken { id, question }),
                     // It is about to ask, or does not any more.
                     Err(ErrorKind::NotFound)
                         if seen.for_longer(&id, held.at, runtime.pace().look.saturating_mul(WOKEN)) =>
                     {
-                        note(Op::Gone { id, executor: held.executor, at: held.at });
+                        note(Op::Gone { id, seen: held });
                     }
                     Err(kind) => {
                         tracing::debug!(run = %held.run, ?kind, "a run that waits for a place is not woken yet");
@@ -151,7 +151,7 @@ pub(super) async fn look_after(
         let Ok(head) = runtime.head(&held.run).await else { continue };
         let woken = runtime.pace().look.saturating_mul(WOKEN);
         if is_gone(&id, &held, head.as_ref(), woken, seen) {
-            let op = Op::Gone { id, executor: held.executor, at: held.at };
+            let op = Op::Gone { id, seen: Box::new(held) };
             drop(commands.send(Command::Do { op, reply: None }));
         }
     }

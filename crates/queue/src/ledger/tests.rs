@@ -485,6 +485,36 @@ fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
     }
 }
 
+/// A process that is slow says that it has woken a node, or that its place is not used: the node has rested again since, with another question, or
+/// has come for its place. The question was answered by nobody then, and the place of a node at work given to another.
+#[test]
+fn what_a_slow_process_says_of_one_that_rested_is_not_believed_of_it_as_it_is_now() {
+    let (mut ledger, [one, other]) = (Ledger::new(Settings::new()), [executor(), executor()]);
+    let at = Timestamp::from_unix_ms(START);
+    let id = || "run:default/run-001".to_owned();
+    let Op::Ask(mine) = ask(1, one, "", 0, 1, at) else { unreachable!() };
+    let Op::Ask(theirs) = ask(1, other, "", 0, 1, at) else { unreachable!() };
+    let rest = |of: &Ask, question: &str| Op::Rest {
+        id: id(),
+        waiting: Box::new(of.waiting.clone()),
+        question: question.to_owned(),
+    };
+    let woken = |question: &str| Op::Woken { id: id(), question: question.to_owned() };
+    ledger.apply(Op::Ask(mine.clone()), at);
+    ledger.apply(rest(&mine, "queue.gpu.0"), at);
+    let seen = Box::new(ledger.held[&id()].clone());
+    ledger.apply(rest(&theirs, "queue.gpu.1"), at);
+    ledger.apply(woken("queue.gpu.0"), at);
+    assert_eq!(ledger.held[&id()].woken, None, "nobody has answered what it asks now");
+    ledger.apply(woken("queue.gpu.1"), at);
+    assert_eq!(ledger.held[&id()].woken, Some(at));
+    ledger.apply(Op::Gone { id: id(), seen }, at);
+    let seen = Box::new(ledger.held[&id()].clone());
+    ledger.apply(Op::Ask(theirs), at);
+    ledger.apply(Op::Gone { id: id(), seen }, at);
+    assert_eq!(ledger.held[&id()].question, None, "its node has come for its place");
+}
+
 /// It was told how many wait, which may be nobody, and took a start of the rate.
 #[test]
 fn whoever_comes_when_no_more_keys_can_be_remembered_is_told_so() {
@@ -539,7 +569,8 @@ fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
     let Op::Ask(one) = ask(1, me, "", 0, 1, now) else { unreachable!() };
     let waiting = Box::new(one.waiting.clone());
     assert_eq!(ledger.apply(Op::Ask(one), now), Said::Granted);
-    ledger.apply(Op::Gone { id: "run:default/run-001".to_owned(), executor: me, at: now }, now);
+    let seen = Box::new(ledger.held["run:default/run-001"].clone());
+    ledger.apply(Op::Gone { id: "run:default/run-001".to_owned(), seen }, now);
     assert!(ledger.held.is_empty());
     let rest =
         Op::Rest { id: "run:default/run-001".to_owned(), waiting, question: "work@1:queue.gpu.0".to_owned() };
