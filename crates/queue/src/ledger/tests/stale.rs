@@ -1,0 +1,113 @@
+//! What was so once, said by a process that was stopped, is slow, or has lost the run since.
+
+use super::*;
+
+/// A process that was stopped drops its node when it learns that another one has its run: the wait of the node there was taken out with it.
+#[test]
+fn a_node_that_is_dropped_where_its_run_has_been_takes_nobody_out_where_it_is() {
+    let mut settings = Settings::new();
+    settings.at_once = Some(1);
+    let (mut ledger, [before, now]) = (Ledger::new(settings), [executor(), executor()]);
+    let at = Timestamp::from_unix_ms(START);
+    let leave = |who: u8, executor| Op::LeaveNode { id: format!("run:default/run-{who:03}"), executor };
+    for (who, said) in [(1, Said::Granted), (2, Said::Waits)] {
+        assert_eq!(ledger.apply(ask(who, before, "", 0, 1, at), at), said);
+        assert_eq!(ledger.apply(ask(who, now, "", 0, 1, at), at), said, "it goes on elsewhere");
+        ledger.apply(leave(who, before), at);
+    }
+    assert_eq!((ledger.held.len(), ledger.waiting.len()), (1, 1));
+    [2, 1].into_iter().for_each(|who| drop(ledger.apply(leave(who, now), at)));
+    assert_eq!((ledger.held.len(), ledger.waiting.len()), (0, 0));
+}
+
+/// A process that was stopped and returns asks for its node, says that it rests, or drops it: what it says took the place, or the wait, of the node
+/// in the process that has taken the run, whose run nothing woke any more.
+#[test]
+fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
+    let mut settings = Settings::new();
+    settings.at_once = Some(1);
+    let (mut ledger, [before, now]) = (Ledger::new(settings), [executor(), executor()]);
+    let at = Timestamp::from_unix_ms(START);
+    let asks = |who: u8, by: ExecutorId, epoch: u32| {
+        let Op::Ask(mut one) = ask(who, by, "", 0, 1, at) else { unreachable!() };
+        one.waiting.epoch = Epoch::new(epoch);
+        one
+    };
+    let rest = |who: u8, by: ExecutorId, epoch: u32, question: &str| {
+        let one = asks(who, by, epoch);
+        Op::Rest { id: one.id, waiting: Box::new(one.waiting), question: question.to_owned() }
+    };
+    let stands = |ledger: &Ledger, who: u8| {
+        let id = format!("run:default/run-{who:03}");
+        let held = ledger.held.get(&id).map(|held| (held.executor, held.question.clone()));
+        held.unwrap_or_else(|| (ledger.waiting[&id].executor, ledger.waiting[&id].question.clone()))
+    };
+    for who in [1, 2] {
+        ledger.apply(Op::Ask(asks(who, before, 1)), at);
+        ledger.apply(Op::Ask(asks(who, now, 2)), at);
+        for question in [None, Some("own")] {
+            if let Some(question) = question {
+                ledger.apply(rest(who, now, 2, question), at);
+            }
+            assert_eq!(ledger.apply(Op::Ask(asks(who, before, 1)), at), Said::Waits, "it is not let in");
+            ledger.apply(rest(who, before, 1, "late"), at);
+            ledger.apply(Op::LeaveNode { id: format!("run:default/run-{who:03}"), executor: before }, at);
+            assert_eq!(stands(&ledger, who), (now, question.map(str::to_owned)));
+        }
+        // Whoever has the run next asks, or comes to rest, in its place.
+        ledger.apply(rest(who, before, 3, "next"), at);
+        assert_eq!(stands(&ledger, who), (before, Some("next".to_owned())));
+    }
+}
+
+/// A process that is slow says that it has woken a node, or that its place is not used: the node has rested again since, with another question, or
+/// has come for its place. The question was answered by nobody then, and the place of a node at work given to another.
+#[test]
+fn what_a_slow_process_says_of_one_that_rested_is_not_believed_of_it_as_it_is_now() {
+    let (mut ledger, [one, other]) = (Ledger::new(Settings::new()), [executor(), executor()]);
+    let at = Timestamp::from_unix_ms(START);
+    let id = || "run:default/run-001".to_owned();
+    let Op::Ask(mine) = ask(1, one, "", 0, 1, at) else { unreachable!() };
+    let Op::Ask(theirs) = ask(1, other, "", 0, 1, at) else { unreachable!() };
+    let rest = |of: &Ask, question: &str| Op::Rest {
+        id: id(),
+        waiting: Box::new(of.waiting.clone()),
+        question: question.to_owned(),
+    };
+    let woken = |question: &str| Op::Woken { id: id(), question: question.to_owned() };
+    ledger.apply(Op::Ask(mine.clone()), at);
+    ledger.apply(rest(&mine, "queue.gpu.0"), at);
+    let seen = Box::new(ledger.held[&id()].clone());
+    ledger.apply(rest(&theirs, "queue.gpu.1"), at);
+    ledger.apply(woken("queue.gpu.0"), at);
+    assert_eq!(ledger.held[&id()].woken, None, "nobody has answered what it asks now");
+    ledger.apply(woken("queue.gpu.1"), at);
+    assert_eq!(ledger.held[&id()].woken, Some(at));
+    ledger.apply(Op::Gone { id: id(), seen }, at);
+    let seen = Box::new(ledger.held[&id()].clone());
+    ledger.apply(Op::Ask(theirs), at);
+    ledger.apply(Op::Gone { id: id(), seen }, at);
+    assert_eq!(ledger.held[&id()].question, None, "its node has come for its place");
+}
+
+/// Another process has seen the run at rest and given its place back before it was recorded that the run rests.
+#[test]
+fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
+    let (mut ledger, me) = (Ledger::new(Settings::new()), executor());
+    let now = Timestamp::from_unix_ms(START);
+    let Op::Ask(one) = ask(1, me, "", 0, 1, now) else { unreachable!() };
+    let waiting = Box::new(one.waiting.clone());
+    assert_eq!(ledger.apply(Op::Ask(one), now), Said::Granted);
+    let seen = Box::new(ledger.held["run:default/run-001"].clone());
+    ledger.apply(Op::Gone { id: "run:default/run-001".to_owned(), seen }, now);
+    assert!(ledger.held.is_empty());
+    let rest =
+        Op::Rest { id: "run:default/run-001".to_owned(), waiting, question: "work@1:queue.gpu.0".to_owned() };
+    ledger.apply(rest, now);
+    ledger.grant(now);
+    assert_eq!(
+        ledger.held["run:default/run-001"].question.as_deref(),
+        Some("work@1:queue.gpu.0"),
+        "so that it is woken"
+    );
+}
