@@ -19,6 +19,8 @@ use ferrata_core::store::{
 };
 use ferrata_core::{Clock, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
 
+use tokio::task::JoinSet;
+
 use crate::world::{World, key};
 
 /// Whether what is not answered is done.
@@ -249,10 +251,11 @@ async fn a_process_that_is_cut_off_leaves_its_nodes_before_others_may_take_its_r
         world.pass(world.clock.sleep(Duration::from_millis(7_000 + 100 * moment))).await;
         store.cut_off();
         let cut = world.clock.monotonic();
+        let mut beside = JoinSet::new();
         if moment % 2 == 0 {
             // The driver waits for the record of it, too.
             let sender = runtime.clone();
-            tokio::spawn(async move { sender.send(&key("run"), "a message").await });
+            beside.spawn(async move { sender.send(&key("run"), "a message").await });
         }
         let gone = async {
             while left.lock().expect("nothing panics").is_none() {

@@ -15,6 +15,7 @@ use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft, Patch};
 use ferrata_core::store::{CheckpointStore, FaultStore, HeaderRange, MemoryStore};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use super::family::*;
 use super::world::World;
@@ -217,7 +218,8 @@ async fn time_to_hear(wait: Wait, interruption: Interruption, order: Order, turn
     }
     // In a task: what a test awaits itself is polled after many tasks.
     let (processes, its_graph) = ([first.clone(), second.clone()], graph.clone());
-    let interrupting = tokio::spawn(async move {
+    let mut interrupting = JoinSet::new();
+    interrupting.spawn(async move {
         if order == Order::Moved {
             turns_of(turns).await;
         }
@@ -225,11 +227,13 @@ async fn time_to_hear(wait: Wait, interruption: Interruption, order: Order, turn
     });
     let moving = async {
         if order == Order::Interrupted {
-            tokio::spawn(turns_of(turns)).await.unwrap();
+            let mut beside = JoinSet::new();
+            beside.spawn(turns_of(turns));
+            beside.join_all().await;
         }
         move_on(&world, wait, &first, &second).await;
     };
-    world.pass(async { tokio::join!(moving, interrupting) }).await.1.unwrap();
+    world.pass(async { tokio::join!(moving, interrupting.join_all()) }).await;
     served(&second, &[&graph, &gate()]);
     // A run that was never paused refuses it.
     drop(second.unpause(&key("p")).await);

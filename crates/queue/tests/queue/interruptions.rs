@@ -13,6 +13,7 @@ use ferrata_core::testing::{Process, World};
 use ferrata_core::{Clock, RunKey};
 use ferrata_queue::{Acquire, Enqueue, Queues};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, slow};
 
@@ -103,7 +104,9 @@ async fn time_to_end(wait: Wait, interruption: Interruption, count: u32) -> Dura
     let mut first = Some(first);
     let interrupt = async {
         // In a task: what a test awaits itself is polled after many tasks.
-        tokio::spawn(turns(count)).await.unwrap();
+        let mut beside = JoinSet::new();
+        beside.spawn(turns(count));
+        beside.join_all().await;
         let process: &Process = first.as_ref().unwrap();
         match interruption {
             Interruption::Shutdown => process.shutdown(Duration::ZERO).await.unwrap(),
