@@ -97,13 +97,23 @@ impl Drop for Member {
 }
 
 /// Waits until there is something, and fails if it takes too long.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    until_or(look, async || what.to_owned()).await
+}
+
+/// As [`until`], and asks what there is to tell if nothing comes.
+pub(crate) async fn until_or<T>(
+    mut look: impl AsyncFnMut() -> Option<T>,
+    tell: impl AsyncFn() -> String,
+) -> T {
     let clock = SystemClock::new();
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(clock.monotonic() < LONG, "{what}: nothing came of it in {LONG:?}");
+        if clock.monotonic() >= LONG {
+            panic!("{}: nothing came of it in {LONG:?}", tell().await);
+        }
         clock.sleep(Duration::from_millis(10)).await;
     }
 }

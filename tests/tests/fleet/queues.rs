@@ -15,7 +15,7 @@ use ferrata_core::{Clock, SystemClock};
 use ferrata_tests::Space;
 use rustix::process::Signal;
 
-use super::crew::{Dice, Member, until};
+use super::crew::{Dice, Member, until, until_or};
 
 /// What the program declares.
 const MAILS: usize = 4;
@@ -45,9 +45,6 @@ const MORE: Much = Much { runs: 120, blows: 14, ttl: Duration::from_millis(1_500
 const SLOW: Much = Much { runs: 10, blows: 3, ttl: Duration::from_secs(6) };
 
 const PROCESSES: usize = 4;
-
-/// How long all runs may take once the last process was struck.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A line of the ledger.
 #[derive(Debug)]
@@ -149,7 +146,7 @@ async fn contended(space: &Space, dice: &mut Dice, much: Much) {
     let per_key = if dice.below(2) == 0 { MAILS } else { MAILS - 1 };
     let game = Game { space, much, is_skewed, rest, per_key };
     let store = space.open();
-    // Nobody is let in before all stand in the line: their order is known then.
+    // The queue is paused until all runs stand in its line: their order is known then.
     let runtime = Runtime::builder_with(space.open()).build().await.unwrap();
     let (places, per_key) = (u32::try_from(MAILS).unwrap(), u32::try_from(game.per_key).unwrap());
     let mail = runtime.queue("mail").at_once(places).at_once_per_key(per_key).ageing(AGEING);
@@ -168,15 +165,8 @@ async fn contended(space: &Space, dice: &mut Dice, much: Much) {
             .await;
         game.strike(&mut members, dice).await;
     }
-    let clock = SystemClock::new();
-    let began = clock.monotonic();
-    while !game.is_over(&*store).await {
-        if clock.monotonic() - began > PATIENCE {
-            drop(members);
-            panic!("not all runs have ended: {}", standing(&runtime, &*store).await);
-        }
-        clock.sleep(Duration::from_millis(10)).await;
-    }
+    let over = async || game.is_over(&*store).await.then_some(());
+    until_or(over, async || format!("all runs: {}", standing(&runtime, &*store).await)).await;
     drop(members);
     judge(&game.lines(), &game);
 }
@@ -258,9 +248,13 @@ fn number_of(run: &str) -> usize {
     run.trim_start_matches("run-").parse().unwrap()
 }
 
-/// Checks who was let in before whom: the more urgent first, and of those the keys in turn. Whoever was let in last is in it first where the
-/// processes of the others were killed or suspended, so that as many as there are places may be out of order.
+/// Checks the order in which the queue let runs in: the more urgent first, and of those the keys in turn. A run begins before one that was let in
+/// earlier where the process of that one was killed or suspended, so as many runs as there are places may be out of order. A queue passes a
+/// run whose key has all its places, so the order says nothing where a key may have fewer than all.
 fn judge_order(lines: &[Line], game: &Game<'_>) {
+    if game.per_key < MAILS {
+        return;
+    }
     let mut order = Vec::new();
     for line in lines.iter().filter(|line| (&*line.what, &*line.place) == ("enter", "mail")) {
         let run = number_of(&line.run);
@@ -272,10 +266,6 @@ fn judge_order(lines: &[Line], game: &Game<'_>) {
     for (at, run) in order.iter().enumerate() {
         let passed = order[at + 1..].iter().filter(|later| urgent(later) && !urgent(run)).count();
         assert!(passed < MAILS, "run-{run} was let in before {passed} that are more urgent: {order:?}");
-    }
-    if game.per_key < MAILS {
-        // A key that has all its places is passed.
-        return;
     }
     for is_urgent in [true, false] {
         let mut let_in = [0_usize; KEYS];

@@ -1,4 +1,4 @@
-//! A turn that comes while something else comes to the run or to its process: nobody waits for it any longer than that takes.
+//! A run whose turn comes while something else comes to it, or to its process, goes on as soon as that is over.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::future::poll_fn;

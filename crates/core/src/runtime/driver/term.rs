@@ -20,7 +20,7 @@ pub(super) async fn in_term<T>(
     answer: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let over = async {
-        // It ends as well when nobody is left who could say so.
+        // The registry is a part of `shared`, so it is there to tell.
         let _ = shared.registry.watch_stop().wait_for(|stop| stop.term != term).await;
     };
     tokio::select! {

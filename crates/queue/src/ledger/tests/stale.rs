@@ -54,14 +54,14 @@ fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
             ledger.apply(Op::LeaveNode { id: format!("run:default/run-{who:03}"), executor: before }, at);
             assert_eq!(stands(&ledger, who), (now, question.map(str::to_owned)));
         }
-        // Whoever has the run next asks, or comes to rest, in its place.
+        // The node of the next owner takes the place over.
         ledger.apply(rest(who, before, 3, "next"), at);
         assert_eq!(stands(&ledger, who), (before, Some("next".to_owned())));
     }
 }
 
-/// A process that is slow says that it has woken a node, or that its place is not used: the node has rested again since, with another question, or
-/// has come for its place. The question was answered by nobody then, and the place of a node at work given to another.
+/// A slow process says that it has woken a node, or that the place of a node is not used: the node has rested again since, with another question, or
+/// has come for its place. No process answered that question then, and the queue gave the place of a node at work to another.
 #[test]
 fn what_a_slow_process_says_of_one_that_rested_is_not_believed_of_it_as_it_is_now() {
     let (mut ledger, [one, other]) = (Ledger::new(Settings::new()), [executor(), executor()]);
