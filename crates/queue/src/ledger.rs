@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::choose::LONGEST_CLOSED;
 pub use self::debounce::Debounced;
 pub(crate) use self::debounce::{Debounce, Replaced};
+pub(crate) use self::entry::Late;
 pub use self::entry::{Held, Kind, Waiting};
 use self::entry::{Seen, text};
 use self::keys::Keys;
@@ -82,15 +83,21 @@ pub(crate) enum Op {
     },
     /// A run that was to begin at once begins on hold: its starter died before it was recorded, and this process takes no runs.
     Hold(String),
-    /// A run on hold was let go.
-    Begun(String),
+    /// A run on hold that was given its place then was let go: not another start of the same name since.
+    Begun {
+        id: String,
+        at: Timestamp,
+    },
     /// This question of one that rests was answered: not another, which it asked since.
     Woken {
         id: String,
         question: String,
     },
-    /// A run that came too late, or whose place was taken, was cancelled.
-    Forgotten(String),
+    /// A run that came too late then, or whose place was taken then, was cancelled: not another start of the same name since.
+    Forgotten {
+        id: String,
+        at: Timestamp,
+    },
     /// The start that has taken the place of this one was never recorded.
     Restore {
         id: String,
@@ -149,7 +156,7 @@ pub(crate) struct Ledger {
     pub(crate) held: Table<Held>,
     pub(crate) waiting: Line,
     /// Runs that came too late and are to be cancelled.
-    pub(crate) late: Table<RunKey>,
+    pub(crate) late: Table<Late>,
     /// Runs whose place another start has taken, and that are to be cancelled.
     pub(crate) replaced: Table<Replaced>,
     pulse: Pulse,
@@ -243,8 +250,8 @@ impl Ledger {
                     self.held.update(&id, |held| held.on_hold = true);
                 }
             }
-            Op::Begun(id) => {
-                if self.held.get(&id).is_some_and(|held| held.on_hold) {
+            Op::Begun { id, at } => {
+                if self.held.get(&id).is_some_and(|held| held.on_hold && held.at == at) {
                     self.held.update(&id, |held| held.on_hold = false);
                 }
             }
@@ -254,9 +261,13 @@ impl Ledger {
                     self.held.update(&id, |held| held.woken = Some(now));
                 }
             }
-            Op::Forgotten(id) => {
-                self.replaced.remove(&id);
-                self.late.remove(&id);
+            Op::Forgotten { id, at } => {
+                if self.replaced.get(&id).is_some_and(|replaced| replaced.at == at) {
+                    self.replaced.remove(&id);
+                }
+                if self.late.get(&id).is_some_and(|late| late.at == at) {
+                    self.late.remove(&id);
+                }
             }
             Op::Restore { id, by } => self.restore(&id, &by, now),
             Op::Close(until) => {
@@ -322,6 +333,8 @@ impl Ledger {
         if let Some(debounce) = &debounce {
             self.delay(&mut waiting, debounce, before.as_deref(), now);
         }
+        // It has another deadline now, and its run may be on record, on hold.
+        let is_on_hold = self.late.remove(&id).is_some();
         self.enter(id.clone(), waiting);
         self.grant(now);
         let most = (self.settings.max_waiting as usize).saturating_add(usize::from(before.is_some()));
@@ -336,7 +349,7 @@ impl Ledger {
             let until = now.plus(std::time::Duration::from_millis(ms));
             self.seen.insert(&once, Seen { run, until });
         }
-        if !self.held.contains_key(&id) {
+        if !self.held.contains_key(&id) || is_on_hold {
             return Said::Waits;
         }
         // Who asked begins with it: it has not been started yet.

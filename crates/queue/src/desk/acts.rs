@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use ferrata_core::ErrorKind;
 use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::store::RunHead;
-use ferrata_core::{ErrorKind, RunKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::seen::Seen;
 use super::{Command, give_back};
 use crate::cell::BY;
-use crate::ledger::{Held, Kind, Ledger, Op, Replaced};
+use crate::ledger::{Held, Kind, Late, Ledger, Op, Replaced};
 
 /// How long a place is kept for a run that is not there: its starter has the place and makes the record next.
 const MISSING: Duration = Duration::from_secs(300);
@@ -25,9 +25,9 @@ pub(super) enum Act {
     /// Its turn has come while it rests.
     Wake { held: Box<Held>, question: String },
     /// Its turn has come while it is on hold.
-    Begin { run: RunKey, at: Timestamp },
+    Begin { held: Box<Held> },
     /// It came too late.
-    Cancel { run: RunKey },
+    Cancel { late: Late },
     /// Another start has taken its place.
     Replace { replaced: Box<Replaced> },
 }
@@ -35,16 +35,15 @@ pub(super) enum Act {
 /// Returns what is to be done.
 pub(super) fn due(ledger: &Ledger) -> Vec<(String, Act)> {
     let held = ledger.held.iter().filter_map(|(id, held)| {
-        let run = held.run.clone();
         let act = match &held.question {
             Some(_) if held.woken.is_some() => return None,
             Some(question) => Act::Wake { held: Box::new(held.clone()), question: question.clone() },
-            None if held.on_hold => Act::Begin { run, at: held.at },
+            None if held.on_hold => Act::Begin { held: Box::new(held.clone()) },
             None => return None,
         };
         Some((id.clone(), act))
     });
-    let late = ledger.late.iter().map(|(id, run)| (id.clone(), Act::Cancel { run: run.clone() }));
+    let late = ledger.late.iter().map(|(id, late)| (id.clone(), Act::Cancel { late: late.clone() }));
     let replaced = ledger.replaced.iter().map(|(id, replaced)| {
         let replaced = Box::new(replaced.clone());
         (id.clone(), Act::Replace { replaced })
@@ -80,31 +79,33 @@ impl Act {
                     }
                 }
             }
-            Self::Begin { run, at } => match runtime.unpause(&run).by(BY).await {
-                Ok(()) => note(Op::Begun(id)),
+            Self::Begin { held } => match runtime.unpause(&held.run).by(BY).await {
+                Ok(()) => note(Op::Begun { id, at: held.at }),
                 // It goes on already, or has ended.
                 Err(error) if error.kind() == ErrorKind::WrongStatus => {
-                    note(Op::Begun(id));
-                    give_back(&runtime, &run).await;
+                    note(Op::Begun { id, at: held.at });
+                    give_back(&runtime, &held.run).await;
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    if seen.for_longer(&id, at, MISSING) {
-                        note(Op::Leave(id));
+                    if seen.for_longer(&id, held.at, MISSING) {
+                        note(Op::Gone { id, seen: held });
                     }
                 }
-                Err(error) => tracing::warn!(%run, %error, "a run whose turn has come cannot begin yet"),
+                Err(error) => {
+                    tracing::warn!(run = %held.run, %error, "a run whose turn has come cannot begin yet");
+                }
             },
             Self::Replace { replaced } => {
                 if let Some(op) = supersede(&runtime, id, &replaced, &seen).await {
                     note(op);
                 }
             }
-            Self::Cancel { run } => {
+            Self::Cancel { late: Late { run, at } } => {
                 match runtime.cancel(&run, "its turn did not come by its deadline").by(BY).await {
-                    Ok(()) => note(Op::Forgotten(id)),
+                    Ok(()) => note(Op::Forgotten { id, at }),
                     // It has ended, or was never recorded.
                     Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongStatus) => {
-                        note(Op::Forgotten(id));
+                        note(Op::Forgotten { id, at });
                     }
                     Err(error) => {
                         tracing::warn!(%run, %error, "a run that came too late cannot be cancelled yet");
@@ -123,15 +124,15 @@ async fn supersede(runtime: &Runtime, id: String, replaced: &Replaced, seen: &Se
     // What cannot be read now is read at a later look.
     if runtime.head(run).await.ok()?.is_none() {
         // Its starter makes the record next, or is no more.
-        return is_over.then_some(Op::Forgotten(id));
+        return is_over.then_some(Op::Forgotten { id, at: *at });
     }
     if runtime.head(by).await.ok()?.is_none() {
         return is_over.then(|| Op::Restore { id, by: by.clone() });
     }
     let reason = format!("the start of {by} has taken its place");
     match runtime.cancel(run, reason).by(BY).await {
-        Ok(()) => Some(Op::Forgotten(id)),
-        Err(error) if error.kind() == ErrorKind::WrongStatus => Some(Op::Forgotten(id)),
+        Ok(()) => Some(Op::Forgotten { id, at: *at }),
+        Err(error) if error.kind() == ErrorKind::WrongStatus => Some(Op::Forgotten { id, at: *at }),
         Err(error) => {
             tracing::warn!(%run, %error, "a run whose place was taken cannot be cancelled yet");
             None

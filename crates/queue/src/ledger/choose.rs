@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrata_core::Timestamp;
 
 use super::line::Rank;
-use super::{Held, Kind, Ledger, Takes, Waiting};
+use super::{Held, Kind, Late, Ledger, Takes, Waiting};
 use crate::settings::{Rate, Settings};
 
 /// How long whom a limit protects can have it closed, whatever the clocks say.
@@ -65,7 +65,7 @@ impl Ledger {
             let run = run.map(|waiting| waiting.run.clone());
             self.leave(&id);
             if let Some(run) = run {
-                self.late.insert(&id, run);
+                self.late.insert(&id, Late { run, at: now });
             }
         }
     }

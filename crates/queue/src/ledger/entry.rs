@@ -95,6 +95,16 @@ fn is_never(epoch: &Epoch) -> bool {
     *epoch == Epoch::NEVER
 }
 
+/// A run that came too late, until it is cancelled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Late {
+    // Beside the time, and not around it: an earlier program wrote the run alone.
+    #[serde(flatten)]
+    pub(crate) run: RunKey,
+    #[serde(default)]
+    pub(crate) at: Timestamp,
+}
+
 /// What was started for a key, until when nothing else is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
@@ -135,6 +145,12 @@ impl Weigh for Waiting {
 impl Weigh for Held {
     fn bytes(&self) -> usize {
         self.run.bytes() + text(&self.key) + FIELDS + optional(self.question.as_ref())
+    }
+}
+
+impl Weigh for Late {
+    fn bytes(&self) -> usize {
+        self.run.bytes() + FIELDS
     }
 }
 

@@ -250,7 +250,10 @@ proptest! {
                 Step::Forgotten(nth) => {
                     let who = model.nth_replaced(nth);
                     model.replaced.remove(&who);
-                    ledger.apply(Op::Forgotten(format!("run:default/run-{who:03}")), at);
+                    let id = format!("run:default/run-{who:03}");
+                    if let Some(taken) = ledger.replaced.get(&id).map(|replaced| replaced.at) {
+                        ledger.apply(Op::Forgotten { id, at: taken }, at);
+                    }
                 }
                 Step::Leave(who) => {
                     ledger.apply(Op::Leave(format!("run:default/run-{who:03}")), at);
@@ -517,7 +520,10 @@ fn a_start_whose_place_nothing_takes_stands_in_the_line_again() {
     let read = Ledger::read(&channels).unwrap();
     assert_eq!((&*read.waiting, &*read.replaced), (&*ledger.waiting, &*ledger.replaced));
 
-    ledger.apply(Op::Forgotten("run:default/run-001".to_owned()), at(1_300));
+    let forgotten = |ms| Op::Forgotten { id: "run:default/run-001".to_owned(), at: at(ms) };
+    ledger.apply(forgotten(600), at(1_300));
+    assert_eq!(ledger.replaced.len(), 1, "that was said of an earlier start in whose place another came");
+    ledger.apply(forgotten(1_200), at(1_300));
     ledger.grant(at(2_000));
     assert_eq!((ledger.held.len(), ledger.replaced.len(), ledger.waiting.len()), (1, 0, 0));
 }

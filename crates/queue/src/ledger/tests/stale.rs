@@ -90,6 +90,63 @@ fn what_a_slow_process_says_of_one_that_rested_is_not_believed_of_it_as_it_is_no
     assert_eq!(ledger.held[&id()].question, None, "its node has come for its place");
 }
 
+/// A slow process says that it let a run go, or cancelled one that came too late: that run has ended and was purged since, and another start of its
+/// name waits, or came too late. Its run stayed on hold for good.
+#[test]
+fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_name() {
+    let mut settings = Settings::new();
+    settings.at_once = Some(1);
+    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
+    let start = |who: u8, ms: i64, deadline: Option<i64>| {
+        let Op::Ask(mut one) = ask(who, me, "", 0, 1, at(ms)) else { unreachable!() };
+        (one.waiting.kind, one.waiting.deadline) = (Kind::Run, deadline.map(at));
+        Op::Ask(one)
+    };
+    let id = |who: u8| format!("run:default/run-{who:03}");
+
+    assert_eq!(ledger.apply(start(1, 0, None), at(0)), Said::Granted);
+    // The second waits, is given its place, ends, and is started again behind the third.
+    let mut granted = Vec::new();
+    for ms in [100, 200] {
+        let before = if ms == 100 { 1 } else { 3 };
+        if ms == 200 {
+            ledger.apply(Op::Leave(id(2)), at(ms));
+            assert_eq!(ledger.apply(start(3, ms, None), at(ms)), Said::Granted);
+        }
+        assert_eq!(ledger.apply(start(2, ms, None), at(ms)), Said::Waits);
+        ledger.apply(Op::Leave(id(before)), at(ms + 1));
+        ledger.grant(at(ms + 1));
+        granted.push(ledger.held[&id(2)].at);
+    }
+    ledger.apply(Op::Begun { id: id(2), at: granted[0] }, at(300));
+    assert!(ledger.held[&id(2)].on_hold, "nobody has let this run go");
+    ledger.apply(Op::Begun { id: id(2), at: granted[1] }, at(300));
+    assert!(!ledger.held[&id(2)].on_hold);
+
+    // The fourth comes too late twice.
+    let mut late = Vec::new();
+    for ms in [400, 500] {
+        assert_eq!(ledger.apply(start(4, ms, Some(ms + 1)), at(ms)), Said::Waits);
+        assert!(!ledger.late.contains_key(&id(4)), "this start has a deadline of its own");
+        ledger.grant(at(ms + 2));
+        late.push(ledger.late[&id(4)].at);
+    }
+    ledger.apply(Op::Forgotten { id: id(4), at: late[0] }, at(600));
+    assert!(ledger.late.contains_key(&id(4)), "nobody has cancelled this run");
+    ledger.apply(Op::Forgotten { id: id(4), at: late[1] }, at(600));
+    assert!(ledger.late.is_empty());
+    // The fifth is started again before its run, which is on hold, is cancelled.
+    assert_eq!(ledger.apply(start(5, 700, Some(701)), at(700)), Said::Waits);
+    ledger.apply(Op::Leave(id(2)), at(702));
+    ledger.grant(at(702));
+    assert_eq!((ledger.late.contains_key(&id(5)), ledger.held.len()), (true, 0));
+    assert_eq!(ledger.apply(start(5, 703, None), at(703)), Said::Waits);
+    assert!(ledger.late.is_empty() && ledger.held[&id(5)].on_hold, "it has its place, and is to be let go");
+    let before: Late = serde_json::from_str(r#"{"tenant":"default","run":"run-004"}"#).unwrap();
+    assert_eq!(before.at, Timestamp::default(), "an earlier program wrote no time");
+}
+
 /// Another process has seen the run at rest and given its place back before it was recorded that the run rests.
 #[test]
 fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
