@@ -88,6 +88,7 @@ fn queue(one: &QueueStatus, viewer: &Viewer, hides: &Redaction) -> Value {
         ("at_once", set.at_once.is_some()),
         ("at_once_per_key", set.at_once_per_key.is_some()),
         ("rate", set.rate.is_some()),
+        ("rate_per_key", set.rate_per_key.is_some()),
     ];
     let set: Vec<&str> = set.iter().filter_map(|(name, is_set)| is_set.then_some(*name)).collect();
     let held = one.held.iter().filter(|held| viewer.sees(&held.run)).take(NAMED).map(holder);

@@ -169,6 +169,9 @@ pub struct Overrides {
     /// How often a place is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// How often one key is given a place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_key: Option<Rate>,
 }
 
 impl Overrides {
@@ -196,6 +199,7 @@ impl Overrides {
             at_once: self.at_once.or(settings.at_once),
             at_once_per_key: self.at_once_per_key.or(settings.at_once_per_key),
             rate: self.rate.or(settings.rate),
+            rate_per_key: self.rate_per_key.or(settings.rate_per_key),
             ..settings.clone()
         }
     }

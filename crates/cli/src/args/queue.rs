@@ -64,7 +64,7 @@ pub(crate) struct PauseQueueArgs {
 
 /// What `queue set` takes.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("limit").required(true).multiple(true).args(["at_once", "at_once_per_key", "rate", "reset"]))]
+#[command(group = clap::ArgGroup::new("limit").required(true).multiple(true).args(["at_once", "at_once_per_key", "rate", "rate_per_key", "reset"]))]
 pub(crate) struct LimitArgs {
     /// Which queue, and who speaks.
     #[command(flatten)]
@@ -81,6 +81,12 @@ pub(crate) struct LimitArgs {
     /// How many may begin at one moment, with `--rate`.
     #[arg(long, value_name = "STARTS", requires = "rate", default_value_t = 1)]
     pub(crate) burst: u32,
+    /// How many places one key is given in a period, as `10/60s`.
+    #[arg(long, value_name = "STARTS/PERIOD", value_parser = rate)]
+    pub(crate) rate_per_key: Option<(u32, Duration)>,
+    /// How many of one key may begin at one moment, with `--rate-per-key`.
+    #[arg(long, value_name = "STARTS", requires = "rate_per_key", default_value_t = 1)]
+    pub(crate) burst_per_key: u32,
     /// Take back what was set, and go by the code again; limits beside it are set after that.
     #[arg(long)]
     pub(crate) reset: bool,

@@ -46,12 +46,17 @@ async fn set(context: &Context, runtime: &Runtime, args: &LimitArgs) -> Result<E
     let queue = find(runtime, &args.steer.queue, args.steer.by.as_deref()).await?;
     let change = |set: &mut Overrides| {
         if args.reset {
-            (set.at_once, set.at_once_per_key, set.rate) = (None, None, None);
+            let paused = set.paused.take();
+            *set = Overrides::default();
+            set.paused = paused;
         }
         set.at_once = args.at_once.or(set.at_once);
         set.at_once_per_key = args.at_once_per_key.or(set.at_once_per_key);
-        let rate = args.rate.map(|(starts, period)| Rate::new(starts, period).burst(args.burst));
-        set.rate = rate.or(set.rate);
+        let rate = |said: Option<(u32, Duration)>, burst| {
+            said.map(|(starts, period)| Rate::new(starts, period).burst(burst))
+        };
+        set.rate = rate(args.rate, args.burst).or(set.rate);
+        set.rate_per_key = rate(args.rate_per_key, args.burst_per_key).or(set.rate_per_key);
     };
     queue.set(change).await?;
     say(context, &queue, "set").await
@@ -148,6 +153,7 @@ fn people(context: &Context, one: &QueueStatus) -> String {
             },
         ),
         ("rate", rate(limits.rate) + is_set(one.overrides.rate.is_some())),
+        ("each key", rate(limits.rate_per_key) + is_set(one.overrides.rate_per_key.is_some())),
         ("held", one.held.iter().map(|held| u64::from(held.places)).sum::<u64>().to_string()),
         ("waiting", format!("{} of at most {}", one.waiting, limits.max_waiting)),
     ] {

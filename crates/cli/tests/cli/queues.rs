@@ -55,11 +55,11 @@ async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
     assert_eq!(place.ok(&["ls"]).matches("waits for queue").count(), 1);
 
     place.ok(&["queue", "set", "mail", "--at-once", "2", "--rate", "100/60s", "--burst", "3"]);
+    place.ok(&["queue", "set", "mail", "--rate-per-key", "10/60s", "--burst-per-key", "2"]);
     let shown = place.ok(&["queue", "show", "mail"]);
-    assert!(
-        shown.contains("2, set by an operator") && shown.contains("100 in 60s, 3 at a moment"),
-        "{shown}"
-    );
+    for said in ["2, set by an operator", "100 in 60s, 3 at a moment", "10 in 60s, 2 at a moment, set by"] {
+        assert!(shown.contains(said), "{said} in {shown}");
+    }
     place.ok(&["queue", "set", "mail", "--reset", "--at-once", "3"]);
     let status = place.json(&["queue", "show", "mail"]);
     assert_eq!(status["overrides"], json!({ "paused": "stocktaking", "at_once": 3 }));
@@ -67,6 +67,7 @@ async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
     for line in [
         vec!["queue", "set", "mail"],
         vec!["queue", "set", "mail", "--rate", "5"],
+        vec!["queue", "set", "mail", "--rate", "5/s", "--burst-per-key", "2"],
         vec!["queue", "show", "a b"],
     ] {
         assert_eq!(place.call(&line).code, 2, "{line:?}");

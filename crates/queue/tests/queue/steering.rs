@@ -3,7 +3,7 @@
 use ferrata_core::ErrorKind;
 use ferrata_core::state::Context;
 use ferrata_core::testing::World;
-use ferrata_queue::{Enqueue, Queue, Queues};
+use ferrata_queue::{Enqueue, Queue, Queues, Rate};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 
@@ -68,6 +68,34 @@ async fn an_operator_sees_and_changes_a_queue() {
     let status = mail.status().await.unwrap();
     assert_eq!((status.settings.at_once, status.overrides.at_once), (Some(7), Some(3)));
     empty(&world, &mail).await;
+}
+
+#[tokio::test]
+async fn an_operator_says_how_often_a_key_is_served() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, MOMENT);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let often = Rate::new(1, MOMENT);
+    let mail = process.queue("mail").at_once(9).rate_per_key(often).declare().await.unwrap();
+    mail.set(|overrides| overrides.rate_per_key = Some(Rate::new(1, 50 * WHILE))).await.unwrap();
+    let mut runs = Vec::new();
+    for (id, key) in [("1", "ann"), ("2", "ann"), ("3", "bob")] {
+        let start = process.start(&graph, Context::new()).id(id).queue("mail").key(key);
+        runs.push(world.pass(start).await.unwrap());
+    }
+    world.pass_for(10 * WHILE).await;
+    let status = mail.status().await.unwrap();
+    assert_eq!(status.limits().rate_per_key, Some(Rate::new(1, 50 * WHILE)));
+    assert_eq!((witness.came().len(), status.waiting), (2, 1), "one of each key");
+    assert_eq!(status.line[0].key, "ann");
+    // What the slower rate was to have waited for is not waited for at the faster one.
+    mail.set(|overrides| overrides.rate_per_key = None).await.unwrap();
+    world.pass_for(WHILE).await;
+    assert_eq!(witness.came().len(), 3);
+    for run in &runs {
+        world.pass(run.wait()).await.unwrap();
+    }
 }
 
 #[tokio::test]
