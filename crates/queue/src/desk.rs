@@ -9,6 +9,7 @@ mod seen;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ferrata_core::record::Labels;
 use ferrata_core::runtime::{Runtime, WeakRuntime};
 use ferrata_core::{Error, ErrorKind, Result, RunKey};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -19,19 +20,24 @@ use crate::ledger::{Ask, Op, RUN, Said};
 use crate::settings::check_name;
 use crate::tasks::spawn;
 
-/// How many runs that have ended are looked at at once.
+/// How many runs that may have ended are looked at at once.
 const READS: usize = 16;
+
+/// What a process must have to take runs from a queue.
+pub(crate) type Tags = BTreeSet<String>;
 
 /// What is asked of the task.
 pub(crate) enum Command {
     /// A node asks for a place; `turn` tells when its turn has come.
     Ask { ask: Box<Ask>, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
+    /// A run is to be started; whoever starts it learns which tags it is to ask for.
+    Start { ask: Box<Ask>, reply: oneshot::Sender<Result<(Said, Tags)>> },
     /// Something is done to the queue.
     Do { op: Op, reply: Option<oneshot::Sender<Result<Said>>> },
     /// Somebody wants to know whether a run is still held back.
     IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
     /// A start asks which tags its run is to ask for.
-    Tags(oneshot::Sender<Result<BTreeSet<String>>>),
+    Tags(oneshot::Sender<Result<Tags>>),
     /// Something may have changed.
     Look,
 }
@@ -73,7 +79,14 @@ impl Desk {
         said.await.map_err(|_| closed())?
     }
 
-    pub(crate) async fn tags(&self) -> Result<BTreeSet<String>> {
+    /// Asks for a place for a run that is to be started, and returns which tags it is to ask for.
+    pub(crate) async fn start(&self, ask: Ask) -> Result<(Said, Tags)> {
+        let (reply, said) = oneshot::channel();
+        self.send(Command::Start { ask: Box::new(ask), reply });
+        said.await.map_err(|_| closed())?
+    }
+
+    pub(crate) async fn tags(&self) -> Result<Tags> {
         let (reply, tags) = oneshot::channel();
         self.send(Command::Tags(reply));
         tags.await.map_err(|_| closed())?
@@ -107,14 +120,26 @@ impl Desks {
     fn new(runtime: &Runtime) -> Self {
         let (weak, mut left) = (runtime.downgrade(), runtime.left());
         spawn(async move {
-            // One after the other, many that end at once would wait for each other's reads.
+            // One after the other, many that are left at once would wait for each other's reads.
             let reads = Arc::new(Semaphore::new(READS));
             while let Some(run) = left.recv().await {
-                let Ok(read) = Arc::clone(&reads).acquire_owned().await else { return };
+                let labels = run.facts.as_ref().map(|facts| &facts.labels);
+                if labels.is_some_and(|labels| labels.get(QUEUE).is_none()) {
+                    continue;
+                }
                 let Some(runtime) = weak.upgrade() else { return };
+                if let Some(labels) = labels.filter(|_| run.has_ended) {
+                    leave(&runtime, labels, &run.run);
+                    continue;
+                }
+                // It rests or goes on elsewhere; or its end was on record before this process came to drive it.
+                let (weak, reads) = (weak.clone(), Arc::clone(&reads));
+                drop(runtime);
                 spawn(async move {
-                    give_back(&runtime, &run).await;
-                    drop(read);
+                    let Ok(_read) = reads.acquire_owned().await else { return };
+                    if let Some(runtime) = weak.upgrade() {
+                        give_back(&runtime, &run.run).await;
+                    }
                 });
             }
         });
@@ -141,7 +166,14 @@ impl Desks {
 pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
     // One that cannot be read now is looked at again with all that hold places.
     let Ok(Some(head)) = runtime.head(run).await else { return };
-    if let Some(name) = head.facts.labels.get(QUEUE).filter(|_| head.status.is_finished())
+    if head.status.is_finished() {
+        leave(runtime, &head.facts.labels, run);
+    }
+}
+
+/// Gives back the place of a run with these labels that has ended.
+fn leave(runtime: &Runtime, labels: &Labels, run: &RunKey) {
+    if let Some(name) = labels.get(QUEUE)
         && let Ok(desk) = Desk::open(runtime, name)
     {
         desk.tell(Op::Leave(id_of(run)));

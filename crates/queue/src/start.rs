@@ -208,9 +208,7 @@ impl<S: State> QueuedStart<S> {
         std::iter::once(&key).chain(keys).try_for_each(|key| check_key(key))?;
         let runtime = request.runtime();
         let desk = Desk::open(&runtime, &queue)?;
-        let tags = desk.tags().await?;
-        let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
-        let mut request = request.label(QUEUE, &queue).only_in(tags);
+        let mut request = request.label(QUEUE, &queue);
         let run = request.choose_id()?;
         let id = id_of(&run);
         let waiting = Waiting {
@@ -229,11 +227,13 @@ impl<S: State> QueuedStart<S> {
         };
         // One that is on record took its place in the line before, and takes no other's by being started again.
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
-            let handle = request.on_hold(waits_in(&queue)).await?;
+            let handle = request.only_in(desk.tags().await?).on_hold(waits_in(&queue)).await?;
             return Ok(Queued { runtime, desk, run, handle: Some(handle) });
         }
         let once = once.map(|(key, within)| (key, ms(within)));
-        let said = desk.call(Op::Ask(Box::new(Ask { id: id.clone(), waiting, once, debounce }))).await?;
+        let (said, tags) = desk.start(Ask { id: id.clone(), waiting, once, debounce }).await?;
+        let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
+        let request = request.only_in(tags);
         let started = match said {
             Said::Granted if takes_it => request.await,
             Said::Granted => {

@@ -16,10 +16,23 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::id::RunKey;
 use crate::node::NodeContext;
+use crate::record::RunFacts;
 
 /// What libraries keep beside a runtime, one value for each type.
 #[derive(Default)]
 pub(crate) struct Extensions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+
+/// A run that is no longer driven in this process.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LeftRun {
+    /// The run.
+    pub run: RunKey,
+    /// What is settled of it at its start. Absent if this process did not come to drive it.
+    pub facts: Option<Arc<RunFacts>>,
+    /// Whether its end is on record, made by this process. Otherwise it rests, goes on elsewhere, or this process does not know.
+    pub has_ended: bool,
+}
 
 /// How often a runtime looks, and how long it keeps what waits in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +97,7 @@ impl Runtime {
     }
 
     /// Tells of each run from now on that is no longer driven here: it has ended, rests, or goes on elsewhere.
-    pub fn left(&self) -> UnboundedReceiver<RunKey> {
+    pub fn left(&self) -> UnboundedReceiver<LeftRun> {
         self.shared().registry.left()
     }
 

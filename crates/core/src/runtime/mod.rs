@@ -29,7 +29,7 @@ pub use self::children::{
     ChildError, ChildFailure, ChildHandle, ChildRequest, ChildrenRequest, OnParentEnd, SpawnRequest,
 };
 pub use self::event::{Event, Events, RunEvent};
-pub use self::extension::{Pace, WeakRuntime};
+pub use self::extension::{LeftRun, Pace, WeakRuntime};
 pub use self::fleet::{RunLimits, Stalled};
 pub use self::handle::RunHandle;
 pub use self::inbox::Message;

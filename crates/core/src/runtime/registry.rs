@@ -7,6 +7,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
 use super::children::Starts;
+use super::extension::LeftRun;
 use super::shared::{Control, Stop};
 use crate::compact::queue::{Receiver, Sender, queue};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +26,7 @@ pub(crate) struct Registry {
     /// The children that nodes of this process are about to start.
     pub(crate) starts: Starts,
     /// Who is told of each run that is no longer driven here.
-    listeners: Mutex<Vec<UnboundedSender<RunKey>>>,
+    listeners: Mutex<Vec<UnboundedSender<LeftRun>>>,
 }
 
 impl Default for Registry {
@@ -65,15 +66,15 @@ impl Registry {
     }
 
     /// Forgets the driver of a run.
-    pub(crate) fn leave(&self, run: &RunKey) {
-        self.active().remove(run);
+    pub(crate) fn leave(&self, left: &LeftRun) {
+        self.active().remove(&left.run);
         self.count.send_modify(|count| *count -= 1);
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|listener| listener.send(run.clone()).is_ok());
+        listeners.retain(|listener| listener.send(left.clone()).is_ok());
     }
 
     /// Tells of each run from now on that is no longer driven here.
-    pub(crate) fn left(&self) -> UnboundedReceiver<RunKey> {
+    pub(crate) fn left(&self) -> UnboundedReceiver<LeftRun> {
         let (listener, left) = mpsc::unbounded_channel();
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
         left
@@ -132,7 +133,7 @@ mod tests {
         let _other = registry.enter(&run("b"), true).unwrap();
         assert_eq!(*count.borrow(), 2);
         drop(first);
-        registry.leave(&run("a"));
+        registry.leave(&LeftRun { run: run("a"), facts: None, has_ended: false });
         assert!(registry.driver(&run("a")).is_none() && registry.driver(&run("b")).is_some());
         assert!(registry.enter(&run("a"), false).is_ok());
     }

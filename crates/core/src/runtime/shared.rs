@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::committer::Committer;
 use super::event::{Event, Events, Subscribers};
-use super::extension::Extensions;
+use super::extension::{Extensions, LeftRun};
 use super::fleet::admission::{Admission, Permit, RunLimits};
 use super::fleet::heartbeat::HeartbeatMonitor;
 use super::fleet::life::{self, Tenure};
@@ -246,9 +246,10 @@ impl Shared {
     ) -> Result<Registration> {
         let (term, gaps) = self.takes(run)?;
         let control = self.registry.enter(run, is_recovered)?;
-        let (shared, run) = (Arc::clone(self), run.clone());
+        let shared = Arc::clone(self);
         let meter = RunMeter::silent();
-        Ok(Registration { shared, run, term, gaps, owed: None, control, meter, _permit: permit })
+        let left = LeftRun { run: run.clone(), facts: None, has_ended: false };
+        Ok(Registration { shared, left, term, gaps, owed: None, control, meter, _permit: permit })
     }
 
     /// Returns how often heartbeats were lost and came late, if runs are taken now.
@@ -327,7 +328,8 @@ impl Shared {
 /// A run registered as driven here; leaving scope ends that.
 pub(crate) struct Registration {
     shared: Arc<Shared>,
-    run: RunKey,
+    /// What is told of the run when this is dropped.
+    pub(crate) left: LeftRun,
     /// The term of heartbeats in which it was taken: see [`HeartbeatMonitor`].
     pub(crate) term: u64,
     /// How often heartbeats had come late when it was last certain who owns the run.
@@ -369,11 +371,11 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.shared.registry.leave(&self.run);
+        self.shared.registry.leave(&self.left);
         self.shared.recovery.left();
         if let Some(tenure) = self.owed {
             let why = Error::new(ErrorKind::Closed, "it panicked before it drove the run");
-            life::let_go(&Arc::downgrade(&self.shared), &self.run, tenure, &why);
+            life::let_go(&Arc::downgrade(&self.shared), &self.left.run, tenure, &why);
         }
     }
 }

@@ -277,7 +277,9 @@ async fn a_node_finds_its_runtime_and_what_is_kept_beside_it() {
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<String>("kept").unwrap().as_deref(), Some("first"));
     assert_eq!(state.get::<String>("is_its").unwrap(), Some(process.executor().to_string()));
-    assert_eq!(world.pass(left.recv()).await.as_ref(), Some(run.run()));
+    let left = world.pass(left.recv()).await.unwrap();
+    assert_eq!((&left.run, left.has_ended), (run.run(), true));
+    assert_eq!(left.facts.unwrap().workflow.as_str(), "asks");
     let weak = process.downgrade();
     assert!(weak.upgrade().is_some());
 }

@@ -11,10 +11,10 @@ use ferrata_core::store::Notices;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::Command;
 use super::acts;
 use super::report::Report;
 use super::seen::Seen;
+use super::{Command, Tags};
 use crate::cell::{BY, current, run_of};
 use crate::ledger::{Held, Kind, Ledger, Op, Said};
 use crate::tasks::spawn;
@@ -40,6 +40,7 @@ enum Mine {
 enum Reply {
     Nobody,
     Caller(oneshot::Sender<Result<Said>>),
+    Starter(oneshot::Sender<Result<(Said, Tags)>>),
     Node { id: String, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
 }
 
@@ -129,6 +130,8 @@ impl Clerk {
                 () = noticed(&mut self.notices, &self.cell) => true,
                 () = clock.sleep(pause) => true,
             };
+            // Those that start or end at the same moment have their turn to ask, and are in the same record.
+            tokio::task::yield_now().await;
             while commands.len() < TOGETHER
                 && let Ok(command) = self.asked.try_recv()
             {
@@ -178,6 +181,10 @@ impl Clerk {
                     replies.push(Reply::Node { id: ask.id.clone(), reply, turn });
                     ops.push(Op::Ask(ask));
                 }
+                Command::Start { ask, reply } => {
+                    replies.push(Reply::Starter(reply));
+                    ops.push(Op::Ask(ask));
+                }
                 Command::Do { op, reply } => {
                     if let Op::Leave(id) | Op::LeaveNode { id, .. } | Op::Rest { id, .. } = &op {
                         self.mine.remove(id);
@@ -200,9 +207,7 @@ impl Clerk {
                     // Whoever does not wait any more is not told.
                     let _ = reply.send(Ok(self.is_held_back(&id)));
                 }
-                let wanted =
-                    self.ledger.as_ref().map(|ledger| ledger.settings.tags.clone()).unwrap_or_default();
-                tags.into_iter().for_each(|reply| drop(reply.send(Ok(wanted.clone()))));
+                tags.into_iter().for_each(|reply| drop(reply.send(Ok(self.tags()))));
                 self.tell();
                 self.act(runtime);
                 if let Some(ledger) = &self.ledger {
@@ -244,6 +249,7 @@ impl Clerk {
             match reply {
                 Reply::Nobody => self.owed.push(op),
                 Reply::Caller(reply) | Reply::Node { reply, .. } => drop(reply.send(Err(again()))),
+                Reply::Starter(reply) => drop(reply.send(Err(again()))),
             }
         }
         for (_, reply) in watchers {
@@ -308,6 +314,7 @@ impl Clerk {
             Reply::Nobody => {}
             // Whoever started a run and does not hear of it is cut off after its record, or starts it again.
             Reply::Caller(reply) => drop(reply.send(Ok(said))),
+            Reply::Starter(reply) => drop(reply.send(Ok((said, self.tags())))),
             Reply::Node { id, reply, turn } => {
                 let mine = match said {
                     Said::Granted => Mine::Holds,
@@ -321,6 +328,10 @@ impl Clerk {
                 }
             }
         }
+    }
+
+    fn tags(&self) -> Tags {
+        self.ledger.as_ref().map(|ledger| ledger.settings.tags.clone()).unwrap_or_default()
     }
 
     fn is_held_back(&self, id: &str) -> bool {

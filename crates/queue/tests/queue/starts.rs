@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;
@@ -316,4 +317,40 @@ async fn a_key_is_taken_from_a_field_of_the_input() {
         assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(what), "{error}");
     }
     assert!(process.head(&"refused".try_into().unwrap()).await.unwrap().is_none());
+}
+
+/// Once, each run that ended in a process with a queue was read again, whether it had gone through one or not, and each start read the queue first.
+#[tokio::test]
+async fn a_start_that_has_room_and_its_end_read_nothing_of_their_own() {
+    const RUNS: usize = 40;
+    let (world, witness) = (World::new(), Witness::default());
+    let one = process(&world).await;
+    let (other, asked) = Deaf::process(&world, &one).await;
+    let graph = slow(&witness, Duration::ZERO);
+    other.serve(&graph).unwrap();
+    let queue = world.pass(other.queue("mail").at_once(1_000).declare()).await.unwrap();
+    for is_queued in [true, false] {
+        let mut all = JoinSet::new();
+        asked.reads.store(0, Ordering::Relaxed);
+        for _ in 0..RUNS {
+            let start = other.start(&graph, Context::new());
+            all.spawn(async move {
+                match is_queued {
+                    true => start.queue("mail").await?.wait().await,
+                    false => start.await?.wait().await,
+                }
+            });
+        }
+        world
+            .pass(async {
+                while let Some(ended) = all.join_next().await {
+                    assert!(matches!(ended.unwrap().unwrap(), Outcome::Completed(_)));
+                }
+            })
+            .await;
+        world.pass_for(Duration::from_secs(1)).await;
+        let reads = asked.reads.load(Ordering::Relaxed);
+        assert!(reads < RUNS as u64 / 2, "{reads} reads for {RUNS} runs, queued: {is_queued}");
+    }
+    empty(&world, &queue).await;
 }

@@ -116,6 +116,8 @@ async fn a_run_that_no_process_may_take_says_what_is_missing() {
     assert_eq!(witness.came().last(), Some(&whole.executor().to_string()));
     assert_eq!(lacks(&plain).await, None);
     assert_eq!(gpu.status().await.unwrap().limits().tags.len(), 2);
+    // It hears of what another process did, and looks.
+    world.pass_for(WHILE).await;
     assert!(plain.stalled().is_empty(), "{:?}", plain.stalled());
 }
 

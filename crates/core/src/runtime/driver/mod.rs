@@ -94,7 +94,7 @@ impl<S: State> Driver<S> {
         shared: Arc<Shared>,
         graph: Graph<S>,
         policy: CheckpointPolicy,
-        registration: Registration,
+        mut registration: Registration,
         (scope, commands, cancelled): (Arc<RunScope>, Receiver<Command>, OnceSender<()>),
         parts: Parts<S>,
     ) -> Self {
@@ -103,6 +103,7 @@ impl<S: State> Driver<S> {
         let clock = &shared.clock;
         let journal = Journal::new(policy, Arc::clone(clock), log, outbox, first);
         let stopping = Stopping::new(Arc::clone(clock), cancelled, plan.deadline, facts.created);
+        registration.left.facts = Some(Arc::clone(&scope.facts));
         let (mut line, state) = (Line::default(), Arc::new(state));
         line.push_all(&machine, &state, clock.now());
         Self {
@@ -164,6 +165,8 @@ impl<S: State> Driver<S> {
         // The caller of this lets go of the run.
         self.registration.owe(None);
         let result = self.drive().await;
+        self.registration.left.has_ended =
+            matches!(result, Ok(Stopped::Settled)) && self.machine.status().is_finished();
         self.stopping.tell();
         self.line.abort_all();
         let closed = |_| {
