@@ -182,6 +182,15 @@ impl<'a> AcquireRequest<'a> {
                     waits = true;
                     tell(cx, WAITS, &queue, &waiting);
                 }
+                Said::Stale(epoch) => {
+                    place.id = None;
+                    match is_owner(&runtime, cx).await? {
+                        true => drop(desk.call(Op::Lost { id: id.clone(), epoch }).await?),
+                        // It is about to find out that it has lost the run.
+                        false => runtime.clock().sleep(LATER).await,
+                    }
+                    continue;
+                }
                 said => {
                     place.id = None;
                     return Err(refused(&queue, &said).with_node(cx.node()));
@@ -205,6 +214,12 @@ impl<'a> AcquireRequest<'a> {
             }
         }
     }
+}
+
+/// Tells whether the run is this process's, in the claim in which this node began.
+async fn is_owner(runtime: &Runtime, cx: &NodeContext) -> Result<bool> {
+    let head = runtime.head(cx.run()).await?;
+    Ok(head.is_some_and(|head| (head.epoch, head.owner) == (cx.epoch(), Some(runtime.executor()))))
 }
 
 /// Tells who watches the run in this process that a node waits for a place, or has it after a wait.

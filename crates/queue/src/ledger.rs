@@ -83,6 +83,11 @@ pub(crate) enum Op {
     },
     /// A run that was to begin at once begins on hold: its starter died before it was recorded, and this process takes no runs.
     Hold(String),
+    /// The claim of its run in which this one asked is not in the log: the store has lost its last records.
+    Lost {
+        id: String,
+        epoch: Epoch,
+    },
     /// A run on hold that was given its place then was let go: not another start of the same name since.
     Begun {
         id: String,
@@ -115,6 +120,8 @@ pub(crate) enum Said {
     Done,
     Granted,
     Waits,
+    /// It was asked for in a later claim of the run.
+    Stale(Epoch),
     /// As many wait as may.
     Full(usize),
     /// As many keys are remembered, so that nothing is started for them again, as may be.
@@ -245,6 +252,11 @@ impl Ledger {
                     self.leave(&id);
                 }
             }
+            Op::Lost { id, epoch } => {
+                if self.asked_by(&id).is_some_and(|(_, by)| by == epoch) {
+                    self.leave(&id);
+                }
+            }
             Op::Hold(id) => {
                 if self.held.get(&id).is_some_and(|held| held.kind == Kind::Run) {
                     self.held.update(&id, |held| held.on_hold = true);
@@ -301,8 +313,7 @@ impl Ledger {
         let Ask { id, mut waiting, once, debounce } = ask;
         if let Some((_, epoch)) = self.asked_by(&id) {
             if epoch > waiting.epoch {
-                // Its process has lost the run, and is about to find that out.
-                return Said::Waits;
+                return Said::Stale(epoch);
             }
             self.ask_again(&id, &waiting, None);
             let is_in = self.held.get(&id).is_some_and(|held| !held.on_hold);

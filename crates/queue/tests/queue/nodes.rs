@@ -1,13 +1,17 @@
 //! Places for nodes: never more than there are, in several processes, awake and at rest.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::Outcome;
-use ferrata_core::state::{Context, Draft};
+use ferrata_core::runtime::{Outcome, Runtime, StateCell};
+use ferrata_core::state::{Context, Draft, Op, Patch};
 use ferrata_core::testing::World;
-use ferrata_core::{Clock, ErrorKind};
+use ferrata_core::{Clock, ErrorKind, RunKey};
 use ferrata_queue::{Acquire, Limit, Queues};
+use serde_json::json;
 
 use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, patient, process};
@@ -297,4 +301,45 @@ async fn what_cannot_be_is_refused() {
     assert_eq!(kinds, "NotFound Invalid Invalid Invalid Invalid Invalid");
     let none = process.queue("gpu").at_once(0).declare().await.unwrap_err();
     assert_eq!(none.kind(), ErrorKind::Invalid);
+}
+
+/// A store that has lost its last records has lost the claim in which the node asked: the queue, in another log, knows of it. What the node asked in its
+/// next claim was taken for what a process says that has lost the run, and nothing woke the run any more.
+#[tokio::test]
+async fn a_node_of_whose_claim_the_store_has_lost_the_record_has_its_turn() {
+    let (world, witness) = (World::new(), Witness::default());
+    let (holder, process) = (patient(&world, 60 * WHILE).await, process(&world).await);
+    let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+    let first = holder.start(&in_a_place(&witness, 10 * WHILE), Context::new()).await.unwrap();
+    world.pass_for(MOMENT).await;
+    let is_first = Arc::new(AtomicBool::new(true));
+    let lost = move |cx: NodeContext, s: Draft<Context>| {
+        let is_first = Arc::clone(&is_first);
+        async move {
+            let runtime = Runtime::of(&cx)?;
+            if is_first.swap(false, Ordering::Relaxed) {
+                let mut cell = StateCell::new(RunKey::try_from("queue:gpu")?);
+                cell.load(&runtime).await?;
+                let asked = json!({
+                    "run": cx.run(), "kind": "node", "places": 1, "since": cx.now(), "executor": runtime.executor(), "epoch": 7,
+                });
+                let entries =
+                    serde_json::Map::from_iter([(format!("node:{}:", cx.idempotency_key()), asked)]);
+                let patch = Patch::from_ops(&[Op::Merge("waiting".to_owned(), entries)])?;
+                cell.append(&runtime, patch, "test").await?;
+            }
+            cx.acquire("gpu", 1).await?.release().await?;
+            Ok::<_, NodeError>(s)
+        }
+    };
+    let graph = Graph::<Context>::builder("lost").node("work", lost).entry("work").build().unwrap();
+    process.serve(&graph).unwrap();
+    let second = process.start(&graph, Context::new()).await.unwrap();
+    world.pass_for(5 * WHILE).await;
+    let head = process.head(second.run()).await.unwrap().unwrap();
+    assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None), "it rests");
+    world.pass(first.completed()).await.unwrap();
+    world.pass_for(11 * WHILE).await;
+    assert_eq!(process.head(second.run()).await.unwrap().unwrap().status, RunStatus::Completed);
+    empty(&world, &gpu).await;
 }
