@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Ask { ask: Box<Ask>, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
     /// A run is to be started; whoever starts it learns which tags it is to ask for.
     Start { ask: Box<Ask>, reply: oneshot::Sender<Result<(Said, Tags)>> },
+    /// A run has ended: the place that it has by now is given back.
+    Ended { id: String },
     /// Something is done to the queue.
     Do { op: Op, reply: Option<oneshot::Sender<Result<Said>>> },
     /// Somebody wants to know whether a run is still held back.
@@ -176,7 +178,7 @@ fn leave(runtime: &Runtime, labels: &Labels, run: &RunKey) {
     if let Some(name) = labels.get(QUEUE)
         && let Ok(desk) = Desk::open(runtime, name)
     {
-        desk.tell(Op::Leave(id_of(run)));
+        desk.send(Command::Ended { id: id_of(run) });
     }
 }
 

@@ -71,6 +71,13 @@ pub(crate) enum Op {
     },
     /// A place is given back, or nobody waits for it any more.
     Leave(String),
+    /// As `Leave`, of a run that has ended, if it has the place that it was given then, and this process asked for that last: not another start of
+    /// the same name since.
+    LeaveRun {
+        id: String,
+        at: Timestamp,
+        executor: ExecutorId,
+    },
     /// As `Leave`, of a node of this process: where the run goes on in another one since, what stands there is of the node in that one.
     LeaveNode {
         id: String,
@@ -242,6 +249,11 @@ impl Ledger {
                 Some(_) => self.ask_again(&id, &waiting, Some(question)),
             },
             Op::Leave(id) => self.leave(&id),
+            Op::LeaveRun { id, at, executor } => {
+                if self.held.get(&id).is_some_and(|held| (held.at, held.executor) == (at, executor)) {
+                    self.leave(&id);
+                }
+            }
             Op::LeaveNode { id, executor } => {
                 if self.asked_by(&id).is_some_and(|(by, _)| by == executor) {
                     self.leave(&id);

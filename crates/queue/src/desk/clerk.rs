@@ -185,6 +185,15 @@ impl Clerk {
                     replies.push(Reply::Starter(reply));
                     ops.push(Op::Ask(ask));
                 }
+                Command::Ended { id } => {
+                    replies.push(Reply::Nobody);
+                    // As it is known now, and not when it can be written: by then another run may have the name.
+                    let held = self.ledger.as_ref().and_then(|ledger| ledger.held.get(&id));
+                    ops.push(match held.map(|held| (held.at, held.executor)) {
+                        Some((at, executor)) => Op::LeaveRun { id, at, executor },
+                        None => Op::Leave(id),
+                    });
+                }
                 Command::Do { op, reply } => {
                     if let Op::Leave(id) | Op::LeaveNode { id, .. } | Op::Rest { id, .. } = &op {
                         self.mine.remove(id);

@@ -354,3 +354,30 @@ async fn a_start_that_has_room_and_its_end_read_nothing_of_their_own() {
     }
     empty(&world, &queue).await;
 }
+
+/// The queue cannot be written when a run ends; it is purged and started again elsewhere, in the place that it still has. When the first process can
+/// write again, it gives back its place, and not the other's.
+#[tokio::test]
+async fn an_end_that_is_noted_late_takes_no_place_from_the_next_run_of_that_name() {
+    let (world, witness) = (World::new(), Witness::default());
+    let one = process(&world).await;
+    let (other, asked) = Deaf::process(&world, &one).await;
+    let graph = slow(&witness, WHILE);
+    one.serve(&graph).unwrap();
+    let queue = one.queue("mail").at_once(1).declare().await.unwrap();
+    let first = world.pass(other.start(&graph, Context::new()).id("mail").queue("mail")).await.unwrap();
+    asked.is_away.store(true, Ordering::Relaxed);
+    world.pass(first.wait()).await.unwrap();
+    one.purge(first.run()).await.unwrap();
+    let again = world.pass(one.start(&graph, Context::new()).id("mail").queue("mail")).await.unwrap();
+    let next = world.pass(one.start(&graph, Context::new()).id("next").queue("mail")).await.unwrap();
+    asked.is_away.store(false, Ordering::Relaxed);
+    world.pass_for(30 * MOMENT).await;
+    assert!(next.is_waiting().await.unwrap());
+    assert_eq!((witness.inside(), queue.status().await.unwrap().held.len()), (1, 1));
+    for run in [&again, &next] {
+        world.pass(run.wait()).await.unwrap();
+    }
+    assert_eq!(witness.most(), 1);
+    empty(&world, &queue).await;
+}

@@ -126,6 +126,9 @@ fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_n
     ledger.apply(Op::Begun { id: id(2), at: granted[1] }, at(300));
     assert!(!ledger.held[&id(2)].on_hold);
 
+    ledger.apply(Op::LeaveRun { id: id(2), at: granted[0], executor: me }, at(300));
+    assert!(ledger.held.contains_key(&id(2)), "the run that had that place has ended before");
+
     // The fourth comes too late twice.
     let mut late = Vec::new();
     for ms in [400, 500] {
