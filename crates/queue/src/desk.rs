@@ -30,7 +30,7 @@ pub(crate) type Tags = BTreeSet<String>;
 pub(crate) enum Command {
     /// A node asks for a place; `turn` tells when its turn has come.
     Ask { ask: Box<Ask>, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
-    /// A run is to be started; whoever starts it learns which tags it is to ask for.
+    /// A caller starts a run, and learns which tags the run is to ask for.
     Start { ask: Box<Ask>, reply: oneshot::Sender<Result<(Said, Tags)>> },
     /// A run has ended: the place that it has by now is given back.
     Ended { id: String },

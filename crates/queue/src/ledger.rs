@@ -357,12 +357,15 @@ impl Ledger {
             self.delay(&mut waiting, debounce, before.as_deref(), now);
         }
         // It has another deadline now, and its run may be on record, on hold.
-        let is_on_hold = self.late.remove(&id).is_some();
+        let late = self.late.remove(&id);
         self.enter(id.clone(), waiting);
         self.grant(now);
         let most = (self.settings.max_waiting as usize).saturating_add(usize::from(before.is_some()));
         if !self.held.contains_key(&id) && self.waiting.len() > most {
             self.leave(&id);
+            if let Some(late) = late {
+                self.late.insert(&id, late);
+            }
             return Said::Full(self.waiting.len());
         }
         if let Some(before) = before {
@@ -372,7 +375,7 @@ impl Ledger {
             let until = now.plus(std::time::Duration::from_millis(ms));
             self.seen.insert(&once, Seen { run, until });
         }
-        if !self.held.contains_key(&id) || is_on_hold {
+        if !self.held.contains_key(&id) || late.is_some() {
             return Said::Waits;
         }
         // Who asked begins with it: it has not been started yet.

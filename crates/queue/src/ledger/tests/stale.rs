@@ -148,6 +148,12 @@ fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_n
     assert_eq!((ledger.late.contains_key(&id(5)), ledger.held.len()), (true, 0));
     assert_eq!(ledger.apply(start(5, 703, None), at(703)), Said::Waits);
     assert!(ledger.late.is_empty() && ledger.held[&id(5)].on_hold, "it has its place, and is to be let go");
+    // One that is refused is late as before: its run would be on hold for good.
+    assert_eq!(ledger.apply(start(6, 800, Some(801)), at(800)), Said::Waits);
+    ledger.grant(at(802));
+    ledger.settings.max_waiting = 0;
+    assert!(matches!(ledger.apply(start(6, 803, None), at(803)), Said::Full(_)));
+    assert!(ledger.late.contains_key(&id(6)), "its run is still to be cancelled");
     let before: Late = serde_json::from_str(r#"{"tenant":"default","run":"run-004"}"#).unwrap();
     assert_eq!(before.at, Timestamp::default(), "an earlier program wrote no time");
 }
