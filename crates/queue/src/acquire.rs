@@ -182,10 +182,10 @@ impl<'a> AcquireRequest<'a> {
                     waits = true;
                     tell(cx, WAITS, &queue, &waiting);
                 }
-                Said::Stale(epoch) => {
+                Said::Stale(executor, epoch) => {
                     place.id = None;
                     match is_owner(&runtime, cx).await? {
-                        true => drop(desk.call(Op::Lost { id: id.clone(), epoch }).await?),
+                        true => drop(desk.call(Op::Lost { id: id.clone(), executor, epoch }).await?),
                         // It is about to find out that it has lost the run.
                         false => runtime.clock().sleep(LATER).await,
                     }

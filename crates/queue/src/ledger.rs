@@ -93,6 +93,7 @@ pub(crate) enum Op {
     /// The claim of its run in which this one asked is not in the log: the store has lost its last records.
     Lost {
         id: String,
+        executor: ExecutorId,
         epoch: Epoch,
     },
     /// A run on hold that was given its place then was let go: not another start of the same name since.
@@ -127,8 +128,8 @@ pub(crate) enum Said {
     Done,
     Granted,
     Waits,
-    /// It was asked for in a later claim of the run.
-    Stale(Epoch),
+    /// It was asked for in a later claim of the run, by this process.
+    Stale(ExecutorId, Epoch),
     /// As many wait as may.
     Full(usize),
     /// As many keys are remembered, so that nothing is started for them again, as may be.
@@ -264,8 +265,8 @@ impl Ledger {
                     self.leave(&id);
                 }
             }
-            Op::Lost { id, epoch } => {
-                if self.asked_by(&id).is_some_and(|(_, by)| by == epoch) {
+            Op::Lost { id, executor, epoch } => {
+                if self.asked_by(&id) == Some((executor, epoch)) {
                     self.leave(&id);
                 }
             }
@@ -323,9 +324,9 @@ impl Ledger {
 
     fn ask(&mut self, ask: Ask, now: Timestamp) -> Said {
         let Ask { id, mut waiting, once, debounce } = ask;
-        if let Some((_, epoch)) = self.asked_by(&id) {
+        if let Some((executor, epoch)) = self.asked_by(&id) {
             if epoch > waiting.epoch {
-                return Said::Stale(epoch);
+                return Said::Stale(executor, epoch);
             }
             self.ask_again(&id, &waiting, None);
             let is_in = self.held.get(&id).is_some_and(|held| !held.on_hold);

@@ -50,8 +50,10 @@ fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
                 ledger.apply(rest(who, now, 2, question), at);
             }
             let said = ledger.apply(Op::Ask(asks(who, before, 1)), at);
-            assert_eq!(said, Said::Stale(Epoch::new(2)), "it is not let in");
-            ledger.apply(Op::Lost { id: asks(who, before, 1).id, epoch: Epoch::new(1) }, at);
+            assert_eq!(said, Said::Stale(now, Epoch::new(2)), "it is not let in");
+            let id = asks(who, before, 1).id;
+            ledger.apply(Op::Lost { id: id.clone(), executor: now, epoch: Epoch::new(1) }, at);
+            ledger.apply(Op::Lost { id, executor: before, epoch: Epoch::new(2) }, at);
             ledger.apply(rest(who, before, 1, "late"), at);
             ledger.apply(Op::LeaveNode { id: format!("run:default/run-{who:03}"), executor: before }, at);
             assert_eq!(stands(&ledger, who), (now, question.map(str::to_owned)));
