@@ -128,7 +128,8 @@ fn waits(before: usize, waiting: &Waiting) -> Value {
 pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Result<Value, Problem> {
     let is_busy = head.status == RunStatus::InProgress && head.wake_at.is_none();
     let rests = || questions.as_array().into_iter().flatten().any(|one| waits_for_a_place(&one["id"]));
-    if head.status.is_finished() || !(is_busy || head.facts.labels.get(QUEUE_LABEL).is_some() || rests()) {
+    let is_in_one = head.facts.labels.get(QUEUE_LABEL).is_some() || rests();
+    if head.status.is_finished() || !(is_busy || is_in_one) {
         return Ok(json!([]));
     }
     let tell = |overview: &Overview, now: Timestamp| -> Vec<Value> {
@@ -138,6 +139,10 @@ pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Re
         overview.standings(&head.run, now).iter().take(NAMED).map(told).collect()
     };
     let told = call.app.queues.tell(call, if is_busy { BUSY } else { AT_REST }, tell).await?;
+    // One that must be in a queue, and was not at the last look, came to it since.
+    if told.is_empty() && is_in_one {
+        return Ok(call.app.queues.tell(call, Duration::ZERO, tell).await?.into());
+    }
     Ok(told.into())
 }
 

@@ -103,6 +103,11 @@ const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (10_052, ErrorKind::Unsupported, "the stream cannot be made so; docs/store-nats.md says how it must be"),
     (10_054, ErrorKind::TooLarge, "make the record smaller, or raise max_msg_size of the stream"),
     (NO_STREAM, ErrorKind::Invalid, "set the store up, or name the namespace in which its runs are"),
+    (
+        10_065,
+        ErrorKind::Unsupported,
+        "another stream takes the subjects of this namespace: use another one, or take them from that stream",
+    ),
     (10_074, ErrorKind::Unsupported, "replicas need a cluster; ask for 1, or connect to one"),
     (10_076, ErrorKind::Unsupported, "JetStream is off; start the server with it"),
     (

@@ -3,7 +3,9 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use ferrata_store::{IdSource as _, RandomIds, Timestamp};
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use ferrata_store::{IdSource as _, RandomIds, Timestamp, within};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,6 +16,9 @@ use crate::store::Inner;
 /// Another process made the stream meanwhile, or it is there with other settings.
 const NAME_IN_USE: u64 = 10_058;
 
+/// Another stream takes the subjects: also said of the stream itself, while another process is just making it.
+const OVERLAP: u64 = 10_065;
+
 /// The server could make no folder for the stream.
 ///
 /// It removes the folder of an account a moment after the last stream of it was deleted, without a look at streams that are made
@@ -21,6 +26,12 @@ const NAME_IN_USE: u64 = 10_058;
 const NO_FOLDER: u64 = 10_049;
 const FOLDER_TRIES: u32 = 7;
 const FOLDER_DELAY: Duration = Duration::from_millis(5);
+
+/// The header that names the stream for which a message is meant: another one refuses it.
+const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
+
+/// How long a stream that takes no messages yet is waited for before it is asked again.
+const NOT_YET: Duration = Duration::from_millis(5);
 
 /// The first version whose clusters are used: one that takes a message of a subject only when the one before it has come to all that will have
 /// it (nats-server pull request 6194), and whose new leader answers nothing before it has all that was acknowledged (6485).
@@ -73,6 +84,9 @@ impl Inner {
             self.check_replicas(&config).await?;
         }
         let (life, _) = self.look_up().await?;
+        for subject in [self.layout.now(), self.layout.all_runs(&life).replace('>', "ready")] {
+            Box::pin(self.takes_messages(subject)).await?;
+        }
         *self.cached_life() = Some(life);
         Ok(())
     }
@@ -85,9 +99,14 @@ impl Inner {
             found => return found,
         }
         let mut failed = 0;
+        let mut overlap = None;
         while let Err(fault) = self.link.api::<Value>(&format!("STREAM.CREATE.{name}"), wanted).await {
             match fault.code() {
                 Some(NAME_IN_USE) => break,
+                Some(OVERLAP) => {
+                    overlap = Some(fault);
+                    break;
+                }
                 Some(NO_FOLDER) if failed < FOLDER_TRIES => {
                     self.clock.sleep(FOLDER_DELAY * 2_u32.pow(failed)).await;
                     failed += 1;
@@ -95,7 +114,28 @@ impl Inner {
                 _ => return Err(fault),
             }
         }
-        self.link.api(&info, &Value::Null).await
+        match self.link.api(&info, &Value::Null).await {
+            Err(fault) if fault.code() == Some(NO_STREAM) => Err(overlap.unwrap_or(fault)),
+            found => found,
+        }
+    }
+
+    /// Waits until the stream of a subject takes messages: a server knows one that another instance is just making before it does.
+    async fn takes_messages(&self, subject: String) -> Result<(), StoreError> {
+        let asked = async {
+            loop {
+                // Stored by no stream: none has this name.
+                let mut headers = HeaderMap::new();
+                headers.insert(EXPECTED_STREAM, "-");
+                match self.link.publish(subject.clone(), headers, Bytes::new()).await {
+                    Err(StoreError::Absent) => self.clock.sleep(NOT_YET).await,
+                    Ok(_) | Err(StoreError::Refused { .. }) => return Ok(()),
+                    Err(fault) => return Err(fault),
+                }
+            }
+        };
+        let answered = within(&*self.clock, self.options.response_timeout, Box::pin(asked)).await;
+        answered.unwrap_or(Err(StoreError::Absent))
     }
 
     /// Refuses a stream of more than one replica on servers that do not keep their promise of one winner there.

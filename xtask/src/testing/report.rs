@@ -101,8 +101,10 @@ impl Report {
     pub(super) fn ended(&mut self, row: Row, show: bool) {
         self.running.retain(|(name, _)| *name != row.name);
         let tests = Counts::read(&row.output).passed;
-        if !row.status.success() || (show && tests > 0) {
+        if show && tests > 0 {
             println!("\n---- {}\n{}", row.name, row.output.trim_end());
+        } else if !row.status.success() {
+            println!("\n---- {}\n{}", row.name, without_passed(&row.output));
         }
         // With the signal, where one killed it: what it printed does not say so.
         let end = if row.status.success() { "ok".to_owned() } else { format!("FAILED ({})", row.status) };
@@ -149,6 +151,9 @@ impl Report {
             self.begun.elapsed().as_secs_f64(),
             (whole - build - tests).max(0.0)
         );
+        for row in all.iter().filter(|row| !row.status.success()) {
+            println!("\n---- {}\n{}", row.name, in_short(&row.output));
+        }
         println!("{}", Counts::of(&all).line(self.begun.elapsed()));
         let failed: Vec<&str> =
             self.rows.iter().filter(|row| !row.status.success()).map(|row| row.name.as_str()).collect();
@@ -157,6 +162,39 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// What a program printed, without the lines that say no more than that a test passed or is not run.
+fn without_passed(output: &str) -> String {
+    let says_more = |line: &&str| !(line.starts_with("test ") && PASSED.iter().any(|end| line.contains(end)));
+    output.trim_end().lines().filter(says_more).collect::<Vec<_>>().join("\n")
+}
+
+const PASSED: [&str; 2] = [" ... ok", " ... ignored"];
+
+/// The beginning of what each failed test printed, or the end of what a program printed that did not come to say so: enough to know
+/// the failure by where of a long log only the end is kept.
+fn in_short(output: &str) -> String {
+    const LINES: usize = 12;
+    let is_header = |line: &str| line.starts_with("---- ") && line.ends_with(" stdout ----");
+    let mut left = 0;
+    let mut told = Vec::new();
+    for line in output.lines().filter(|line| !line.is_empty()) {
+        match line {
+            header if is_header(header) => left = LINES,
+            "stack backtrace:" | "failures:" => left = 0,
+            _ => {}
+        }
+        if left > 0 {
+            left -= 1;
+            told.push(line);
+        }
+    }
+    if told.is_empty() {
+        let lines: Vec<&str> = output.lines().collect();
+        told = lines[lines.len().saturating_sub(LINES)..].to_vec();
+    }
+    told.join("\n")
 }
 
 /// How many tests ended how, as the summaries of test programs count them.
@@ -239,6 +277,20 @@ mod tests {
         assert!(whole.line(Duration::ZERO).starts_with("test result: ok. 4 passed; 0 failed; 2 ignored;"));
         let line = Counts::of(&[&good, &killed]).line(Duration::ZERO);
         assert!(line.starts_with("test result: FAILED. 2 passed; 1 failed; 1 ignored;"), "{line}");
+    }
+
+    /// Of a failure in CI, the long list of what had passed was kept, and what the test had said was not.
+    #[test]
+    fn of_a_failure_the_end_says_what_the_test_said() {
+        let output = "\nrunning 3 tests\ntest a ... ok\ntest b ... ignored, set A_URL\ntest c ... FAILED\n\nfailures:\n\n\
+            ---- c stdout ----\n\nthread 'c' panicked at c.rs:1:2:\nleft: 1\nstack backtrace:\n   0: far\n   1: away\n\n\nfailures:\n    c\n\n\
+            test result: FAILED. 1 passed; 1 failed\n";
+        let whole = without_passed(output);
+        assert!(whole.contains("test c ... FAILED") && whole.contains("0: far"), "{whole}");
+        assert!(!whole.contains("test a") && !whole.contains("test b"), "{whole}");
+        assert_eq!(in_short(output), "---- c stdout ----\nthread 'c' panicked at c.rs:1:2:\nleft: 1");
+        assert_eq!(in_short("error: a segmentation fault"), "error: a segmentation fault");
+        assert_eq!(in_short(&"a line\n".repeat(50)).lines().count(), 12);
     }
 
     /// A newcomer saw lines come, and not whether a minute or a quarter of an hour was left.

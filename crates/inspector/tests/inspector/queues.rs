@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
-use ferrata_core::runtime::Runtime;
+use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock as _, RunKey, SystemClock, TenantId};
 use ferrata_inspector::Viewer;
@@ -111,6 +111,7 @@ async fn the_fleet_shows_queues_and_a_run_how_many_are_before_it() {
 #[tokio::test]
 async fn a_node_that_waits_for_a_place_says_behind_which_queue() {
     let world = World::new();
+    let router = world.router();
     // What waits longer than a moment lets go of its memory.
     let store = world.store.clone();
     let driver =
@@ -121,26 +122,26 @@ async fn a_node_that_waits_for_a_place_says_behind_which_queue() {
     driver.serve(&second).unwrap();
     driver.queue("gpu").at_once(1).declare().await.unwrap();
     patient.start(&first, Context::new()).id("holder").await.unwrap();
-    let fleet =
-        until(&world.router(), "/api/v1/fleet", |fleet| fleet["queues"]["items"][0]["held"] == 1).await;
+    let fleet = until(&router, "/api/v1/fleet", |fleet| fleet["queues"]["items"][0]["held"] == 1).await;
     assert_eq!(fleet["queues"]["items"][0]["holders"][0]["for"], "node");
     // In memory: nothing of its own log says so.
     patient.start(&first, Context::new()).id("memory").await.unwrap();
     let told = async |id: &str, is: &dyn Fn(&Value) -> bool| {
-        until(&world.router(), &format!("/api/v1/runs/default/{id}"), |found| is(&found["queues"][0])).await
+        until(&router, &format!("/api/v1/runs/default/{id}"), |found| is(&found["queues"][0])).await
     };
     let found = told("memory", &|one| one["waits"] == true).await;
     assert_eq!((&found["queues"][0]["before"], &found["head"]["status"]), (&json!(0), &json!("in_progress")));
     // At rest, as a question that its turn answers.
-    driver.start(&second, Context::new()).id("rests").await.unwrap();
-    let path = "/api/v1/runs/default/rests";
-    let found = until(&world.router(), path, |found| found["head"]["status"] == "interrupted").await;
+    let rests = driver.start(&second, Context::new()).id("rests").await.unwrap();
+    assert!(matches!(rests.wait().await.unwrap(), Outcome::Interrupted(_)));
+    // The queues were looked at a moment ago, before this one came.
+    let found = read(&router, "/api/v1/runs/default/rests").await;
     assert_eq!((&found["queues"][0]["queue"], &found["queues"][0]["before"]), (&json!("gpu"), &json!(1)));
     assert_eq!((&found["queues"][0]["for"], &found["queues"][0]["key"]), (&json!("node"), &json!("card")));
     go.add_permits(8);
     for id in ["holder", "memory", "rests"] {
         let path = format!("/api/v1/runs/default/{id}");
-        let ended = until(&world.router(), &path, |found| found["head"]["status"] == "completed").await;
+        let ended = until(&router, &path, |found| found["head"]["status"] == "completed").await;
         assert_eq!(ended["queues"], json!([]));
     }
 }

@@ -60,6 +60,48 @@ async fn setup_refuses_streams_that_could_lose_records() {
     place.remove().await;
 }
 
+/// The server says of a stream that another instance is just making that its own subjects are taken.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn instances_that_set_up_at_once_all_write_at_once() {
+    let server = Nats::start(Server::default()).unwrap();
+    for _ in 0..20 {
+        let mut instances = tokio::task::JoinSet::new();
+        for place in std::iter::repeat_with(|| Place::at(&server.url())).take(5) {
+            for n in 0..10 {
+                let store = place.store();
+                instances.spawn(async move {
+                    store.setup().await?;
+                    append_one(&store, &log_of(&format!("r-{n}")).next(1)).await
+                });
+            }
+        }
+        for written in instances.join_all().await {
+            written.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn subjects_that_another_stream_takes_are_refused() {
+    let place = Place::shared();
+    let client = place.client().await;
+    let other = format!("OTHER-{}", place.namespace);
+    for subject in ["ferrata-beats", "ferrata"] {
+        let config = json!({ "name": other, "subjects": [format!("{subject}.{}.>", place.namespace)] });
+        let made = api(&client, &format!("STREAM.CREATE.{other}"), &config).await;
+        assert!(made["error"].is_null(), "{made}");
+        let error = place.store().setup().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+        assert!(error.to_string().contains("another stream takes the subjects"), "{error}");
+        let deleted = api(&client, &format!("STREAM.DELETE.{other}"), &Value::Null).await;
+        assert_eq!(deleted["success"], true, "{deleted}");
+    }
+    place.store().setup().await.unwrap();
+    place.remove().await;
+}
+
 /// The server removes the folder of an account a moment after its last stream was deleted, and a stream that is made then has none.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
