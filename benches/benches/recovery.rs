@@ -1,6 +1,7 @@
-//! How fast orphans are gone on with: many runs of a dead process on one Postgres, taken up and completed by living ones.
+//! How fast orphans are gone on with: many runs of a dead process on one store, taken up and completed by living ones.
 //!
-//! `STORE_TEST_POSTGRES_URL=... cargo bench -p ferrata-benches --bench recovery -- [runs] [processes]`
+//! `cargo bench -p ferrata-benches --bench recovery -- [runs] [processes] [URL]`, where the URL is that of an empty store, and a schema of
+//! its own in the database that `STORE_TEST_POSTGRES_URL` names if it is left out.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -118,17 +119,22 @@ async fn measure(url: &str, runs: u64, processes: u64) -> Result<(), Failed> {
     Ok(())
 }
 
+fn own_schema() -> Option<String> {
+    let url = std::env::var("STORE_TEST_POSTGRES_URL").ok()?;
+    let schema = format!("recovery_{}", std::process::id());
+    Some(format!("{url}{}schema={schema}", if url.contains('?') { '&' } else { '?' }))
+}
+
 fn main() -> Result<(), Failed> {
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
-    let Ok(url) = std::env::var("STORE_TEST_POSTGRES_URL") else {
+    let (runs, processes) =
+        (numbers.first().copied().unwrap_or(10_000), numbers.get(1).copied().unwrap_or(1));
+    let named = std::env::args().skip(1).find(|argument| argument.contains(':'));
+    let Some(url) = named.or_else(own_schema) else {
         println!(
-            "recovery: name a database in STORE_TEST_POSTGRES_URL, see CONTRIBUTING.md; nothing was measured"
+            "recovery: name a store, or a database in STORE_TEST_POSTGRES_URL, see CONTRIBUTING.md; nothing was measured"
         );
         return Ok(());
     };
-    let (runs, processes) =
-        (numbers.first().copied().unwrap_or(10_000), numbers.get(1).copied().unwrap_or(1));
-    let schema = format!("recovery_{}", std::process::id());
-    let url = format!("{url}{}schema={schema}", if url.contains('?') { '&' } else { '?' });
     tokio::runtime::Runtime::new()?.block_on(measure(&url, runs, processes))
 }

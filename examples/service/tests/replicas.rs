@@ -13,7 +13,7 @@ use ferrata_tests::Space;
 use serde_json::{Value, json};
 
 /// How long anything may take that is to happen, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// For how long a replica counts as alive that nobody hears of: shorter and longer than a test waits.
 const SHORT: &str = "1500";

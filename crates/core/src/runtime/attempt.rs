@@ -13,12 +13,15 @@ use crate::node::{NodeError, NodeScope, Work};
 use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
 use crate::runtime::children::closing;
+use crate::runtime::fleet::heartbeat::Ownership;
 use crate::state::{State, Update};
 use crate::telemetry::{AttemptMeter, AttemptResult};
 
 /// How an attempt ended.
 pub(crate) enum AttemptEnd<S: State> {
     Done(Update<S>),
+    /// The node was not begun: since the look at who owns the run, another process may have taken it.
+    NotBegun,
     /// `unfinished` if it stopped because the run is cancelled or left: a failure only if neither is so.
     Failed {
         failure: Failure,
@@ -32,7 +35,7 @@ impl<S: State> AttemptEnd<S> {
     fn result(&self) -> AttemptResult {
         match self {
             Self::Done(_) => AttemptResult::Completed,
-            Self::Failed { unfinished: true, .. } => AttemptResult::Unfinished,
+            Self::NotBegun | Self::Failed { unfinished: true, .. } => AttemptResult::Unfinished,
             Self::Failed { .. } => AttemptResult::Failed,
         }
     }
@@ -57,6 +60,8 @@ struct Closing<S: State> {
 pub(crate) struct Attempt<S: State> {
     /// `None` once it has ended: the node's future is dropped before its end is reported.
     work: Option<Work<S>>,
+    /// What an `External` node begins only with; `None` once it has begun.
+    ownership: Option<Ownership>,
     timeout: Option<Timeout>,
     scope: Arc<NodeScope>,
     /// How many attempts the activation has.
@@ -71,6 +76,7 @@ pub(crate) struct Attempt<S: State> {
 impl<S: State> Attempt<S> {
     pub(crate) fn new(
         work: Work<S>,
+        ownership: Option<Ownership>,
         (attempts, timeout): (u32, Option<Duration>),
         scope: Arc<NodeScope>,
         timed: bool,
@@ -79,7 +85,7 @@ impl<S: State> Attempt<S> {
         let clock = &scope.run.clock;
         let timeout = timeout.map(|after| Timeout { after, sleep: Some(clock.sleep(after)) });
         let begun = (timed || meter.is_on()).then(|| clock.monotonic());
-        Self { work: Some(work), timeout, attempts, closing: None, begun, meter, scope }
+        Self { work: Some(work), ownership, timeout, attempts, closing: None, begun, meter, scope }
     }
 }
 
@@ -94,6 +100,11 @@ impl<S: State> Future for Attempt<S> {
                 return Poll::Pending;
             }
             return Poll::Ready(this.finish(closing.end));
+        }
+        // Between the look and this turn lie all tasks that had theirs before.
+        if this.ownership.take().is_some_and(|ownership| !ownership.is_certain()) {
+            this.work = None;
+            return Poll::Ready(this.finish(AttemptEnd::NotBegun));
         }
         let Some(work) = &mut this.work else { return Poll::Pending };
         this.scope.unpark();
@@ -133,6 +144,7 @@ impl<S: State> Future for Attempt<S> {
         // What an activation leaves ends before it, in the log as well. A further attempt goes on with it.
         let is_last = match &end {
             AttemptEnd::Done(_) => true,
+            AttemptEnd::NotBegun => false,
             AttemptEnd::Failed { unfinished, fatal, .. } => {
                 !unfinished && (*fatal || this.scope.attempt >= this.attempts)
             }

@@ -1,15 +1,16 @@
 //! A process that cannot say that it is alive stops its runs before others take them, and goes on when it can.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ferrata_core::graph::Effect;
+use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::{Clock, ErrorKind, Seq};
+use tokio::task::JoinSet;
 
 use super::world::{Gate, Heart, World, key};
 
@@ -145,6 +146,48 @@ async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
             assert!(matches!(outcome.unwrap(), Outcome::Completed(_)));
             assert_eq!((began, head.epoch.get()), (1, 1), "nobody took the run, so it is still its owner's");
         }
+    }
+}
+
+/// Another task of the service keeps the thread for a minute when an attempt is about to have its first turn: the look at who owns the run
+/// is as old as that, and a successor has it by then.
+#[tokio::test]
+async fn an_external_node_that_waited_for_its_first_turn_does_not_act_on_a_look_of_before() {
+    for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
+        let world = World::new();
+        let (line, runtime) = world.process(|b| b).await;
+        let (begin, gate, sibling) = (Gate::default(), Gate::default(), Gate::default());
+        for gate in [&begin, &gate] {
+            gate.word.notify_one();
+        }
+        let graph = Graph::<Context>::builder("g")
+            .add("begin", begin)
+            .add("sibling", sibling.clone())
+            .add("gate", gate.clone())
+            .effect(Effect::External)
+            .edge("begin", ["sibling", "gate"])
+            .entry("begin")
+            .build()
+            .unwrap();
+        // Its turn comes before that of the attempt that is about to be spawned.
+        let busy = Arc::new(Mutex::new(JoinSet::new()));
+        let (clock, tasks, beats) = (Arc::clone(&world.clock), Arc::clone(&busy), Arc::clone(&line));
+        line.after(RecordKind::Intent, async move {
+            tasks.lock().unwrap().spawn(async move {
+                clock.advance(TTL * 4);
+                beats.set_heart(heart);
+            });
+        });
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        if heart == Heart::Beats {
+            world.pass(gate.until_began(1)).await;
+            sibling.word.notify_one();
+            world.pass(run.completed()).await.unwrap();
+        } else {
+            assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced, "{heart:?}");
+        }
+        let acted = u32::from(heart == Heart::Beats);
+        assert_eq!(gate.began.load(Ordering::SeqCst), acted, "{heart:?}");
     }
 }
 

@@ -65,7 +65,7 @@ async fn setup_refuses_streams_that_could_lose_records() {
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn instances_that_set_up_at_once_all_write_at_once() {
     let server = Nats::start(Server::default()).unwrap();
-    for _ in 0..20 {
+    for _ in 0..12 {
         let mut instances = tokio::task::JoinSet::new();
         for place in std::iter::repeat_with(|| Place::at(&server.url())).take(5) {
             for n in 0..10 {

@@ -57,6 +57,7 @@ impl<S: State> Driver<S> {
             {
                 Box::pin(self.end_within(key, update, took, handed_in)).await?;
             }
+            AttemptEnd::NotBegun => self.line.push_again(key),
             AttemptEnd::Done(update) => _ = self.apply_end(key, Ok(update), took, false)?,
             AttemptEnd::Failed { failure, unfinished: true, .. } if told => self.broken_off(key, failure)?,
             AttemptEnd::Failed { .. } if anew => {}
