@@ -39,10 +39,9 @@ fn sales(folder: &Path, rows: usize) -> String {
 fn loaded(folder: &Path) -> Vec<(u64, u64)> {
     let read = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.unwrap().path();
-        let text = std::fs::read(&path).unwrap();
-        // What a process was about to load when it was killed lies beside.
+        // What a process is about to load, or was when it was killed, lies beside.
         path.extension().is_some_and(|kind| kind == "json").then(|| {
-            let part: Value = serde_json::from_slice(&text).unwrap();
+            let part: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
             let table: BTreeMap<String, u64> = serde_json::from_value(part["table"].clone()).unwrap();
             (part["by"].as_u64().unwrap(), table.values().sum())
         })

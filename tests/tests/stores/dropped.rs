@@ -23,7 +23,7 @@ use ferrata_tests::{Space, StoreKind};
 const MOST: usize = 100;
 
 /// How long a run may take to come to rest on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// For how long a process counts as alive: longer than any of these tests waits.
 const LONG: Duration = Duration::from_secs(600);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::node::{Begin, NodeContext, NodeResult, Work};
+use crate::node::{Begin, NodeContext, NodeError, NodeResult, Work};
 use crate::state::{Draft, State};
 
 /// The work of a node, for what stands [around](crate::graph::GraphBuilder::around) it to begin.
@@ -12,18 +12,23 @@ use crate::state::{Draft, State};
 pub struct Inner<S: State>(Arc<dyn Begin<S>>);
 
 impl<S: State> Inner<S> {
-    /// Does the work once.
+    /// Does the work once. That of an `External` node begins only while its process is sure to own the run, however long was waited before:
+    /// otherwise the attempt ends without it, whatever is returned, and is made again from its start if the run is still this process's.
     ///
     /// # Errors
     ///
-    /// What the node returns.
+    /// What the node returns, or that its work was not begun.
     ///
     /// # Cancel safety
     ///
     /// As the node: dropped, the work ends where it is.
     ///
-    /// <!-- held by: nodes::a_limit_stands_around_whatever_is_declared_before_it -->
+    /// <!-- held by: nodes::a_limit_stands_around_whatever_is_declared_before_it, fencing::an_external_node_that_waited_before_its_work_does_not_act_on_a_look_of_before -->
     pub async fn run(self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
+        // What stands around it may have waited for long.
+        if !cx.may_begin() {
+            return Err(NodeError::from("the work was not begun: another process may have taken the run"));
+        }
         self.0.begin(cx, state).await
     }
 }

@@ -85,11 +85,29 @@ pub(crate) struct NodeScope {
     pub(crate) left: Mutex<Option<Box<Leavings>>>,
     /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
+    /// Tells for an `External` node whether its process has been sure to own the run since it last looked.
+    pub(crate) is_owner: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// Whether the work was about to begin and did not.
+    pub(crate) not_begun: AtomicBool,
 }
 
 impl NodeScope {
     fn leave(&self, add: impl FnOnce(&mut Leavings)) {
         add(self.left.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default());
+    }
+
+    /// Whether the work of the node may begin: that of an `External` one as long as no other process may have taken the run.
+    pub(crate) fn may_begin(&self) -> bool {
+        let may = self.is_owner.as_ref().is_none_or(|is_owner| is_owner());
+        if !may {
+            self.not_begun.store(true, Ordering::Relaxed);
+        }
+        may
+    }
+
+    /// Whether the work was about to begin and did not.
+    pub(crate) fn is_not_begun(&self) -> bool {
+        self.not_begun.load(Ordering::Relaxed)
     }
 
     /// Takes what the attempt leaves, if it leaves anything.
@@ -172,6 +190,11 @@ pub struct NodeContext {
 impl NodeContext {
     pub(crate) fn new(scope: Arc<NodeScope>) -> Self {
         Self { scope, is_grouped: false }
+    }
+
+    /// Whether the work of the node may begin now.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.scope.may_begin()
     }
 
     /// Returns the run.

@@ -13,7 +13,6 @@ use crate::node::{NodeError, NodeScope, Work};
 use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
 use crate::runtime::children::closing;
-use crate::runtime::fleet::heartbeat::Ownership;
 use crate::state::{State, Update};
 use crate::telemetry::{AttemptMeter, AttemptResult};
 
@@ -60,8 +59,8 @@ struct Closing<S: State> {
 pub(crate) struct Attempt<S: State> {
     /// `None` once it has ended: the node's future is dropped before its end is reported.
     work: Option<Work<S>>,
-    /// What an `External` node begins only with; `None` once it has begun.
-    ownership: Option<Ownership>,
+    /// Whether it has had a turn.
+    begun_work: bool,
     timeout: Option<Timeout>,
     scope: Arc<NodeScope>,
     /// How many attempts the activation has.
@@ -76,7 +75,6 @@ pub(crate) struct Attempt<S: State> {
 impl<S: State> Attempt<S> {
     pub(crate) fn new(
         work: Work<S>,
-        ownership: Option<Ownership>,
         (attempts, timeout): (u32, Option<Duration>),
         scope: Arc<NodeScope>,
         timed: bool,
@@ -85,7 +83,7 @@ impl<S: State> Attempt<S> {
         let clock = &scope.run.clock;
         let timeout = timeout.map(|after| Timeout { after, sleep: Some(clock.sleep(after)) });
         let begun = (timed || meter.is_on()).then(|| clock.monotonic());
-        Self { work: Some(work), ownership, timeout, attempts, closing: None, begun, meter, scope }
+        Self { work: Some(work), begun_work: false, timeout, attempts, closing: None, begun, meter, scope }
     }
 }
 
@@ -101,14 +99,15 @@ impl<S: State> Future for Attempt<S> {
             }
             return Poll::Ready(this.finish(closing.end));
         }
-        // Between the look and this turn lie all tasks that had theirs before.
-        if this.ownership.take().is_some_and(|ownership| !ownership.is_certain()) {
+        // Between the look at who owns the run and this turn lie all tasks that had theirs before.
+        if !std::mem::replace(&mut this.begun_work, true) && !this.scope.may_begin() {
             this.work = None;
             return Poll::Ready(this.finish(AttemptEnd::NotBegun));
         }
         let Some(work) = &mut this.work else { return Poll::Pending };
         this.scope.unpark();
         let end = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(Poll::Ready(_)) if this.scope.is_not_begun() => AttemptEnd::NotBegun,
             Ok(Poll::Ready(Ok(update))) => AttemptEnd::Done(match this.scope.take_left() {
                 Some(left) => update.sent_before(left.sent).noting(left.noted),
                 None => update,

@@ -1,6 +1,6 @@
 //! A process that cannot say that it is alive stops its runs before others take them, and goes on when it can.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -182,6 +182,41 @@ async fn an_external_node_that_waited_for_its_first_turn_does_not_act_on_a_look_
         if heart == Heart::Beats {
             world.pass(gate.until_began(1)).await;
             sibling.word.notify_one();
+            world.pass(run.completed()).await.unwrap();
+        } else {
+            assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced, "{heart:?}");
+        }
+        let acted = u32::from(heart == Heart::Beats);
+        assert_eq!(gate.began.load(Ordering::SeqCst), acted, "{heart:?}");
+    }
+}
+
+/// What stands around an `External` node, a limit say, waits for longer than a heartbeat lives before the work begins.
+#[tokio::test]
+async fn an_external_node_that_waited_before_its_work_does_not_act_on_a_look_of_before() {
+    for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
+        let world = World::new();
+        let (line, runtime) = world.process(|b| b).await;
+        let gate = Gate::default();
+        gate.word.notify_one();
+        let (clock, beats, waits) =
+            (Arc::clone(&world.clock), Arc::clone(&line), Arc::new(AtomicBool::new(true)));
+        let graph = Graph::<Context>::builder("g")
+            .add("gate", gate.clone())
+            .effect(Effect::External)
+            .around(move |cx, state, work| {
+                // Suspended there: the time is over before any other task has a turn.
+                if waits.swap(false, Ordering::SeqCst) {
+                    clock.advance(TTL * 4);
+                    beats.set_heart(heart);
+                }
+                work.run(cx, state)
+            })
+            .entry("gate")
+            .build()
+            .unwrap();
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        if heart == Heart::Beats {
             world.pass(run.completed()).await.unwrap();
         } else {
             assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced, "{heart:?}");

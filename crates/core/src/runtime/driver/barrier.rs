@@ -1,5 +1,6 @@
 //! What must be on stable storage before an activation starts: decided by the effect of its node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Driver;
@@ -47,6 +48,13 @@ impl<S: State> Driver<S> {
         let Some(seq) = self.journal.on_its_way() else { return Ok(Barrier::Open) };
         self.line.hold_back(seq, key);
         Ok(Barrier::Waits)
+    }
+
+    /// Tells from now on whether this process has been sure to own the run ever since.
+    pub(super) fn ownership(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
+        let heartbeat = Arc::clone(&self.shared.heartbeat);
+        let (term, gaps) = (self.registration.term, self.registration.gaps);
+        Box::new(move || heartbeat.certain(term) == Some(gaps))
     }
 
     /// Waits until this process surely owns the run, for an attempt that must not be repeated: whatever passed since its intent was

@@ -68,7 +68,8 @@ impl<S: State> Driver<S> {
     async fn launch(&mut self, key: ActivationKey) -> Result<()> {
         let index = NodeIx::new(key.0);
         self.journal.leave();
-        if self.plan.node(index).effect == Effect::External && !Box::pin(self.may_act()).await? {
+        let external = self.plan.node(index).effect == Effect::External;
+        if external && !Box::pin(self.may_act()).await? {
             return Ok(());
         }
         let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
@@ -90,17 +91,16 @@ impl<S: State> Driver<S> {
             transactions: AttemptTransactions::default(),
             left: Mutex::default(),
             lacks: AtomicBool::new(false),
+            is_owner: external.then(|| self.ownership()),
+            not_begun: AtomicBool::new(false),
         };
         let scope = Arc::new(scope);
         self.emit(|| RunEventKind::NodeStarted { node: scope.node.clone(), visit: key.1, attempt });
         let plan = self.plan.node(index);
-        let external = plan.effect == Effect::External;
         // The given state stays for further attempts only if there may be any.
         let is_last = plan.retry.attempts() == 1 && plan.effect != Effect::Transactional && !external;
         let state = self.line.state_of(key, is_last);
         let state = state.unwrap_or_else(|| Arc::clone(&self.state));
-        let (term, gaps) = (self.registration.term, self.registration.gaps);
-        let ownership = external.then(|| self.shared.heartbeat.ownership(term, gaps));
         let bounds = (plan.retry.attempts(), plan.timeout);
         let mut work = self.graph.begin(index, NodeContext::new(Arc::clone(&scope)), Draft::new(state));
         if let Some(span) = spans::attempt(self.journal.run(), &scope.node, key.1, attempt) {
@@ -110,7 +110,7 @@ impl<S: State> Driver<S> {
         // How long it took is told in the record and to subscribers.
         let timed = self.journal.encodes_patches() || self.shared.has_subscribers();
         let meter = self.registration.meter.attempt(&scope.node);
-        let mut attempt = Attempt::new(work, ownership, bounds, Arc::clone(&scope), timed, meter);
+        let mut attempt = Attempt::new(work, bounds, Arc::clone(&scope), timed, meter);
         if self.line.is_idle() {
             // One turn here: work that does not wait is done without a task of its own.
             let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;

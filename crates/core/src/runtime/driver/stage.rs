@@ -121,6 +121,8 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         transactions: AttemptTransactions::default(),
         left: Default::default(),
         lacks: AtomicBool::new(false),
+        is_owner: None,
+        not_begun: AtomicBool::new(false),
     })
 }
 

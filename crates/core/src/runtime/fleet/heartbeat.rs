@@ -51,21 +51,6 @@ pub(crate) struct HeartbeatMonitor {
     sending: tokio::sync::Mutex<bool>,
 }
 
-/// That a run was this process's at a look at the log, and what that depends on since.
-#[derive(Debug)]
-pub(crate) struct Ownership {
-    heartbeat: Arc<HeartbeatMonitor>,
-    term: u64,
-    gaps: u64,
-}
-
-impl Ownership {
-    /// Whether no other process may have taken the run since.
-    pub(crate) fn is_certain(&self) -> bool {
-        self.heartbeat.certain(self.term) == Some(self.gaps)
-    }
-}
-
 impl HeartbeatMonitor {
     /// Begins with a heartbeat that was sent at `sent` and has succeeded.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
@@ -209,11 +194,6 @@ impl HeartbeatMonitor {
         let beat = self.beat();
         let certain = beat.term == term && beat.lost.is_none();
         (certain && self.clock.monotonic() < beat.sent.saturating_add(self.trust())).then_some(beat.gaps)
-    }
-
-    /// Notes that a run taken in a term is this process's for as long as no heartbeat comes late any more.
-    pub(crate) fn ownership(self: &Arc<Self>, term: u64, gaps: u64) -> Ownership {
-        Ownership { heartbeat: Arc::clone(self), term, gaps }
     }
 
     /// Waits until there is no doubt, and returns how often heartbeats came late.

@@ -152,6 +152,8 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         transactions: AttemptTransactions::default(),
         left: Default::default(),
         lacks: std::sync::atomic::AtomicBool::new(false),
+        is_owner: None,
+        not_begun: Default::default(),
     }));
     let mut state = Context::new();
     state.set("n", 1)?;
