@@ -186,6 +186,7 @@ macro_rules! __properties {
                 core: what_is_another_record_by_now_is_passed_over;
                 core: what_is_out_of_order_or_not_sealed_is_refused;
                 instances: appends_go_on_while_records_are_resealed;
+                instances: readers_find_every_record_while_it_is_resealed;
             }
             setup {
                 core: setup_can_be_repeated;

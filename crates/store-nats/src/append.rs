@@ -10,6 +10,7 @@ use ferrata_store::{
 use futures_util::future::join_all;
 
 use crate::error::{Doubt, StoreError};
+use crate::layout::LAYOUT;
 use crate::message::{Base, Said, Sent};
 use crate::read::{ATTEMPTS, End};
 use crate::store::Inner;
@@ -124,7 +125,7 @@ impl Inner {
                 }
             }
         }
-        Err(fail(Doubt::None)(StoreError::Busy { what: "others change the run again and again" }))
+        Err(fail(Doubt::None)(StoreError::CHANGES))
     }
 
     /// Answers an append that expects another head than there is: it may be the end of the log already.
@@ -168,5 +169,5 @@ fn said_by(append: &RunAppend, stood: Option<&Stood>) -> Option<Said> {
         (Some(stood), _) => (stood.first, own.unwrap_or(stood.base), (*stood.facts).clone()),
         (None, facts) => (Seq::new(0), own?, facts.clone()?),
     };
-    Some(Said { first, base, head: records.last()?.clone(), records, is_cut: false, facts })
+    Some(Said { first, base, head: records.last()?.clone(), records, is_cut: false, layout: LAYOUT, facts })
 }

@@ -64,6 +64,9 @@ pub(crate) const NO_STREAM: u64 = 10_059;
 /// There is no such consumer.
 pub(crate) const NO_CONSUMER: u64 = 10_014;
 
+/// Another stream takes the subjects, or one of this name that is just being made.
+pub(crate) const OVERLAP: u64 = 10_065;
+
 /// What a caller does about an error of JetStream's, by its code, and the remedy. A refusal comes before anything is stored.
 const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (
@@ -104,7 +107,7 @@ const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (10_054, ErrorKind::TooLarge, "make the record smaller, or raise max_msg_size of the stream"),
     (NO_STREAM, ErrorKind::Invalid, "set the store up, or name the namespace in which its runs are"),
     (
-        10_065,
+        OVERLAP,
         ErrorKind::Unsupported,
         "another stream takes the subjects of this namespace: use another one, or take them from that stream",
     ),
@@ -143,6 +146,9 @@ pub(crate) enum Doubt {
 }
 
 impl StoreError {
+    /// A call looked too often.
+    pub(crate) const CHANGES: Self = Self::Busy { what: "others change the run again and again" };
+
     pub(crate) fn strange(what: impl Into<String>) -> Self {
         Self::Strange { what: what.into() }
     }

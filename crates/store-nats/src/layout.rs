@@ -2,8 +2,11 @@
 
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId};
 
-/// The version of the layout, in the description of the stream of logs.
+/// The version of the layout, in the description of the stream of logs and in its messages.
 pub(crate) const LAYOUT: u64 = 1;
+
+/// The version of messages whose records stand in the place of removed ones: who does not know it would miss them.
+pub(crate) const RESEALED: u64 = 2;
 
 /// What the description of the stream of logs begins with, before the version.
 pub(crate) const DESCRIBED: &str = "Ferrata's runs, layout ";

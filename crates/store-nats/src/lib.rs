@@ -45,6 +45,7 @@
 mod append;
 mod beats;
 mod config;
+mod cut;
 mod error;
 mod layout;
 mod link;
@@ -53,6 +54,7 @@ mod message;
 mod notices;
 mod read;
 mod remove;
+mod reseal;
 mod setup;
 mod store;
 mod stream;

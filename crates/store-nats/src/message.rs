@@ -1,7 +1,8 @@
 //! Messages of a log as they are stored: a header that says all that is known of the run with them, and the bodies of their records.
 //!
 //! Several records of one append are one message, so that a server stores all of them or none. A *cut* holds no new record: it says from
-//! which record on the log is kept, and may hold that record as a base. The *end* of a life says that the run is gone.
+//! which record on the log is kept, and may hold that record as a base, or records in other envelopes. The *end* of a life says that the run is
+//! gone.
 
 use async_nats::HeaderMap;
 use base64::Engine as _;
@@ -12,7 +13,7 @@ use ferrata_store::{Record, RecordHeader, RunFacts, Seq};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
-use crate::layout::LAYOUT;
+use crate::layout::{LAYOUT, RESEALED};
 
 /// The header that says what a message is.
 pub(crate) const SAID: &str = "Ferrata";
@@ -40,9 +41,11 @@ pub(crate) struct Said {
     pub(crate) base: Base,
     /// The run's last record.
     pub(crate) head: RecordHeader,
-    /// The records whose bodies the message holds; of a cut, the base in it, if there is one.
+    /// The records whose bodies the message holds; of a cut, those that are there in another form from then on.
     pub(crate) records: Vec<RecordHeader>,
     pub(crate) is_cut: bool,
+    /// The version of the layout that a reader of it must know.
+    pub(crate) layout: u64,
     pub(crate) facts: RunFacts,
 }
 
@@ -105,9 +108,9 @@ impl Sent {
         let is_long = texts.iter().map(String::len).sum::<usize>() > MOST_SAID;
         let before = if is_long { std::mem::take(&mut texts).join(" ") } else { String::new() };
         let head = (said.is_cut || is_long).then(|| encode(&said.head, newest(&said.head))).transpose()?;
-        let Said { first, base, is_cut: cut, facts, .. } = said.clone();
+        let Said { first, base, is_cut: cut, layout: v, facts, .. } = said.clone();
         let inside = is_long.then_some(before.len());
-        let written = Written { v: LAYOUT, first, base, records: texts, inside, head, cut, facts };
+        let written = Written { v, first, base, records: texts, inside, head, cut, facts };
         let payload = match records {
             [one] if !is_long => one.body.clone(),
             all => {
@@ -156,7 +159,7 @@ pub(crate) fn read(at: u64, text: Option<&str>, payload: &Bytes) -> Result<Optio
         |error: String| StoreError::corrupt(None, format!("what a message says cannot be read ({error})"));
     let text = text.ok_or_else(|| fault("it says nothing".to_owned()))?;
     let Version { v, gone } = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
-    if v > LAYOUT {
+    if v > RESEALED {
         return Err(StoreError::Newer { what: format!("the run has layout {v},"), seq: None });
     }
     if gone {
@@ -177,7 +180,7 @@ pub(crate) fn read(at: u64, text: Option<&str>, payload: &Bytes) -> Result<Optio
         Some(text) => decode(text)?,
         None => records.last().cloned().ok_or_else(|| fault("it holds no record".to_owned()))?,
     };
-    let said = Said { first, base, head, records, is_cut, facts };
+    let said = Said { first, base, head, records, is_cut, layout: v, facts };
     Ok(Some(Stored { at, said, payload, lacks_body }))
 }
 

@@ -26,12 +26,13 @@ impl End {
     }
 }
 
-/// A record of a log, and the message in which it was written.
+/// A record of a log.
 pub(crate) struct Entry {
+    /// The message that holds its place: in which it was written, or in which it was put in another envelope since.
     pub(crate) at: u64,
+    /// The message in which it stands as it is: the same, or a cut that holds it as a base.
+    pub(crate) stands: u64,
     pub(crate) record: Record,
-    /// Whether a cut holds it as a base.
-    is_replaced: bool,
 }
 
 /// What was read of a run.
@@ -40,8 +41,8 @@ pub(crate) struct Log {
     pub(crate) last: Said,
     /// Those that are kept, in order.
     pub(crate) entries: Vec<Entry>,
-    /// Every message that was read, and whether it is a cut.
-    pub(crate) messages: Vec<(u64, bool)>,
+    /// Every message that was read.
+    pub(crate) messages: Vec<u64>,
 }
 
 impl Log {
@@ -49,16 +50,14 @@ impl Log {
         let (end, last) = read.last().map(|stored| (stored.at, stored.said.clone()))?;
         let (mut entries, mut messages) = (Vec::<Entry>::new(), Vec::new());
         for stored in read {
-            let (at, is_cut) = (stored.at, stored.said.is_cut);
-            messages.push((at, is_cut));
+            let (stands, layout) = (stored.at, stored.said.layout);
+            messages.push(stands);
             for record in stored.into_records().filter(|record| record.header.seq >= last.first) {
-                if !is_cut {
-                    entries.push(Entry { at, record, is_replaced: false });
-                    continue;
-                }
-                let place = entries.iter_mut().find(|entry| entry.record.header.seq == record.header.seq);
-                if let Some(entry) = place {
-                    (entry.record, entry.is_replaced) = (record, true);
+                let seq = record.header.seq;
+                let place = entries.partition_point(|entry| entry.record.header.seq < seq);
+                match entries.get_mut(place).filter(|entry| entry.record.header.seq == seq) {
+                    Some(entry) => entry.replace(record, stands, layout),
+                    None => entries.insert(place, Entry { at: stands, stands, record }),
                 }
             }
         }
@@ -110,29 +109,35 @@ impl Inner {
             }
             let begin = if from <= 1 { stored.said.first } else { stored.said.base.record };
             let records = (begin, stored.said.head.seq);
-            if let Some(log) = self.part(subject, (from, at), bodies, records).await? {
+            if let Some(log) = self.part(subject, (from, at), bodies, records, at).await? {
                 return Ok(Some(log));
             }
         }
-        Err(StoreError::Busy { what: "others change the run again and again" })
+        Err(StoreError::CHANGES)
     }
 
-    /// Reads what holds these records; `None` if its last message is gone meanwhile. Damage is believed of the leader alone: a replica that
-    /// was away may lack what is acknowledged.
+    /// Reads what holds these records; `None` if some of it is gone because `end` is not the run's last message any more. Damage is believed
+    /// of the leader alone: a replica that was away may lack what is acknowledged.
     async fn part(
         &self,
         subject: &str,
         between: (u64, u64),
         bodies: Bodies,
         records: (Seq, Seq),
+        end: u64,
     ) -> Result<Option<Log>, StoreError> {
         let Some(messages) = self.scan(subject, between, bodies, Source::Replica).await? else {
             return Ok(None);
         };
-        match Log::of(messages) {
-            Some(log) if log.holds(records) => Ok(Some(log)),
-            _ => Ok(self.scan(subject, between, bodies, Source::Leader).await?.and_then(Log::of)),
+        let is_whole = |log: &Log| log.holds(records);
+        if let Some(log) = Log::of(messages).filter(is_whole) {
+            return Ok(Some(log));
         }
+        let read = self.scan(subject, between, bodies, Source::Leader).await?.and_then(Log::of);
+        if !read.as_ref().is_some_and(is_whole) && self.end(subject).await?.at != end {
+            return Ok(None);
+        }
+        Ok(read)
     }
 
     pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
@@ -160,14 +165,18 @@ impl Inner {
                 (log, last)
             }
             _ => {
-                let Some(log) = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)? else {
-                    return Ok(None);
-                };
-                let seq = sought(run, &log, at)?;
-                match self.bodies(&subject, &log, seq).await.map_err(fail)? {
-                    Some(with) => (with, seq),
-                    // It was pruned or purged since.
-                    None => return Err(refusal::no_record(OPERATION, run, at)),
+                let mut tries = 0..ATTEMPTS;
+                loop {
+                    let Some(log) = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)? else {
+                        return Ok(None);
+                    };
+                    let seq = sought(run, &log, at)?;
+                    match self.bodies(&subject, &log, seq).await.map_err(fail)? {
+                        Some(with) => break (with, seq),
+                        // It was pruned, purged or replaced since.
+                        None if tries.next().is_some() => {}
+                        None => return Err(fail(StoreError::CHANGES)),
+                    }
                 }
             }
         };
@@ -185,13 +194,12 @@ impl Inner {
     async fn bodies(&self, subject: &str, log: &Log, seq: Seq) -> Result<Option<Log>, StoreError> {
         let Some(place) = log.place(seq) else { return Ok(Some(Log { entries: Vec::new(), ..log.bare() })) };
         let begin = log.base_up_to(place).unwrap_or(place);
-        // A base that stands in a cut comes after the records that follow it.
-        let end = match log.entries[begin].is_replaced {
-            true => log.end,
-            false => log.entries[place].at,
-        };
-        let first = log.entries[begin].record.header.seq;
-        self.part(subject, (log.entries[begin].at, end), Bodies::With, (first, seq)).await
+        let needed = &log.entries[begin..=place];
+        // One that was replaced comes after the records that follow it.
+        let from = needed.iter().map(|entry| entry.at).min().unwrap_or(1);
+        let to = needed.iter().map(|entry| entry.stands).max().unwrap_or(log.end);
+        let first = needed[0].record.header.seq;
+        self.part(subject, (from, to), Bodies::With, (first, seq), log.end).await
     }
 
     pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {

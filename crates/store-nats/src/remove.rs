@@ -5,7 +5,8 @@ use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::error::{Doubt, StoreError};
-use crate::message::{self, Base, Said, Sent};
+use crate::layout::LAYOUT;
+use crate::message::{self, Sent};
 use crate::read::{ATTEMPTS, Entry, Log};
 use crate::store::Inner;
 use crate::stream::{Bodies, Delivered};
@@ -21,7 +22,7 @@ impl Inner {
         let subject = self.layout.run(&life, run);
         for _ in 0..ATTEMPTS {
             let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail(Doubt::None))?;
-            let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
+            let Some(mut log) = log else { return Err(refusal::no_run(OPERATION, run)) };
             let (first, head) = (log.last.first, log.last.head.seq);
             if cut.at < first {
                 return Ok(Removed::default());
@@ -34,9 +35,13 @@ impl Inner {
             };
             let base = check_prune(run, &log.entries[place].record.header, cut)?;
             if cut.at > first || base.is_some() {
-                let sent = cut_of(&log, place, base).map_err(fail(Doubt::None))?;
+                let base: Vec<Record> = base.cloned().into_iter().collect();
+                let sent = log.change(place, &base, LAYOUT).map_err(fail(Doubt::None))?;
                 match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
-                    Ok(_) => self.notice(run).await,
+                    Ok(at) => {
+                        log.changed(at);
+                        self.notice(run).await;
+                    }
                     Err(fault) if fault.is_wrong_last() => {
                         self.let_land(&fault).await;
                         continue;
@@ -48,20 +53,16 @@ impl Inner {
                 }
             }
             // From here on readers pass over what is to go: what is before the cut, and cuts that another one replaced.
-            let begin = log.entries[place].at;
-            let newest = log.messages.iter().rev().find(|(_, is_cut)| *is_cut);
-            let newest = newest.filter(|_| cut.at == first && base.is_none()).map(|(at, _)| *at);
-            let old = |(at, is_cut): &&(u64, bool)| *at < begin || *is_cut && Some(*at) != newest;
-            let old = log.messages.iter().filter(old).map(|(at, _)| *at).collect();
-            self.delete_all(old).await.map_err(fail(Doubt::Written))?;
+            let unneeded = log.take_unneeded(place);
+            self.delete_all(unneeded).await.map_err(fail(Doubt::Written))?;
             return Ok(size(&log.entries[..place]));
         }
-        Err(fail(Doubt::None)(StoreError::Busy { what: "others change the run again and again" }))
+        Err(fail(Doubt::None)(StoreError::CHANGES))
     }
 
     /// Removes messages of the logs. One by one: a purge of a subject has servers of version 2.9 pass over messages of other subjects
     /// that a consumer has not delivered yet.
-    async fn delete_all(&self, places: Vec<u64>) -> Result<(), StoreError> {
+    pub(crate) async fn delete_all(&self, places: Vec<u64>) -> Result<(), StoreError> {
         for some in places.chunks(AT_ONCE) {
             try_join_all(some.iter().map(|at| self.delete(*at))).await?;
         }
@@ -115,7 +116,7 @@ impl Inner {
                 }
             }
         }
-        Err(fail(StoreError::Busy { what: "others change the run again and again" }))
+        Err(fail(StoreError::CHANGES))
     }
 
     /// Removes what was before the end of a life, and says how much that was, as far as it can be read.
@@ -143,29 +144,6 @@ impl Inner {
         }
         Ok(Log::of(found).map(|log| size(&log.entries)).unwrap_or_default())
     }
-}
-
-/// Says that the log is kept from the record at `place` on, which `base` replaces if it is given.
-fn cut_of(log: &Log, place: usize, base: Option<&Record>) -> Result<Sent, StoreError> {
-    let kept = &log.entries[place..];
-    let first = kept[0].record.header.seq;
-    let is_base = |entry: &&Entry| entry.record.header.base;
-    let newest = kept.iter().rev().find(is_base).unwrap_or(&kept[0]);
-    let base_at = Base { record: newest.record.header.seq, at: newest.at };
-    let mut head = log.last.head.clone();
-    if let Some(base) = base.filter(|base| base.header.seq == head.seq) {
-        head = base.header.clone();
-    }
-    let records: Vec<Record> = base.cloned().into_iter().collect();
-    let said = Said {
-        first,
-        base: base_at,
-        head,
-        records: records.iter().map(|record| record.header.clone()).collect(),
-        is_cut: true,
-        facts: log.last.facts.clone(),
-    };
-    Sent::of(&said, log.end, &records)
 }
 
 fn size(entries: &[Entry]) -> Removed {

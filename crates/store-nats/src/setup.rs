@@ -9,15 +9,12 @@ use ferrata_store::{IdSource as _, RandomIds, Timestamp, within};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::{NO_STREAM, StoreError};
+use crate::error::{NO_STREAM, OVERLAP, StoreError};
 use crate::layout::{DESCRIBED, LAYOUT};
 use crate::store::Inner;
 
 /// Another process made the stream meanwhile, or it is there with other settings.
 const NAME_IN_USE: u64 = 10_058;
-
-/// Another stream takes the subjects: also said of the stream itself, while another process is just making it.
-const OVERLAP: u64 = 10_065;
 
 /// The server could make no folder for the stream.
 ///

@@ -26,7 +26,7 @@ use crate::notices::Hearing;
 /// namespace at once.
 #[derive(Clone)]
 pub struct NatsStore {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// What the clones of a store share.
@@ -147,9 +147,8 @@ impl CheckpointStore for NatsStore {
         0
     }
 
-    /// None: a message of a stream is never changed.
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
-        None
+        Some(self)
     }
 
     fn relay(&self) -> Option<&dyn Relay> {

@@ -6,4 +6,5 @@ mod children;
 mod dropped;
 mod losses;
 mod marker;
+mod rekey;
 mod watching;

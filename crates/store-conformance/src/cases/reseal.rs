@@ -4,10 +4,12 @@
 
 use std::sync::Arc;
 
-use ferrata_store::{CheckpointStore, ErrorKind, PruneCut, Record, RecordId, Resealing, RunKey, Seq};
+use ferrata_store::{
+    At, CheckpointStore, ErrorKind, HeaderRange, PruneCut, Record, RecordId, Resealing, RunKey, Seq,
+};
 use tokio::task::JoinSet;
 
-use crate::stage::{Log, Stage, expect_refusal, is_kept, key, ok};
+use crate::stage::{Log, Stage, every_header, expect_refusal, is_kept, key, ok};
 
 /// The record of a log in another envelope, whose length differs.
 fn anew(log: &Log, seq: u64) -> Record {
@@ -135,4 +137,46 @@ pub(crate) async fn appends_go_on_while_records_are_resealed(stage: Stage) {
         log.records[seq] = anew(&log, seq as u64);
     }
     is_kept(&*stage.store(), &log).await;
+}
+
+/// Whoever reads meanwhile, from another instance, finds each record in one envelope or the other.
+pub(crate) async fn readers_find_every_record_while_it_is_resealed(stage: Stage) {
+    if stage.store().resealing().is_none() {
+        return;
+    }
+    let log = stage.written("r-1", 9).await;
+    let (key, sealed, other): (RunKey, _, Arc<dyn CheckpointStore>) =
+        (log.key.clone(), log.clone(), stage.another().await);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        for _ in 0..6 {
+            for seqs in [&[4][..], &[0, 1, 2], &[8], &[0, 1, 2, 3, 4, 5, 6, 7]] {
+                let given: Vec<Record> = seqs.iter().map(|seq| anew(&sealed, *seq)).collect();
+                let done = other.resealing().expect("it can").reseal(&key, &given).await;
+                assert_eq!(
+                    ok(done, "putting records in other envelopes"),
+                    given.len() as u64,
+                    "all are there"
+                );
+            }
+        }
+    });
+    let ids = |records: &[Record]| records.iter().map(|record| record.header.id).collect::<Vec<_>>();
+    let store = stage.store();
+    loop {
+        for (at, seq) in
+            [(At::Latest, 8), (At::Seq(Seq::new(2)), 2), (At::Record(log.records[5].header.id), 5)]
+        {
+            let loaded = ok(store.load(&log.key, at).await, &format!("loading at {at}"));
+            let loaded = loaded.expect("the run is there");
+            assert_eq!(ids(&loaded), ids(&log.loaded(seq)), "what is loaded at {at}");
+        }
+        let headers = every_header(&*store, &log.key, HeaderRange::oldest(1_000)).await;
+        let headers: Vec<_> = headers.iter().map(|header| header.id).collect();
+        assert_eq!(headers, ids(&log.records), "the headers");
+        match tasks.try_join_next() {
+            Some(done) => return done.expect("nothing is lost"),
+            None => tokio::task::yield_now().await,
+        }
+    }
 }

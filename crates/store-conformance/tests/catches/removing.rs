@@ -91,6 +91,15 @@ impl Liar {
                 self.pause().await;
                 store.tamper(run, |records| *records = all);
             }
+            Lie::ResealsByRemoving => {
+                let mut all = Vec::new();
+                store.tamper(run, |records| {
+                    all.clone_from(records);
+                    records.truncate(1);
+                });
+                self.pause().await;
+                store.tamper(run, |records| *records = all);
+            }
             _ => {}
         }
         store.resealing().unwrap().reseal(run, records).await

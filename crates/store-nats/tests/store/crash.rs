@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use ferrata_store::testing::Log;
-use ferrata_store::{CheckpointStore, ErrorKind, ExecutorId, PruneCut, Result, RunAppend, RunStatus, Seq};
+use ferrata_store::{
+    CheckpointStore, ErrorKind, ExecutorId, PruneCut, Record, Result, RunAppend, RunStatus, Seq,
+};
 use ferrata_store_nats::NatsStore;
 use ferrata_test_servers::{Act, Fault, Nats, NatsOptions as Server, Place as In, Proxy, Trigger};
 
@@ -39,6 +41,17 @@ impl Process<'_> {
     }
 }
 
+/// Puts records in envelopes that have as many bytes more as their number.
+async fn reseal(process: &mut Process<'_>, log: &mut Log, which: std::ops::Range<usize>) {
+    for record in &mut log.records[which.clone()] {
+        let body = [&record.body[..], &vec![b' '; which.start]].concat();
+        *record = Record::seal(record.header.clone(), body.into()).unwrap();
+    }
+    let given = &log.records[which];
+    let replaced = process.call(async |store| store.resealing().unwrap().reseal(&log.key, given).await).await;
+    assert_eq!(replaced, given.len() as u64);
+}
+
 /// Every kind of write, in a row; returns what must be there then.
 async fn story(process: &mut Process<'_>) -> [Log; 2] {
     let owner = ExecutorId::from_uuid(*log_of("owner").next(1).records[0].header.id.as_uuid());
@@ -53,10 +66,12 @@ async fn story(process: &mut Process<'_>) -> [Log; 2] {
     process.append(&mut run, claim).await;
     let append = other.next(2);
     process.append(&mut other, append).await;
+    reseal(process, &mut run, 1..5).await;
     let base = run.as_base(4);
     let cut = PruneCut { at: Seq::new(4), base: Some(base.clone()) };
     process.call(async |store| store.prune(&run.key, cut.clone()).await).await;
     run.records[4] = base;
+    reseal(process, &mut run, 4..6).await;
     let end = run.next_with(2, |header| header.status = RunStatus::Completed);
     process.append(&mut run, end).await;
     process.call(async |store| store.purge(&other.key, None).await).await;

@@ -8,4 +8,5 @@ mod crash;
 mod crowd;
 mod load;
 mod refusals;
+mod reseal;
 mod surely;

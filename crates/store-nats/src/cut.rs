@@ -1,0 +1,73 @@
+//! Cuts: messages after which a log means something else, and which messages it then needs no more.
+
+use std::collections::HashSet;
+
+use ferrata_store::Record;
+
+use crate::error::StoreError;
+use crate::layout::RESEALED;
+use crate::message::{Base, Said, Sent};
+use crate::read::{Entry, Log};
+
+/// The place of a message that is not stored yet.
+const SENT: u64 = 0;
+
+impl Entry {
+    /// Puts a record in the place of this one, as a message of this layout does.
+    pub(crate) fn replace(&mut self, record: Record, stands: u64, layout: u64) {
+        // A reader of the first layout finds a record only where it was written.
+        let at = if layout == RESEALED { stands } else { self.at };
+        *self = Self { at, stands, record };
+    }
+}
+
+impl Log {
+    /// Makes the message that says that the log is kept from the record at `place` on, and that these records are in the place of those of the
+    /// same numbers. The log is as if it were stored, at [`changed`](Self::changed).
+    pub(crate) fn change(
+        &mut self,
+        place: usize,
+        records: &[Record],
+        layout: u64,
+    ) -> Result<Sent, StoreError> {
+        for record in records {
+            if let Some(place) = self.place(record.header.seq) {
+                self.entries[place].replace(record.clone(), SENT, layout);
+            }
+            if record.header.seq == self.last.head.seq {
+                self.last.head = record.header.clone();
+            }
+        }
+        let kept = &self.entries[place..];
+        let newest = kept.iter().rposition(|entry| entry.record.header.base).unwrap_or(0);
+        // One that was put in another envelope stands behind what follows it.
+        let stored = kept[newest..].iter().map(|entry| entry.at).filter(|at| *at != SENT);
+        self.last = Said {
+            first: kept[0].record.header.seq,
+            base: Base { record: kept[newest].record.header.seq, at: stored.min().unwrap_or(SENT) },
+            head: self.last.head.clone(),
+            records: records.iter().map(|record| record.header.clone()).collect(),
+            is_cut: true,
+            layout,
+            facts: self.last.facts.clone(),
+        };
+        Sent::of(&self.last, self.end, records)
+    }
+
+    /// Says where the message of the last change was stored.
+    pub(crate) fn changed(&mut self, stored: u64) {
+        let places = self.entries.iter_mut().flat_map(|entry| [&mut entry.at, &mut entry.stands]);
+        places.filter(|place| **place == SENT).for_each(|place| *place = stored);
+        self.messages.push(stored);
+        self.end = stored;
+    }
+
+    /// Takes out the messages in which nothing is that is kept from the record at `place` on, but for the last one.
+    pub(crate) fn take_unneeded(&mut self, place: usize) -> Vec<u64> {
+        let kept = self.entries[place..].iter().flat_map(|entry| [entry.at, entry.stands]);
+        let needed: HashSet<u64> = kept.chain([self.end]).collect();
+        let (needed, unneeded) = self.messages.iter().partition(|at| needed.contains(at));
+        self.messages = needed;
+        unneeded
+    }
+}

@@ -1,0 +1,85 @@
+//! Putting records in other envelopes: a message of a stream is never changed, so they stand in new ones, and the old ones are removed.
+
+use async_trait::async_trait;
+use ferrata_store::{Record, Resealing, Result, RunKey, check_reseal, has_place, refusal};
+
+use crate::error::{Doubt, StoreError};
+use crate::layout::RESEALED;
+use crate::read::{ATTEMPTS, Log};
+use crate::store::{Inner, NatsStore};
+use crate::stream::Bodies;
+
+const OPERATION: &str = "store.reseal";
+
+#[async_trait]
+impl Resealing for NatsStore {
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        check_reseal(run, records)?;
+        Box::pin(self.inner.reseal(run, records)).await
+    }
+}
+
+impl Inner {
+    async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
+        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::Written);
+        let life = self.life().await.map_err(fail)?;
+        let subject = self.layout.run(&life, run);
+        let most = self.link.client().await.map_err(fail)?.max_payload();
+        let (mut left, mut replaced) = (records, 0);
+        for _ in 0..ATTEMPTS {
+            let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)?;
+            let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
+            match self.replace(&subject, log, &mut left, most, &mut replaced).await {
+                Ok(()) => return Ok(replaced),
+                // The run has grown, or is cut.
+                Err(fault) if fault.is_wrong_last() => self.let_land(&fault).await,
+                Err(fault) => {
+                    self.check_life(&fault);
+                    return Err(fail(fault));
+                }
+            }
+        }
+        Err(fail(StoreError::CHANGES))
+    }
+
+    /// Replaces what is `left`, message by message, for as long as nobody else writes to the run.
+    async fn replace(
+        &self,
+        subject: &str,
+        mut log: Log,
+        left: &mut &[Record],
+        most: usize,
+        replaced: &mut u64,
+    ) -> Result<(), StoreError> {
+        while !left.is_empty() {
+            let (given, rest) = left.split_at(fitting(left, most));
+            let have_place: Vec<Record> =
+                given.iter().filter(|given| has_place_in(&log, given)).cloned().collect();
+            if !have_place.is_empty() {
+                let sent = log.change(0, &have_place, RESEALED)?;
+                let stored = self.link.publish(subject.to_owned(), sent.headers, sent.payload).await?;
+                log.changed(stored);
+                // Whoever read the run's last message before this one looks again where something is missing.
+                self.delete_all(log.take_unneeded(0)).await?;
+            }
+            *left = rest;
+            *replaced += have_place.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+fn has_place_in(log: &Log, given: &Record) -> bool {
+    let place = log.place(given.header.seq);
+    place.is_some_and(|place| has_place(&log.entries[place].record.header, &given.header))
+}
+
+/// Returns how many records go into one message, which has room for as much again: their headers, and what the run is.
+fn fitting(records: &[Record], most: usize) -> usize {
+    let mut bytes = 0;
+    let fit = records.iter().take_while(|record| {
+        bytes += record.body.len();
+        bytes <= most / 2
+    });
+    fit.count().max(1)
+}

@@ -1,0 +1,91 @@
+//! Records in other envelopes: they stand in new messages, and the old ones are removed.
+
+use ferrata_store::testing::Log;
+use ferrata_store::{CheckpointStore as _, PruneCut, Record, Resealing as _, Seq};
+use ferrata_store_nats::NatsStore;
+use ferrata_test_servers::{Nats, NatsOptions as Server};
+
+use crate::common::Place;
+use crate::surely::{append_one, is_kept, log_of};
+
+async fn write(store: &NatsStore, log: &mut Log, count: usize) {
+    let append = log.next(count);
+    append_one(store, &append).await.unwrap();
+    log.took(&append);
+}
+
+/// Puts records in envelopes that have `more` bytes more.
+async fn reseal(store: &NatsStore, log: &mut Log, which: std::ops::RangeInclusive<usize>, more: usize) {
+    for record in &mut log.records[which.clone()] {
+        let body = [&record.body[..], &vec![b' '; more]].concat();
+        *record = Record::seal(record.header.clone(), body.into()).unwrap();
+    }
+    let given = &log.records[which];
+    assert_eq!(store.reseal(&log.key, given).await.unwrap(), given.len() as u64);
+}
+
+/// The version of each message of the run, and how many records are in it.
+async fn messages(place: &Place, log: &Log) -> Vec<(u64, usize)> {
+    let client = place.client().await;
+    let subject = place.subject(&client, &log.key).await;
+    let messages = place.messages(&client, &subject).await;
+    let said = messages.iter().map(|message| &message.said);
+    said.map(|said| (said["v"].as_u64().unwrap(), said["records"].as_array().unwrap().len())).collect()
+}
+
+/// No message stays in which nothing is needed any more, and none goes in which something is; a process of the first layout, which finds
+/// records only where they were written, refuses the run.
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn old_messages_are_removed_once_all_of_their_records_stand_in_others() {
+    let place = Place::shared();
+    let store = place.store();
+    store.setup().await.unwrap();
+    let mut log = log_of("r-1");
+    for count in [3, 2, 1] {
+        write(&store, &mut log, count).await;
+    }
+    assert_eq!(messages(&place, &log).await, [(1, 3), (1, 2), (1, 1)]);
+    // One of three: its message holds the other two.
+    reseal(&store, &mut log, 1..=1, 1).await;
+    assert_eq!(messages(&place, &log).await, [(1, 3), (1, 2), (1, 1), (2, 1)]);
+    is_kept(&log, &place.store()).await;
+    reseal(&store, &mut log, 0..=4, 2).await;
+    assert_eq!(messages(&place, &log).await, [(1, 1), (2, 5)]);
+    is_kept(&log, &place.store()).await;
+    write(&store, &mut log, 2).await;
+    reseal(&store, &mut log, 0..=7, 3).await;
+    assert_eq!(messages(&place, &log).await, [(2, 8)]);
+    write(&store, &mut log, 2).await;
+    is_kept(&log, &place.store()).await;
+    // What a prune keeps stands in the message of the reseal, and the base that it makes in its own.
+    let base = log.as_base(6);
+    let cut = PruneCut { at: Seq::new(6), base: Some(base.clone()) };
+    assert_eq!(store.prune(&log.key, cut).await.unwrap().records, 6);
+    log.records[6] = base;
+    assert_eq!(messages(&place, &log).await, [(2, 8), (1, 2), (1, 1)]);
+    is_kept(&log, &place.store()).await;
+    reseal(&store, &mut log, 6..=7, 4).await;
+    assert_eq!(messages(&place, &log).await, [(1, 2), (2, 2)]);
+    is_kept(&log, &place.store()).await;
+    place.remove().await;
+}
+
+/// A call has more bytes than a message may have.
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn records_of_more_than_a_message_are_replaced_in_several() {
+    let server = Nats::start(Server::default().with_max_payload(20_000)).unwrap();
+    let place = Place::at(&server.url());
+    let store = place.store();
+    store.setup().await.unwrap();
+    let mut log = log_of("r-1");
+    for bytes in [15_000, 6_000, 3_000, 3_000, 15_000] {
+        let append = log.next_body(vec![b'7'; bytes]);
+        append_one(&store, &append).await.unwrap();
+        log.took(&append);
+    }
+    reseal(&store, &mut log, 0..=4, 100).await;
+    assert_eq!(messages(&place, &log).await, [(2, 1), (2, 2), (2, 1), (2, 1)]);
+    is_kept(&log, &place.store()).await;
+}
