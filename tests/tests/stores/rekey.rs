@@ -87,7 +87,7 @@ async fn an_old_key_goes(kind: impl Into<StoreKind>) {
         let done = all.rekey(RekeyOptions::default()).await.unwrap();
         assert!(done.failed.is_empty() && done.next.is_none() && done.changed == 0, "{done:?}");
         assert_eq!(done.runs, 3);
-        assert_eq!(done.records as usize, before[0].len() + before[1].len());
+        assert_eq!(done.records, (before[0].len() + before[1].len()) as u64);
         let needed: Vec<_> =
             key_usage(&*inner, None).await.unwrap().into_iter().map(|usage| usage.key).collect();
         assert_eq!(needed, [Some("2".to_owned())]);
