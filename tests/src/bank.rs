@@ -115,6 +115,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = loop {
         let builder = Runtime::builder_with(ferrata::connect(store)?)
             .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
+            // A starved machine takes runs from processes that live, again and again.
+            .max_claims(u32::MAX)
             .sweep_interval(Duration::from_millis(100))
             .resource(Tables { schema: schema.clone(), accounts: accounts.parse()?, url: url.clone() });
         match builder.build().await {

@@ -157,7 +157,7 @@ async fn completed(store: &dyn CheckpointStore, size: Size) -> u32 {
         };
         if let Some(head) = head {
             assert!(
-                !matches!(head.status, RunStatus::Failed | RunStatus::Cancelled),
+                matches!(head.status, RunStatus::InProgress | RunStatus::Completed),
                 "{run} is {}",
                 head.status
             );
