@@ -10,11 +10,12 @@ use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_s3::primitives::ByteStream;
 use aws_smithy_http_client::{Builder, tls::Provider, tls::rustls_provider::CryptoMode};
 use ferrata::blobs::Blobs;
-use ferrata::{S3Options, S3Store};
+use ferrata::{PostgresOptions, PostgresStore, S3Options, S3Store};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::{Clock, IdSource, RandomIds, RunKey, SystemClock};
 use ferrata_test_servers::{Proxy, Service, service_url};
 use futures_util::FutureExt as _;
+use object_store::prefix::PrefixStore;
 use redis::aio::MultiplexedConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection};
@@ -236,15 +237,23 @@ impl Space {
         }
     }
 
-    /// Opens a place for large values in the bucket of the space.
+    /// Opens a place for large values in the bucket or the database of the space.
     ///
     /// # Panics
     ///
-    /// If the space is on no server of S3.
+    /// If the space is on a server of neither S3 nor Postgres.
     #[must_use]
     pub fn bucket(&self, name: &str) -> Blobs {
-        let Place::Objects { prefix, .. } = &self.place else { panic!("{self:?} has no bucket") };
-        bucket::open(&self.server, BUCKET, &format!("{prefix}/{name}"), credentials())
+        match &self.place {
+            Place::Objects { prefix, .. } => {
+                bucket::open(&self.server, BUCKET, &format!("{prefix}/{name}"), credentials())
+            }
+            Place::Schema { .. } => {
+                let store = PostgresStore::from_url(&self.url, PostgresOptions::default()).unwrap();
+                Blobs::new(Arc::new(PrefixStore::new(store.objects(), name)))
+            }
+            _ => panic!("{self:?} has no bucket"),
+        }
     }
 
     /// Changes a byte in the body of a run's last record, behind the back of the store.

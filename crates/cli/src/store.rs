@@ -37,12 +37,16 @@ pub(crate) fn open_soon(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> 
 }
 
 /// Returns the URL with the bound on how long a person waits for a connection.
-fn soon(url: &str) -> Cow<'_, str> {
-    let server = url.starts_with("postgres:") || url.starts_with("postgresql:");
-    if server && !url.contains("acquire_timeout_ms=") {
+pub(crate) fn soon(url: &str) -> Cow<'_, str> {
+    if is_postgres(url) && !url.contains("acquire_timeout_ms=") {
         return format!("{url}{}{PATIENCE}", if url.contains('?') { '&' } else { '?' }).into();
     }
     url.into()
+}
+
+/// Tells whether a URL names a Postgres database.
+pub(crate) fn is_postgres(url: &str) -> bool {
+    url.starts_with("postgres:") || url.starts_with("postgresql:")
 }
 
 /// Returns the folder or file that a URL names, if it is written plainly.

@@ -135,6 +135,8 @@ pub use ferrata_store_envelope::{
 pub use ferrata_store_fs::{FsOptions, FsStore};
 #[cfg(feature = "nats")]
 pub use ferrata_store_nats::{NatsOptions, NatsStore};
+#[cfg(all(feature = "blobs", feature = "postgres"))]
+pub use ferrata_store_postgres::PostgresObjects;
 #[cfg(feature = "postgres")]
 pub use ferrata_store_postgres::{Postgres, PostgresOptions, PostgresStore, PostgresTransaction};
 #[cfg(feature = "redis")]

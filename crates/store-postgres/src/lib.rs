@@ -52,6 +52,8 @@ mod load;
 mod migrations;
 mod names;
 mod notices;
+#[cfg(feature = "objects")]
+mod objects;
 mod opened;
 mod prune;
 mod reseal;
@@ -67,5 +69,7 @@ mod transaction;
 
 pub use config::{PostgresOptions, SecretUrl};
 pub use migrations::Migration;
+#[cfg(feature = "objects")]
+pub use objects::PostgresObjects;
 pub use store::PostgresStore;
 pub use transaction::{Postgres, PostgresTransaction};

@@ -18,13 +18,14 @@ pub struct Migration {
 ///
 /// Each ends by writing its version and `usable_by`, the oldest version that may go on using the tables after it: a script
 /// that only adds keeps the `usable_by` of the one before, so that old processes go on during an upgrade.
-const SCRIPTS: [(&str, &str); 2] = [
+const SCRIPTS: [(&str, &str); 3] = [
     ("runs_and_records", include_str!("../migrations/0001_runs_and_records.sql")),
     ("heads", include_str!("../migrations/0002_heads.sql")),
+    ("objects", include_str!("../migrations/0003_objects.sql")),
 ];
 
 /// The version of the tables that this library makes and uses.
-pub(crate) const VERSION: i32 = 2;
+pub(crate) const VERSION: i32 = 3;
 
 /// Returns all scripts.
 pub(crate) fn all(names: &Names) -> Vec<Migration> {

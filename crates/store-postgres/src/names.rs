@@ -7,8 +7,18 @@ const MAX_SCHEMA: usize = 32;
 const MAX_PREFIX: usize = 20;
 
 /// The tables and views.
-const TABLES: [&str; 8] =
-    ["runs", "heads", "records", "heartbeats", "migrations", "run_list", "record_list", "failed_today"];
+const TABLES: [&str; 10] = [
+    "runs",
+    "heads",
+    "records",
+    "heartbeats",
+    "objects",
+    "chunks",
+    "migrations",
+    "run_list",
+    "record_list",
+    "failed_today",
+];
 
 /// The schema and the prefix of all tables.
 #[derive(Clone, Debug, PartialEq, Eq)]

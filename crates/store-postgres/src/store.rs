@@ -134,6 +134,11 @@ impl PostgresStore {
         &self.inner.db
     }
 
+    #[cfg(feature = "objects")]
+    pub(crate) fn names(&self) -> &Names {
+        &self.inner.names
+    }
+
     pub(crate) fn appending(&self) -> &Appending {
         &self.inner.appending
     }

@@ -1,10 +1,10 @@
-//! Large values in a bucket, as in a folder: what is put is read whole, in part and as a stream, also in parts of an upload, and goes when no record names it.
+//! Large values in a bucket and in a database, as in a folder: what is put is read whole, in part and as a stream, also in parts of an upload, and goes when no record names it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata::ErrorKind;
 use ferrata::blobs::{Blobs, CollectOptions};
+use ferrata::{ErrorKind, Key, Keyring};
 use ferrata_core::TenantId;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
@@ -19,9 +19,9 @@ fn value(len: u32, seed: u32) -> Vec<u8> {
     (0..len).flat_map(|at| (at ^ seed).wrapping_mul(0x9E37_79B9).to_le_bytes()).take(len as usize).collect()
 }
 
-#[tokio::test]
-async fn values_are_put_and_read_with_keys_and_without() {
-    Space::within(Some(Service::S3), async |space| {
+async fn are_put_and_read(service: Service) {
+    Space::within(Some(service), async |space| {
+        space.open().setup().await.unwrap();
         for blobs in [space.bucket("plain"), space.bucket("secret").with_keys(ring().unwrap())] {
             for len in [0, 1, 65_536, 70_000] {
                 let put = blobs.put(value(len, 1)).await.unwrap();
@@ -43,9 +43,8 @@ async fn values_are_put_and_read_with_keys_and_without() {
     .await;
 }
 
-#[tokio::test]
-async fn what_a_record_names_stays_in_a_bucket_and_the_rest_goes() {
-    Space::within(Some(Service::S3), async |space| {
+async fn what_is_named_stays(service: Service) {
+    Space::within(Some(service), async |space| {
         let blobs = space.bucket("values");
         let graph = Graph::<Context>::builder("scan")
             .node("scan", async |cx: NodeContext, mut s: Draft<Context>| {
@@ -76,10 +75,9 @@ async fn what_a_record_names_stays_in_a_bucket_and_the_rest_goes() {
     .await;
 }
 
-#[tokio::test]
-async fn values_in_a_bucket_come_under_the_current_key() {
-    use ferrata::{Key, Keyring};
-    Space::within(Some(Service::S3), async |space| {
+async fn come_under_the_current_key(service: Service) {
+    Space::within(Some(service), async |space| {
+        space.open().setup().await.unwrap();
         let (old, new) = (Key::from_bytes([1; 32]), Key::from_bytes([2; 32]));
         let before = space.bucket("values").with_keys(Keyring::new("old", &old).unwrap());
         let put = before.put_reader(value(70_000, 5).as_slice()).await.unwrap();
@@ -91,4 +89,32 @@ async fn values_in_a_bucket_come_under_the_current_key() {
         assert_eq!(before.get(&put).await.unwrap_err().kind(), ErrorKind::Unsupported);
     })
     .await;
+}
+
+macro_rules! on {
+    ($($place:ident: $service:expr;)*) => {
+        $(mod $place {
+            use super::*;
+
+            #[tokio::test]
+            async fn values_are_put_and_read_with_keys_and_without() {
+                are_put_and_read($service).await;
+            }
+
+            #[tokio::test]
+            async fn what_a_record_names_stays_and_the_rest_goes() {
+                what_is_named_stays($service).await;
+            }
+
+            #[tokio::test]
+            async fn values_come_under_the_current_key() {
+                come_under_the_current_key($service).await;
+            }
+        })*
+    };
+}
+
+on! {
+    s3: Service::S3;
+    postgres: Service::Postgres;
 }

@@ -25,16 +25,16 @@ pub(crate) enum BlobsCommand {
 
 /// Remove values that no record names, a grace after no record named them. Tells what it would remove unless --yes is given.
 ///
-/// Name every store whose runs have values in that folder: what another store alone names is removed.
+/// Name every store whose runs have values at that place: what another store alone names is removed.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ferrata blobs gc /var/lib/app/blobs\n  ferrata blobs gc /var/lib/app/blobs --store postgres://me@db/app --and postgres://me@db/old --yes"
+    after_help = "Examples:\n  ferrata blobs gc /var/lib/app/blobs\n  ferrata blobs gc /var/lib/app/blobs --store postgres://me@db/app --and postgres://me@db/old --yes\n  ferrata blobs gc postgres://me@db/app --store postgres://me@db/app --yes"
 )]
 pub(crate) struct CollectArgs {
-    /// The folder of the values.
-    #[arg(value_name = "FOLDER")]
-    pub(crate) folder: PathBuf,
-    /// Another store whose runs have values in that folder; may be given again.
+    /// The folder of the values, or the URL of the Postgres database that has them.
+    #[arg(value_name = "PLACE")]
+    pub(crate) place: PathBuf,
+    /// Another store whose runs have values at that place; may be given again.
     #[arg(long, value_name = "URL")]
     pub(crate) and: Vec<String>,
     /// How long a value is kept that no record names, twice: since it was put, and since it was first seen unnamed.

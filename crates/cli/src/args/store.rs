@@ -36,8 +36,8 @@ pub(crate) enum StoreCommand {
     after_help = "Examples:\n  ferrata store keys --blobs /var/lib/app/blobs\n  ferrata store keys --tenant acme -o json"
 )]
 pub(crate) struct KeysArgs {
-    /// A folder of large values that are to be counted, too; may be given again.
-    #[arg(long, value_name = "FOLDER")]
+    /// A folder of large values, or the URL of the Postgres database that has them, which are to be counted, too; may be given again.
+    #[arg(long, value_name = "PLACE")]
     pub(crate) blobs: Vec<PathBuf>,
 }
 
@@ -51,8 +51,8 @@ pub(crate) struct KeysArgs {
     after_help = "Examples:\n  FERRATA_KEYS=keys ferrata store rekey\n  FERRATA_KEYS=keys ferrata store rekey --blobs /var/lib/app/blobs --yes"
 )]
 pub(crate) struct RekeyArgs {
-    /// A folder of large values that are to be encrypted, too; may be given again.
-    #[arg(long, value_name = "FOLDER")]
+    /// A folder of large values, or the URL of the Postgres database that has them, which are to be encrypted, too; may be given again.
+    #[arg(long, value_name = "PLACE")]
     pub(crate) blobs: Vec<PathBuf>,
     /// Encrypt also what is not encrypted at all. Believe it, whoever wrote it.
     #[arg(long)]

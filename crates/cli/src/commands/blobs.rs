@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(feature = "postgres")]
+use std::time::Duration;
 
 use ferrata::CheckpointStore;
 use ferrata::blobs::{Blobs, CollectOptions};
@@ -13,19 +15,51 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::store;
 
+/// No value takes longer to be put, whatever the grace.
+#[cfg(feature = "postgres")]
+const LONGEST_UPLOAD: Duration = Duration::from_secs(86_400);
+
 pub(super) async fn run(context: &Context, args: &BlobsArgs) -> Result<Exit, Failure> {
     match &args.command {
         BlobsCommand::Gc(args) => collect(context, args).await,
     }
 }
 
-/// Opens a folder of values, which has to be there.
-pub(super) fn open(folder: &Path, next: &str) -> Result<Blobs, Failure> {
-    if !folder.is_dir() {
-        let message = format!("there is no folder {}; name the one that values are put in", folder.display());
+/// The tables of values in a database, if a place is the URL of one.
+#[cfg(feature = "postgres")]
+fn tables(place: &Path) -> Result<Option<ferrata::PostgresObjects>, Failure> {
+    use ferrata::{PostgresOptions, PostgresStore};
+    match place.to_str().filter(|place| store::is_postgres(place)) {
+        Some(url) => {
+            Ok(Some(PostgresStore::from_url(&store::soon(url), PostgresOptions::default())?.objects()))
+        }
+        None => Ok(None),
+    }
+}
+
+/// Opens a place of values, which has to be there: a folder, or the tables of a database.
+pub(super) fn open(place: &Path, next: &str) -> Result<Blobs, Failure> {
+    #[cfg(feature = "postgres")]
+    if let Some(tables) = tables(place)? {
+        return Ok(Blobs::new(Arc::new(tables)));
+    }
+    if !place.is_dir() {
+        let shown = store::shown(&place.to_string_lossy());
+        let message = format!(
+            "there is no folder {shown}; name the one that values are put in, or the URL of a Postgres database"
+        );
         return Err(Failure::new(Exit::NotFound, message, next));
     }
-    Ok(Blobs::in_folder(folder)?)
+    Ok(Blobs::in_folder(place)?)
+}
+
+/// Removes what uploads left behind in a database that did not come to their end.
+#[cfg(feature = "postgres")]
+async fn sweep(args: &CollectArgs) -> Result<(), Failure> {
+    if let Some(tables) = tables(&args.place)? {
+        tables.sweep(args.grace.max(LONGEST_UPLOAD)).await?;
+    }
+    Ok(())
 }
 
 async fn collect(context: &Context, args: &CollectArgs) -> Result<Exit, Failure> {
@@ -33,7 +67,7 @@ async fn collect(context: &Context, args: &CollectArgs) -> Result<Exit, Failure>
         let message = "values of all tenants are dealt with; leave --tenant away";
         return Err(Failure::usage(message, "ferrata blobs gc --help"));
     }
-    let blobs = open(&args.folder, "ferrata blobs gc FOLDER")?;
+    let blobs = open(&args.place, "ferrata blobs gc PLACE")?;
     let mut stores: Vec<Arc<dyn CheckpointStore>> = vec![context.store()?];
     for url in &args.and {
         stores.push(store::open_existing(url)?);
@@ -41,6 +75,10 @@ async fn collect(context: &Context, args: &CollectArgs) -> Result<Exit, Failure>
     let stores: Vec<&dyn CheckpointStore> = stores.iter().map(|store| &**store).collect();
     let options = CollectOptions::default().with_grace(args.grace).with_dry_run(!args.yes);
     let collected = blobs.collect(&stores, options).await?;
+    #[cfg(feature = "postgres")]
+    if args.yes {
+        sweep(args).await?;
+    }
     let value = json!({
         "runs": collected.runs, "named": collected.named, "waiting": collected.waiting, "condemned": collected.condemned,
         "removed": collected.removed, "bytes": collected.removed_bytes, "dry_run": !args.yes,

@@ -33,7 +33,7 @@ struct Counted {
 pub(super) async fn run(context: &Context, args: &KeysArgs) -> Result<Exit, Failure> {
     let tenant = context.global.tenant.as_ref();
     let places: Result<Vec<_>, _> =
-        args.blobs.iter().map(|folder| blobs::open(folder, "ferrata store keys --blobs FOLDER")).collect();
+        args.blobs.iter().map(|place| blobs::open(place, "ferrata store keys --blobs PLACE")).collect();
     let places = places?;
     let opened = store::open_as_stored(&context.global.store)?;
     let mut found: BTreeMap<(TenantId, Option<String>), (u64, u64, u64)> = BTreeMap::new();

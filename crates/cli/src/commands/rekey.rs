@@ -30,7 +30,7 @@ pub(super) async fn run(context: &Context, args: &RekeyArgs) -> Result<Exit, Fai
     };
     let tenant = context.global.tenant.as_ref();
     let places: Result<Vec<_>, _> =
-        args.blobs.iter().map(|folder| blobs::open(folder, "ferrata store rekey --blobs FOLDER")).collect();
+        args.blobs.iter().map(|place| blobs::open(place, "ferrata store rekey --blobs PLACE")).collect();
     let places = places?;
     let options = EnvelopeOptions::default().with_keys(keys.clone()).with_accept_plain(args.accept_plain);
     let opened = EnvelopeStore::new(store::open_as_stored(&context.global.store)?, options);

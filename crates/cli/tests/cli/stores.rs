@@ -1,5 +1,8 @@
 //! Logs that are moved, kept small, removed and checked; and the store itself.
 
+use ferrata_test_servers::Service;
+use ferrata_tests::Space;
+
 use crate::service::some_runs;
 use crate::support::Place;
 
@@ -175,4 +178,31 @@ async fn values_that_no_record_names_are_collected() {
     }
     assert_eq!(blobs.get(&named).await.unwrap(), "named");
     assert_eq!(blobs.get(&unnamed).await.unwrap_err().kind(), ferrata::ErrorKind::NotFound);
+}
+
+/// The same where the values are in the database of the runs; what an upload left behind goes, too, once it is old.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_in_a_database_are_collected_and_counted() {
+    Space::within(Some(Service::Postgres), async |space| {
+        let store = space.open();
+        store.setup().await.unwrap();
+        let place = Place::on(space);
+        let service = some_runs(&place).await;
+        let blobs = ferrata::blobs::Blobs::new(std::sync::Arc::new(
+            ferrata::PostgresStore::from_url(space.url(), <_>::default()).unwrap().objects(),
+        ));
+        let [named, unnamed] = [blobs.put("named").await.unwrap(), blobs.put("unnamed").await.unwrap()];
+        let run = ferrata::RunKey::from(ferrata::RunId::new("chat-1").unwrap());
+        service.runtime.send(&run, named).await.unwrap();
+        service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+        for removed in [0, 1] {
+            let said = place.json(&["blobs", "gc", &place.url(), "--grace", "0s", "--yes"]);
+            assert_eq!((&said["named"], &said["removed"]), (&1.into(), &removed.into()), "{said}");
+        }
+        assert_eq!(blobs.get(&named).await.unwrap(), "named");
+        assert_eq!(blobs.get(&unnamed).await.unwrap_err().kind(), ferrata::ErrorKind::NotFound);
+        let counted = place.json(&["store", "keys", "--blobs", &place.url()]);
+        assert_eq!(counted[0]["values"], 1, "{counted}");
+    })
+    .await;
 }

@@ -1,4 +1,5 @@
 //! Records in other envelopes: they stand in new messages, and the old ones are removed.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use ferrata_store::testing::Log;
 use ferrata_store::{CheckpointStore as _, PruneCut, Record, Resealing as _, Seq};

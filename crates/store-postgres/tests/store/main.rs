@@ -13,6 +13,8 @@ mod lives;
 mod lost_replies;
 mod migrating;
 mod notices;
+#[cfg(feature = "objects")]
+mod objects;
 mod outages;
 mod pgbouncer;
 mod runtime;

@@ -24,7 +24,7 @@ async fn ten_setups_at_once_make_the_tables_once() {
         for done in setups.join_all().await {
             done.unwrap();
         }
-        assert_eq!(count(&schema, "migrations").await, 2);
+        assert_eq!(count(&schema, "migrations").await, 3);
         schema.remove().await;
     }
 }
@@ -97,17 +97,17 @@ async fn a_newer_version_of_the_tables_is_refused_only_if_it_must_be() {
     append(&store, author.next(2)).await.unwrap();
     schema
         .execute(
-            "INSERT INTO {schema}.migrations (version, usable_by, name) VALUES (3, 2, 'more');
+            "INSERT INTO {schema}.migrations (version, usable_by, name) VALUES (4, 2, 'more');
              ALTER TABLE {schema}.runs ADD COLUMN more text; ALTER TABLE {schema}.records ADD COLUMN more int DEFAULT 1",
         )
         .await;
     schema.store().setup().await.unwrap();
     append(&store, author.next(2)).await.unwrap();
     is_kept(&schema.store(), &author).await;
-    schema.execute("INSERT INTO {schema}.migrations (version, usable_by, name) VALUES (4, 4, 'else')").await;
+    schema.execute("INSERT INTO {schema}.migrations (version, usable_by, name) VALUES (5, 5, 'else')").await;
     let refused = schema.store().setup().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
-    assert!(refused.message().contains("version 4") && refused.message().contains("upgrade"), "{refused}");
+    assert!(refused.message().contains("version 5") && refused.message().contains("upgrade"), "{refused}");
     schema.remove().await;
 }
 

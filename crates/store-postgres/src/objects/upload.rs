@@ -1,0 +1,75 @@
+//! A value that is written in parts, and named at the end.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use object_store::path::Path;
+use object_store::{Error, MultipartUpload, PutPayload, PutResult, Result, UploadPart};
+use uuid::Uuid;
+
+use super::{Before, PostgresObjects};
+
+/// A value that has no name yet. What was written of one that is dropped is [swept](PostgresObjects::sweep).
+pub(super) struct Upload {
+    objects: PostgresObjects,
+    path: Path,
+    tag: Uuid,
+    before: Before,
+    /// How many bytes it has so far.
+    size: u64,
+}
+
+impl Upload {
+    pub(super) fn new(objects: PostgresObjects, path: Path, tag: Uuid, before: Before) -> Self {
+        Self { objects, path, tag, before, size: 0 }
+    }
+
+    /// One of which all is written.
+    pub(super) fn written(
+        objects: PostgresObjects,
+        path: Path,
+        tag: Uuid,
+        before: Before,
+        size: u64,
+    ) -> Self {
+        Self { size, ..Self::new(objects, path, tag, before) }
+    }
+
+    /// Names it; what was written of one that is refused its name goes.
+    pub(super) async fn finish(&self) -> Result<PutResult> {
+        let named = self.objects.name(&self.path, self.tag, self.size, self.before).await;
+        // After any other error it may have its name, or be given it at this moment.
+        if matches!(named, Err(Error::AlreadyExists { .. } | Error::Precondition { .. }))
+            && let Err(error) = self.objects.forget(&self.path, self.tag).await
+        {
+            tracing::debug!(%error, "left a value without a name to be swept");
+        }
+        named
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let (objects, path, tag, start, body) =
+            (self.objects.clone(), self.path.clone(), self.tag, self.size, Bytes::from(data));
+        self.size += body.len() as u64;
+        async move { objects.write(&path, tag, start, &body).await }.boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        self.finish().await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.objects.forget(&self.path, self.tag).await
+    }
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").field("path", &self.path).field("size", &self.size).finish_non_exhaustive()
+    }
+}
