@@ -3,6 +3,7 @@
 use std::fs;
 use std::ops::Deref;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::process::Signal;
 
@@ -26,7 +27,11 @@ const KIND: Kind = Kind {
 pub struct PgBouncer {
     server: Server,
     upstream: Upstream,
+    keeps_statements: bool,
 }
+
+/// The first version that keeps prepared statements for its clients.
+const FIRST_THAT_KEEPS: (u32, u32) = (1, 21);
 
 impl PgBouncer {
     /// Starts one before the server that a URL names. It has so many connections to it, and gives one to a client for a transaction.
@@ -41,16 +46,24 @@ impl PgBouncer {
             log: String::new(),
         })?;
         let program = Program::PgBouncer.find("pgbouncer")?;
+        let keeps_statements =
+            version(&mut program.command()).is_some_and(|version| version >= FIRST_THAT_KEEPS);
         // It refuses root.
         let user = User::instead_of_root();
         let folder = Folder::new(None, user)?;
         let settings = folder.path().join("pgbouncer.ini");
         let server = Server::start(&KIND, folder, |port, folder| {
             // One that cannot be written is one that the program does not find, and says so.
-            let _ = fs::write(&settings, upstream.settings(port, connections, folder));
+            let _ = fs::write(&settings, upstream.settings(port, connections, keeps_statements, folder));
             Launch::new(&KIND, &program, vec![settings.clone().into()], folder).with_user(user)
         })?;
-        Ok(Self { server, upstream })
+        Ok(Self { server, upstream, keeps_statements })
+    }
+
+    /// Tells whether it keeps the prepared statements of its clients, as versions from 1.21 on do.
+    #[must_use]
+    pub fn keeps_statements(&self) -> bool {
+        self.keeps_statements
     }
 
     /// Returns the URL of the server's database, through it. It wants no password.
@@ -67,6 +80,14 @@ impl Deref for PgBouncer {
     fn deref(&self) -> &Server {
         &self.server
     }
+}
+
+/// Reads the version of a program that says `PgBouncer 1.24.1`.
+fn version(program: &mut Command) -> Option<(u32, u32)> {
+    let said = program.arg("--version").output().ok()?.stdout;
+    let said = String::from_utf8_lossy(&said);
+    let mut numbers = said.lines().next()?.split_whitespace().last()?.split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// What a URL says of a server.
@@ -99,18 +120,20 @@ impl Upstream {
     }
 
     /// The settings, as in `pgbouncer.ini`.
-    fn settings(&self, port: u16, connections: u16, folder: &Path) -> String {
+    fn settings(&self, port: u16, connections: u16, keeps_statements: bool, folder: &Path) -> String {
         let Self { user, password, host, port: upstream, database } = self;
         let password =
             password.iter().map(|password| format!(" password='{}'", password.replace('\'', "''")));
         let password: String = password.collect();
         let folder = folder.display();
+        // Fewer than a store has, so that some are prepared anew. Versions before refuse the setting.
+        let kept = if keeps_statements { "max_prepared_statements = 8\n" } else { "" };
         // Each client logs in as the user that the database names. The driver asks for digits of floats as it connects.
         format!(
             "[databases]\n{database} = host={host} port={upstream} dbname={database} user={user}{password}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
              pool_mode = transaction\ndefault_pool_size = {connections}\nmax_client_conn = 200\n\
-             ignore_startup_parameters = extra_float_digits\npidfile = {folder}/pid\n"
+             ignore_startup_parameters = extra_float_digits\npidfile = {folder}/pid\n{kept}"
         )
     }
 }
@@ -124,7 +147,7 @@ mod tests {
         let upstream = Upstream::of("postgres://me:p@'x@db.example:7000/name?x=y").unwrap();
         assert_eq!((upstream.user.as_str(), upstream.password.as_deref()), ("me", Some("p@'x")));
         assert_eq!((upstream.host.as_str(), upstream.port), ("db.example", 7000));
-        let settings = upstream.settings(1, 2, Path::new("/f"));
+        let settings = upstream.settings(1, 2, false, Path::new("/f"));
         assert!(
             settings.contains("\nname = host=db.example port=7000 dbname=name user=me password='p@''x'\n")
         );

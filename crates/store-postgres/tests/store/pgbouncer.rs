@@ -1,4 +1,5 @@
-//! Behind a PgBouncer that shares connections by transaction, and does not know prepared statements: with the settings that the guide names.
+//! Behind a PgBouncer that shares connections by transaction: without prepared statements, and with them where it keeps them, as versions from
+//! 1.21 on do. With the settings that the guide names.
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,30 +20,42 @@ async fn pooler() -> PgBouncer {
     spawn_blocking(|| PgBouncer::before(&service_url(Service::Postgres), 2).unwrap()).await.unwrap()
 }
 
-/// A store with the settings of the guide.
-fn behind(pooler: &str, schema: &Schema) -> PostgresStore {
-    let options = schema.options().with_prepared(false).with_listen_url(&schema.url);
-    PostgresStore::from_url(pooler, options).unwrap()
+/// How stores go through it: with prepared statements, or without.
+fn ways(pooler: &PgBouncer) -> Vec<Way> {
+    let ways = [false, true].into_iter().filter(|prepared| !prepared || pooler.keeps_statements());
+    ways.map(|prepared| Way { pooler: pooler.url(), prepared }).collect()
 }
 
-struct Pooled(String);
+#[derive(Clone)]
+struct Way {
+    pooler: String,
+    prepared: bool,
+}
+
+impl Way {
+    /// A store with the settings of the guide.
+    fn store(&self, schema: &Schema) -> PostgresStore {
+        let options = schema.options().with_prepared(self.prepared).with_listen_url(&schema.url);
+        PostgresStore::from_url(&self.pooler, options).unwrap()
+    }
+}
 
 struct Place {
-    pooler: String,
+    way: Way,
     schema: Schema,
 }
 
 #[async_trait]
-impl StoreFactory for Pooled {
+impl StoreFactory for Way {
     async fn fresh(&self) -> Box<dyn Space> {
-        Box::new(Place { pooler: self.0.clone(), schema: Schema::new() })
+        Box::new(Place { way: self.clone(), schema: Schema::new() })
     }
 }
 
 #[async_trait]
 impl Space for Place {
     async fn open(&self) -> Arc<dyn CheckpointStore> {
-        Arc::new(behind(&self.pooler, &self.schema))
+        Arc::new(self.way.store(&self.schema))
     }
 
     async fn remove(&self) {
@@ -56,7 +69,9 @@ impl Space for Place {
 async fn calls_behind_a_pooler_are_answered_like_the_model() {
     let pooler = pooler().await;
     let calls = ModelTest::default().with_seed(7).with_instances(2).with_calls(100);
-    calls.run(&Pooled(pooler.url())).await;
+    for way in ways(&pooler) {
+        calls.run(&way).await;
+    }
     spawn_blocking(move || drop(pooler)).await.unwrap();
 }
 
@@ -65,26 +80,28 @@ async fn calls_behind_a_pooler_are_answered_like_the_model() {
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn transactional_nodes_behind_a_pooler_are_done_once() {
     let pooler = pooler().await;
-    let (schema, plan) = stage().await;
-    for (run, raises) in
-        [("calm", None), ("deadlock", Some((1, "40P01", 2))), ("serial", Some((2, "40001", 2)))]
-    {
-        let plan = Plan { raises, attempts: Arc::default(), ..plan.clone() };
-        is_booked_once_by(&schema, behind(&pooler.url(), &schema), plan, run).await;
+    for way in ways(&pooler) {
+        let (schema, plan) = stage().await;
+        for (run, raises) in
+            [("calm", None), ("deadlock", Some((1, "40P01", 2))), ("serial", Some((2, "40001", 2)))]
+        {
+            let plan = Plan { raises, attempts: Arc::default(), ..plan.clone() };
+            is_booked_once_by(&schema, way.store(&schema), plan, run).await;
+        }
+        // More at once than the pooler, or the store, has connections.
+        schema.execute("TRUNCATE {schema}.booked").await;
+        let runtime = Runtime::builder(way.store(&schema)).resource(plan).build().await.unwrap();
+        let mut bookings = JoinSet::new();
+        for _ in 0..6 {
+            let runtime = runtime.clone();
+            bookings.spawn(async move { runtime.start(&graph(), Context::new()).await?.wait().await });
+        }
+        for outcome in bookings.join_all().await {
+            assert!(matches!(outcome, Ok(Outcome::Completed(_))), "{outcome:?}");
+        }
+        assert_eq!(schema.execute("DELETE FROM {schema}.booked").await, 6 * 9);
+        runtime.shutdown(Duration::ZERO).await.unwrap();
+        schema.remove().await;
     }
-    // More at once than the pooler, or the store, has connections.
-    schema.execute("TRUNCATE {schema}.booked").await;
-    let runtime = Runtime::builder(behind(&pooler.url(), &schema)).resource(plan).build().await.unwrap();
-    let mut bookings = JoinSet::new();
-    for _ in 0..6 {
-        let runtime = runtime.clone();
-        bookings.spawn(async move { runtime.start(&graph(), Context::new()).await?.wait().await });
-    }
-    for outcome in bookings.join_all().await {
-        assert!(matches!(outcome, Ok(Outcome::Completed(_))), "{outcome:?}");
-    }
-    assert_eq!(schema.execute("DELETE FROM {schema}.booked").await, 6 * 9);
-    runtime.shutdown(Duration::ZERO).await.unwrap();
-    schema.remove().await;
     spawn_blocking(move || drop(pooler)).await.unwrap();
 }
