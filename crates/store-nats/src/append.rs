@@ -27,8 +27,6 @@ const LANDING: Duration = Duration::from_millis(20);
 /// Where a run stood with its last message, for as long as that is its last.
 #[derive(Clone, Debug)]
 pub(crate) struct Stood {
-    /// The life of the stream in which that is so.
-    life: Arc<str>,
     at: u64,
     head: HeadRef,
     first: Seq,
@@ -37,36 +35,41 @@ pub(crate) struct Stood {
 }
 
 impl Stood {
-    fn after(life: &Arc<str>, at: u64, said: &Said) -> Self {
+    fn after(at: u64, said: &Said) -> Self {
         let base = Base { at: if said.base.at == 0 { at } else { said.base.at }, ..said.base };
         let (first, facts) = (said.first, Arc::new(said.facts.clone()));
-        Self { life: Arc::clone(life), at, head: said.head.head(), first, base, facts }
+        Self { at, head: said.head.head(), first, base, facts }
     }
 }
 
-/// The runs that this process wrote last.
+/// The runs that this process wrote last, by their subjects.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Mutex<HashMap<RunKey, Stood>>);
+pub(crate) struct Known(Mutex<HashMap<String, Stood>>);
 
 impl Known {
-    fn at(&self, run: &RunKey, life: &Arc<str>, head: HeadRef) -> Option<Stood> {
-        self.runs().get(run).filter(|stood| stood.life == *life && stood.head == head).cloned()
+    fn at(&self, subject: &str, head: HeadRef) -> Option<Stood> {
+        self.runs().get(subject).filter(|stood| stood.head == head).cloned()
     }
 
-    fn remember(&self, run: &RunKey, stood: Stood) {
+    /// Returns the place of the last message that is known of a subject; 0 if there is none.
+    pub(crate) fn last(&self, subject: &str) -> u64 {
+        self.runs().get(subject).map_or(0, |stood| stood.at)
+    }
+
+    fn remember(&self, subject: &str, stood: Stood) {
         let mut runs = self.runs();
-        if runs.len() >= MOST && !runs.contains_key(run) {
+        if runs.len() >= MOST && !runs.contains_key(subject) {
             // All at once: a list of who came last would cost every append more than this costs one in ten thousand.
             runs.clear();
         }
-        runs.insert(run.clone(), stood);
+        runs.insert(subject.to_owned(), stood);
     }
 
-    pub(crate) fn forget(&self, run: &RunKey) {
-        self.runs().remove(run);
+    pub(crate) fn forget(&self, subject: &str) {
+        self.runs().remove(subject);
     }
 
-    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, Stood>> {
+    fn runs(&self) -> MutexGuard<'_, HashMap<String, Stood>> {
         // What is remembered is compared by the server before it counts.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,19 +91,18 @@ impl Inner {
         let life = self.life().await.map_err(fail(Doubt::None))?;
         let subject = self.layout.run(&life, run);
         // What is known, or what a run that must not exist looks like.
-        let mut stood = append.expected.and_then(|head| self.known.at(run, &life, head));
+        let mut stood = append.expected.and_then(|head| self.known.at(&subject, head));
         let mut is_known = stood.is_some() || append.expected.is_none();
         let mut at = stood.as_ref().map_or(0, |stood| stood.at);
         for _ in 0..ATTEMPTS {
             if !is_known {
                 let end = self.end(&subject).await.map_err(fail(Doubt::None))?;
-                let found = end.stored.as_ref().map(|stored| Stood::after(&life, end.at, &stored.said));
+                let found = end.stored.as_ref().map(|stored| Stood::after(end.at, &stored.said));
                 if end.head() != append.expected {
-                    let repeated = self.other_head(append, &subject, &end).await;
-                    if let (Ok(_), Some(found)) = (&repeated, found) {
-                        self.known.remember(run, found);
+                    if let Some(found) = found {
+                        self.known.remember(&subject, found);
                     }
-                    return repeated;
+                    return self.other_head(append, &subject, &end).await;
                 }
                 (at, stood) = (end.at, found);
             }
@@ -109,7 +111,7 @@ impl Inner {
             let sent = Sent::of(&said, at, &append.records).map_err(fail(Doubt::None))?;
             match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
                 Ok(at) => {
-                    self.known.remember(run, Stood::after(&life, at, &said));
+                    self.known.remember(&subject, Stood::after(at, &said));
                     self.notice(run).await;
                     return Ok(said.head.head());
                 }
@@ -119,7 +121,6 @@ impl Inner {
                     self.let_land(&fault).await;
                 }
                 Err(fault) => {
-                    self.known.forget(run);
                     self.check_life(&fault);
                     return Err(fail(Doubt::Written)(fault));
                 }

@@ -1,5 +1,8 @@
 //! Reading one run: its head, its records, its headers.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use ferrata_store::{
     At, HeadRef, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, check_loaded, refusal,
 };
@@ -11,6 +14,12 @@ use crate::stream::{Bodies, Source};
 
 /// How often a call looks again because others changed the run meanwhile.
 pub(crate) const ATTEMPTS: usize = 16;
+
+/// For how long a server that is cut off from the others may answer as if it led them: it notices after ten seconds.
+const UNNOTICED: Duration = Duration::from_secs(15);
+
+/// The pause before the next look at the end of a subject.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// The end of a run's subject.
 pub(crate) struct End {
@@ -86,8 +95,26 @@ impl Log {
 }
 
 impl Inner {
-    /// Looks at the end of a run's subject.
+    /// Looks at the end of a run's subject; again for as long as it is one that this process knows to be passed, as a server tells that was cut
+    /// off from the others and has not noticed yet.
     pub(crate) async fn end(&self, subject: &str) -> Result<End, StoreError> {
+        let deadline = self.clock.monotonic() + UNNOTICED;
+        loop {
+            let end = self.told_end(subject).await?;
+            let is_passed = (1..self.known.last(subject)).contains(&end.at);
+            if !is_passed || !self.is_replicated.load(Ordering::Relaxed) {
+                return Ok(end);
+            }
+            if self.clock.monotonic() >= deadline {
+                // What was known is lost.
+                self.known.forget(subject);
+                return Ok(end);
+            }
+            self.clock.sleep(AGAIN).await;
+        }
+    }
+
+    async fn told_end(&self, subject: &str) -> Result<End, StoreError> {
         let Some(got) = self.last(&self.layout.logs(), subject).await? else {
             return Ok(End { at: 0, stored: None });
         };

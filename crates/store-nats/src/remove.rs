@@ -105,7 +105,7 @@ impl Inner {
             let sent = Sent::end(expected.map(|_| got.at)).map_err(fail)?;
             match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
                 Ok(end) => {
-                    self.known.forget(run);
+                    self.known.forget(&subject);
                     self.notice(run).await;
                     return self.clear(&subject, end).await.map_err(fail);
                 }

@@ -1,5 +1,6 @@
 //! Setting up: the two streams, made if they are not there, and refused if they could lose what they acknowledge.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -190,6 +191,7 @@ impl Inner {
         if layout > LAYOUT {
             return Err(StoreError::Newer { what: format!("the stream has layout {layout},"), seq: None });
         }
+        self.is_replicated.store(config["num_replicas"].as_u64() > Some(1), Ordering::Relaxed);
         let subjects = config["subjects"].as_array().map_or(&[][..], Vec::as_slice);
         let life = match subjects {
             [subject] => subject.as_str().and_then(|subject| self.layout.life_of(subject)),

@@ -1,6 +1,7 @@
 //! The store: what its parts share, and the contract's methods, each told in a file of its own.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) known: Known,
     pub(crate) time: ServerTime,
     pub(crate) life: Mutex<Option<Arc<str>>>,
+    /// Whether several servers keep the logs, one of which may be behind the others.
+    pub(crate) is_replicated: AtomicBool,
     /// Held while a listing brings it up to date and reads it.
     pub(crate) mirror: tokio::sync::Mutex<Mirror>,
     hearing: Hearing,
@@ -68,6 +71,7 @@ impl NatsStore {
             known: Known::default(),
             time: ServerTime::default(),
             life: Mutex::default(),
+            is_replicated: AtomicBool::default(),
             mirror: tokio::sync::Mutex::default(),
             hearing: Hearing::default(),
         };

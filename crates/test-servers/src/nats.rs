@@ -1,8 +1,9 @@
 //! A private NATS with JetStream, and a cluster of them.
 
-use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::Signal;
 
@@ -10,6 +11,7 @@ use crate::error::Result;
 use crate::folder::Folder;
 use crate::port::BUS;
 use crate::program::Program;
+use crate::proxy::{Cut, Proxy};
 use crate::running::Launch;
 use crate::server::{Kind, Ready, STARTING, Server};
 
@@ -90,8 +92,8 @@ impl Nats {
         Self::start_in(&options, None)
     }
 
-    /// Starts one, as the server of a cluster that follows those on these ports.
-    fn start_in(options: &NatsOptions, others: Option<&[u16]>) -> Result<Self> {
+    /// Starts one; of a cluster, as the one that follows those that are there.
+    fn start_in(options: &NatsOptions, cluster: Option<&Routes>) -> Result<Self> {
         let nats = Program::Nats.find("nats-server")?;
         let folder = Folder::new(options.dir.clone(), None)?;
         let config = folder.path().join("nats.conf");
@@ -103,19 +105,8 @@ impl Nats {
                 "listen: \"127.0.0.1:{port}\"\nports_file_dir: {folder:?}\nmax_payload: {}\njetstream {{ store_dir: {store:?}\n{quota} }}\n{}\n",
                 options.max_payload, options.config
             );
-            if let Some(others) = others {
-                // The first has itself alone: without any route there is no JetStream of several servers.
-                let routes: Vec<String> = others
-                    .iter()
-                    .chain([&port])
-                    .map(|other| format!("nats://127.0.0.1:{}", other.saturating_add(BUS)))
-                    .collect();
-                // Writing to a text cannot fail.
-                let _ = write!(
-                    text,
-                    "server_name: \"n{port}\"\ncluster {{ name: tests\nlisten: \"127.0.0.1:{}\"\nroutes: {routes:?} }}\n",
-                    port.saturating_add(BUS)
-                );
+            if let Some(routes) = cluster {
+                text += &routes.of(port);
             }
             // A server without its configuration ends at once, and says so.
             let _ = std::fs::write(&config, text);
@@ -139,10 +130,48 @@ impl Deref for Nats {
     }
 }
 
+/// The ways between the servers of a cluster. The others reach the first through a proxy, and it reaches none of them by itself: so it can be cut off.
+#[derive(Debug, Default)]
+struct Routes {
+    first: Mutex<Option<Proxy>>,
+    others: Vec<SocketAddr>,
+}
+
+impl Routes {
+    fn first(&self) -> MutexGuard<'_, Option<Proxy>> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the configuration of the server on this port.
+    fn of(&self, port: u16) -> String {
+        let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port.saturating_add(BUS)));
+        let is_first = self.others.is_empty();
+        if is_first {
+            // Without one, the others find the first where it listens, and cutting it off fails.
+            *self.first() = Proxy::start(own).ok();
+        }
+        let first = self.first().as_ref().map(Proxy::address);
+        // The first has itself alone: without any route there is no JetStream of several servers.
+        let known =
+            first.filter(|_| !is_first).into_iter().chain(self.others.iter().skip(1).copied()).chain([own]);
+        let routes: Vec<String> = known.map(|address| format!("nats://{address}")).collect();
+        // The others tell the first a port on which nobody listens: what they find out of each other by themselves passes no proxy.
+        let advertise = match first {
+            Some(first) if is_first => first.to_string(),
+            _ => format!("{}:1", Ipv4Addr::LOCALHOST),
+        };
+        format!(
+            "server_name: \"n{port}\"\nping_interval: \"1s\"\ncluster {{ name: tests\nlisten: {:?}\nadvertise: {advertise:?}\nroutes: {routes:?} }}\n",
+            own.to_string()
+        )
+    }
+}
+
 /// Servers that keep streams together.
 #[derive(Debug)]
 pub struct NatsCluster {
     servers: Vec<Nats>,
+    routes: Routes,
 }
 
 impl NatsCluster {
@@ -152,13 +181,33 @@ impl NatsCluster {
     ///
     /// As for [`Nats::start`].
     pub fn start(servers: usize) -> Result<Self> {
-        let (mut started, mut ports) = (Vec::new(), Vec::new());
+        let (mut started, mut routes) = (Vec::new(), Routes::default());
         for _ in 0..servers {
-            let server = Nats::start_in(&NatsOptions::default(), Some(&ports))?;
-            ports.push(server.port());
+            let server = Nats::start_in(&NatsOptions::default(), Some(&routes))?;
+            routes.others.push(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port().saturating_add(BUS))));
             started.push(server);
         }
-        Ok(Self { servers: started })
+        Ok(Self { servers: started, routes })
+    }
+
+    /// Cuts the first server off from the others: nothing passes between them any more. Its clients still reach it.
+    pub fn cut_off_first(&self) {
+        if let Some(first) = &*self.routes.first() {
+            first.refuse();
+            first.silence();
+        }
+    }
+
+    /// Has the first server and the others reach each other again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Proxy::accept`].
+    pub fn rejoin_first(&self) -> Result<()> {
+        let first = self.routes.first();
+        let Some(first) = &*first else { return Ok(()) };
+        first.cut(Cut::Reset);
+        first.accept()
     }
 
     /// Returns its servers.

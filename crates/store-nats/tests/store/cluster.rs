@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use ferrata_store::{CheckpointStore, ErrorKind};
+use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, SystemClock};
 use ferrata_test_servers::NatsCluster;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::common::{Place, api};
+use crate::common::Place;
 use crate::load::{is_kept_under_load, until_written};
-use crate::surely::surely;
+use crate::surely::{PATIENCE, surely};
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
@@ -45,12 +45,47 @@ async fn any_one_of_three_servers_may_fail_under_load_or_the_cluster_is_refused(
             }
             until_written(written, 60).await;
         }
+        // One is cut off from the others, and its clients not from it: a follower, or the leader, which the others then do without.
+        let (first, second) = (&cluster.servers()[0], &cluster.servers()[1]);
+        let name = format!("n{}", first.port());
+        let beside = async_nats::connect(second.url()).await.unwrap();
+        let info = format!("STREAM.INFO.{}", place.logs());
+        let leader = async || {
+            let said = told(&beside, &info, &Value::Null).await;
+            said["cluster"]["leader"].as_str().unwrap_or_default().to_owned()
+        };
+        for is_leader in [false, true] {
+            while (leader().await == name) != is_leader {
+                let wanted = if is_leader { name.clone() } else { format!("n{}", second.port()) };
+                told(&beside, &step_down, &json!({ "placement": { "preferred": wanted } })).await;
+                until_written(written, 30).await;
+            }
+            cluster.cut_off_first();
+            // More than were under way: the others have agreed on a leader among themselves.
+            until_written(written, 200).await;
+            assert_ne!(leader().await, name);
+            cluster.rejoin_first().unwrap();
+            until_written(written, 60).await;
+        }
         // The leader gives its place away in the middle of whatever is written.
         for _ in 0..4 {
             let client = place.client().await;
-            api(&client, &step_down, &json!({})).await;
+            told(&client, &step_down, &json!({})).await;
             until_written(written, 60).await;
         }
     })
     .await;
+}
+
+/// Asks until there is an answer.
+async fn told(client: &async_nats::Client, call: &str, body: &Value) -> Value {
+    let clock = SystemClock::new();
+    let deadline = clock.monotonic() + PATIENCE;
+    loop {
+        let asked = client.request(format!("$JS.API.{call}"), body.to_string().into()).await;
+        match asked {
+            Ok(answer) => return serde_json::from_slice(&answer.payload).expect("the API answers in JSON"),
+            Err(error) => assert!(clock.monotonic() < deadline, "{error:?}"),
+        }
+    }
 }
