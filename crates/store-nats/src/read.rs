@@ -98,7 +98,7 @@ impl Inner {
     /// Looks at the end of a run's subject; again for as long as it is one that this process knows to be passed, as a server tells that was cut
     /// off from the others and has not noticed yet.
     pub(crate) async fn end(&self, subject: &str) -> Result<End, StoreError> {
-        let deadline = self.clock.monotonic() + UNNOTICED;
+        let deadline = self.clock.monotonic().saturating_add(UNNOTICED);
         loop {
             let end = self.told_end(subject).await?;
             let is_passed = (1..self.known.last(subject)).contains(&end.at);

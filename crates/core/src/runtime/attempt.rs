@@ -59,8 +59,7 @@ struct Closing<S: State> {
 pub(crate) struct Attempt<S: State> {
     /// `None` once it has ended: the node's future is dropped before its end is reported.
     work: Option<Work<S>>,
-    /// Whether it has had a turn.
-    begun_work: bool,
+    had_a_turn: bool,
     timeout: Option<Timeout>,
     scope: Arc<NodeScope>,
     /// How many attempts the activation has.
@@ -83,7 +82,7 @@ impl<S: State> Attempt<S> {
         let clock = &scope.run.clock;
         let timeout = timeout.map(|after| Timeout { after, sleep: Some(clock.sleep(after)) });
         let begun = (timed || meter.is_on()).then(|| clock.monotonic());
-        Self { work: Some(work), begun_work: false, timeout, attempts, closing: None, begun, meter, scope }
+        Self { work: Some(work), had_a_turn: false, timeout, attempts, closing: None, begun, meter, scope }
     }
 }
 
@@ -100,7 +99,7 @@ impl<S: State> Future for Attempt<S> {
             return Poll::Ready(this.finish(closing.end));
         }
         // Between the look at who owns the run and this turn lie all tasks that had theirs before.
-        if !std::mem::replace(&mut this.begun_work, true) && !this.scope.may_begin() {
+        if !std::mem::replace(&mut this.had_a_turn, true) && !this.scope.may_begin() {
             this.work = None;
             return Poll::Ready(this.finish(AttemptEnd::NotBegun));
         }
