@@ -102,7 +102,7 @@ enum Before {
 
 /// Large values in tables of a [`PostgresStore`]: the place for `Blobs` where there is a database and neither a bucket nor a folder that all share.
 ///
-/// An [`ObjectStore`] of the crate `object_store`; [`PostgresStore::setup`] makes its tables. What `put` or `complete` acknowledged is as durable as
+/// An [`ObjectStore`] of the crate `object_store`; [`setup`](ferrata_store::CheckpointStore::setup) makes its tables. What `put` or `complete` acknowledged is as durable as
 /// a record. A value is written and read in parts of 8 MiB, and a part of it is read without the rest. Attributes and old versions
 /// are not kept.
 ///
