@@ -74,7 +74,7 @@ impl Log {
     }
 
     /// Tells whether it has all of these records.
-    fn holds(&self, (begin, end): (Seq, Seq)) -> bool {
+    pub(crate) fn holds(&self, (begin, end): (Seq, Seq)) -> bool {
         let mut seqs = self
             .entries
             .iter()

@@ -29,6 +29,13 @@ impl Inner {
         for _ in 0..ATTEMPTS {
             let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)?;
             let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
+            // The next message says from where on the log is kept: a log that lacks records would be cut there.
+            if !log.holds((log.last.first, log.last.head.seq)) {
+                return Err(fail(StoreError::corrupt(
+                    None,
+                    "records are missing in the log; see `ferrata verify`",
+                )));
+            }
             match self.replace(&subject, log, &mut left, most, &mut replaced).await {
                 Ok(()) => return Ok(replaced),
                 // The run has grown, or is cut.
@@ -42,7 +49,7 @@ impl Inner {
         Err(fail(StoreError::CHANGES))
     }
 
-    /// Replaces what is `left`, message by message, for as long as nobody else writes to the run.
+    /// Replaces what is `left`, message by message; another writer ends it with a refusal.
     async fn replace(
         &self,
         subject: &str,
@@ -59,7 +66,7 @@ impl Inner {
                 let sent = log.change(0, &have_place, RESEALED)?;
                 let stored = self.link.publish(subject.to_owned(), sent.headers, sent.payload).await?;
                 log.changed(stored);
-                // Whoever read the run's last message before this one looks again where something is missing.
+                // A reader that began with the message before looks again where something is missing.
                 self.delete_all(log.take_unneeded(0)).await?;
             }
             *left = rest;

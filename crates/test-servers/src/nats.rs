@@ -155,7 +155,7 @@ impl Routes {
         let known =
             first.filter(|_| !is_first).into_iter().chain(self.others.iter().skip(1).copied()).chain([own]);
         let routes: Vec<String> = known.map(|address| format!("nats://{address}")).collect();
-        // The others tell the first a port on which nobody listens: what they find out of each other by themselves passes no proxy.
+        // The others advertise a port on which no server listens: a connection that the first made by itself would pass no proxy.
         let advertise = match first {
             Some(first) if is_first => first.to_string(),
             _ => format!("{}:1", Ipv4Addr::LOCALHOST),

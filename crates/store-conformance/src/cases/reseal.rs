@@ -139,7 +139,7 @@ pub(crate) async fn appends_go_on_while_records_are_resealed(stage: Stage) {
     is_kept(&*stage.store(), &log).await;
 }
 
-/// Whoever reads meanwhile, from another instance, finds each record in one envelope or the other.
+/// A reader in another instance finds each record meanwhile, in one envelope or the other.
 pub(crate) async fn readers_find_every_record_while_it_is_resealed(stage: Stage) {
     if stage.store().resealing().is_none() {
         return;

@@ -2,11 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use ferrata_store::testing::Log;
-use ferrata_store::{CheckpointStore as _, PruneCut, Record, Resealing as _, Seq};
+use ferrata_store::{CheckpointStore as _, ErrorKind, PruneCut, Record, Resealing as _, Seq};
 use ferrata_store_nats::NatsStore;
 use ferrata_test_servers::{Nats, NatsOptions as Server};
+use serde_json::json;
 
-use crate::common::Place;
+use crate::common::{Place, api};
 use crate::surely::{append_one, is_kept, log_of};
 
 async fn write(store: &NatsStore, log: &mut Log, count: usize) {
@@ -89,4 +90,26 @@ async fn records_of_more_than_a_message_are_replaced_in_several() {
     reseal(&store, &mut log, 0..=4, 100).await;
     assert_eq!(messages(&place, &log).await, [(2, 1), (2, 2), (2, 1), (2, 1)]);
     is_kept(&log, &place.store()).await;
+}
+
+/// A log that lacks records is not made a shorter one that looks whole.
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_log_that_lacks_records_is_named_and_left_as_it_is() {
+    let place = Place::shared();
+    let store = place.store();
+    store.setup().await.unwrap();
+    let mut log = log_of("r-1");
+    for count in [1, 2, 1] {
+        write(&store, &mut log, count).await;
+    }
+    let client = place.client().await;
+    let subject = place.subject(&client, &log.key).await;
+    let first = place.messages(&client, &subject).await[0].at;
+    api(&client, &format!("STREAM.MSG.DELETE.{}", place.logs()), &json!({ "seq": first })).await;
+    let before = messages(&place, &log).await;
+    let refused = store.reseal(&log.key, &log.records[1..]).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+    assert_eq!(messages(&place, &log).await, before);
+    place.remove().await;
 }

@@ -1,7 +1,7 @@
 //! Large values in tables beside the records: an object store in the database that there is anyway.
 //!
-//! What a value holds is written in chunks under a tag of its own, and then named by one statement: so whoever reads has all of one value or of
-//! another, and a name is given only to what is there to its last byte.
+//! A writer writes the chunks of a value under a tag of its own, and one statement then gives it the name: a reader has all of one value or of
+//! another, and a name is given only to a value that is there to its last byte.
 
 mod read;
 mod upload;
