@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::error::{Doubt, NO_CONSUMER, StoreError};
 use crate::message::{self, Said};
 use crate::store::Inner;
-use crate::stream::{Bodies, Delivered, EMPTY, Feed, From, Wait};
+use crate::stream::{Bodies, Delivered, EMPTY, Feed, From};
 
 /// How long the end of a run's life is kept in the stream.
 const GRACE: Duration = Duration::from_secs(600);
@@ -129,7 +129,7 @@ impl Inner {
         };
         let mut empty = 0;
         while mirror.read < last {
-            match self.pull(&feed, if empty == 0 { Wait::No } else { Wait::Yes }).await {
+            match self.pull(&feed).await {
                 Ok(pulled) if pulled.is_empty() => {
                     // The last messages may have been removed, or the replica of the consumer is behind.
                     let next = json!({ "seq": mirror.read.saturating_add(1), "next_by_subj": all });

@@ -115,15 +115,6 @@ pub(crate) enum From {
     LastOfEach,
 }
 
-/// Whether a server waits for a moment where it has nothing to deliver.
-///
-/// Asked not to, one of version 2.9 was seen to say that there is nothing where there was something, after messages had been removed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    No,
-    Yes,
-}
-
 /// Whether a feed delivers bodies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bodies {
@@ -216,10 +207,10 @@ impl Inner {
         Ok(Feed { stream: stream.to_owned(), name: made.name })
     }
 
-    /// Reads what comes next, as much as one request brings; nothing if there is no more.
+    /// Reads what comes next, as much as one request brings; nothing if nothing came for a moment.
     ///
     /// What was delivered comes no second time: where this fails or is dropped, the feed is of no use any more.
-    pub(crate) async fn pull(&self, feed: &Feed, wait: Wait) -> Result<Vec<Delivered>, StoreError> {
+    pub(crate) async fn pull(&self, feed: &Feed) -> Result<Vec<Delivered>, StoreError> {
         let client = self.link.client().await?;
         let lost = |why: &str| StoreError::Lost { why: why.to_owned() };
         let inbox = client.new_inbox();
@@ -227,11 +218,10 @@ impl Inner {
         let mut replies =
             client.subscribe(inbox.clone()).await.map_err(|_| lost("the connection was closed"))?;
         let most = BATCH_BYTES.max(client.max_payload().saturating_mul(2));
-        let mut ask = json!({ "batch": BATCH, "max_bytes": most });
-        match wait {
-            Wait::No => ask["no_wait"] = json!(true),
-            Wait::Yes => ask["expires"] = json!(u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX)),
-        }
+        let patience = u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX);
+        // With `no_wait` the reply comes as soon as what there is was sent. By itself, it has servers of version 2.9 say that there is nothing
+        // where there is something, after messages were removed; and never reply, if what they had was removed just then.
+        let ask = json!({ "batch": BATCH, "max_bytes": most, "no_wait": true, "expires": patience });
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.stream, feed.name);
         client.publish_with_reply(subject, inbox, ask.to_string().into()).await.map_err(closed)?;
         let mut cut = self.link.losses();
@@ -295,7 +285,7 @@ impl Inner {
         let mut found: Vec<Delivered> = Vec::new();
         let mut empty = 0;
         while empty < EMPTY {
-            let pulled = self.pull(feed, if empty == 0 { Wait::No } else { Wait::Yes }).await?;
+            let pulled = self.pull(feed).await?;
             if pulled.is_empty() {
                 empty += 1;
                 // The consumer lives on some replica, which may be behind.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferrata_store::testing::Log;
-use ferrata_store::{At, CheckpointStore, ErrorKind, SystemClock, within};
+use ferrata_store::{At, CheckpointStore, ErrorKind, Page, RunQuery, SystemClock, within};
 use ferrata_test_servers::{Nats, NatsOptions as Server};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -48,6 +48,39 @@ async fn a_listener_that_reads_nothing_hinders_nobody_and_learns_that_it_missed_
     assert_eq!(slow.next().await.unwrap(), None, "it missed some");
     assert_eq!(slow.next().await.unwrap(), Some(log.key.clone()));
     is_kept(&log, &reader).await;
+    place.remove().await;
+}
+
+/// Servers of version 2.9 never replied to a process that asked for messages which were removed just then.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn what_reads_runs_that_are_removed_just_then_is_answered() {
+    let place = Place::shared();
+    let store = Arc::new(place.store());
+    store.setup().await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut readers = JoinSet::new();
+    for _ in 0..4 {
+        let (reader, is_over) = (place.store(), Arc::clone(&is_over));
+        readers.spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                reader.runs(&RunQuery::default(), Page::first(10)).await.unwrap();
+            }
+        });
+    }
+    for n in 0..100 {
+        let mut runs = JoinSet::new();
+        for m in 0..8 {
+            let (store, mut log) = (Arc::clone(&store), log_of(&format!("r-{n}-{m}")));
+            runs.spawn(async move {
+                log.write(&*store, 1).await;
+                store.purge(&log.key, None).await.unwrap();
+            });
+        }
+        runs.join_all().await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    readers.join_all().await;
     place.remove().await;
 }
 
