@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use crate::error::{Doubt, StoreError};
 use crate::layout::LAYOUT;
 use crate::message::{Base, Said, Sent};
+use crate::notices;
 use crate::read::{ATTEMPTS, End};
 use crate::store::Inner;
 use crate::stream::Bodies;
@@ -112,7 +113,7 @@ impl Inner {
             match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
                 Ok(at) => {
                     self.known.remember(&subject, Stood::after(at, &said));
-                    self.notice(run).await;
+                    self.notice(run, Some(said.head.head())).await;
                     return Ok(said.head.head());
                 }
                 // Another writer was there, or a cut: the head says which.
@@ -151,11 +152,13 @@ impl Inner {
         }
     }
 
-    /// Tells those who listen that a run changed. They look by themselves if this is lost.
-    pub(crate) async fn notice(&self, run: &RunKey) {
-        if self.options.notices
-            && let Err(fault) = self.link.tell(self.layout.notices(), run.to_string().into()).await
-        {
+    /// Tells those who listen that a run changed, and the head that it has. They look by themselves if this is lost.
+    pub(crate) async fn notice(&self, run: &RunKey, head: Option<HeadRef>) {
+        if !self.options.notices {
+            return;
+        }
+        let told = self.link.tell(self.layout.notices(), notices::headers(head), run.to_string().into());
+        if let Err(fault) = told.await {
             tracing::debug!(%run, %fault, "a notice was not sent");
         }
     }

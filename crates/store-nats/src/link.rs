@@ -131,9 +131,14 @@ impl Link {
     }
 
     /// Sends what needs no reply; it may be lost.
-    pub(crate) async fn tell(&self, subject: String, payload: Bytes) -> Result<(), StoreError> {
+    pub(crate) async fn tell(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<(), StoreError> {
         let lost = |_| StoreError::Lost { why: "the connection was closed".to_owned() };
-        self.client().await?.publish(subject, payload).await.map_err(lost)
+        self.client().await?.publish_with_headers(subject, headers, payload).await.map_err(lost)
     }
 
     /// Waits until the server has read all that was sent before. `subject` is one below which no program listens.

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_nats::{HeaderMap, Message};
 use ferrata_store::{
-    Clock as _, Error, ErrorKind, Notices, RunId, RunKey, SystemClock, TenantId, Texts, within,
+    Clock as _, Error, ErrorKind, HeadRef, Notice, Notices, RunId, RunKey, SystemClock, TenantId, Texts,
+    within,
 };
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
@@ -13,6 +15,9 @@ use tokio::sync::{broadcast, oneshot, watch};
 use crate::error::StoreError;
 use crate::layout::Layout;
 use crate::link::Link;
+
+/// The header of a notice that says the head, as JSON.
+const HEAD: &str = "Ferrata-Head";
 
 /// How many notices or texts a slow subscriber may be behind before it is told that it missed some.
 const BEHIND: usize = 1_024;
@@ -34,7 +39,7 @@ struct Running {
 }
 
 struct Heard {
-    runs: broadcast::Sender<RunKey>,
+    runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
     listens: watch::Sender<bool>,
 }
@@ -104,9 +109,8 @@ async fn listen(link: &Link, layout: &Layout, to: &Heard) -> Result<(), StoreErr
         tokio::select! {
             notice = runs.next() => {
                 let Some(notice) = notice else { return Ok(()) };
-                let run = std::str::from_utf8(&notice.payload).ok().and_then(key_of);
                 // Fails while there is no subscriber: then there is none to be told.
-                let _ = run.map(|run| to.runs.send(run));
+                let _ = read(&notice).map(|notice| to.runs.send(notice));
             }
             text = said.next() => {
                 let Some(text) = text else { return Ok(()) };
@@ -119,7 +123,22 @@ async fn listen(link: &Link, layout: &Layout, to: &Heard) -> Result<(), StoreErr
     }
 }
 
-fn key_of(name: &str) -> Option<RunKey> {
-    let (tenant, run) = name.split_once('/')?;
-    Some(RunKey::new(TenantId::new(tenant).ok()?, RunId::new(run).ok()?))
+/// Writes the headers of a notice.
+pub(crate) fn headers(head: Option<HeadRef>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(text) = head.and_then(|head| serde_json::to_string(&head).ok()) {
+        headers.insert(HEAD, text);
+    }
+    headers
+}
+
+/// Reads a notice; those of other versions may say nothing of the head.
+fn read(message: &Message) -> Option<Notice> {
+    let (tenant, run) = std::str::from_utf8(&message.payload).ok()?.split_once('/')?;
+    let notice = Notice::new(RunKey::new(TenantId::new(tenant).ok()?, RunId::new(run).ok()?));
+    let head = message.headers.as_ref().and_then(|headers| headers.get(HEAD));
+    Some(match head.and_then(|text| serde_json::from_str(text.as_str()).ok()) {
+        Some(head) => notice.with_head(head),
+        None => notice,
+    })
 }

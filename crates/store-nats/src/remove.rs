@@ -40,7 +40,7 @@ impl Inner {
                 match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
                     Ok(at) => {
                         log.changed(at);
-                        self.notice(run).await;
+                        self.notice(run, None).await;
                     }
                     Err(fault) if fault.is_wrong_last() => {
                         self.let_land(&fault).await;
@@ -106,7 +106,7 @@ impl Inner {
             match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
                 Ok(end) => {
                     self.known.forget(&subject);
-                    self.notice(run).await;
+                    self.notice(run, None).await;
                     return self.clear(&subject, end).await.map_err(fail);
                 }
                 Err(fault) if fault.is_wrong_last() => self.let_land(&fault).await,

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, ExecutorId, HeadRef, HeaderRange, Headers, Notices, Page,
@@ -170,7 +171,7 @@ impl Relay for NatsStore {
     async fn say(&self, texts: Vec<String>) -> Result<()> {
         check_said(&texts)?;
         for text in texts {
-            let told = self.inner.link.tell(self.inner.layout.said(), text.into()).await;
+            let told = self.inner.link.tell(self.inner.layout.said(), HeaderMap::new(), text.into()).await;
             told.map_err(|fault| fault.into_error("store.say", Doubt::None))?;
         }
         self.inner

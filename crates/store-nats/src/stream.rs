@@ -252,7 +252,7 @@ impl Inner {
     /// Closes a feed; the server forgets by itself one that is not closed.
     pub(crate) async fn close(&self, feed: Feed) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", feed.stream, feed.name);
-        if let Err(fault) = self.link.tell(subject, Bytes::new()).await {
+        if let Err(fault) = self.link.tell(subject, HeaderMap::new(), Bytes::new()).await {
             tracing::debug!(%fault, "left a consumer for the server to forget");
         }
     }

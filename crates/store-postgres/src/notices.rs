@@ -7,7 +7,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ferrata_store::{Clock, Error, ErrorKind, Notices, RunId, RunKey, SystemClock, TenantId, Texts, within};
+use ferrata_store::{
+    Clock, Error, ErrorKind, Notice, Notices, RunId, RunKey, SystemClock, TenantId, Texts, within,
+};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::{Notify, broadcast, watch};
@@ -51,7 +53,7 @@ pub(crate) struct Hub {
 /// Who is told of what is heard.
 #[derive(Debug)]
 struct Heard {
-    runs: broadcast::Sender<RunKey>,
+    runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
     /// Whether the server knows that this process listens.
     listens: watch::Sender<bool>,
@@ -100,18 +102,18 @@ impl Hub {
         self.remote.as_ref().map(|_| format!("- {run}"))
     }
 
-    /// Tells every subscriber that these runs changed.
-    pub(crate) fn tell<'r>(&self, runs: impl IntoIterator<Item = &'r RunKey> + Clone) {
+    /// Tells every subscriber that runs changed; those of this process with the head of each.
+    pub(crate) fn tell(&self, notices: impl IntoIterator<Item = Notice> + Clone) {
         if self.heard.runs.receiver_count() > 0 {
-            for run in runs.clone() {
+            for notice in notices.clone() {
                 // Fails when the last subscriber has just gone: then no receiver is left.
-                let _ = self.heard.runs.send(run.clone());
+                let _ = self.heard.runs.send(notice);
             }
         }
         let Some(remote) = &self.remote else { return };
         let mut changed = remote.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let before = changed.len();
-        changed.extend(runs.into_iter().cloned());
+        changed.extend(notices.into_iter().map(|notice| notice.run));
         let is_more = changed.len() > before;
         drop(changed);
         if is_more {
@@ -217,7 +219,7 @@ async fn hear(remote: &Remote, to: &Heard, failures: &mut usize) -> sqlx::Error 
             }
             for run in unpack(&remote.tag, notice.payload()) {
                 // Fails when the last subscriber is gone.
-                let _ = to.runs.send(run);
+                let _ = to.runs.send(Notice::new(run));
             }
         }
     };

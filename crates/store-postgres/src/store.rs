@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock as _, ExecutorId, HeadRef, HeaderRange, Headers, IdSource as _,
-    Notices, Page, Paged, PruneCut, RandomIds, Record, Relay, Removed, Resealing, Result, RunAppend, RunHead,
-    RunKey, RunQuery, SystemClock, Texts, Transactions, check_said,
+    Notice, Notices, Page, Paged, PruneCut, RandomIds, Record, Relay, Removed, Resealing, Result, RunAppend,
+    RunHead, RunKey, RunQuery, SystemClock, Texts, Transactions, check_said,
 };
 use sqlx::{PgConnection, PgPool};
 
@@ -147,9 +147,9 @@ impl PostgresStore {
         &self.inner.replacing
     }
 
-    /// Tells everybody that a run changed.
-    pub(crate) fn tell(&self, run: &RunKey) {
-        self.inner.hub.tell([run]);
+    /// Tells everybody that a run has this head.
+    pub(crate) fn tell(&self, run: &RunKey, head: HeadRef) {
+        self.inner.hub.tell([Notice::new(run.clone()).with_head(head)]);
     }
 
     /// Returns the scripts that make the tables, in order, for those who run such scripts with a tool of their own.
@@ -244,8 +244,10 @@ impl CheckpointStore for PostgresStore {
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let results = self.inner.appending.run(Via::Pool(&self.inner.db), &batch).await;
-        let changed = batch.iter().zip(&results).filter(|(_, result)| result.is_ok());
-        self.inner.hub.tell(changed.map(|(append, _)| &append.run));
+        let changed = batch.iter().zip(&results).filter_map(|(append, result)| {
+            result.as_ref().ok().map(|head| Notice::new(append.run.clone()).with_head(*head))
+        });
+        self.inner.hub.tell(changed);
         results
     }
 
@@ -274,13 +276,13 @@ impl CheckpointStore for PostgresStore {
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let pruned = self.inner.removing.prune(&self.inner.db, run, &cut).await?;
-        self.inner.hub.tell([run]);
+        self.inner.hub.tell([Notice::new(run.clone())]);
         Ok(pruned)
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let purged = self.inner.removing.purge(&self.inner.db, run, expected).await?;
-        self.inner.hub.tell([run]);
+        self.inner.hub.tell([Notice::new(run.clone())]);
         Ok(purged)
     }
 

@@ -76,7 +76,7 @@ impl Transactions for PostgresStore {
             db.in_time(2, Box::pin(appending)).await.map_err(|error| of_run(fault(&error, Call::Read)));
         let head = appended.flatten().map_err(rolled_back)?;
         opened.commit().await.map_err(of_run)?;
-        self.tell(&append.run);
+        self.tell(&append.run, head);
         Ok(head)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ferrata_store::{Clock, Error, ErrorKind, Notices, RunKey, SystemClock, Texts, within};
+use ferrata_store::{Clock, Error, ErrorKind, Notice, Notices, SystemClock, Texts, within};
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot, watch};
@@ -38,7 +38,7 @@ struct Running {
 /// Who is told of what is heard.
 #[derive(Debug)]
 struct Heard {
-    runs: broadcast::Sender<RunKey>,
+    runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
     /// Whether the server knows that this process listens to what is said.
     listens: watch::Sender<Listens>,
@@ -150,7 +150,7 @@ async fn listen(
         }
         for run in text.split(' ').filter_map(parse_name) {
             // Fails while there is no subscriber: then there is none to be told.
-            let _ = to.runs.send(run);
+            let _ = to.runs.send(Notice::new(run));
         }
     }
     Ok(())

@@ -162,13 +162,39 @@ impl Capabilities {
     }
 }
 
-/// Notices that runs changed. A hint to look, never a fact: notices may be lost, doubled or late.
+/// That a run changed. A hint to look, never a fact: notices may be lost, doubled or late.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Notice {
+    /// The run.
+    pub run: RunKey,
+    /// The head that an append gave the run, if the store can say it.
+    ///
+    /// Who knows the run up to this head need not look: so no writer reads back what it has written itself.
+    pub head: Option<HeadRef>,
+}
+
+impl Notice {
+    /// Says that a run changed, and nothing of how.
+    pub fn new(run: RunKey) -> Self {
+        Self { run, head: None }
+    }
+
+    /// Says that an append gave the run this head.
+    #[must_use]
+    pub fn with_head(mut self, head: HeadRef) -> Self {
+        self.head = Some(head);
+        self
+    }
+}
+
+/// Notices of changed runs, as they come.
 #[derive(Debug)]
-pub struct Notices(Vec<broadcast::Receiver<RunKey>>);
+pub struct Notices(Vec<broadcast::Receiver<Notice>>);
 
 impl Notices {
     /// Wraps the receiving end of a store's channel.
-    pub fn new(receiver: broadcast::Receiver<RunKey>) -> Self {
+    pub fn new(receiver: broadcast::Receiver<Notice>) -> Self {
         Self(vec![receiver])
     }
 
@@ -177,7 +203,7 @@ impl Notices {
         Self(all.into_iter().flat_map(|notices| notices.0).collect())
     }
 
-    /// Waits for the next run that changed; `Ok(None)` says that notices were missed, so any run may have changed.
+    /// Waits for the next notice; `Ok(None)` says that notices were missed, so any run may have changed.
     ///
     /// # Errors
     ///
@@ -188,7 +214,7 @@ impl Notices {
     /// Cancel safe: no notice is lost by dropping the future.
     ///
     /// <!-- held by: setup::changes_are_noticed, setup::notices_are_sent_as_announced -->
-    pub async fn next(&mut self) -> Result<Option<RunKey>> {
+    pub async fn next(&mut self) -> Result<Option<Notice>> {
         let (received, from) = match self.take() {
             Some(taken) => taken,
             None => self.wait().await,
@@ -197,7 +223,7 @@ impl Notices {
         let count = self.0.len();
         self.0.rotate_left((from + 1).checked_rem(count).unwrap_or_default());
         match received {
-            Ok(run) => Ok(Some(run)),
+            Ok(notice) => Ok(Some(notice)),
             Err(RecvError::Lagged(_)) => Ok(None),
             Err(RecvError::Closed) => {
                 Err(Error::new(ErrorKind::Closed, "the store sends no more notices; poll instead"))
@@ -206,9 +232,9 @@ impl Notices {
     }
 
     /// Takes what has come already, and of which store, without making room to wait.
-    fn take(&mut self) -> Option<(Result<RunKey, RecvError>, usize)> {
+    fn take(&mut self) -> Option<(Result<Notice, RecvError>, usize)> {
         self.0.iter_mut().enumerate().find_map(|(index, receiver)| match receiver.try_recv() {
-            Ok(run) => Some((Ok(run), index)),
+            Ok(notice) => Some((Ok(notice), index)),
             Err(TryRecvError::Lagged(missed)) => Some((Err(RecvError::Lagged(missed)), index)),
             Err(TryRecvError::Closed) => Some((Err(RecvError::Closed), index)),
             Err(TryRecvError::Empty) => None,
@@ -216,7 +242,7 @@ impl Notices {
     }
 
     /// Waits for what comes next, and of which store.
-    async fn wait(&mut self) -> (Result<RunKey, RecvError>, usize) {
+    async fn wait(&mut self) -> (Result<Notice, RecvError>, usize) {
         let mut waiting: Vec<_> = self.0.iter_mut().map(|receiver| Box::pin(receiver.recv())).collect();
         poll_fn(|context| {
             for (index, next) in waiting.iter_mut().enumerate() {

@@ -28,7 +28,8 @@ mod whole;
 pub use check::{check_batch, check_loaded, check_news, check_prune, is_repeat};
 pub use clock::{Clock, SystemClock, Timestamp, within};
 pub use contract::{
-    Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend, SHARD_MAP, check_append, is_news,
+    Capabilities, CheckpointStore, Notice, Notices, PruneCut, Removed, RunAppend, SHARD_MAP, check_append,
+    is_news,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use headers::{Anchor, HeaderRange, Headers};

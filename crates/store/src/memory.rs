@@ -12,7 +12,9 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use self::log::Log;
-use super::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend, check_append};
+use super::contract::{
+    Capabilities, CheckpointStore, Notice, Notices, PruneCut, Removed, RunAppend, check_append,
+};
 use super::query::{At, Order, Page, Paged, RunHead, RunQuery};
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::Result;
@@ -53,7 +55,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     // Held for the time of a few map look-ups and moves of records, never across an await.
     content: Mutex<Content>,
-    notices: broadcast::Sender<RunKey>,
+    notices: broadcast::Sender<Notice>,
     /// Made with the first that hears: most stores in memory have none.
     said: OnceLock<broadcast::Sender<Arc<str>>>,
 }
@@ -139,14 +141,14 @@ impl CheckpointStore for MemoryStore {
             let mut append = |(append, check): (RunAppend, Result<()>)| {
                 let run = is_heard.then(|| append.run.clone());
                 let head = content.append(&mut round, check, append)?;
-                changed.extend(run);
+                changed.extend(run.map(|run| Notice::new(run).with_head(head)));
                 Ok(head)
             };
             batch.into_iter().zip(checks).map(&mut append).collect()
         };
-        for run in changed {
+        for notice in changed {
             // Fails when the last subscriber has just gone: then no receiver is left.
-            let _ = self.shared.notices.send(run);
+            let _ = self.shared.notices.send(notice);
         }
         results
     }
@@ -298,7 +300,7 @@ impl Relay for MemoryStore {
 impl MemoryStore {
     fn tell(&self, run: &RunKey) {
         // Fails when there is no subscriber: then no receiver is left.
-        let _ = self.shared.notices.send(run.clone());
+        let _ = self.shared.notices.send(Notice::new(run.clone()));
     }
 }
 

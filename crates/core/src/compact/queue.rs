@@ -54,14 +54,14 @@ impl<T> Sender<T> {
         self.send_unless(item, |_| false)
     }
 
-    /// As [`send`](Self::send), unless what lies last in the queue says the same.
+    /// As [`send`](Self::send), unless what lies last in the queue says the same, or was made to by `is_said`.
     ///
     /// # Errors
     ///
     /// As [`send`](Self::send).
-    pub(crate) fn send_unless(&self, item: T, is_said: impl Fn(&T) -> bool) -> Result<(), Closed> {
+    pub(crate) fn send_unless(&self, item: T, is_said: impl FnOnce(&mut T) -> bool) -> Result<(), Closed> {
         let mut lane = lock(&self.0);
-        if lane.items.back().is_some_and(is_said) {
+        if lane.items.back_mut().is_some_and(is_said) {
             return Ok(());
         }
         if lane.closed {

@@ -8,7 +8,7 @@ use crate::engine::fold::missing;
 use crate::error::{ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::body::Base;
-use crate::record::{Record, RecordHeader, RunStatus, codec};
+use crate::record::{Record, RecordHeader, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, HeaderRange, PruneCut, RunHead};
 
 /// What is kept of runs.
@@ -136,9 +136,20 @@ pub(super) async fn prune_found(
     if !policy.prunes(head.status) {
         return Ok((0, 0));
     }
+    // All that there are, so that none need be looked at.
+    let records = head.seq.get().saturating_sub(head.first.get()).saturating_add(1);
+    if policy.last.is_some_and(|last| records <= u64::from(last)) {
+        return Ok((0, 0));
+    }
     let Some(Cut { at, whole }) = cut(store, run, head.first, policy, now).await? else { return Ok((0, 0)) };
-    let machine = folded_at(store, run, At::Latest, None).await?.machine;
-    let at = machine.pins().first().map_or(at, |pin| at.min((*pin).max(head.first)));
+    // The signal that pinned a record came after it, and what is pinned keeps all that came after it.
+    let may_have_pins =
+        |headers: &Vec<RecordHeader>| headers.iter().any(|header| header.kind == RecordKind::Signal);
+    let first_pin = match whole.as_ref().is_none_or(may_have_pins) {
+        true => folded_at(store, run, At::Latest, None).await?.machine.pins().first().copied(),
+        false => None,
+    };
+    let at = first_pin.map_or(at, |pin| at.min(pin.max(head.first)));
     if at <= head.first {
         return Ok((0, 0));
     }

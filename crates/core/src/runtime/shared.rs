@@ -74,13 +74,13 @@ pub(crate) struct Limits {
 /// What a driver is told by others in its process.
 pub(crate) enum Control {
     /// A signaller sends a signal; the reply comes when it is durable.
-    Signal { signal: Signal, reply: oneshot::Sender<Result<()>> },
+    Signal { signal: Box<Signal>, reply: oneshot::Sender<Result<()>> },
     /// An operator changes the state; the reply comes when it is durable.
-    Edit { patch: Patch, by: Option<String>, reply: oneshot::Sender<Result<()>> },
+    Edit { patch: Box<Patch>, by: Option<String>, reply: oneshot::Sender<Result<()>> },
     /// A caller waits for the run to be driven here; dropping the sender says that it is not.
     Begun(oneshot::Sender<()>),
-    /// The run may have changed in the store.
-    Look,
+    /// The run may have changed in the store; with the head that it had then, if that is known.
+    Look(Option<HeadRef>),
     /// The runtime ends, or has lost its runs.
     Stop,
 }

@@ -8,7 +8,7 @@ pub use ferrata_store::testing::{
 };
 pub use ferrata_store::{
     Anchor, AnyTransaction, At, Capabilities, CheckpointStore, Cursor, Database, HeaderRange, Headers,
-    Listing, MOST_SAID, MemoryStore, Notices, Order, Page, Paged, PruneCut, Relay, Removed, Resealing,
-    RunAppend, RunFilter, RunHead, RunPlace, RunQuery, Texts, Transactions, check_append, check_prune,
-    check_said, is_news, is_repeat,
+    Listing, MOST_SAID, MemoryStore, Notice, Notices, Order, Page, Paged, PruneCut, Relay, Removed,
+    Resealing, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, Texts, Transactions, check_append,
+    check_prune, check_said, is_news, is_repeat,
 };

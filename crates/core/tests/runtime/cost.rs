@@ -1,4 +1,4 @@
-//! What a child costs the store: calls are counted, so that none comes in unseen.
+//! What a run and a child cost the store: calls are counted, so that none comes in unseen.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::graph::{Graph, Route};
+use ferrata_core::graph::{Effect, Graph, Route};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::Record;
 use ferrata_core::runtime::Runtime;
@@ -34,16 +34,17 @@ struct Counts {
     records: AtomicUsize,
 }
 
-/// A store that counts its calls, tells of no changes, and lets others go on before each append, as one over a network does.
+/// A store that counts its calls, tells of no changes unless asked to, and lets others go on before each append, as one over a network does.
 #[derive(Clone, Debug)]
 pub(crate) struct Counting {
     inner: MemoryStore,
     counts: Arc<Counts>,
+    tells: bool,
 }
 
 impl Counting {
     pub(crate) fn of(store: &MemoryStore) -> Self {
-        Self { inner: store.clone(), counts: Arc::default() }
+        Self { inner: store.clone(), counts: Arc::default(), tells: false }
     }
 
     /// How often it was read from.
@@ -108,9 +109,9 @@ impl CheckpointStore for Counting {
     fn part(&self, run: &RunKey) -> u64 {
         self.inner.part(run)
     }
-    /// Nothing tells of changes: looks for them would be counted, too.
+    /// Looks for what it tells of are counted, too.
     fn subscribe(&self) -> Option<Notices> {
-        None
+        if self.tells { self.inner.subscribe() } else { None }
     }
 }
 
@@ -192,4 +193,37 @@ async fn the_children_of_a_node_are_noted_together() {
         let own = if graph.name().as_str() == "mapped" { 2 + CHILDREN as usize } else { 2 };
         assert_eq!(records, 3 * CHILDREN as usize + own, "{}: {counts:?}", graph.name());
     }
+}
+
+/// A node that has work for others to do meanwhile.
+fn at_work() -> Graph<Context> {
+    Graph::<Context>::builder("at-work")
+        .node("again", async |_cx, s: Draft<Context>| {
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            Ok(s)
+        })
+        .effect(Effect::Write)
+        .entry("again")
+        .route(
+            "again",
+            ["again"],
+            |_s, cx| if cx.visit().get() < 20 { Route::to("again") } else { Route::none() },
+        )
+        .build()
+        .unwrap()
+}
+
+/// Each record was told of in its own process, and its driver, while it waited for the next node, asked the store what was in it.
+#[tokio::test]
+async fn a_run_does_not_read_back_what_it_has_written() {
+    let store = MemoryStore::new();
+    let counting = Counting { tells: true, ..Counting::of(&store) };
+    let counts = Arc::clone(&counting.counts);
+    let runtime = Runtime::builder(counting).clock(Arc::new(ManualClock::default())).build().await.unwrap();
+    let run = runtime.start(&at_work(), Context::new()).id("p").await.unwrap();
+    run.completed().await.unwrap();
+    let [heads, loads, ..] = all(&counts);
+    assert_eq!(heads + loads, 0, "{counts:?}");
 }

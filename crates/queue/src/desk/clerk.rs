@@ -442,7 +442,7 @@ async fn noticed(notices: &mut Option<Notices>, cell: &StateCell) {
     loop {
         let Some(heard) = notices else { return std::future::pending().await };
         match heard.next().await {
-            Ok(Some(run)) if run != *cell.run() => {}
+            Ok(Some(notice)) if notice.run != *cell.run() => {}
             Ok(_) => return,
             Err(_) => *notices = None,
         }

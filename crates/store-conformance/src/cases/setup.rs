@@ -1,6 +1,6 @@
 //! Setting up, and what a store says of itself.
 
-use ferrata_store::{Clock, ErrorKind, MOST_SAID, Order, RunQuery, SystemClock, within};
+use ferrata_store::{Clock, ErrorKind, HeadRef, MOST_SAID, Order, RunQuery, SystemClock, within};
 
 use crate::stage::{Stage, every_run, is_kept, ok, together};
 
@@ -75,7 +75,12 @@ pub(crate) async fn changes_are_noticed(stage: Stage) {
         log.write(&*stage.store(), 1).await;
         tokio::select! {
             notice = notices.next() => match ok(notice, "waiting for a notice") {
-                Some(run) => break assert_eq!(run, log.key, "only one run has changed"),
+                Some(notice) => {
+                    assert_eq!(notice.run, log.key, "only one run has changed");
+                    let is_of_it = |head: HeadRef| log.records.iter().any(|record| record.header.head() == head);
+                    assert!(notice.head.is_none_or(is_of_it), "the head is one that the run had: {notice:?}");
+                    break;
+                }
                 // Some were missed, so any run may have changed: a notice, too.
                 None => break,
             },

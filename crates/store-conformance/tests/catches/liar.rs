@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers, Notices,
-    Page, Paged, PruneCut, Record, Relay, Removed, Resealing, Result, RunAppend, RunHead, RunId, RunKey,
-    RunQuery, Seq, TenantId, Texts, check_said,
+    At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers, Notice,
+    Notices, Page, Paged, PruneCut, Record, Relay, Removed, Resealing, Result, RunAppend, RunHead, RunId,
+    RunKey, RunQuery, Seq, TenantId, Texts, check_said,
 };
 use tokio::sync::broadcast;
 
@@ -23,7 +23,7 @@ pub(crate) struct Liar {
     /// Heads as this instance first saw them.
     cache: Mutex<HashMap<RunKey, RunHead>>,
     /// Keeps the channel of a store that never tells open.
-    silence: broadcast::Sender<RunKey>,
+    silence: broadcast::Sender<Notice>,
 }
 
 impl Liar {

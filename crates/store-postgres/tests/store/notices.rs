@@ -8,7 +8,7 @@ use ferrata_store::{CheckpointStore, Clock as _, Notices, RunKey, SystemClock};
 /// Waits for the notice of a run, and passes over those of others.
 async fn hears(notices: &mut Notices, run: &RunKey) {
     let clock = SystemClock::new();
-    let heard = async { while notices.next().await.unwrap().is_some_and(|heard| heard != *run) {} };
+    let heard = async { while notices.next().await.unwrap().is_some_and(|heard| heard.run != *run) {} };
     tokio::select! {
         () = heard => {}
         () = clock.sleep(Duration::from_secs(120)) => panic!("no notice of {run}"),
@@ -29,7 +29,7 @@ async fn another_process_hears_of_every_run_of_a_batch() {
     let mut missing: std::collections::HashSet<_> = authors.iter().map(|author| author.key.clone()).collect();
     while !missing.is_empty() {
         let heard = notices.next().await.unwrap();
-        missing.remove(&heard.expect("no notice was missed"));
+        missing.remove(&heard.expect("no notice was missed").run);
     }
     writer.purge(&authors[0].key, None).await.unwrap();
     hears(&mut notices, &authors[0].key).await;

@@ -519,7 +519,7 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
             }
         }
     };
-    assert!(told.await.is_none_or(|run| run.run.as_str() == "r-1"));
+    assert!(told.await.is_none_or(|notice| notice.run.run.as_str() == "r-1"));
     store.purge(&ferrata_store::RunId::new("r-1").unwrap().into(), None).await.unwrap();
     let kept = RedisStore::from_url(&format!("{url}/0?prefix=ferrata&keep_secs=60"), RedisOptions::default())
         .unwrap();

@@ -330,7 +330,7 @@ impl<S: State> Driver<S> {
 
     async fn control(&mut self, control: Control) -> Result<()> {
         match control {
-            Control::Look => Box::pin(self.check_head()).await,
+            Control::Look(told) => Box::pin(self.check_head(told)).await,
             Control::Begun(reply) => {
                 // A caller that has gone away needs no reply.
                 let _ = reply.send(());
@@ -339,27 +339,32 @@ impl<S: State> Driver<S> {
             // The next turn looks at it.
             Control::Stop => Ok(()),
             Control::Signal { signal, reply } if self.is_deferred(&signal) => {
-                self.defer(signal, reply);
+                self.defer(*signal, reply);
                 Ok(())
             }
             Control::Signal { signal, reply } => {
-                signal::reply_to_signaller(Box::pin(self.signal(signal)).await, reply)
+                signal::reply_to_signaller(Box::pin(self.signal(*signal)).await, reply)
             }
             Control::Edit { patch, by, reply } => {
-                signal::reply_to_signaller(Box::pin(self.edit(patch, by)).await, reply)
+                signal::reply_to_signaller(Box::pin(self.edit(*patch, by)).await, reply)
             }
         }
     }
 
-    /// Looks whether another writer has written to the run.
-    async fn check_head(&mut self) -> Result<()> {
+    /// Looks whether another writer has written to the run, of which `told` may say how far it came.
+    async fn check_head(&mut self, told: Option<HeadRef>) -> Result<()> {
         // A transaction may have the only connection, and its commit tells as well.
-        if self.has_transaction() || self.journal.pending() > 0 || self.journal.durable().is_none() {
+        if self.has_transaction() || self.journal.pending() > 0 {
             // A record on its way will meet what another writer wrote.
             return Ok(());
         }
+        let Some(durable) = self.journal.durable() else { return Ok(()) };
+        if told.is_some_and(|told| told == durable || told.seq < durable.seq) {
+            // Mostly its own: an append that came after another writer's has met it.
+            return Ok(());
+        }
         match self.in_term(self.shared.store.head(self.journal.run())).await {
-            Ok(Some(head)) if Some(head.head()) == self.journal.durable() => Ok(()),
+            Ok(Some(head)) if head.head() == durable => Ok(()),
             Ok(_) => self.rebase().await,
             // Looking is a courtesy; what matters meets the error when it is written.
             Err(error) => {
@@ -413,7 +418,7 @@ impl<S: State> Driver<S> {
             self.line.abort_all();
             return Ok(());
         }
-        Box::pin(self.check_head()).await
+        Box::pin(self.check_head(None)).await
     }
 
     /// Returns when the driver must act although nothing happens.

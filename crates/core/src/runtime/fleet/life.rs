@@ -1,6 +1,7 @@
 //! The life of a runtime beside its runs: its heartbeats, the notices it hears, the runs it lets go of, and its end.
 
-use std::sync::atomic::Ordering;
+use std::cmp::Ordering;
+use std::sync::atomic;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use super::admission::Admission;
 use super::heartbeat::Tried;
 use crate::clock::within;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, RunKey};
+use crate::id::{Epoch, HeadRef, RunKey};
 use crate::record::RunStatus;
 use crate::runtime::requests::signal;
 use crate::runtime::shared::{Control, Phase, Shared};
 use crate::runtime::tasks::spawn;
-use crate::store::RunAppend;
+use crate::store::{Notice, RunAppend};
 
 /// How long to wait before a run that could not be let go of is let go of again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -61,22 +62,38 @@ pub(crate) async fn pass_notices(shared: Weak<Shared>) {
     let Some(mut notices) = shared.upgrade().and_then(|shared| shared.store.subscribe()) else { return };
     let hear = |hears| {
         if let Some(shared) = shared.upgrade() {
-            shared.hears.store(hears, Ordering::Relaxed);
+            shared.hears.store(hears, atomic::Ordering::Relaxed);
         }
     };
     hear(true);
-    while let Ok(run) = notices.next().await {
+    while let Ok(notice) = notices.next().await {
         let Some(shared) = shared.upgrade() else { return };
-        shared.feeds().wake(run.as_ref());
-        let Some(run) = run else { continue };
+        shared.feeds().wake(notice.as_ref().map(|notice| &notice.run));
+        let Some(Notice { run, head, .. }) = notice else { continue };
         if let Some(driver) = shared.driver(&run) {
             // A driver that has ended needs no notice, nor does one that is about to look.
-            let _ = driver.send_unless(Control::Look, |last| matches!(last, Control::Look));
+            let _ = driver.send_unless(Control::Look(head), |last| match last {
+                Control::Look(told) => {
+                    *told = further(*told, head);
+                    true
+                }
+                _ => false,
+            });
         } else if shared.admission.is_waiting(&run) {
             spawn(look_in_line(shared, run));
         }
     }
     hear(false);
+}
+
+/// Returns the head of a run that another one of two came before; none where only a look can tell.
+fn further(one: Option<HeadRef>, other: Option<HeadRef>) -> Option<HeadRef> {
+    let (one, other) = (one?, other?);
+    match one.seq.cmp(&other.seq) {
+        Ordering::Greater => Some(one),
+        Ordering::Less => Some(other),
+        Ordering::Equal => Some(one).filter(|one| *one == other),
+    }
 }
 
 /// Takes a run out of the line that has ended elsewhere, or came to rest there.

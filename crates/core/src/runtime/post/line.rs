@@ -215,7 +215,7 @@ async fn wait_for_store(shared: Arc<Shared>, wait: &mut Duration) -> bool {
 
 async fn say(shared: &Arc<Shared>, (run, life, _): &LineKey, change: LetterChange) -> Result<()> {
     let signal = signal(Some(*life), change, shared.clock.now());
-    let message = |reply| Control::Signal { signal: signal.clone(), reply };
+    let message = |reply| Control::Signal { signal: Box::new(signal.clone()), reply };
     let decide = |tip: &mut crate::runtime::requests::amend::Tip| {
         check_signal(&tip.folded.machine, &signal, signal.at)?;
         Ok(vec![Event::Signal(signal.clone())])

@@ -51,7 +51,7 @@ impl EditRequest {
 
     async fn edit(self) -> Result<()> {
         let Self { shared, run, patch, by, graph } = self;
-        let message = |reply| Control::Edit { patch: patch.clone(), by: by.clone(), reply };
+        let message = |reply| Control::Edit { patch: Box::new(patch.clone()), by: by.clone(), reply };
         let decide = |tip: &mut Tip| {
             change(tip, &patch, graph.as_deref(), shared.limits.max_body)?;
             Ok(vec![Event::Edit(Edited { patch: patch.clone(), by: by.clone() })])

@@ -112,7 +112,7 @@ pub(crate) async fn send(
 
 /// Records a signal as it is. Returns when it is durable.
 pub(crate) async fn send_signal(shared: &Arc<Shared>, run: &RunKey, signal: Signal) -> Result<()> {
-    let message = |reply| Control::Signal { signal: signal.clone(), reply };
+    let message = |reply| Control::Signal { signal: Box::new(signal.clone()), reply };
     let tip =
         amend(shared, run, Writer::Signaller(&message), |tip| decide(shared, tip, signal.clone())).await?;
     if let Some(tip) = tip {
