@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::Driver;
 use super::apply::{Applied, FailedApply};
 use super::journal::facts::{Fact, What};
+use super::line::Ended;
+use super::transactions::EndWithin;
 use crate::engine::decide::Ending;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
@@ -21,13 +23,11 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, SentOut, State, Update};
 
 impl<S: State> Driver<S> {
-    /// Takes in the end of an attempt.
-    pub(super) async fn ended(
-        &mut self,
-        key: ActivationKey,
-        end: AttemptEnd<S>,
-        took: Duration,
-    ) -> Result<()> {
+    /// Takes in the end of an attempt, as far as nothing must be waited for; [`settle_end`](Self::settle_end) does the rest.
+    ///
+    /// Not one function that waits: its end would be part of the driver at rest, and the driver of a run is as large as the largest
+    /// of what it awaits.
+    pub(super) fn ended(&mut self, (key, end, took): Ended<S>) -> Result<Option<Box<EndWithin<S>>>> {
         let running = self.line.remove_running(key);
         self.waiters.forget(key);
         let (mut handed_in, mut gave_way) = (None, false);
@@ -35,7 +35,7 @@ impl<S: State> Driver<S> {
             Some(running) if running.is_broken() => {
                 // It ended just before it was broken off; nothing of it was written.
                 self.line.push_again(key);
-                return Ok(());
+                return Ok(None);
             }
             Some(running) => {
                 let scope = running.scope();
@@ -48,14 +48,14 @@ impl<S: State> Driver<S> {
         let anew = gave_way && is_failed && !told && self.begins_anew(key);
         let Some(activation) = self.machine.in_flight().get(&key) else {
             // Another writer came first, and the activation does not follow any more.
-            return Ok(());
+            return Ok(None);
         };
         let failed = activation.failed + 1;
         match end {
             AttemptEnd::Done(update)
                 if self.plan.node(NodeIx::new(key.0)).effect == Effect::Transactional =>
             {
-                Box::pin(self.end_within(key, update, took, handed_in)).await?;
+                return Ok(Some(Box::new(EndWithin { key, update, took, handed_in })));
             }
             AttemptEnd::NotBegun => self.line.push_again(key),
             AttemptEnd::Done(update) => _ = self.apply_end(key, Ok(update), took, false)?,
@@ -77,8 +77,16 @@ impl<S: State> Driver<S> {
                 self.apply_fact(Fact { key, what })?;
             }
         }
+        Ok(None)
+    }
+
+    /// Takes in what is left of the end of an attempt.
+    pub(super) async fn settle_end(&mut self, within: Option<Box<EndWithin<S>>>) -> Result<()> {
+        if let Some(within) = within {
+            Box::pin(self.end_within(*within)).await?;
+        }
         if let Some(failed) = self.failed_apply.take() {
-            // Rare and large, like all that is boxed where a driver awaits it: the driver is as large as the largest, at rest, too.
+            // Rare and large, like all that is boxed where a driver awaits it.
             Box::pin(self.mend(*failed)).await?;
         }
         if let (None, Some(durable)) = (self.journal.on_its_way(), self.journal.durable()) {

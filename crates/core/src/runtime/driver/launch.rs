@@ -115,7 +115,8 @@ impl<S: State> Driver<S> {
             // One turn here: work that does not wait is done without a task of its own.
             let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;
             if let Poll::Ready((end, took)) = first {
-                return self.ended(key, end, took).await;
+                let within = self.ended((key, end, took))?;
+                return self.settle_end(within).await;
             }
         }
         self.line.run(key, external, scope, attempt);

@@ -24,6 +24,7 @@ mod stage;
 mod stopping;
 mod term;
 mod transactions;
+mod wait;
 mod waiters;
 mod wishes;
 
@@ -195,7 +196,8 @@ impl<S: State> Driver<S> {
             if let Some(stopped) = self.come_to_rest().await? {
                 return Ok(stopped);
             }
-            self.wait().await?;
+            let next = self.wait().await?;
+            self.follow(next).await?;
         }
     }
 
@@ -215,7 +217,7 @@ impl<S: State> Driver<S> {
                     // They go with the transaction that is open.
                     return Ok(());
                 }
-                let answer = self.acknowledged().await;
+                let answer = Box::pin(self.acknowledged()).await;
                 self.acknowledge(answer).await?;
                 continue;
             }
@@ -225,7 +227,7 @@ impl<S: State> Driver<S> {
                 tokio::task::yield_now().await;
                 self.take_commands()?;
                 while let Some(control) = self.registration.control.try_recv() {
-                    self.control(control).await?;
+                    Box::pin(self.control(control)).await?;
                 }
             }
             if self.plan.concurrency.is_some() {
@@ -255,53 +257,6 @@ impl<S: State> Driver<S> {
             self.command(command)?;
         }
         Ok(())
-    }
-
-    /// Waits for the next thing to happen and takes it in.
-    async fn wait(&mut self) -> Result<()> {
-        let clock = Arc::clone(&self.shared.clock);
-        let now = clock.monotonic();
-        let wake = self.next_wake(now).min(now.saturating_add(self.shared.poll()));
-        let sleep = clock.sleep(wake.saturating_sub(now));
-        tokio::select! {
-            biased;
-            answer = self.journal.acknowledged() => self.acknowledge(answer).await,
-            Some(ended) = self.line.next_end() => match ended {
-                Ok((key, end, took)) => self.ended(key, end, took).await,
-                // Aborted on purpose; a panic of a node is caught inside its task.
-                Err(gone) => {
-                    self.begin_broken_anew(gone.id());
-                    Ok(())
-                }
-            },
-            Some(answered) = self.asks.next_answer() => match answered {
-                Ok((task, (question, answer))) => Box::pin(self.answered(task, question, answer)).await,
-                // Another answer came first.
-                Err(error) if error.is_cancelled() => Ok(()),
-                Err(error) => {
-                    tracing::error!(run = %self.journal.run(), %error, "the answerer panicked; its question stays open");
-                    Ok(())
-                }
-            },
-            Some(event) = self.waiters.children.next() => {
-                let mut next = Some(event);
-                while let Some(event) = next {
-                    // Of a look that panicked, in a store say: whoever goes on looks again.
-                    if let Ok(event) = event {
-                        self.absorb_child_event(event)?;
-                    }
-                    next = self.waiters.children.try_next();
-                }
-                Ok(())
-            }
-            command = self.commands.recv() => {
-                self.command(command)?;
-                // What others wish at the same time is weighed with it.
-                self.take_commands()
-            }
-            control = self.registration.control.recv() => self.control(control).await,
-            () = sleep => self.on_timer().await,
-        }
     }
 
     fn command(&mut self, command: Command) -> Result<()> {

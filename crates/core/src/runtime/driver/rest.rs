@@ -46,7 +46,7 @@ impl<S: State> Driver<S> {
                 return Ok(None);
             } else if settling && self.machine.paused().is_some() {
                 self.release("the runtime was shut down while it paused its children", None, None)?;
-                return self.drain().await.map(|settled| settled.then_some(Stopped::Released));
+                return Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Released));
             } else if self.machine.paused().is_some() {
                 let status = RunStatus::Interrupted;
                 let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
@@ -56,17 +56,17 @@ impl<S: State> Driver<S> {
                 if self.journal.has_begun() {
                     self.let_go(none_in_line)?;
                 }
-                return self.drain().await.map(|settled| settled.then_some(Stopped::Released));
+                return Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Released));
             } else if !self.fall_asleep()? {
                 return Ok(None);
             } else if self.machine.status() == RunStatus::InProgress {
-                return self.drain().await.map(|settled| settled.then_some(Stopped::Settled));
+                return Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Settled));
             }
         }
         if self.journal.writes_status(self.machine.status()) {
             self.flush(false)?;
         }
-        self.drain().await.map(|settled| settled.then_some(Stopped::Settled))
+        Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Settled))
     }
 
     /// Rests a run that only time, answers or messages can move. Returns false if the driver waits for that here.

@@ -180,15 +180,20 @@ impl<S: State> Driver<S> {
     }
 }
 
+/// The end of a transactional node, to be committed with what it handed in.
+pub(super) struct EndWithin<S: State> {
+    pub(super) key: ActivationKey,
+    pub(super) update: Update<S>,
+    pub(super) took: Duration,
+    pub(super) handed_in: Option<Box<HandedIn>>,
+}
+
 /// Commits.
 impl<S: State> Driver<S> {
     /// Takes in the end of a transactional node: its rows and its record commit together, or it has not ended.
     pub(super) async fn end_within(
         &mut self,
-        key: ActivationKey,
-        update: Update<S>,
-        took: Duration,
-        handed_in: Option<Box<HandedIn>>,
+        EndWithin { key, update, took, handed_in }: EndWithin<S>,
     ) -> Result<()> {
         let Some(handed_in) = handed_in else {
             let message = "the node is declared `transactional` and returned without its transaction; return `s.commit_with(tx)`, with the `tx` of \
