@@ -193,7 +193,7 @@ impl Inner {
     /// What the script that appends is told once for all runs.
     pub(crate) fn common(&self) -> Arc<[Bytes]> {
         let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
-        Arc::from([channel, self.layout.name_at().to_string().into()])
+        Arc::from([channel, self.layout.name_at().to_string().into(), self.hearing.mark()])
     }
 
     fn script(
@@ -255,6 +255,7 @@ impl Inner {
             if let (Some(index), Some(standing), Some(_)) = (index, entry.moves(), entry.append.expected) {
                 after.push(index.settle(&standing));
             }
+            self.hearing.tell(&entry.append.run, head);
             if let Some(stood) = entry.stood.take() {
                 let newest = entry.append.records.iter().rev().find(|record| record.header.base);
                 let base = newest.map_or(stood.base, |record| record.header.seq);

@@ -1,9 +1,13 @@
 //! Notices of changed runs, and what processes say to each other, by the server's pub/sub.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ferrata_store::{Clock, Error, ErrorKind, Notice, Notices, SystemClock, Texts, within};
+use bytes::Bytes;
+use ferrata_store::{
+    Clock, Error, ErrorKind, HeadRef, IdSource as _, Notice, Notices, RandomIds, RunKey, SystemClock, Texts,
+    within,
+};
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot, watch};
@@ -25,8 +29,12 @@ const REMEDY: &str = "docs/store-redis.md lists what it needs";
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The one connection that hears notices, once there is a subscriber.
-#[derive(Debug, Default)]
-pub(crate) struct Hearing(Mutex<Option<Running>>);
+#[derive(Debug)]
+pub(crate) struct Hearing {
+    /// The word that ends the notices of this store's own appends, and is no name of a run: they were told here by then, with the head.
+    tag: String,
+    running: Mutex<Option<Running>>,
+}
 
 #[derive(Debug)]
 struct Running {
@@ -55,6 +63,25 @@ enum Listens {
 }
 
 impl Hearing {
+    pub(crate) fn new() -> Self {
+        // Chance is enough: two stores with the same tag would not hear each other, and poll.
+        let tag = RandomIds::new().next(SystemClock::new().now()).simple();
+        Self { tag: format!("={tag}"), running: Mutex::default() }
+    }
+
+    /// Returns what ends the notices of this store's own appends.
+    pub(crate) fn mark(&self) -> Bytes {
+        format!(" {}", self.tag).into()
+    }
+
+    /// Tells the subscribers of this store that an append gave a run this head.
+    pub(crate) fn tell(&self, run: &RunKey, head: HeadRef) {
+        if let Some(running) = &*self.running() {
+            // Fails while there is no subscriber: then there is none to be told.
+            let _ = running.heard.runs.send(Notice::new(run.clone()).with_head(head));
+        }
+    }
+
     /// Returns a receiver of notices; `None` outside of a tokio runtime, where no task could listen.
     pub(crate) fn subscribe(&self, link: &Arc<Link>, layout: &Layout) -> Option<Notices> {
         Some(Notices::new(self.listen(link, layout)?.runs.subscribe()))
@@ -87,7 +114,7 @@ impl Hearing {
 
     /// Begins to listen, unless that has begun.
     fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<Heard>> {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running();
         if let Some(running) = running.as_ref() {
             return Some(Arc::clone(&running.heard));
         }
@@ -96,18 +123,28 @@ impl Hearing {
         let heard = Arc::new(Heard { runs, said, listens: watch::Sender::new(Listens::No) });
         let (store, gone) = oneshot::channel();
         let channels = [layout.channel(), layout.said_channel()];
-        runtime.spawn(hear(Arc::clone(link), channels, Arc::clone(&heard), gone));
+        runtime.spawn(hear(Arc::clone(link), channels, self.tag.clone(), Arc::clone(&heard), gone));
         *running = Some(Running { heard: Arc::clone(&heard), _store: store });
         Some(heard)
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Passes on notices until the store is gone.
-async fn hear(link: Arc<Link>, channels: [bytes::Bytes; 2], to: Arc<Heard>, gone: oneshot::Receiver<()>) {
+async fn hear(
+    link: Arc<Link>,
+    channels: [Bytes; 2],
+    tag: String,
+    to: Arc<Heard>,
+    gone: oneshot::Receiver<()>,
+) {
     let clock = SystemClock::new();
     let listening = async {
         for attempt in 0.. {
-            if let Err(fault) = listen(&link, &channels, &to, attempt).await {
+            if let Err(fault) = listen(&link, &channels, &tag, &to, attempt).await {
                 tracing::debug!(%fault, "cannot hear notices; trying again");
             }
             to.listens.send_replace(Listens::No);
@@ -123,7 +160,8 @@ async fn hear(link: Arc<Link>, channels: [bytes::Bytes; 2], to: Arc<Heard>, gone
 /// Listens on one connection until it ends.
 async fn listen(
     link: &Link,
-    [channel, said]: &[bytes::Bytes; 2],
+    [channel, said]: &[Bytes; 2],
+    tag: &str,
     to: &Heard,
     attempt: usize,
 ) -> Result<(), StoreError> {
@@ -146,6 +184,9 @@ async fn listen(
         if message.get_channel_name().as_bytes() == &said[..] {
             // Fails while there is no listener: then there is none to be told.
             let _ = to.said.send(text.into());
+            continue;
+        }
+        if text.rsplit(' ').next() == Some(tag) {
             continue;
         }
         for run in text.split(' ').filter_map(parse_name) {

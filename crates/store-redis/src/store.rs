@@ -46,7 +46,7 @@ pub(crate) struct Inner {
     checked: Mutex<Checked>,
     durable: OnceLock<bool>,
     index: OnceCell<Index>,
-    hearing: Hearing,
+    pub(crate) hearing: Hearing,
 }
 
 impl RedisStore {
@@ -71,7 +71,7 @@ impl RedisStore {
         let link = Arc::new(Link::new(target, Arc::clone(&clock))?);
         let inner = Inner {
             layout: Layout::new(options.prefix.clone()),
-            hearing: Hearing::default(),
+            hearing: Hearing::new(),
             known: Known::default(),
             persistence: OnceLock::new(),
             checked: Mutex::default(),

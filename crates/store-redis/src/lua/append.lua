@@ -2,7 +2,7 @@
 -- write.
 --
 -- KEYS: each run
--- ARGV: 1 channel or '', 2 where a run's name begins in its key, then for each run:
+-- ARGV: 1 channel or '', 2 where a run's name begins in its key, 3 what ends the notice, then for each run:
 --       - id and number that the header of the head must begin with; '' if there must be no run
 --       - '1' for one record and nothing else, or 'n;keep;places', with n the number of records, keep '' or for how many
 --         milliseconds to keep the run or '-' for good or '?' if nothing is to be written in any case, and places how many
@@ -12,7 +12,7 @@
 -- Returns for each: 1, {'absent'}, {'broken'}, or {'differs', header of the head, what is said of the run, headers}, with the
 --                   headers of as many records as were given, newest first, if the last one given is the head
 -- A number as an argument is formatted as if it had a fraction, which takes as long as the command itself.
-local at, told, name_at, call = 3, {}, tonumber(ARGV[2]), redis.call
+local at, told, name_at, call = 4, {}, tonumber(ARGV[2]), redis.call
 local replies = each(#KEYS, function(n)
   local run, expected, what = KEYS[n], ARGV[at], ARGV[at + 1]
   local count, keep, places = 1, '', 0
@@ -66,5 +66,5 @@ local replies = each(#KEYS, function(n)
   return 1
 end)
 -- No record depends on a notice, and after a write nothing may fail.
-if ARGV[1] ~= '' and #told > 0 then redis.pcall('PUBLISH', ARGV[1], table.concat(told, ' ')) end
+if ARGV[1] ~= '' and #told > 0 then redis.pcall('PUBLISH', ARGV[1], table.concat(told, ' ') .. ARGV[3]) end
 return replies

@@ -7,7 +7,7 @@ use ferrata_store::testing::Log;
 use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, Result, RunAppend, RunStatus};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
-    Act, Fault, Place as In, Proxy, Redis, RedisCluster, RedisOptions as Server, Trigger,
+    Act, Fault, Place as In, Proxy, Redis, RedisCluster, RedisOptions as Server, Service, Trigger,
 };
 
 /// How often these servers ran a script.
@@ -210,4 +210,41 @@ async fn runs_of_one_slot_of_a_cluster_go_together() {
 async fn a_plain_url_of_divided_keys_is_found_out_by_setup() {
     let cluster = RedisCluster::start(1).unwrap();
     only_runs_of_one_slot_go_together(&cluster, &Place::at(&cluster.url(), false)).await;
+}
+
+/// The server sends a process its own notices as well: told once, with the head, its run need not look for what it has written.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_store_tells_of_its_own_appends_once_and_with_their_head() {
+    let place = Place::on(Service::Redis);
+    let (store, other) = (place.store(), place.store());
+    store.setup().await.unwrap();
+    let mut notices = store.subscribe().unwrap();
+    let mut theirs = log_of("theirs");
+    // Until the connection listens.
+    let clock = ferrata_store::SystemClock::new();
+    loop {
+        theirs.write(&other, 1).await;
+        if ferrata_store::within(&clock, std::time::Duration::from_millis(50), notices.next()).await.is_some()
+        {
+            break;
+        }
+    }
+    let mut ours = log_of("ours");
+    for _ in 0..20 {
+        ours.write(&store, 1).await;
+    }
+    other.purge(&theirs.key, None).await.unwrap();
+    let mut heads = Vec::new();
+    loop {
+        let heard = notices.next().await.unwrap().expect("no notice was missed");
+        if heard.run == ours.key {
+            heads.push(heard.head);
+        } else if heads.len() >= 20 {
+            break;
+        }
+    }
+    let written = ours.records.iter().map(|record| Some(record.header.head()));
+    assert_eq!(heads, written.collect::<Vec<_>>());
+    place.remove().await;
 }
