@@ -226,18 +226,27 @@ async fn reading_a_whole_log_reads_each_record_once() {
     assert_eq!(kinds.iter().filter(|header| header.kind == RecordKind::Node).count(), 3);
 }
 
-/// It asked for the head, which the listing had told, and for the headers twice.
+/// It asked for the head, which the listing had told, for the headers twice, and for the state of each run, for the pins that it might have.
 #[tokio::test]
-async fn a_sweep_asks_once_for_headers_and_once_for_the_state_of_each_run() {
+async fn a_sweep_asks_once_for_headers_and_for_the_state_of_a_run_that_it_cuts_or_that_may_have_pins() {
     let (counts, runtime) = long(50).await;
     let policy = RetentionPolicy::keep_all().keep_last(10);
     let dry = runtime.sweep(&policy, SweepLimits::default(), true).await.unwrap();
-    assert_eq!(counts.taken(), [1, 1, 0, 0, 0]);
+    assert_eq!(counts.taken(), [0, 1, 0, 0, 0]);
     let done = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
-    // The second load makes the base at the cut.
-    assert_eq!(counts.taken(), [2, 1, 0, 0, 1]);
+    // The load makes the base at the cut.
+    assert_eq!(counts.taken(), [1, 1, 0, 0, 1]);
     assert_eq!((dry.records, dry.bytes), (done.records, done.bytes));
     assert!(done.records > 30, "{done:?}");
+    // A pin is a signal: what it holds is asked of the run itself.
+    let run = key("r");
+    let last = runtime.head(&run).await.unwrap().unwrap().seq.get();
+    runtime.pin(&run, Seq::new(last - 5)).await.unwrap();
+    counts.taken();
+    let one = RetentionPolicy::keep_all().keep_last(1);
+    let pinned = runtime.sweep(&one, SweepLimits::default(), true).await.unwrap();
+    assert_eq!(counts.taken(), [1, 1, 0, 0, 0]);
+    assert_eq!(pinned.records, 4, "of the ten that were kept");
 }
 
 /// What one answer does not hold is counted from its oldest record.
@@ -279,7 +288,8 @@ async fn a_sweep_that_has_nothing_to_do_reads_no_bodies() {
     let policy = RetentionPolicy::keep_all().keep_last(100);
     let report = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
     assert_eq!((report.runs, report.pruned), (1, 0));
-    assert_eq!(counts.taken(), [0, 1, 0, 0, 0]);
+    // Its head says how many records there are.
+    assert_eq!(counts.taken(), [0, 0, 0, 0, 0]);
     let young = RetentionPolicy::keep_all()
         .purge_after(ferrata_core::record::RunStatus::Completed, Duration::from_secs(60));
     runtime.sweep(&young, SweepLimits::default(), false).await.unwrap();

@@ -10,14 +10,14 @@ use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph, Route};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::Record;
-use ferrata_core::runtime::{RetentionPolicy, Runtime, SweepLimits};
+use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{
     At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
     Removed, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{ExecutorId, HeadRef, Result, RunKey, Seq};
+use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
 
 use super::family::*;
 
@@ -226,31 +226,4 @@ async fn a_run_does_not_read_back_what_it_has_written() {
     run.completed().await.unwrap();
     let [heads, loads, ..] = all(&counts);
     assert_eq!(heads + loads, 0, "{counts:?}");
-}
-
-/// Each run that a sweep would cut was loaded and folded, for the pins that it might have.
-#[tokio::test]
-async fn a_dry_sweep_loads_no_run_that_was_sent_no_signal() {
-    let store = MemoryStore::new();
-    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
-    let run = runtime.start(&at_work(), Context::new()).id("p").await.unwrap();
-    run.completed().await.unwrap();
-    let counting = Counting::of(&store);
-    let sweeper = Runtime::builder(counting.clone()).operator();
-    let swept = async |keep: u32| {
-        let before = counting.counts.loads.load(Ordering::Relaxed);
-        let lists = counting.counts.lists.load(Ordering::Relaxed);
-        let policy = RetentionPolicy::keep_all().keep_last(keep);
-        let report = sweeper.sweep(&policy, SweepLimits::default(), true).await.unwrap();
-        let loads = counting.counts.loads.load(Ordering::Relaxed) - before;
-        (report.records, loads, counting.counts.lists.load(Ordering::Relaxed) - lists)
-    };
-    // The runs are listed, and then its headers, if there is anything to drop.
-    assert_eq!(swept(21).await, (0, 0, 1));
-    assert_eq!(swept(20).await, (1, 0, 2));
-    assert_eq!(swept(1).await, (20, 0, 2));
-    // A pin is a signal: what it holds is asked of the run itself.
-    runtime.pin(&key("p"), Seq::new(5)).await.unwrap();
-    assert_eq!(swept(1).await, (5, 1, 2));
-    assert_eq!(swept(22).await, (0, 0, 1));
 }

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use crate::clock::Timestamp;
 use crate::compact::few_map::FewMap;
@@ -68,6 +68,8 @@ pub(super) struct Line<S: State> {
     /// Activations that wait for their next attempt.
     timers: BTreeSet<(Timestamp, ActivationKey)>,
     running: FewMap<ActivationKey, Running>,
+    /// The tasks of attempts that were aborted because they did not follow any more.
+    left_behind: Vec<Id>,
     tasks: JoinSet<Ended<S>>,
 }
 
@@ -81,6 +83,7 @@ impl<S: State> Default for Line<S> {
             passed: VecDeque::new(),
             timers: BTreeSet::new(),
             running: FewMap::default(),
+            left_behind: Vec::new(),
             tasks: JoinSet::new(),
         }
     }
@@ -121,6 +124,7 @@ impl<S: State> Line<S> {
             let follows = machine.in_flight().contains_key(key);
             if !follows {
                 running.task.abort();
+                self.left_behind.push(running.task.id());
             }
             follows
         });
@@ -240,9 +244,20 @@ impl<S: State> Line<S> {
 
     /// Waits for the next attempt to end; `None` if none runs, an error if it was aborted.
     ///
+    /// One that did not follow any more may have ended before it was aborted, and its activation may follow again, from other inputs: its
+    /// end is passed over.
+    ///
     /// Cancel safe: an end that was not returned is returned by the next call.
     pub(super) async fn next_end(&mut self) -> Option<Result<Ended<S>, JoinError>> {
-        self.tasks.join_next().await
+        loop {
+            let ended = self.tasks.join_next_with_id().await?;
+            let task = ended.as_ref().map_or_else(JoinError::id, |(task, _)| *task);
+            let is_left = self.left_behind.iter().position(|left| *left == task);
+            match (is_left.map(|place| self.left_behind.swap_remove(place)), ended) {
+                (Some(_), Ok(_)) => {}
+                (_, ended) => return Some(ended.map(|(_, ended)| ended)),
+            }
+        }
     }
 
     /// Takes an attempt that has ended.

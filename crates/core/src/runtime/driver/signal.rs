@@ -72,6 +72,10 @@ impl<S: State> Driver<S> {
                     self.rebase().await?;
                     return Ok(Err(error.with_run(self.journal.run())));
                 }
+                // The next turn stops the driver.
+                Err(error) if error.kind() == ErrorKind::Fenced => {
+                    return Ok(Err(in_doubt(&error).with_run(self.journal.run())));
+                }
                 answer => self.acknowledge(answer).await?,
             }
         }
@@ -132,4 +136,14 @@ pub(super) fn reply_to_signaller(said: Result<Result<()>>, reply: oneshot::Sende
     // A signaller that has gone away needs no reply.
     drop(reply.send(answer));
     result
+}
+
+/// What a signaller is told whose record was on its way when the process lost the run: said again to the next owner, the same could be
+/// refused because of that record.
+fn in_doubt(error: &Error) -> Error {
+    let message = format!(
+        "it may be on record, as the process lost the run while it wrote; look at the run before you say it again ({})",
+        error.message()
+    );
+    Error::new(ErrorKind::Indeterminate, message).with_source(error.clone())
 }

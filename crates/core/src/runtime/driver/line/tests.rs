@@ -144,3 +144,22 @@ async fn an_end_says_of_which_activation_it_is() {
     let (of, end, took) = next_end(&mut line).await.unwrap().unwrap();
     assert!(of == key(1) && matches!(end, AttemptEnd::Done(_)) && took == Duration::from_millis(3));
 }
+
+/// It had ended before it was aborted. Its activation follows again, from what came instead, and was taken for ended.
+#[tokio::test]
+async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one() {
+    let (graph, state) = (graph(), Arc::new(Context::new()));
+    let machine = in_flight(&graph);
+    let mut line = TestLine::default();
+    let end = async || (AttemptEnd::Done(Update::none()), Duration::ZERO);
+    line.run(key(0), false, scope(key(0)), end());
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    line.restart(&machine, &state, at(0));
+    run(&mut line, 0, false);
+    line.run(key(1), false, scope(key(1)), end());
+    let (of, ..) = next_end(&mut line).await.unwrap().unwrap();
+    assert_eq!(of, key(1));
+    assert!(line.running(key(0)).is_some());
+}
