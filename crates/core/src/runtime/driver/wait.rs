@@ -59,7 +59,7 @@ impl<S: State> Driver<S> {
             Some(event) = self.waiters.children.next() => {
                 let mut next = Some(event);
                 while let Some(event) = next {
-                    // Of a look that panicked, in a store say: whoever goes on looks again.
+                    // The next owner looks again where a look panicked, in a store say.
                     if let Ok(event) = event {
                         self.absorb_child_event(event)?;
                     }

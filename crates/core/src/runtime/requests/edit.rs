@@ -18,6 +18,10 @@ use crate::state::{Patch, State};
 
 /// A change of a run's state that is about to be made; `.await` makes it, and comes back when it is durable.
 ///
+/// # Errors
+///
+/// Beside those of the call that made it, those of every [`SignalRequest`](crate::runtime::SignalRequest).
+///
 /// # Cancel safety
 ///
 /// Cancel safe: once polled it is carried out, even if the caller drops it.

@@ -21,6 +21,10 @@ const LONGEST: usize = 256;
 
 /// A message that is about to be sent; `.await` sends it, and comes back when it is durable.
 ///
+/// # Errors
+///
+/// Beside those of the call that made it, those of every [`SignalRequest`].
+///
 /// # Cancel safety
 ///
 /// Cancel safe: once polled it is carried out, even if the caller drops it. With a [`key`](Self::key), send it again to be sure.

@@ -24,6 +24,11 @@ use crate::runtime::tasks::finish;
 
 /// Something that is about to be said to a run; `.await` says it, and comes back when that is durable.
 ///
+/// # Errors
+///
+/// Beside those of the call that made it, [`ErrorKind::Unavailable`]: nothing was said; and [`ErrorKind::Indeterminate`]: it may be on record, as
+/// the store gave no answer, or the process lost the run while it wrote. The caller looks at the run before it says the same again.
+///
 /// # Cancel safety
 ///
 /// Cancel safe: once polled it is carried out, even if the caller drops it.
