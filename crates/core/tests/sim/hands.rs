@@ -124,14 +124,15 @@ impl Hands {
             return runtime.unpause(run).by(by).await;
         }
         let question = self.dice.pick(&questions);
+        // By the time of the answer it may have another life.
+        let place = self.place(run, &question.id);
         let answer = match question.kind {
-            QuestionKind::Doubt => self.resolve(run, &question.id, question.node.as_str()),
+            QuestionKind::Doubt => self.resolve(place.clone(), question.node.as_str()),
             _ => Answer::accept(self.dice.below(1_000))?,
         };
         let is_retry = answer == Resolution::Retry.into();
         let result = runtime.respond(run, &question.id, answer).by(by).await;
         if is_retry && result.as_ref().is_err_and(|error| error.kind() != ErrorKind::Indeterminate) {
-            let place = self.place(run, &question.id);
             self.ledger.lock().unwrap().retried.entry(place).and_modify(|times| *times -= 1);
         }
         match result {
@@ -148,15 +149,14 @@ impl Hands {
     }
 
     /// Decides what became of an effect by looking into the ledger, as a careful operator does.
-    fn resolve(&self, run: &RunKey, at: &str, node: &str) -> Answer {
-        let place = self.place(run, at);
+    fn resolve(&self, place: Place, node: &str) -> Answer {
         let mut ledger = self.ledger.lock().unwrap();
         if !ledger.has(&place) {
             // A process that is stopped between intent and effect may still do it: whoever retries takes that into account.
             *ledger.retried.entry(place).or_default() += 1;
             return Resolution::Retry.into();
         }
-        let done = Op::Append("trace".into(), vec![at.into()]);
+        let done = Op::Append("trace".into(), vec![place.2.into()]);
         match self.dice.below(3) {
             0 => Resolution::Fail(format!("{node} is in doubt")).into(),
             _ => Resolution::Supply(Patch::from_ops(&[done]).unwrap()).into(),
