@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use serde_json::value::RawValue;
 
-use super::context::NodeContext;
+use super::context::{NodeContext, RunScope};
 use super::end_waiters::EndWaiter;
 use super::wish::{Given, Joining, Wish};
 use crate::clock::Timestamp;
@@ -250,6 +250,10 @@ impl NodeContext {
     /// Names the start of a child of this activation.
     pub(crate) fn start_of(&self, name: &str) -> String {
         start_of(self.scope.run.life, self.node(), self.visit(), name)
+    }
+
+    pub(crate) fn scope_of_run(&self) -> Arc<RunScope> {
+        Arc::clone(&self.scope.run)
     }
 
     pub(crate) fn host(&self) -> &Host {

@@ -6,6 +6,7 @@ mod endings;
 mod fencing;
 mod handed_on;
 mod idle;
+mod late_parents;
 mod orphans;
 mod panics;
 mod queued;

@@ -52,8 +52,12 @@ pub(crate) struct Line {
     inner: MemoryStore,
     watch: Arc<Watch>,
     heart: Mutex<Heart>,
+    /// Runs once before an append of a record of this kind.
+    before: Mutex<Option<(RecordKind, Hook)>>,
     /// Runs once after an append of a record of this kind, before its reply.
     after: Mutex<Option<(RecordKind, Hook)>>,
+    /// Runs once after so many further loads, before the reply of the last of them.
+    after_loads: Mutex<Option<(u32, Hook)>>,
     /// Whether calls but heartbeats fail as long as it is set.
     is_down: Mutex<bool>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
@@ -77,8 +81,16 @@ impl Line {
         *self.is_down.lock().unwrap() = is_down;
     }
 
+    pub(crate) fn before(&self, kind: RecordKind, hook: impl Future<Output = ()> + Send + 'static) {
+        *self.before.lock().unwrap() = Some((kind, Box::pin(hook)));
+    }
+
     pub(crate) fn after(&self, kind: RecordKind, hook: impl Future<Output = ()> + Send + 'static) {
         *self.after.lock().unwrap() = Some((kind, Box::pin(hook)));
+    }
+
+    pub(crate) fn after_loads(&self, loads: u32, hook: impl Future<Output = ()> + Send + 'static) {
+        *self.after_loads.lock().unwrap() = Some((loads, Box::pin(hook)));
     }
 
     /// Returns how often the store was called, by the name of the call, and starts counting anew.
@@ -116,13 +128,15 @@ impl CheckpointStore for Line {
         self.appends.fetch_add(u32::try_from(batch.len()).unwrap(), Ordering::SeqCst);
         let kinds: Vec<_> = batch.iter().flat_map(|run| run.records.iter().map(|r| r.header.kind)).collect();
         let asked = batch.clone();
+        let due = |hook: &Mutex<Option<(RecordKind, Hook)>>| {
+            hook.lock().unwrap().take_if(|(kind, _)| kinds.contains(kind)).map(|(_, hook)| hook)
+        };
+        if let Some(hook) = due(&self.before) {
+            hook.await;
+        }
         let results = self.inner.append(batch).await;
         asked.iter().zip(&results).for_each(|(append, result)| self.watch.appended(append, result));
-        let hook = {
-            let mut after = self.after.lock().unwrap();
-            after.take_if(|(kind, _)| kinds.contains(kind))
-        };
-        if let Some((_, hook)) = hook {
+        if let Some(hook) = due(&self.after) {
             hook.await;
         }
         results
@@ -130,7 +144,18 @@ impl CheckpointStore for Line {
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         self.call("load")?;
-        self.inner.load(run, at).await
+        let loaded = self.inner.load(run, at).await;
+        let hook = {
+            let mut after = self.after_loads.lock().unwrap();
+            after.take_if(|(left, _)| {
+                *left -= 1;
+                *left == 0
+            })
+        };
+        if let Some((_, hook)) = hook {
+            hook.await;
+        }
+        loaded
     }
 
     async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {

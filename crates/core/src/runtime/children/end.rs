@@ -6,19 +6,18 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::hold::let_go_on;
+use super::tell::tell;
 use crate::clock::Timestamp;
-use crate::engine::fold::{fold, missing};
+use crate::engine::fold::fold;
 use crate::engine::machine::Machine;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
-use crate::node::EndWaiter;
-use crate::node::NodeScope;
+use crate::node::{EndWaiter, NodeScope, RunScope};
 use crate::record::RunStatus;
 use crate::record::body::SignalKind;
 use crate::record::child::{Child, ChildEnd};
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, start_of};
-use crate::runtime::requests::signal::send;
 use crate::runtime::shared::Shared;
 use crate::store::At;
 
@@ -121,7 +120,7 @@ pub(crate) async fn await_in_time(
         tokio::select! {
             biased;
             end = await_end(shared, child, was_paused, since.clone()) => return end,
-            () = shared.clock.sleep(left) => cancel(shared, child, OVERDUE).await,
+            () = shared.clock.sleep(left) => cancel(shared, child, None, OVERDUE).await,
         }
     }
     await_end(shared, child, was_paused, since).await
@@ -137,14 +136,15 @@ pub(super) fn next(pause: Duration, shared: &Shared) -> Duration {
     (pause * 2).min(shared.limits.poll.saturating_mul(RAREST))
 }
 
-/// Cancels a child, unless it has ended, and waits for its end.
-pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, reason: &str) {
+/// Cancels a child, unless it has ended, and waits for its end. If `parent` is given, only as long as this process surely owns that: by
+/// another owner the child may be waited for.
+pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: Option<&RunScope>, reason: &str) {
     let run = &child.run;
     let mut pause = shared.limits.poll;
     loop {
         // Asked first: a start that ends in between has left a run that is found.
         let is_starting = shared.registry.starts.is_starting(run);
-        match cancel_once(shared, child, reason).await {
+        match cancel_once(shared, child, parent, reason).await {
             // Also one that was asked to stop before.
             Ok(()) => break,
             Err(error) if matches!(error.kind(), ErrorKind::WrongStatus) => break,
@@ -154,6 +154,7 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, reason: &str)
             Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {
                 tracing::debug!(%run, %error, "cannot cancel a child; trying again");
             }
+            Err(error) if error.kind() == ErrorKind::Fenced => return,
             Err(error) => {
                 tracing::warn!(%run, %error, "a child cannot be cancelled");
                 return;
@@ -165,15 +166,18 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, reason: &str)
     await_end(shared, child, false, None).await;
 }
 
-pub(super) async fn cancel_once(shared: &Arc<Shared>, child: &ChildRef, reason: &str) -> Result<()> {
-    let ChildRef { run, .. } = child;
-    match shared.store.head(run).await? {
-        Some(head) if child.is(&head.facts) => {
-            let what = SignalKind::Cancel { reason: reason.to_owned() };
-            send(shared, run, what, Some("parent".to_owned())).await
-        }
-        _ => Err(missing(run)),
-    }
+/// As [`cancel`], once, without a wait.
+///
+/// # Errors
+///
+/// As [`tell`].
+pub(super) async fn cancel_once(
+    shared: &Arc<Shared>,
+    child: &ChildRef,
+    parent: Option<&RunScope>,
+    reason: &str,
+) -> Result<()> {
+    tell(shared, child, parent, SignalKind::Cancel { reason: reason.to_owned() }).await
 }
 
 /// Cancels the children that end with an activation, as its last attempt leaves them, and waits for their ends, but no longer than a
@@ -198,16 +202,21 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
     let children: Vec<_> = named.collect();
     let shared = scope.run.host.runtime.upgrade()?.downcast::<Shared>().ok()?;
     let reason = format!("the node {}@{} of its parent {parent} ended", scope.node, scope.visit);
-    Some(close(shared, children, reason))
+    Some(close(shared, Arc::clone(&scope.run), children, reason))
 }
 
-/// Cancels children, and waits for their ends, but no longer than a cancelled run has time.
-pub(super) async fn close(shared: Arc<Shared>, children: Vec<ChildRef>, reason: String) {
+/// Cancels children of a run that goes on here, and waits for their ends, but no longer than a cancelled run has time.
+pub(super) async fn close(
+    shared: Arc<Shared>,
+    parent: Arc<RunScope>,
+    children: Vec<ChildRef>,
+    reason: String,
+) {
     let grace = shared.clock.sleep(shared.limits.cancel_grace);
     let mut stopping = tokio::task::JoinSet::new();
     for child in children {
-        let (shared, reason) = (Arc::clone(&shared), reason.clone());
-        stopping.spawn(async move { cancel(&shared, &child, &reason).await });
+        let (shared, parent, reason) = (Arc::clone(&shared), Arc::clone(&parent), reason.clone());
+        stopping.spawn(async move { cancel(&shared, &child, Some(&parent), &reason).await });
     }
     tokio::select! {
         biased;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::end::next;
+use super::tell::tell;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RunStatus;
-use crate::record::body::{Signal, SignalKind};
+use crate::record::body::SignalKind;
 use crate::record::parent_link::ChildRef;
-use crate::runtime::requests::signal::send_signal;
 use crate::runtime::shared::Shared;
 
 /// Pauses a child with its parent, or ends that pause. Returns when that is on record, or when there is nothing to do: the child has
@@ -37,22 +37,16 @@ pub(crate) async fn hold(shared: &Arc<Shared>, child: &ChildRef, pause: bool) {
 ///
 /// What the store says.
 pub(super) async fn hold_once(shared: &Arc<Shared>, child: &ChildRef, pause: bool) -> Result<()> {
-    let run = &child.run;
-    let head = shared.store.head(run).await?;
-    if !head.is_some_and(|head| child.is(&head.facts) && !head.status.is_finished()) {
-        return Ok(());
-    }
     let what = match pause {
         true => {
-            let parent = RunKey::new(run.tenant.clone(), child.parent.clone());
+            let parent = RunKey::new(child.run.tenant.clone(), child.parent.clone());
             SignalKind::Pause { reason: format!("its parent {parent} is paused") }
         }
         false => SignalKind::Unpause,
     };
-    let signal = Signal { what, by: Some("parent".to_owned()), at: shared.clock.now(), of_parent: true };
-    match send_signal(shared, run, signal).await {
+    match tell(shared, child, None, what).await {
         Err(error) if matches!(error.kind(), ErrorKind::WrongStatus | ErrorKind::NotFound) => Ok(()),
-        sent => sent,
+        told => told,
     }
 }
 

@@ -209,7 +209,7 @@ impl<S: State> ChildrenRequest<S> {
                     let _working = cx.at_work();
                     drop(waiting);
                     let reason = format!("enough of the children `{name}` have completed");
-                    close(cx.shared()?, gather.bound(), reason).await;
+                    close(cx.shared()?, cx.scope_of_run(), gather.bound(), reason).await;
                     return Ok(());
                 }
             }

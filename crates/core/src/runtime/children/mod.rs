@@ -15,6 +15,7 @@ mod notify;
 mod orphan;
 mod request;
 mod starts;
+mod tell;
 
 use std::time::Duration;
 

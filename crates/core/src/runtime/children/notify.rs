@@ -138,7 +138,7 @@ pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
         } else if child.note.deadline.is_some_and(|deadline| deadline <= now) {
             // Its end is told as any other.
             let child = machine.child_ref(&tip.log.run, *key, child);
-            match cancel_once(shared, &child, OVERDUE).await {
+            match cancel_once(shared, &child, None, OVERDUE).await {
                 Err(error) if error.kind() != ErrorKind::WrongStatus => return Err(error),
                 _ => {}
             }

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LONGEST_LOOK;
+use super::end::cancel_once;
 use super::hold::hold_once;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::past::family::{Parent, parent_of};
 use crate::record::RunFacts;
-use crate::record::body::SignalKind;
 use crate::record::child::Bond;
 use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
-use crate::runtime::requests::signal::send;
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::spawn;
 
@@ -34,7 +33,7 @@ enum Orphan {
 /// What the store says.
 pub(crate) async fn is_wanted(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<bool> {
     match parent_link(run, facts).filter(|link| link.bond == Bond::Cancel) {
-        Some(link) => Ok(!matches!(cancel_orphan(shared, run, &link).await?, Orphan::Told)),
+        Some(link) => Ok(!matches!(cancel_orphan(shared, run, &link, true).await?, Orphan::Told)),
         None => Ok(true),
     }
 }
@@ -49,7 +48,7 @@ pub(crate) fn look_after_start(shared: &Arc<Shared>, run: &RunKey, link: ParentL
     spawn(async move {
         let mut pause = shared.limits.poll;
         loop {
-            match cancel_orphan(&shared, &run, &link).await {
+            match look_once(&shared, &run, &link).await {
                 Ok(Orphan::No { decided: false }) => {}
                 Ok(_) => return,
                 Err(error) => {
@@ -62,24 +61,37 @@ pub(crate) fn look_after_start(shared: &Arc<Shared>, run: &RunKey, link: ParentL
     });
 }
 
-/// Cancels a run that its parent does not wait for any more.
-async fn cancel_orphan(shared: &Arc<Shared>, run: &RunKey, link: &ParentLink) -> Result<Orphan> {
+async fn look_once(shared: &Arc<Shared>, run: &RunKey, link: &ParentLink) -> Result<Orphan> {
+    let is_there = shared.store.head(run).await?.is_some();
+    cancel_orphan(shared, run, link, is_there).await
+}
+
+/// Cancels a run that its parent does not wait for any more. The caller says whether the run was there before this looks at the parent: the
+/// parent's log knows such a run, or has known it. One that is there only afterwards may be what the parent's next owner has just started.
+async fn cancel_orphan(
+    shared: &Arc<Shared>,
+    run: &RunKey,
+    link: &ParentLink,
+    is_there: bool,
+) -> Result<Orphan> {
+    let child = ChildRef::of(run, link);
     let reason = match parent_of(&*shared.store, run, link).await? {
         Parent::Waits { began, paused } => {
             if paused && !began {
                 // The parent may have come to rest before the run was there to be paused with it.
-                let child = ChildRef::of(run, link);
                 hold_once(shared, &child, true).await?;
             }
             return Ok(Orphan::No { decided: began });
         }
         Parent::Unknown | Parent::Told => return Ok(Orphan::No { decided: true }),
+        // Whoever starts it looks at the parent as well.
+        _ if !is_there => return Ok(Orphan::No { decided: true }),
         Parent::Gone => format!("its parent {} was purged", link.parent),
         Parent::Completed => format!("its parent {} is completed", link.parent),
         Parent::Cancelled => format!("its parent {} was cancelled", link.parent),
         Parent::WentOn => format!("its parent {} went on without it", link.parent),
     };
-    match send(shared, run, SignalKind::Cancel { reason }, Some("parent".to_owned())).await {
+    match cancel_once(shared, &child, None, &reason).await {
         Ok(()) => Ok(Orphan::Told),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Orphan::Told),
         Err(error) if error.kind() == ErrorKind::WrongStatus => Ok(Orphan::ToldBefore),

@@ -69,7 +69,7 @@ impl ChildTasks {
             self.stopping += 1;
             let (shared, reason) = (Arc::clone(shared), reason.to_owned());
             self.tasks.spawn(async move {
-                cancel(&shared, &child, &reason).await;
+                cancel(&shared, &child, None, &reason).await;
                 ChildEvent::Stopped
             });
         }

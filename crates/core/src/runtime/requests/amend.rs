@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use super::edit::misfit;
@@ -49,11 +50,24 @@ impl Races {
 /// The reply of a driver to a signaller.
 pub(crate) type Reply = oneshot::Sender<Result<()>>;
 
+/// Makes what a driver is sent.
+type Message<'a> = &'a (dyn Fn(Reply) -> Control + Sync);
+
+/// What must hold for a signaller to write to a run. It is looked at after the run was found or read, for each try anew: what is written then
+/// is written to that run, and to none that bears its name later.
+#[async_trait]
+pub(crate) trait Condition: Sync {
+    /// Says why it does not hold, if it does not.
+    async fn check(&self) -> Result<()>;
+}
+
 /// Who writes to a run.
 #[derive(Clone, Copy)]
 pub(crate) enum Writer<'a> {
     /// A signaller leaves the run to its owner. Where the run is driven in this process, the driver gets this message and writes.
-    Signaller(&'a (dyn Fn(Reply) -> Control + Sync)),
+    Signaller(Message<'a>),
+    /// A signaller that writes only where this holds.
+    If(&'a dyn Condition, Message<'a>),
     /// A caller that knows something of a run at rest: a driver in this process knows it itself.
     Beside,
     /// The owner, which lost its driver, in this term of heartbeats.
@@ -67,7 +81,7 @@ pub(crate) enum Writer<'a> {
 ///
 /// # Errors
 ///
-/// Those of `decide`. [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::Unavailable`]: the store, or other writers were first
+/// Those of `decide`, and of the condition if there is one. [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::Unavailable`]: the store, or other writers were first
 /// each time. [`ErrorKind::Indeterminate`]: the events may be on record. [`ErrorKind::Fenced`]: the owner's term is over.
 pub(crate) async fn amend(
     shared: &Arc<Shared>,
@@ -77,9 +91,13 @@ pub(crate) async fn amend(
 ) -> Result<Option<Tip>> {
     let mut races = Races::new();
     loop {
-        let said = match who {
-            Writer::Signaller(message) => tell(shared.driver(run), message).await,
-            Writer::Owner(_) | Writer::Beside => None,
+        let said = match (who, shared.driver(run)) {
+            (Writer::Signaller(message), Some(driver)) => tell(&driver, message).await,
+            (Writer::If(condition, message), Some(driver)) => {
+                condition.check().await?;
+                tell(&driver, message).await
+            }
+            _ => None,
         };
         match said {
             // Nothing is on record: other writers were first, or the driver was fenced or had ended.
@@ -87,10 +105,13 @@ pub(crate) async fn amend(
             Some(said) => return said.map(|()| None),
             None => {
                 let mut tip = Tip::load(shared, run, None).await?;
+                if let Writer::If(condition, _) = who {
+                    condition.check().await?;
+                }
                 let events = decide(&mut tip).map_err(|error| error.with_run(run))?;
                 let term = match who {
-                    Writer::Signaller(_) | Writer::Beside => None,
                     Writer::Owner(term) => Some(term),
+                    Writer::Signaller(_) | Writer::If(..) | Writer::Beside => None,
                 };
                 match tip.append(shared, term, &events).await {
                     Ok(()) => return Ok(Some(tip)),
@@ -103,13 +124,10 @@ pub(crate) async fn amend(
     }
 }
 
-/// Sends a message to a driver and waits for its reply. Returns `None` if there is none, or it has ended.
-async fn tell(
-    driver: Option<Sender<Control>>,
-    message: &(dyn Fn(Reply) -> Control + Sync),
-) -> Option<Result<()>> {
+/// Sends a message to a driver and waits for its reply. Returns `None` if it has ended.
+async fn tell(driver: &Sender<Control>, message: Message<'_>) -> Option<Result<()>> {
     let (reply, said) = oneshot::channel();
-    driver?.send(message(reply)).ok()?;
+    driver.send(message(reply)).ok()?;
     let ended = |_| Err(Error::new(ErrorKind::Conflict, "the driver ended"));
     Some(said.await.unwrap_or_else(ended))
 }

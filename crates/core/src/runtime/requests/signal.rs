@@ -4,7 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::amend::{Tip, Writer, amend};
+use super::amend::{Condition, Tip, Writer, amend};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::engine::fold::{check_signal, full_id};
@@ -112,14 +112,22 @@ pub(crate) async fn send(
     what: SignalKind,
     by: Option<String>,
 ) -> Result<()> {
-    send_signal(shared, run, Signal { what, by, at: shared.clock.now(), of_parent: false }).await
+    send_if(shared, run, Signal { what, by, at: shared.clock.now(), of_parent: false }, None).await
 }
 
-/// Records a signal as it is. Returns when it is durable.
-pub(crate) async fn send_signal(shared: &Arc<Shared>, run: &RunKey, signal: Signal) -> Result<()> {
+/// Records a signal as it is, where the condition holds if there is one. Returns when it is durable.
+pub(crate) async fn send_if(
+    shared: &Arc<Shared>,
+    run: &RunKey,
+    signal: Signal,
+    condition: Option<&dyn Condition>,
+) -> Result<()> {
     let message = |reply| Control::Signal { signal: Box::new(signal.clone()), reply };
-    let tip =
-        amend(shared, run, Writer::Signaller(&message), |tip| decide(shared, tip, signal.clone())).await?;
+    let writer = match condition {
+        None => Writer::Signaller(&message),
+        Some(condition) => Writer::If(condition, &message),
+    };
+    let tip = amend(shared, run, writer, |tip| decide(shared, tip, signal.clone())).await?;
     if let Some(tip) = tip {
         notify_parent_after_signal(shared, &tip);
         hand_over(shared, tip);

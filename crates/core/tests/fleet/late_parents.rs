@@ -1,0 +1,154 @@
+//! What a process does to children whose parent is another process's by then: it was suspended, or cut off, and knows it late.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::state::Context;
+use ferrata_core::store::CheckpointStore;
+
+use super::world::{Gate, Heart, World, key};
+
+/// The life of a heartbeat unless set otherwise.
+const TTL: Duration = Duration::from_secs(15);
+
+/// A parent of one node, which gets a word, starts a child and works until it gets another word; but where it is run again, it waits for
+/// the child.
+struct Family {
+    begin: Gate,
+    work: Gate,
+    kid: Gate,
+    child: Graph<Context>,
+    parent: Graph<Context>,
+}
+
+fn family(at_end: impl Fn() + Clone + Send + Sync + 'static) -> Family {
+    let (begin, work, kid) = (Gate::default(), Gate::default(), Gate::default());
+    let child = kid.graph("kid", Effect::Pure);
+    let kept = (child.clone(), begin.clone(), work.clone());
+    let parent = Graph::<Context>::builder("parent")
+        .node("work", move |cx, _s| {
+            let ((child, begin, work), at_end) = (kept.clone(), at_end.clone());
+            async move {
+                begin.began.fetch_add(1, Ordering::SeqCst);
+                begin.word.notified().await;
+                let is_first = work.began.load(Ordering::SeqCst) == 0;
+                let started = cx.child(&child, Context::new()).id("kid").start().await?;
+                work.began.fetch_add(1, Ordering::SeqCst);
+                if is_first {
+                    work.word.notified().await;
+                    at_end();
+                } else {
+                    started.result().await?;
+                }
+                Ok(())
+            }
+        })
+        .entry("work")
+        .build()
+        .unwrap();
+    Family { begin, work, kid, child, parent }
+}
+
+/// How the child stands, and how many signals it was sent.
+async fn child_of(world: &World) -> (RunStatus, usize) {
+    let (run, latest) = (key("kid"), ferrata_core::store::At::Latest);
+    let records = world.store.load(&run, latest).await.unwrap().unwrap();
+    let signals = records.iter().filter(|record| record.header.kind == RecordKind::Signal).count();
+    (world.store.head(&run).await.unwrap().unwrap().status, signals)
+}
+
+/// Another process has taken the run: what this one's attempt leaves is what the other one waits for.
+#[tokio::test]
+async fn a_process_cancels_no_child_of_an_activation_that_another_has_taken() {
+    for taken in [true, false] {
+        let world = World::new();
+        let (_, zombie) = world.process_without_notices().await;
+        let (_, other) = world.process(|b| b).await;
+        let family = family(|| {});
+        family.begin.word.notify_one();
+        let run = zombie.start(&family.parent, Context::new()).id("p").await.unwrap();
+        family.work.until_began(1).await;
+        family.kid.until_began(1).await;
+        let mut successor = None;
+        if taken {
+            family.begin.word.notify_one();
+            successor = Some(other.resume(&family.parent, "p").take_over().await.unwrap());
+            family.work.until_began(2).await;
+        }
+        family.work.word.notify_one();
+        let ended = world.pass(run.wait()).await;
+        assert_eq!(ended.is_ok(), !taken);
+        if let Some(successor) = successor {
+            assert_eq!(child_of(&world).await, (RunStatus::InProgress, 0), "it was told to stop");
+            family.kid.word.notify_one();
+            world.pass(successor.completed()).await.unwrap();
+            assert_eq!(child_of(&world).await, (RunStatus::Completed, 0));
+        } else {
+            assert_eq!(child_of(&world).await.0, RunStatus::Cancelled);
+        }
+    }
+}
+
+/// Nobody is known to have taken the run, but somebody may have: the attempt ends as the process goes on that was suspended.
+#[tokio::test]
+async fn a_process_in_doubt_cancels_no_child() {
+    for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
+        let world = World::new();
+        let (line, zombie) = world.process(|b| b).await;
+        let (_, other) = world.process(|b| b).await;
+        let (clock, beats) = (Arc::clone(&world.clock), Arc::clone(&line));
+        let family = family(move || {
+            clock.advance(TTL * 4);
+            beats.set_heart(heart);
+        });
+        family.begin.word.notify_one();
+        let run = zombie.start(&family.parent, Context::new()).id("p").await.unwrap();
+        family.work.until_began(1).await;
+        other.resume(&family.child, "kid").take_over().await.unwrap();
+        family.kid.until_began(2).await;
+        family.work.word.notify_one();
+        let ended = world.pass(run.wait()).await;
+        assert_eq!(ended.is_ok(), heart == Heart::Beats, "{heart:?}");
+        let (status, signals) = child_of(&world).await;
+        match heart {
+            Heart::Beats => assert_eq!(status, RunStatus::Cancelled),
+            _ => assert_eq!((status, signals), (RunStatus::InProgress, 0), "{heart:?}"),
+        }
+    }
+}
+
+/// A process whose note of a child came too late looks at the parent, which has not come so far; what the next owner starts after that look
+/// is not what the look was about.
+#[tokio::test]
+async fn a_child_that_is_started_after_the_look_at_its_parent_is_not_cancelled() {
+    let world = World::new();
+    let (line, zombie) = world.process_without_notices().await;
+    let (_, other) = world.process(|b| b).await;
+    let family = family(|| {});
+    let run = zombie.start(&family.parent, Context::new()).id("p").await.unwrap();
+    family.begin.until_began(1).await;
+    let successor = other.resume(&family.parent, "p").take_over().await.unwrap();
+    family.begin.until_began(2).await;
+    // The first load is for what became of its record, the second for what became of the child.
+    let (begin, kid, looking) = (family.begin.clone(), family.kid.clone(), Arc::clone(&line));
+    line.after(RecordKind::Step, async move {
+        looking.after_loads(2, async move {
+            assert_eq!(kid.began.load(Ordering::SeqCst), 0);
+            begin.word.notify_one();
+            kid.until_began(1).await;
+        });
+    });
+    family.begin.word.notify_one();
+    world.pass(run.wait()).await.unwrap_err();
+    world.pass(family.kid.until_began(1)).await;
+    world.pass_for(TTL).await;
+    assert_eq!(child_of(&world).await, (RunStatus::InProgress, 0), "it was told to stop");
+    family.work.word.notify_one();
+    family.kid.word.notify_one();
+    world.pass(successor.completed()).await.unwrap();
+}
