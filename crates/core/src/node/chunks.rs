@@ -39,7 +39,7 @@ impl NodeContext {
         text: Box<RawValue>,
         taken: OwnedSemaphorePermit,
     ) -> Result<()> {
-        let command = Command::Chunks { activation: self.scope.activation, name, text, taken };
+        let command = Command::Chunks { by: self.scope.attempt_key, name, text, taken };
         self.scope.run.commands.send(command).map_err(|_| self.gone())
     }
 }

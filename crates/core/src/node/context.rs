@@ -50,15 +50,23 @@ pub(crate) enum Command {
     /// Write and make durable whatever has been absorbed.
     Checkpoint(oneshot::Sender<Result<()>>),
     /// Note a batch of a durable stream under a name of the activation; the permit lets the next one come.
-    Chunks { activation: (u32, Visit), name: String, text: Box<RawValue>, taken: OwnedSemaphorePermit },
+    Chunks { by: AttemptKey, name: String, text: Box<RawValue>, taken: OwnedSemaphorePermit },
     /// Note something under a name of the activation, or wait for it.
-    Wish { activation: (u32, Visit), name: String, wish: Wish, reply: Replier },
+    Wish { by: AttemptKey, name: String, wish: Wish, reply: Replier },
     /// Begin a transaction, once nothing of the run is on its way to the store.
-    Transaction { activation: (u32, Visit), reply: oneshot::Sender<Grant> },
+    Transaction { by: AttemptKey, reply: oneshot::Sender<Grant> },
     /// The turn of a transaction is over.
     TransactionOver(u64),
     /// An activation was polled and waits, or has read what it waited for.
     Parked((u32, Visit)),
+}
+
+/// Which attempt says something: of which activation, by the machine's numbers, and on which way the run came to it. The run may leave a way
+/// while attempts are on it, and come to the same activation on another, from other inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AttemptKey {
+    pub(crate) activation: (u32, Visit),
+    pub(crate) way: u32,
 }
 
 /// What one attempt of an activation is told.
@@ -71,8 +79,8 @@ pub(crate) struct NodeScope {
     pub(crate) heard: u32,
     pub(crate) item: Option<Arc<RawValue>>,
     pub(crate) inputs: Inputs,
-    /// The activation by the machine's numbers.
-    pub(crate) activation: (u32, Visit),
+    /// How the driver knows it.
+    pub(crate) attempt_key: AttemptKey,
     /// What it noted before this attempt.
     pub(crate) memos: Memos,
     pub(crate) waits: Waits,

@@ -23,7 +23,7 @@ use crate::state::{Draft, State, Update};
 
 pub use awake::Awake;
 pub(crate) use children::{Host, Kept, StartedChildren};
-pub(crate) use context::{Command, Inputs, NodeScope, RunScope};
+pub(crate) use context::{AttemptKey, Command, Inputs, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;
 pub(crate) use conversation::TalkNode;

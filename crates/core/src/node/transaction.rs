@@ -321,7 +321,7 @@ impl NodeContext {
     /// Waits for the turn of a transaction, and begins it.
     async fn begin_transaction<D: Database>(&self) -> Result<(Box<D::Transaction>, Lease)> {
         let (reply, granted) = oneshot::channel();
-        let command = Command::Transaction { activation: self.scope.activation, reply };
+        let command = Command::Transaction { by: self.scope.attempt_key, reply };
         self.scope.run.commands.send(command).map_err(|_| self.gone())?;
         let Grant { store, lease } = granted.await.map_err(|_| self.gone())?;
         let name = store.capabilities().name;

@@ -331,7 +331,7 @@ impl NodeScope {
     /// Tells the driver to look at the activation.
     pub(super) fn notify_driver(&self) {
         // A driver that is gone needs no notice.
-        let _ = self.run.commands.send(Command::Parked(self.activation));
+        let _ = self.run.commands.send(Command::Parked(self.attempt_key.activation));
     }
 
     /// Counts a reply as read. A node may read it outside of its poll, in a task of its own.
@@ -352,8 +352,7 @@ impl NodeContext {
         let (sender, answer) = oneshot::channel();
         let reply = Replier { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };
         let mut reader = Reader { answer, scope: &self.scope };
-        let activation = self.scope.activation;
-        let command = Command::Wish { activation, name, wish, reply };
+        let command = Command::Wish { by: self.scope.attempt_key, name, wish, reply };
         self.scope.waits.unaccepted.fetch_add(1, Ordering::SeqCst);
         self.scope.run.commands.send(command).map_err(|_| self.gone())?;
         reader.read().await.ok_or_else(|| self.gone())?

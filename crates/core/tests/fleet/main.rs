@@ -7,6 +7,7 @@ mod fencing;
 mod handed_on;
 mod idle;
 mod late_parents;
+mod left_ways;
 mod orphans;
 mod panics;
 mod queued;

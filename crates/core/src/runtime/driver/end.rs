@@ -27,7 +27,8 @@ impl<S: State> Driver<S> {
     ///
     /// Not one function that waits: its end would be part of the driver at rest, and the driver of a run is as large as the largest
     /// of what it awaits.
-    pub(super) fn ended(&mut self, (key, end, took): Ended<S>) -> Result<Option<Box<EndWithin<S>>>> {
+    pub(super) fn ended(&mut self, (by, end, took): Ended<S>) -> Result<Option<Box<EndWithin<S>>>> {
+        let key = by.activation;
         let running = self.line.remove_running(key);
         self.waiters.forget(key);
         let (mut handed_in, mut gave_way) = (None, false);

@@ -14,7 +14,9 @@ use crate::engine::frontier::{ActivationKey, Local};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
-use crate::node::{AttemptTransactions, NodeContext, NodeScope, RunScope, StartedChildren, Waits};
+use crate::node::{
+    AttemptKey, AttemptTransactions, NodeContext, NodeScope, RunScope, StartedChildren, Waits,
+};
 use crate::record::body::{Event, StatusChange};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::attempt::Attempt;
@@ -82,7 +84,7 @@ impl<S: State> Driver<S> {
             heard: key.1.get().saturating_sub(self.machine.node(key.0).left + 1),
             item: activation.item.clone(),
             inputs: self.inputs(key),
-            activation: key,
+            attempt_key: AttemptKey { activation: key, way: self.line.way() },
             memos: activation.memos.clone(),
             waits: Waits::default(),
             time_limit: self.plan.node(index).timeout,
@@ -115,11 +117,11 @@ impl<S: State> Driver<S> {
             // One turn here: work that does not wait is done without a task of its own.
             let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;
             if let Poll::Ready((end, took)) = first {
-                let within = self.ended((key, end, took))?;
+                let within = self.ended((scope.attempt_key, end, took))?;
                 return self.settle_end(within).await;
             }
         }
-        self.line.run(key, external, scope, attempt);
+        self.line.run(external, scope, attempt);
         Ok(())
     }
 

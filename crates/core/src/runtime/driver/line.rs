@@ -6,20 +6,20 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::clock::Timestamp;
 use crate::compact::few_map::FewMap;
 use crate::engine::frontier::{Activation, ActivationKey, Local};
 use crate::engine::machine::Machine;
 use crate::id::Seq;
-use crate::node::NodeScope;
+use crate::node::{AttemptKey, NodeScope};
 use crate::record::memo::Memo;
 use crate::runtime::attempt::AttemptEnd;
 use crate::state::State;
 
-/// The end of an attempt that ran as a task of its own: of which activation, and how long it took.
-pub(super) type Ended<S> = (ActivationKey, AttemptEnd<S>, Duration);
+/// The end of an attempt that ran as a task of its own: of which attempt, and how long it took.
+pub(super) type Ended<S> = (AttemptKey, AttemptEnd<S>, Duration);
 
 /// An attempt that runs.
 pub(super) struct Running {
@@ -68,8 +68,10 @@ pub(super) struct Line<S: State> {
     /// Activations that wait for their next attempt.
     timers: BTreeSet<(Timestamp, ActivationKey)>,
     running: FewMap<ActivationKey, Running>,
-    /// The tasks of attempts that were aborted because they did not follow any more.
-    left_behind: Vec<Id>,
+    /// How often the log took the place of what was here.
+    way: u32,
+    /// The activations whose attempts were aborted then because they did not follow any more, with the first way on which others count.
+    left_behind: BTreeMap<ActivationKey, u32>,
     tasks: JoinSet<Ended<S>>,
 }
 
@@ -83,7 +85,8 @@ impl<S: State> Default for Line<S> {
             passed: VecDeque::new(),
             timers: BTreeSet::new(),
             running: FewMap::default(),
-            left_behind: Vec::new(),
+            way: 0,
+            left_behind: BTreeMap::new(),
             tasks: JoinSet::new(),
         }
     }
@@ -120,15 +123,27 @@ impl<S: State> Line<S> {
 
     /// Takes the log's place for what is here: ends attempts that do not follow any more, and puts the rest in line.
     pub(super) fn restart(&mut self, machine: &Machine, state: &Arc<S>, now: Timestamp) {
+        self.way += 1;
         self.running.retain(|key, running| {
             let follows = machine.in_flight().contains_key(key);
             if !follows {
                 running.task.abort();
-                self.left_behind.push(running.task.id());
+                self.left_behind.insert(*key, self.way);
             }
             follows
         });
         self.push_all(machine, state, now);
+    }
+
+    /// Returns on which way attempts are started now.
+    pub(super) fn way(&self) -> u32 {
+        self.way
+    }
+
+    /// Whether an attempt did not follow any more. Its activation may follow again, from other inputs: what the attempt still says, and how
+    /// it has ended, counts for nothing.
+    pub(super) fn has_left(&self, attempt: AttemptKey) -> bool {
+        self.left_behind.get(&attempt.activation).is_some_and(|&way| attempt.way < way)
     }
 
     /// Takes the next activation whose barrier was passed.
@@ -229,33 +244,28 @@ impl<S: State> Line<S> {
     /// Runs an attempt as a task of its own.
     pub(super) fn run(
         &mut self,
-        key: ActivationKey,
         external: bool,
         scope: Arc<NodeScope>,
         attempt: impl Future<Output = (AttemptEnd<S>, Duration)> + Send + 'static,
     ) {
+        let by = scope.attempt_key;
         let task = self.tasks.spawn(async move {
             let (end, took) = attempt.await;
-            (key, end, took)
+            (by, end, took)
         });
         let ended = scope.memos.ended().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
-        self.running.insert(key, Running { task, external, scope, broken: false, ended });
+        self.running.insert(by.activation, Running { task, external, scope, broken: false, ended });
     }
 
-    /// Waits for the next attempt to end; `None` if none runs, an error if it was aborted.
-    ///
-    /// One that did not follow any more may have ended before it was aborted, and its activation may follow again, from other inputs: its
-    /// end is passed over.
+    /// Waits for the next attempt to end; `None` if none runs, an error if it was aborted. The end of one that [had left](Self::has_left) is
+    /// passed over.
     ///
     /// Cancel safe: an end that was not returned is returned by the next call.
     pub(super) async fn next_end(&mut self) -> Option<Result<Ended<S>, JoinError>> {
         loop {
-            let ended = self.tasks.join_next_with_id().await?;
-            let task = ended.as_ref().map_or_else(JoinError::id, |(task, _)| *task);
-            let is_left = self.left_behind.iter().position(|left| *left == task);
-            match (is_left.map(|place| self.left_behind.swap_remove(place)), ended) {
-                (Some(_), Ok(_)) => {}
-                (_, ended) => return Some(ended.map(|(_, ended)| ended)),
+            match self.tasks.join_next().await? {
+                Ok((by, ..)) if self.has_left(by) => {}
+                ended => return Some(ended),
             }
         }
     }

@@ -53,7 +53,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{HeadRef, RunKey, Seq};
-use crate::node::{Command, RunScope};
+use crate::node::{AttemptKey, Command, RunScope};
 use crate::past::retention;
 use crate::record::RunStatus;
 use crate::record::pause::Noted;
@@ -259,6 +259,11 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
+    /// Whether an attempt still is one of an activation of the run.
+    fn follows(&self, by: AttemptKey) -> bool {
+        self.machine.in_flight().contains_key(&by.activation) && !self.line.has_left(by)
+    }
+
     fn command(&mut self, command: Command) -> Result<()> {
         match command {
             Command::Checkpoint(reply) => {
@@ -268,14 +273,15 @@ impl<S: State> Driver<S> {
                     None => drop(reply.send(Ok(()))),
                 }
             }
-            Command::Chunks { activation, name, text, taken } => {
-                if self.machine.in_flight().contains_key(&activation) {
-                    self.note_step(activation, &name, Noted::Result(text.into()), false)?;
-                }
+            // Another writer came first: the attempt does not follow any more, and its work is dropped.
+            Command::Chunks { by, .. } | Command::Wish { by, .. } | Command::Transaction { by, .. }
+                if !self.follows(by) => {}
+            Command::Chunks { by, name, text, taken } => {
+                self.note_step(by.activation, &name, Noted::Result(text.into()), false)?;
                 drop(taken);
             }
-            Command::Wish { activation, name, wish, reply } => self.wish(activation, name, wish, reply)?,
-            Command::Transaction { activation, reply } => self.await_transaction(activation, reply),
+            Command::Wish { by, name, wish, reply } => self.wish(by.activation, name, wish, reply)?,
+            Command::Transaction { by, reply } => self.await_transaction(by.activation, reply),
             Command::TransactionOver(number) => self.transaction_over(number),
             // The next turn looks at it.
             Command::Parked(key) => self.waiters.stir(key),

@@ -13,7 +13,9 @@ use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::graph::{Effect, Graph};
 use crate::id::{Epoch, Fingerprint, NodeName, RunKey, Visit, WorkflowName};
-use crate::node::{AttemptTransactions, Host, Inputs, NodeScope, RunScope, StartedChildren, Waits};
+use crate::node::{
+    AttemptKey, AttemptTransactions, Host, Inputs, NodeScope, RunScope, StartedChildren, Waits,
+};
 use crate::record::RunFacts;
 use crate::record::body::{Event, NodeDone, NodesDone, Started};
 use crate::record::memo::Memos;
@@ -112,7 +114,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         heard: 0,
         item: None,
         inputs: Inputs::default(),
-        activation,
+        attempt_key: AttemptKey { activation, way: 0 },
         memos: Memos::default(),
         waits: Waits::default(),
         time_limit: None,

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::*;
 use crate::graph::node_set::NodeIx;
 use crate::id::{NodeName, RunId, Visit};
-use crate::node::{AttemptTransactions, NodeResult, NodeScope, Resources, RunScope, Waits};
+use crate::node::{AttemptKey, AttemptTransactions, NodeResult, NodeScope, Resources, RunScope, Waits};
 use crate::record::RunFacts;
 use crate::state::PatchWriter;
 
@@ -143,7 +143,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         heard: 0,
         item: None,
         inputs: Default::default(),
-        activation: (0, Visit::new(1)),
+        attempt_key: AttemptKey { activation: (0, Visit::new(1)), way: 0 },
         memos: Default::default(),
         waits: Waits::default(),
         time_limit: None,

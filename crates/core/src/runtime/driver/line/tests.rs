@@ -24,7 +24,7 @@ fn retried(machine: &mut Machine, node: &str, until: i64) {
 /// An attempt that never ends.
 fn run(line: &mut TestLine, node: u32, external: bool) -> Arc<NodeScope> {
     let scope = scope(key(node));
-    line.run(key(node), external, Arc::clone(&scope), pending());
+    line.run(external, Arc::clone(&scope), pending());
     scope
 }
 
@@ -140,9 +140,11 @@ async fn a_run_that_has_ended_lets_only_external_attempts_end() {
 async fn an_end_says_of_which_activation_it_is() {
     let mut line = TestLine::default();
     let end = async { (AttemptEnd::Done(Update::none()), Duration::from_millis(3)) };
-    line.run(key(1), false, scope(key(1)), end);
+    line.run(false, scope(key(1)), end);
     let (of, end, took) = next_end(&mut line).await.unwrap().unwrap();
-    assert!(of == key(1) && matches!(end, AttemptEnd::Done(_)) && took == Duration::from_millis(3));
+    assert!(
+        of.activation == key(1) && matches!(end, AttemptEnd::Done(_)) && took == Duration::from_millis(3)
+    );
 }
 
 /// It had ended before it was aborted. Its activation follows again, from what came instead, and was taken for ended.
@@ -152,14 +154,17 @@ async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one()
     let machine = in_flight(&graph);
     let mut line = TestLine::default();
     let end = async || (AttemptEnd::Done(Update::none()), Duration::ZERO);
-    line.run(key(0), false, scope(key(0)), end());
+    let first = scope(key(0));
+    line.run(false, Arc::clone(&first), end());
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
     line.restart(&machine, &state, at(0));
+    let first = first.attempt_key;
+    assert!(line.has_left(first) && !line.has_left(AttemptKey { way: line.way(), ..first }));
     run(&mut line, 0, false);
-    line.run(key(1), false, scope(key(1)), end());
+    line.run(false, scope(key(1)), end());
     let (of, ..) = next_end(&mut line).await.unwrap().unwrap();
-    assert_eq!(of, key(1));
+    assert_eq!(of.activation, key(1));
     assert!(line.running(key(0)).is_some());
 }

@@ -1,0 +1,86 @@
+//! Another writer has the run take another way, while attempts are on the way of before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::NodeError;
+use ferrata_core::record::RecordKind;
+use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::store::{At, CheckpointStore};
+use tokio::sync::Notify;
+
+use super::world::{World, key, spawn};
+
+/// The other way leads to the same activation. What a task of the attempt of before still does there was computed from other inputs.
+#[tokio::test]
+async fn a_step_of_an_attempt_that_does_not_follow_is_not_that_of_the_next_one() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b).await;
+    let (_, other) = world.process(|b| b).await;
+    let (began, late, said, word) = (
+        Arc::new(AtomicU32::new(0)),
+        Arc::new(Notify::new()),
+        Arc::new(Notify::new()),
+        Arc::new(Notify::new()),
+    );
+    let kept = (Arc::clone(&began), Arc::clone(&late), Arc::clone(&said), Arc::clone(&word));
+    let graph = Graph::<Context>::builder("g")
+        .node("first", async |_cx, _s| Ok(()))
+        .effect(Effect::Pure)
+        .node("around", async |_cx, _s| Ok(()))
+        .node("work", move |cx, mut s| {
+            let (began, late, said, word) = kept.clone();
+            async move {
+                if began.fetch_add(1, Ordering::SeqCst) == 0 {
+                    let task = spawn(async move {
+                        late.notified().await;
+                        let step =
+                            cx.step("price", async || Ok::<_, NodeError>("of before".to_owned())).await;
+                        said.notify_one();
+                        step
+                    });
+                    task.await??;
+                    return Ok(s);
+                }
+                word.notified().await;
+                let price = cx.step("price", async || Ok::<_, NodeError>("of now".to_owned())).await?;
+                s.set("price", price)?;
+                Ok(s)
+            }
+        })
+        .effect(Effect::Pure)
+        .entry("first")
+        .route("first", ["around", "work"], |s: &Context, _cx| match s.get_value("edited") {
+            Some(_) => "around",
+            None => "work",
+        })
+        .edge("around", "work")
+        .build()
+        .unwrap();
+    let at_work = Arc::clone(&began);
+    line.before(RecordKind::Node, async move {
+        while at_work.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let edited = Op::Set("edited".into(), true.into());
+        other.edit(&key("r"), Patch::from_ops(&[edited]).unwrap()).await.unwrap();
+    });
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    world
+        .pass(async {
+            while began.load(Ordering::SeqCst) < 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    late.notify_one();
+    world.pass(said.notified()).await;
+    word.notify_one();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<String>("price").unwrap().as_deref(), Some("of now"));
+    // A process that had gone on from there would have taken the other for its own.
+    let records = world.store.load(&key("r"), At::Latest).await.unwrap().unwrap();
+    let steps: Vec<_> = records.iter().filter(|record| record.header.kind == RecordKind::Step).collect();
+    assert_eq!(steps.len(), 1, "{steps:?}");
+}
