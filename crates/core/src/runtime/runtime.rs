@@ -498,7 +498,7 @@ impl Runtime {
 
     /// Empties the runtime for a rolling deployment: takes nothing new, lets every run that goes on here come to rest or end in its own
     /// time, and comes back when none is left. [`start`](Self::start) and [`resume`](Self::resume) are refused with
-    /// [`ErrorKind::Closed`] from now on; signals are still taken.
+    /// [`ErrorKind::Closed`] from now on; signals are still taken, and what nodes start is recorded and left to others.
     ///
     /// A run that only time can move is let go of at once, however near that time is, and one that waits for room is left to others:
     /// both are in the store, without an owner. What ends or rests is recorded as always, so nothing that was done is done again.

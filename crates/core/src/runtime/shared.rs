@@ -262,6 +262,15 @@ impl Shared {
         if self.is_closing() {
             return Err(Self::closed(run));
         }
+        self.may_start(run)
+    }
+
+    /// As [`takes`](Self::takes), for a start that leaves the run to others where this runtime is closing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] while heartbeats are lost.
+    pub(crate) fn may_start(&self, run: &RunKey) -> Result<(u64, u64)> {
         self.heartbeat.present().map_err(|error| error.with_run(run))
     }
 

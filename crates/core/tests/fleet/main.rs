@@ -6,6 +6,7 @@ mod endings;
 mod fencing;
 mod handed_on;
 mod idle;
+mod last_children;
 mod late_parents;
 mod left_ways;
 mod orphans;

@@ -1,12 +1,12 @@
 //! What came of a child, as its own log says.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::value::RawValue;
 
 use super::hold::let_go_on;
 use super::tell::tell;
+use super::tries::{Tries, next};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;
 use crate::engine::machine::Machine;
@@ -20,9 +20,6 @@ use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, start_of};
 use crate::runtime::shared::Shared;
 use crate::store::At;
-
-/// How much rarer a child is looked at each time, at most, beside the notification: as many times as a busy run.
-const RAREST: u32 = 8;
 
 /// Why a child is cancelled at its deadline.
 pub(super) const OVERDUE: &str = "its deadline is over";
@@ -67,6 +64,21 @@ pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<C
     let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(Some(ChildEnd::Gone)) };
     let folded = fold(run, &records, None)?;
     end_as(&folded.machine, || Ok((to_raw(&folded.channels)?, folded.version)))
+}
+
+/// As [`end_of`], and asks a store that fails again.
+///
+/// # Errors
+///
+/// As [`Tries::failed`].
+pub(super) async fn look_at_end(shared: &Shared, child: &ChildRef) -> Result<Option<ChildEnd>> {
+    let mut tries = Tries::of(shared, &child.run);
+    loop {
+        match end_of(shared, child).await {
+            Err(error) => tries.failed(error).await?,
+            end => return end,
+        }
+    }
 }
 
 /// Waits for the end of a child, and returns what came of it. A store that fails is asked again, ever less often.
@@ -132,15 +144,11 @@ pub(crate) fn next_deadline(machine: &Machine, now: Timestamp) -> Option<Timesta
     open.filter_map(|(_, child)| child.note.deadline).filter(|&deadline| deadline > now).min()
 }
 
-pub(super) fn next(pause: Duration, shared: &Shared) -> Duration {
-    (pause * 2).min(shared.limits.poll.saturating_mul(RAREST))
-}
-
 /// Cancels a child, unless it has ended, and waits for its end. If `parent` is given, only as long as this process surely owns that: by
 /// another owner the child may be waited for.
 pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: Option<&RunScope>, reason: &str) {
     let run = &child.run;
-    let mut pause = shared.limits.poll;
+    let mut tries = Tries::of(shared, run);
     loop {
         // Asked first: a start that ends in between has left a run that is found.
         let is_starting = shared.registry.starts.is_starting(run);
@@ -148,20 +156,16 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: Optio
             // Also one that was asked to stop before.
             Ok(()) => break,
             Err(error) if matches!(error.kind(), ErrorKind::WrongStatus) => break,
-            Err(error) if error.kind() == ErrorKind::NotFound && is_starting => {}
+            Err(error) if error.kind() == ErrorKind::NotFound && is_starting => tries.wait().await,
             // Not started, and no request is left here that would: one that starts it elsewhere finds that its parent goes on without it.
-            Err(error) if error.kind() == ErrorKind::NotFound => return,
-            Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {
-                tracing::debug!(%run, %error, "cannot cancel a child; trying again");
-            }
-            Err(error) if error.kind() == ErrorKind::Fenced => return,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Fenced) => return,
             Err(error) => {
-                tracing::warn!(%run, %error, "a child cannot be cancelled");
-                return;
+                if let Err(error) = tries.failed(error).await {
+                    tracing::warn!(%run, %error, "a child cannot be cancelled");
+                    return;
+                }
             }
         }
-        shared.clock.sleep(pause).await;
-        pause = next(pause, shared);
     }
     await_end(shared, child, false, None).await;
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::end::next;
 use super::tell::tell;
+use super::tries::Tries;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RunStatus;
@@ -14,20 +14,12 @@ use crate::runtime::shared::Shared;
 /// Pauses a child with its parent, or ends that pause. Returns when that is on record, or when there is nothing to do: the child has
 /// ended, is purged, or stands so already. A store that fails is asked again, ever less often.
 pub(crate) async fn hold(shared: &Arc<Shared>, child: &ChildRef, pause: bool) {
-    let mut wait = shared.limits.poll;
-    loop {
-        match hold_once(shared, child, pause).await {
-            Ok(()) => return,
-            Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {
-                tracing::debug!(run = %child.run, pause, %error, "cannot reach a child; trying again");
-            }
-            Err(error) => {
-                tracing::warn!(run = %child.run, pause, %error, "a child cannot be paused with its parent, or let go on");
-                return;
-            }
+    let mut tries = Tries::of(shared, &child.run);
+    while let Err(error) = hold_once(shared, child, pause).await {
+        if let Err(error) = tries.failed(error).await {
+            tracing::warn!(run = %child.run, pause, %error, "a child cannot be paused with its parent, or let go on");
+            return;
         }
-        shared.clock.sleep(wait).await;
-        wait = next(wait, shared);
     }
 }
 

@@ -16,6 +16,7 @@ mod orphan;
 mod request;
 mod starts;
 mod tell;
+mod tries;
 
 use std::time::Duration;
 

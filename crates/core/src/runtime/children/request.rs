@@ -9,9 +9,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::end::end_of;
+use super::end::look_at_end;
 use super::error::{ChildError, ChildFailure};
 use super::orphan::look_after_start;
+use super::tries::Tries;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunId, RunKey};
@@ -134,7 +135,13 @@ impl<S: State> Wanted<S> {
         let mut since = None;
         if child.told.is_none() {
             let _working = cx.at_work();
-            since = self.begin(shared, &kept, &run).await?;
+            let mut tries = Tries::of(shared, &run);
+            since = loop {
+                match self.begin(shared, &kept, &run).await {
+                    Ok(since) => break since,
+                    Err(error) => tries.failed(error).await?,
+                }
+            };
         }
         Ok(ChildHandle { cx: cx.clone(), graph, child, run, since })
     }
@@ -167,7 +174,7 @@ impl<S: State> Wanted<S> {
         let round = known.round + 1;
         let is_over = match &known.told {
             Some(_) => true,
-            None => match end_of(shared, &cx.child_ref(&known)).await? {
+            None => match look_at_end(shared, &cx.child_ref(&known)).await? {
                 None | Some(ChildEnd::Completed { .. }) => false,
                 Some(ChildEnd::Gone) => known.began,
                 Some(_) => true,
@@ -206,7 +213,7 @@ impl<S: State> Wanted<S> {
     }
 
     /// Starts the run, or sees to it that it goes on. Returns a wait for its end that was begun before, if it was started here.
-    async fn begin(self, shared: &Arc<Shared>, kept: &Kept, run: &RunKey) -> Result<Option<EndWaiter>> {
+    async fn begin(&self, shared: &Arc<Shared>, kept: &Kept, run: &RunKey) -> Result<Option<EndWaiter>> {
         let Kept { child, is_new } = kept;
         let start = self.cx.start_of(&child.name);
         if !is_new && let Some(head) = shared.store.head(run).await? {
@@ -230,12 +237,12 @@ impl<S: State> Wanted<S> {
             (ROOT, root.to_string()),
             (DEPTH, depth.to_string()),
         ];
-        let mut request = StartRequest::new(Arc::clone(shared), self.graph, self.input)
+        let mut request = StartRequest::new(Arc::clone(shared), self.graph.clone(), self.input.clone())
             .id(&run.run)
             .tenant(&run.tenant)
-            .given(self.given)
+            .given(self.given.clone())
             .parent_labels(labels.map(|(key, value)| (key.to_owned(), value)));
-        for (key, value) in self.labels {
+        for (key, value) in &self.labels {
             request = request.label(key, value);
         }
         let (shared, run, bond) = (Arc::clone(shared), run.clone(), self.bond);
@@ -279,8 +286,9 @@ async fn take_up<S: State>(shared: &Arc<Shared>, graph: &Graph<S>, head: RunHead
     });
     match taken.await {
         Ok(_) => Ok(()),
-        Err(error) if error.is_retryable() || error.kind() == ErrorKind::Closed => Err(error),
-        // It goes on elsewhere, or has ended; what else is wrong with it is told where its workflow is served.
+        Err(error) if error.is_retryable() => Err(error),
+        // It goes on elsewhere, has ended, or is left to others by a runtime that is closing; what else is wrong with it is told where its
+        // workflow is served.
         Err(error) => {
             tracing::debug!(%run, %error, "a child is not taken up here");
             Ok(())
@@ -341,7 +349,8 @@ impl<S: State> ChildRequest<S> {
     /// # Errors
     ///
     /// [`ChildError::Refused`]: the id is another run's, a limit is reached, the name was used in this attempt, or the input or the run
-    /// is refused as [`Runtime::start`](crate::runtime::Runtime::start) says.
+    /// is refused as [`Runtime::start`](crate::runtime::Runtime::start) says. A store that fails is asked again, and a runtime that is closing
+    /// leaves the child to others: neither is an error here.
     ///
     /// # Cancel safety
     ///

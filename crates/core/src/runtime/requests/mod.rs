@@ -8,6 +8,7 @@ pub(crate) mod edit;
 pub(crate) mod fork;
 pub(crate) mod given;
 pub(crate) mod hold;
+pub(crate) mod line_up;
 pub(crate) mod resume;
 pub(crate) mod runs;
 pub(crate) mod send;

@@ -9,33 +9,29 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::sync::watch;
 use tracing::{Instrument as _, Span};
 
 use super::drive::{Parts, drive};
 use super::given::{Given, Recorded};
+use super::line_up::line_up;
 use super::resume::resume;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::record::body::{Event, Started};
-use crate::record::parent_link::{TAGS, TRACE, refuse_reserved, same_start};
+use crate::record::parent_link::{PARENT, TAGS, TRACE, refuse_reserved, same_start};
 use crate::record::{Labels, RunFacts, RunStatus};
 use crate::runtime::driver::{First, Outbox, check_input, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::fleet::admission::{Go, room};
+use crate::runtime::fleet::admission::room;
 use crate::runtime::fleet::life::{self, Tenure};
 use crate::runtime::fleet::tags::label;
 use crate::runtime::handle::{Link, RunHandle};
 use crate::runtime::shared::Shared;
-use crate::runtime::tasks::{caught, finish};
+use crate::runtime::tasks::finish;
 use crate::state::State;
 use crate::telemetry::{TraceParent, spans};
-
-/// How long to wait before a run that has room is taken up again because the store failed, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// How often a start is made that meets an id in use and then no run, and how long it waits at first: a purge is under way.
 const LOOKS: u32 = 4;
@@ -317,13 +313,20 @@ impl<S: State> Checked<S> {
             // Nothing is recorded that could wait in its place.
             permit = Some(room(shared, run, facts).await?);
         }
+        // A run that goes on in a runtime that is closing comes to its end here, and what it starts is left to others.
+        let of_node = facts.labels.get(PARENT).is_some();
         let mut registration = match permit.map(|permit| shared.enter(run, permit, false)).transpose() {
             Ok(registration) => registration,
             Err(error) if error.kind() == ErrorKind::Conflict => return self.again().await,
+            Err(error) if error.kind() == ErrorKind::Closed && of_node => None,
             Err(error) => return Err(error),
         };
         if registration.is_none() {
-            shared.takes(run)?;
+            if of_node {
+                shared.may_start(run)?
+            } else {
+                shared.takes(run)?
+            };
         }
         if policy.frequency == CheckpointFrequency::Disabled && shared.store.head(run).await?.is_some() {
             // No append would meet the run that is there, before work was done a second time.
@@ -411,66 +414,12 @@ impl<S: State> Checked<S> {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
                 Ok(ControlFlow::Break(watching()))
             }
+            Err(error) if error.kind() == ErrorKind::Closed && facts.labels.get(PARENT).is_some() => {
+                Ok(ControlFlow::Break(watching()))
+            }
             result => result.map(ControlFlow::Break),
         }
     }
-}
-
-/// Has a run that is recorded wait for room.
-pub(super) fn line_up<S: State>(
-    shared: &Arc<Shared>,
-    graph: &Graph<S>,
-    run: &RunKey,
-    facts: &RunFacts,
-    policy: CheckpointPolicy,
-) -> RunHandle<S> {
-    let (taken, waiting) = watch::channel(None);
-    shared.admission.line_up(
-        run,
-        facts,
-        go(Arc::clone(shared), graph.clone(), run.clone(), facts.clone(), policy, FIRST_PAUSE, taken),
-    );
-    RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Queued(waiting))
-}
-
-/// What is done when a run that waited has room.
-fn go<S: State>(
-    shared: Arc<Shared>,
-    graph: Graph<S>,
-    run: RunKey,
-    facts: RunFacts,
-    policy: CheckpointPolicy,
-    pause: Duration,
-    taken: watch::Sender<Option<Result<RunHandle<S>>>>,
-) -> Go {
-    use ErrorKind::{Conflict, WrongStatus};
-    Box::new(move |permit| {
-        Box::pin(async move {
-            let terms = super::resume::Terms::default();
-            let resuming = resume(&shared, &graph, &run, policy, &terms, None, Some(permit));
-            match caught(&run, Box::pin(resuming)).await.and_then(|resumed| resumed) {
-                Ok(handle) => drop(taken.send_replace(Some(Ok(handle)))),
-                Err(error) if error.is_retryable() && !shared.is_closing() => {
-                    tracing::warn!(%run, %error, "a run that has room cannot be taken up; trying again");
-                    shared.clock.sleep(pause).await;
-                    let pause = (pause * 2).min(LONGEST_PAUSE);
-                    let next =
-                        go(Arc::clone(&shared), graph, run.clone(), facts.clone(), policy, pause, taken);
-                    shared.admission.line_up(&run, &facts, next);
-                }
-                // Another claimer took it, or it has ended, or is left to others: it is followed from where it is.
-                Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
-                    tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
-                    let handle = RunHandle::new(shared, graph, run, Link::Elsewhere);
-                    drop(taken.send_replace(Some(Ok(handle))));
-                }
-                Err(error) => {
-                    tracing::warn!(%run, %error, "a run that waited for room cannot be taken up");
-                    drop(taken.send_replace(Some(Err(error))));
-                }
-            }
-        })
-    })
 }
 
 impl<S: State> IntoFuture for StartRequest<S> {

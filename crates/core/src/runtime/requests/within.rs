@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use tracing::Instrument as _;
 
+use super::line_up::line_up;
 use super::resume::{Terms, resume};
-use super::start::{Checked, StartRequest, line_up};
+use super::start::{Checked, StartRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};

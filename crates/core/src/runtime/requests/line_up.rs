@@ -1,0 +1,81 @@
+//! Waiting for room: what is done with a run that is recorded, and that this process has no room for yet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::resume::{Terms, resume};
+use crate::error::{ErrorKind, Result};
+use crate::graph::{CheckpointPolicy, Graph};
+use crate::id::RunKey;
+use crate::record::RunFacts;
+use crate::runtime::fleet::admission::Go;
+use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::caught;
+use crate::state::State;
+
+/// How long to wait before a run that has room is taken up again because the store failed, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Has a run that is recorded wait for room; in a runtime that is closing there will be none.
+pub(super) fn line_up<S: State>(
+    shared: &Arc<Shared>,
+    graph: &Graph<S>,
+    run: &RunKey,
+    facts: &RunFacts,
+    policy: CheckpointPolicy,
+) -> RunHandle<S> {
+    if shared.is_closing() {
+        return RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
+    }
+    let (taken, waiting) = watch::channel(None);
+    shared.admission.line_up(
+        run,
+        facts,
+        go(Arc::clone(shared), graph.clone(), run.clone(), facts.clone(), policy, FIRST_PAUSE, taken),
+    );
+    RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Queued(waiting))
+}
+
+/// What is done when a run that waited has room.
+fn go<S: State>(
+    shared: Arc<Shared>,
+    graph: Graph<S>,
+    run: RunKey,
+    facts: RunFacts,
+    policy: CheckpointPolicy,
+    pause: Duration,
+    taken: watch::Sender<Option<Result<RunHandle<S>>>>,
+) -> Go {
+    use ErrorKind::{Conflict, WrongStatus};
+    Box::new(move |permit| {
+        Box::pin(async move {
+            let terms = Terms::default();
+            let resuming = resume(&shared, &graph, &run, policy, &terms, None, Some(permit));
+            match caught(&run, Box::pin(resuming)).await.and_then(|resumed| resumed) {
+                Ok(handle) => drop(taken.send_replace(Some(Ok(handle)))),
+                Err(error) if error.is_retryable() && !shared.is_closing() => {
+                    tracing::warn!(%run, %error, "a run that has room cannot be taken up; trying again");
+                    shared.clock.sleep(pause).await;
+                    let pause = (pause * 2).min(LONGEST_PAUSE);
+                    let next =
+                        go(Arc::clone(&shared), graph, run.clone(), facts.clone(), policy, pause, taken);
+                    shared.admission.line_up(&run, &facts, next);
+                }
+                // Another claimer took it, or it has ended, or is left to others: it is followed from where it is.
+                Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
+                    tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
+                    let handle = RunHandle::new(shared, graph, run, Link::Elsewhere);
+                    drop(taken.send_replace(Some(Ok(handle))));
+                }
+                Err(error) => {
+                    tracing::warn!(%run, %error, "a run that waited for room cannot be taken up");
+                    drop(taken.send_replace(Some(Err(error))));
+                }
+            }
+        })
+    })
+}
