@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ferrata_store::{
-    HeadRef, Result, RunAppend, RunFacts, RunKey, Seq, check_append, check_batch, is_repeat, refusal,
+    HeadRef, Notice, Result, RunAppend, RunFacts, RunKey, Seq, check_append, check_batch, is_repeat, refusal,
 };
 use futures_util::future::join_all;
 
@@ -157,6 +157,11 @@ impl Inner {
         if !self.options.notices {
             return;
         }
+        let notice = Notice::new(run.clone());
+        self.hearing.tell(match head {
+            Some(head) => notice.with_head(head),
+            None => notice,
+        });
         let told = self.link.tell(self.layout.notices(), notices::headers(head), run.to_string().into());
         if let Err(fault) = told.await {
             tracing::debug!(%run, %fault, "a notice was not sent");

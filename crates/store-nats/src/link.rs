@@ -60,6 +60,8 @@ impl Link {
         let (lost, made) = (Arc::clone(&self.lost), Arc::clone(&self.made));
         let mut connect = ConnectOptions::new()
             .name("ferrata")
+            // What a store does itself it tells its subscribers itself.
+            .no_echo()
             .connection_timeout(options.connect_timeout)
             .request_timeout(Some(options.response_timeout))
             .max_reconnects(None)

@@ -1,6 +1,6 @@
 //! What processes tell each other at once: notices of changed runs, and texts. No stream keeps either.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::{HeaderMap, Message};
@@ -45,6 +45,29 @@ struct Heard {
 }
 
 impl Hearing {
+    /// Tells the subscribers of this store of what it did itself. The server does not: its connection asks for no echo.
+    pub(crate) fn tell(&self, notice: Notice) {
+        if let Some(heard) = self.heard() {
+            // Fails while there is no subscriber: then there is none to be told.
+            let _ = heard.runs.send(notice);
+        }
+    }
+
+    /// As [`tell`](Self::tell), of a text.
+    pub(crate) fn say(&self, text: &str) {
+        if let Some(heard) = self.heard() {
+            let _ = heard.said.send(text.into());
+        }
+    }
+
+    fn heard(&self) -> Option<Arc<Heard>> {
+        self.running().as_ref().map(|running| Arc::clone(&running.heard))
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn subscribe(&self, link: &Arc<Link>, layout: &Layout) -> Option<Notices> {
         Some(Notices::new(self.listen(link, layout)?.runs.subscribe()))
     }
@@ -65,7 +88,7 @@ impl Hearing {
 
     /// Begins to listen, unless that has begun.
     fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<Heard>> {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running();
         if let Some(running) = running.as_ref() {
             return Some(Arc::clone(&running.heard));
         }

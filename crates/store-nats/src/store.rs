@@ -44,7 +44,7 @@ pub(crate) struct Inner {
     pub(crate) is_replicated: AtomicBool,
     /// Held while a listing brings it up to date and reads it.
     pub(crate) mirror: tokio::sync::Mutex<Mirror>,
-    hearing: Hearing,
+    pub(crate) hearing: Hearing,
 }
 
 impl NatsStore {
@@ -171,6 +171,7 @@ impl Relay for NatsStore {
     async fn say(&self, texts: Vec<String>) -> Result<()> {
         check_said(&texts)?;
         for text in texts {
+            self.inner.hearing.say(&text);
             let told = self.inner.link.tell(self.inner.layout.said(), HeaderMap::new(), text.into()).await;
             told.map_err(|fault| fault.into_error("store.say", Doubt::None))?;
         }

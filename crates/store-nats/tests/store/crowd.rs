@@ -51,6 +51,42 @@ async fn a_listener_that_reads_nothing_hinders_nobody_and_learns_that_it_missed_
     place.remove().await;
 }
 
+/// What a store does itself it tells its subscribers at once and once; the server does not tell it a second time.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_store_tells_of_its_own_appends_once_and_with_their_head() {
+    let place = Place::shared();
+    let (store, other) = (place.store(), place.store());
+    store.setup().await.unwrap();
+    let mut notices = store.subscribe().unwrap();
+    let mut theirs = log_of("theirs");
+    // Until the connection listens.
+    let clock = SystemClock::new();
+    loop {
+        theirs.write(&other, 1).await;
+        if within(&clock, Duration::from_millis(50), notices.next()).await.is_some() {
+            break;
+        }
+    }
+    let mut ours = log_of("ours");
+    for _ in 0..20 {
+        ours.write(&store, 1).await;
+    }
+    other.purge(&theirs.key, None).await.unwrap();
+    let (mut heads, mut is_purged) = (Vec::new(), false);
+    while heads.len() < 20 || !is_purged {
+        let heard = notices.next().await.unwrap().expect("no notice was missed");
+        if heard.run == ours.key {
+            heads.push(heard.head);
+        } else {
+            is_purged = heard.head.is_none();
+        }
+    }
+    let written = ours.records.iter().map(|record| Some(record.header.head()));
+    assert_eq!(heads, written.collect::<Vec<_>>());
+    place.remove().await;
+}
+
 /// Servers of version 2.9 never replied to a process that asked for messages which were removed just then.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
