@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -151,4 +152,47 @@ async fn a_child_that_is_started_after_the_look_at_its_parent_is_not_cancelled()
     family.work.word.notify_one();
     family.kid.word.notify_one();
     world.pass(successor.completed()).await.unwrap();
+}
+
+/// The pause is over, and while this process is about to tell the children so, another takes the run, and the run is paused anew.
+#[tokio::test]
+async fn a_child_that_the_next_owner_holds_is_not_let_go_on_by_the_one_before() {
+    let world = World::new();
+    let (line, zombie) = world.process_without_notices().await;
+    let (_, other) = world.process(|b| b).await;
+    let family = family(|| {});
+    family.begin.word.notify_one();
+    let run = zombie.start(&family.parent, Context::new()).id("p").await.unwrap();
+    family.work.until_began(1).await;
+    family.kid.until_began(1).await;
+    other.resume(&family.child, "kid").take_over().await.unwrap();
+    family.kid.until_began(2).await;
+    zombie.pause(&key("p"), "a pause").await.unwrap();
+    let paused = async {
+        while child_of(&world).await.1 == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(paused).await;
+    // The first signal from here on is the end of the pause: the child was told before.
+    let (successor, store) = (other.clone(), world.store.clone());
+    let (parent, begin) = (family.parent.clone(), family.begin.clone());
+    let (taken, is_taken) = tokio::sync::oneshot::channel();
+    line.after(RecordKind::Signal, async move {
+        let run = successor.resume(&parent, "p").take_over().await.unwrap();
+        begin.word.notify_one();
+        begin.until_began(2).await;
+        successor.pause(&key("p"), "another pause").await.unwrap();
+        // It comes to rest when its child is paused.
+        while store.head(&key("p")).await.unwrap().unwrap().status != RunStatus::Interrupted {
+            tokio::task::yield_now().await;
+        }
+        taken.send(run).unwrap();
+    });
+    drop(world.pass(zombie.unpause(&key("p")).into_future()).await);
+    drop(is_taken.await.unwrap());
+    world.pass(run.wait()).await.unwrap_err();
+    family.kid.word.notify_one();
+    world.pass_for(TTL * 2).await;
+    assert_eq!(child_of(&world).await.0, RunStatus::Interrupted, "its parent is paused");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::hold::let_go_on;
-use super::tell::tell;
+use super::tell::{While, tell};
 use super::tries::{Tries, next};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;
@@ -83,13 +83,13 @@ pub(super) async fn look_at_end(shared: &Shared, child: &ChildRef) -> Result<Opt
 
 /// Waits for the end of a child, and returns what came of it. A store that fails is asked again, ever less often.
 ///
-/// If the parent `was_paused`, the child is let go on where a pause of the parent holds it.
+/// If the parent `was_paused`, which it is not any more, the child is let go on where that pause holds it.
 ///
 /// `since` is a wait that was begun before the child was started in this process: then the child is not looked at first.
 pub(crate) async fn await_end(
     shared: &Arc<Shared>,
     child: &ChildRef,
-    was_paused: bool,
+    was_paused: Option<&RunScope>,
     since: Option<EndWaiter>,
 ) -> Arc<RawValue> {
     let run = &child.run;
@@ -100,12 +100,13 @@ pub(crate) async fn await_end(
         if std::mem::replace(&mut looks, true) {
             match end_of(shared, child).await.and_then(|end| end.map(|end| end.to_raw()).transpose()) {
                 Ok(Some(end)) => return end,
-                Ok(None) if was_paused => {
-                    if let Err(error) = let_go_on(shared, child).await {
+                Ok(None) => {
+                    if let Some(parent) = was_paused
+                        && let Err(error) = let_go_on(shared, child, While::Owned(parent)).await
+                    {
                         tracing::debug!(%run, %error, "cannot let a child go on; trying again");
                     }
                 }
-                Ok(None) => {}
                 Err(error) => tracing::debug!(%run, %error, "cannot look at a child; looking again"),
             }
         }
@@ -124,7 +125,7 @@ pub(crate) async fn await_in_time(
     shared: &Arc<Shared>,
     child: &ChildRef,
     deadline: Option<Timestamp>,
-    was_paused: bool,
+    was_paused: Option<&RunScope>,
     since: Option<EndWaiter>,
 ) -> Arc<RawValue> {
     if let Some(deadline) = deadline {
@@ -132,7 +133,7 @@ pub(crate) async fn await_in_time(
         tokio::select! {
             biased;
             end = await_end(shared, child, was_paused, since.clone()) => return end,
-            () = shared.clock.sleep(left) => cancel(shared, child, None, OVERDUE).await,
+            () = shared.clock.sleep(left) => cancel(shared, child, While::Always, OVERDUE).await,
         }
     }
     await_end(shared, child, was_paused, since).await
@@ -144,9 +145,8 @@ pub(crate) fn next_deadline(machine: &Machine, now: Timestamp) -> Option<Timesta
     open.filter_map(|(_, child)| child.note.deadline).filter(|&deadline| deadline > now).min()
 }
 
-/// Cancels a child, unless it has ended, and waits for its end. If `parent` is given, only as long as this process surely owns that: by
-/// another owner the child may be waited for.
-pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: Option<&RunScope>, reason: &str) {
+/// Cancels a child, unless it has ended, and waits for its end.
+pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: While<'_>, reason: &str) {
     let run = &child.run;
     let mut tries = Tries::of(shared, run);
     loop {
@@ -167,7 +167,7 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: Optio
             }
         }
     }
-    await_end(shared, child, false, None).await;
+    await_end(shared, child, None, None).await;
 }
 
 /// As [`cancel`], once, without a wait.
@@ -178,7 +178,7 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: Optio
 pub(super) async fn cancel_once(
     shared: &Arc<Shared>,
     child: &ChildRef,
-    parent: Option<&RunScope>,
+    parent: While<'_>,
     reason: &str,
 ) -> Result<()> {
     tell(shared, child, parent, SignalKind::Cancel { reason: reason.to_owned() }).await
@@ -209,7 +209,7 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
     Some(close(shared, Arc::clone(&scope.run), children, reason))
 }
 
-/// Cancels children of a run that goes on here, and waits for their ends, but no longer than a cancelled run has time.
+/// Cancels children of a run as long as it goes on here, as another owner may wait for them, and waits for their ends, but no longer than a cancelled run has time.
 pub(super) async fn close(
     shared: Arc<Shared>,
     parent: Arc<RunScope>,
@@ -220,7 +220,7 @@ pub(super) async fn close(
     let mut stopping = tokio::task::JoinSet::new();
     for child in children {
         let (shared, parent, reason) = (Arc::clone(&shared), Arc::clone(&parent), reason.clone());
-        stopping.spawn(async move { cancel(&shared, &child, Some(&parent), &reason).await });
+        stopping.spawn(async move { cancel(&shared, &child, While::Owned(&parent), &reason).await });
     }
     tokio::select! {
         biased;

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use super::tell::tell;
+use super::tell::{While, tell};
 use super::tries::Tries;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
+use crate::node::RunScope;
 use crate::record::RunStatus;
 use crate::record::body::SignalKind;
 use crate::record::parent_link::ChildRef;
 use crate::runtime::shared::Shared;
 
 /// Pauses a child with its parent, or ends that pause. Returns when that is on record, or when there is nothing to do: the child has
-/// ended, is purged, or stands so already. A store that fails is asked again, ever less often.
-pub(crate) async fn hold(shared: &Arc<Shared>, child: &ChildRef, pause: bool) {
+/// ended, is purged, or stands so already, or another process has the parent. A store that fails is asked again, ever less often.
+pub(crate) async fn hold(shared: &Arc<Shared>, child: &ChildRef, parent: &RunScope, pause: bool) {
     let mut tries = Tries::of(shared, &child.run);
-    while let Err(error) = hold_once(shared, child, pause).await {
+    while let Err(error) = hold_once(shared, child, While::Owned(parent), pause).await {
         if let Err(error) = tries.failed(error).await {
             tracing::warn!(run = %child.run, pause, %error, "a child cannot be paused with its parent, or let go on");
             return;
@@ -28,16 +29,22 @@ pub(crate) async fn hold(shared: &Arc<Shared>, child: &ChildRef, pause: bool) {
 /// # Errors
 ///
 /// What the store says.
-pub(super) async fn hold_once(shared: &Arc<Shared>, child: &ChildRef, pause: bool) -> Result<()> {
+pub(super) async fn hold_once(
+    shared: &Arc<Shared>,
+    child: &ChildRef,
+    parent: While<'_>,
+    pause: bool,
+) -> Result<()> {
     let what = match pause {
         true => {
-            let parent = RunKey::new(child.run.tenant.clone(), child.parent.clone());
-            SignalKind::Pause { reason: format!("its parent {parent} is paused") }
+            let run = RunKey::new(child.run.tenant.clone(), child.parent.clone());
+            SignalKind::Pause { reason: format!("its parent {run} is paused") }
         }
         false => SignalKind::Unpause,
     };
-    match tell(shared, child, None, what).await {
-        Err(error) if matches!(error.kind(), ErrorKind::WrongStatus | ErrorKind::NotFound) => Ok(()),
+    use ErrorKind::{Fenced, NotFound, WrongStatus};
+    match tell(shared, child, parent, what).await {
+        Err(error) if matches!(error.kind(), WrongStatus | NotFound | Fenced) => Ok(()),
         told => told,
     }
 }
@@ -47,9 +54,9 @@ pub(super) async fn hold_once(shared: &Arc<Shared>, child: &ChildRef, pause: boo
 /// # Errors
 ///
 /// What the store says.
-pub(super) async fn let_go_on(shared: &Arc<Shared>, child: &ChildRef) -> Result<()> {
+pub(super) async fn let_go_on(shared: &Arc<Shared>, child: &ChildRef, parent: While<'_>) -> Result<()> {
     match shared.store.head(&child.run).await? {
-        Some(head) if head.status == RunStatus::Interrupted => hold_once(shared, child, false).await,
+        Some(head) if head.status == RunStatus::Interrupted => hold_once(shared, child, parent, false).await,
         _ => Ok(()),
     }
 }

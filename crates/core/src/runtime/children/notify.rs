@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::end::{OVERDUE, cancel_once, end_of, next_deadline};
 use super::hold::let_go_on;
 use super::pause;
+use super::tell::While;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
@@ -138,12 +139,13 @@ pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
         } else if child.note.deadline.is_some_and(|deadline| deadline <= now) {
             // Its end is told as any other.
             let child = machine.child_ref(&tip.log.run, *key, child);
-            match cancel_once(shared, &child, None, OVERDUE).await {
+            match cancel_once(shared, &child, While::Always, OVERDUE).await {
                 Err(error) if error.kind() != ErrorKind::WrongStatus => return Err(error),
                 _ => {}
             }
         } else if machine.was_paused() {
-            let_go_on(shared, &machine.child_ref(&tip.log.run, *key, child)).await?;
+            let (run, at) = (&tip.log.run, tip.folded.last.head());
+            let_go_on(shared, &machine.child_ref(run, *key, child), While::At(run, at)).await?;
         }
     }
     if events.is_empty() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::LONGEST_LOOK;
 use super::end::cancel_once;
 use super::hold::hold_once;
+use super::tell::While;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::past::family::{Parent, parent_of};
@@ -79,7 +80,7 @@ async fn cancel_orphan(
         Parent::Waits { began, paused } => {
             if paused && !began {
                 // The parent may have come to rest before the run was there to be paused with it.
-                hold_once(shared, &child, true).await?;
+                hold_once(shared, &child, While::Always, true).await?;
             }
             return Ok(Orphan::No { decided: began });
         }
@@ -91,7 +92,7 @@ async fn cancel_orphan(
         Parent::Cancelled => format!("its parent {} was cancelled", link.parent),
         Parent::WentOn => format!("its parent {} went on without it", link.parent),
     };
-    match cancel_once(shared, &child, None, &reason).await {
+    match cancel_once(shared, &child, While::Always, &reason).await {
         Ok(()) => Ok(Orphan::Told),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Orphan::Told),
         Err(error) if error.kind() == ErrorKind::WrongStatus => Ok(Orphan::ToldBefore),

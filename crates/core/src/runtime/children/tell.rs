@@ -1,4 +1,4 @@
-//! What a parent says to a child: to that run alone, whoever bears its name by then, and, where only the parent's owner may say it, by that.
+//! What a parent says to a child: to that run alone, whoever bears its name by then, and only as long as the parent stands as the speaker knows it.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::{HeadRef, RunKey};
 use crate::node::RunScope;
 use crate::record::body::{Signal, SignalKind};
 use crate::record::parent_link::ChildRef;
@@ -13,15 +14,26 @@ use crate::runtime::requests::amend::Condition;
 use crate::runtime::requests::signal::send_if;
 use crate::runtime::shared::Shared;
 
-/// Tells a child something; if `parent` is given, only while this process surely owns that run.
+/// How long a child is told something.
+#[derive(Clone, Copy)]
+pub(crate) enum While<'a> {
+    /// What is said follows from the parent's log, whatever else comes to that.
+    Always,
+    /// As long as this process surely owns the parent.
+    Owned(&'a RunScope),
+    /// As long as nothing was written to the parent since.
+    At(&'a RunKey, HeadRef),
+}
+
+/// Tells a child something in the name of its parent.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent is not owned any more, and as a signal.
+/// [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent does not stand so any more, and as a signal.
 pub(super) async fn tell(
     shared: &Arc<Shared>,
     child: &ChildRef,
-    parent: Option<&RunScope>,
+    parent: While<'_>,
     what: SignalKind,
 ) -> Result<()> {
     let of_parent = matches!(what, SignalKind::Pause { .. } | SignalKind::Unpause);
@@ -29,11 +41,11 @@ pub(super) async fn tell(
     send_if(shared, &child.run, signal, Some(&IsOurs { shared, child, parent })).await
 }
 
-/// That a run is the child, and that its parent goes on here.
+/// That a run is the child, and how its parent stands.
 struct IsOurs<'a> {
     shared: &'a Shared,
     child: &'a ChildRef,
-    parent: Option<&'a RunScope>,
+    parent: While<'a>,
 }
 
 #[async_trait]
@@ -45,8 +57,12 @@ impl Condition for IsOurs<'_> {
             return Err(missing(&child.run));
         }
         match parent {
-            Some(parent) => check_owner(shared, parent).await,
-            None => Ok(()),
+            While::Always => Ok(()),
+            While::Owned(parent) => check_owner(shared, parent).await,
+            While::At(run, at) => match shared.store.head(run).await? {
+                Some(head) if head.head() == *at => Ok(()),
+                _ => Err(Error::new(ErrorKind::Fenced, "another writer wrote to the run").with_run(run)),
+            },
         }
     }
 }

@@ -13,11 +13,11 @@ use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::id::RunKey;
-use crate::node::EndWaiter;
+use crate::node::{EndWaiter, RunScope};
 use crate::record::child::Child;
 use crate::record::parent_link::{ChildRef, ParentLink};
 use crate::record::pause::{Looks, Noted};
-use crate::runtime::children::{FIRST_LOOK, await_in_time, cancel, end_as, next_deadline};
+use crate::runtime::children::{FIRST_LOOK, While, await_in_time, cancel, end_as, next_deadline};
 use crate::runtime::shared::Shared;
 use crate::state::State;
 
@@ -52,13 +52,14 @@ impl ChildTasks {
         key: ActivationKey,
         name: &str,
         child: ChildRef,
-        (deadline, was_paused): (Option<Timestamp>, bool),
+        (deadline, was_paused): (Option<Timestamp>, Option<Arc<RunScope>>),
         since: Option<EndWaiter>,
     ) {
         if self.watched.insert((key, name.to_owned())) {
             let (shared, name) = (Arc::clone(shared), name.to_owned());
             self.tasks.spawn(async move {
-                ChildEvent::End(key, name, await_in_time(&shared, &child, deadline, was_paused, since).await)
+                let end = await_in_time(&shared, &child, deadline, was_paused.as_deref(), since).await;
+                ChildEvent::End(key, name, end)
             });
         }
     }
@@ -69,7 +70,7 @@ impl ChildTasks {
             self.stopping += 1;
             let (shared, reason) = (Arc::clone(shared), reason.to_owned());
             self.tasks.spawn(async move {
-                cancel(&shared, &child, None, &reason).await;
+                cancel(&shared, &child, While::Always, &reason).await;
                 ChildEvent::Stopped
             });
         }
@@ -103,7 +104,7 @@ impl<S: State> Driver<S> {
         deadline: Option<Timestamp>,
         since: Option<EndWaiter>,
     ) {
-        let terms = (deadline, self.machine.was_paused());
+        let terms = (deadline, self.machine.was_paused().then(|| Arc::clone(&self.scope)));
         self.waiters.children.watch(&self.shared, key, name, child, terms, since);
     }
 

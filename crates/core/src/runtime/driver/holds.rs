@@ -54,9 +54,9 @@ impl<S: State> Driver<S> {
         for (child, began) in told {
             holds.told.insert((child.clone(), began), pause);
             holds.busy.insert(child.clone());
-            let shared = Arc::clone(&self.shared);
+            let (shared, parent) = (Arc::clone(&self.shared), Arc::clone(&self.scope));
             self.waiters.children.tasks.spawn(async move {
-                hold(&shared, &child, pause).await;
+                hold(&shared, &child, &parent, pause).await;
                 ChildEvent::Held(child)
             });
         }
