@@ -20,7 +20,7 @@ use crate::settings::check_key;
 /// How often a node waits at rest for one place: each time it is woken it asks again.
 const ROUNDS: u32 = 10_000;
 
-/// After how long the queue is told again that a node is to rest.
+/// After how long the queue is asked again, or told again that a node is to rest.
 const LATER: Duration = Duration::from_secs(1);
 
 /// What a watcher of the run hears while a node waits in memory.
@@ -90,14 +90,16 @@ impl Acquire for NodeContext {
 /// Of the `.await`:
 /// - [`ErrorKind::NotFound`]: nobody has [declared](crate::QueueRequest::declare) the queue.
 /// - [`ErrorKind::Invalid`]: there are not so many places, or the name or the key is none.
-/// - [`ErrorKind::Unavailable`]: as many wait as may, the queue has no room, or the store. Nothing was done.
+/// - [`ErrorKind::Unavailable`]: as many wait as may, or the queue has no room. Nothing was done.
 /// - [`ErrorKind::Closed`]: the run is left.
+///
+/// A store that fails is asked again, every second.
 ///
 /// # Cancel safety
 ///
 /// Cancel safe: dropped, it does not wait any more, and a place that it was given is given back. Where the run rests while it waits, it waits on.
 ///
-/// <!-- held by: nodes::never_more_nodes_than_places_and_each_has_its_turn, nodes::a_node_that_gives_up_waiting_leaves_its_place_to_others -->
+/// <!-- held by: outages::a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail, nodes::never_more_nodes_than_places_and_each_has_its_turn, nodes::a_node_that_gives_up_waiting_leaves_its_place_to_others -->
 #[must_use = "nothing is asked for before it is awaited"]
 pub struct AcquireRequest<'a> {
     cx: &'a NodeContext,
@@ -170,31 +172,39 @@ impl<'a> AcquireRequest<'a> {
                 executor: waiting.executor,
                 clock: Arc::clone(runtime.clock()),
             };
-            match desk.ask(ask, turn).await? {
-                Said::Granted => {
+            let said = match desk.ask(ask, turn).await {
+                Ok(Said::Stale(executor, epoch)) => {
+                    place.id = None;
+                    give_up(&runtime, cx, &desk, Op::Lost { id: id.clone(), executor, epoch })
+                        .await
+                        .map(|()| None)
+                }
+                said => said.map(Some),
+            };
+            match said {
+                Ok(None) => continue,
+                Ok(Some(Said::Granted)) => {
                     if waits {
                         tell(cx, TURN, &queue, &waiting);
                     }
                     return Ok(place);
                 }
-                Said::Waits if waits => {}
-                Said::Waits => {
+                Ok(Some(Said::Waits)) if waits => {}
+                Ok(Some(Said::Waits)) => {
                     waits = true;
                     tell(cx, WAITS, &queue, &waiting);
                 }
-                Said::Stale(executor, epoch) => {
-                    place.id = None;
-                    match is_owner(&runtime, cx).await? {
-                        true => drop(desk.call(Op::Lost { id: id.clone(), executor, epoch }).await?),
-                        // It is about to find out that it has lost the run.
-                        false => runtime.clock().sleep(LATER).await,
-                    }
-                    continue;
-                }
-                said => {
+                Ok(Some(said)) => {
                     place.id = None;
                     return Err(refused(&queue, &said).with_node(cx.node()));
                 }
+                // A store that is away is no failure of the node. It may have been asked: the same is asked again.
+                Err(error) if may_be_mended(&error) => {
+                    runtime.clock().sleep(LATER).await;
+                    place.id = None;
+                    continue;
+                }
+                Err(error) => return Err(error),
             }
             let patience = runtime.clock().sleep(runtime.pace().rest_after);
             tokio::select! {
@@ -214,6 +224,23 @@ impl<'a> AcquireRequest<'a> {
             }
         }
     }
+}
+
+/// Gives up the place that an owner of before has asked for, if the run is this process's.
+async fn give_up(runtime: &Runtime, cx: &NodeContext, desk: &Desk, lost: Op) -> Result<()> {
+    match is_owner(runtime, cx).await? {
+        true => desk.call(lost).await.map(drop),
+        // It is about to find out that it has lost the run.
+        false => {
+            runtime.clock().sleep(LATER).await;
+            Ok(())
+        }
+    }
+}
+
+/// Whether the same may succeed when it is asked again.
+fn may_be_mended(error: &Error) -> bool {
+    error.is_retryable() || error.kind() == ErrorKind::Indeterminate
 }
 
 /// Tells whether the run is this process's, in the claim in which this node began.
@@ -255,7 +282,7 @@ async fn rest(
         // The queue knows it before the run rests: if the process died in between, nothing would ever wake the run.
         let rests = Op::Rest { id: id.clone(), waiting: Box::new(waiting.clone()), question };
         while let Err(error) = desk.call(rests.clone()).await {
-            if !error.is_retryable() && error.kind() != ErrorKind::Indeterminate {
+            if !may_be_mended(&error) {
                 return Err(error.with_node(cx.node()));
             }
             clock.sleep(LATER).await;

@@ -7,6 +7,7 @@ mod interruptions;
 mod long;
 mod nodes;
 mod others;
+mod outages;
 mod shows;
 mod starts;
 mod steering;
