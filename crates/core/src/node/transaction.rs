@@ -59,6 +59,8 @@ pub(crate) struct AttemptTransactions {
     slot: Mutex<Slot>,
     /// Whether another transaction was in the way, so that the attempt is no failure of the node.
     gave_way: AtomicBool,
+    /// Whether that was so because none could be begun: the store is away, or has no connection free.
+    not_begun: AtomicBool,
 }
 
 #[derive(Default)]
@@ -102,6 +104,11 @@ impl AttemptTransactions {
 
     pub(crate) fn has_given_way(&self) -> bool {
         self.gave_way.load(Ordering::Relaxed)
+    }
+
+    /// Whether none could be begun.
+    pub(crate) fn was_not_begun(&self) -> bool {
+        self.not_begun.load(Ordering::Relaxed)
     }
 }
 
@@ -332,7 +339,9 @@ impl NodeContext {
         };
         let begun = transactions.begin(self.run()).await;
         let begun = begun.inspect_err(|error| {
-            self.scope.transactions.gave_way.store(error.is_retryable(), Ordering::Relaxed);
+            let transactions = &self.scope.transactions;
+            transactions.gave_way.store(error.is_retryable(), Ordering::Relaxed);
+            transactions.not_begun.store(error.is_retryable(), Ordering::Relaxed);
         })?;
         let Ok(inner) = begun.downcast::<D::Transaction>() else {
             let message =

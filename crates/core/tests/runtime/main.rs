@@ -4,6 +4,7 @@
 
 mod answerers;
 mod awake;
+mod away;
 mod bulk;
 mod cached;
 mod cancelling;

@@ -6,6 +6,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -58,6 +59,8 @@ pub struct LedgerStore {
     runs: MemoryStore,
     rows: Arc<Mutex<BTreeMap<String, Row>>>,
     connections: Arc<Semaphore>,
+    /// How many transactions are still to be refused.
+    refused: Arc<AtomicU32>,
 }
 
 impl Default for LedgerStore {
@@ -78,6 +81,7 @@ impl LedgerStore {
             runs: MemoryStore::new(),
             rows: Arc::default(),
             connections: Arc::new(Semaphore::new(connections)),
+            refused: Arc::default(),
         }
     }
 
@@ -85,6 +89,11 @@ impl LedgerStore {
     #[must_use]
     pub fn with_runs(self, runs: MemoryStore) -> Self {
         Self { runs, ..self }
+    }
+
+    /// Has the store refuse the next nodes that begin a transaction, so many times, as a database that is away does.
+    pub fn refuse_beginnings(&self, times: u32) {
+        self.refused.store(times, Ordering::SeqCst);
     }
 
     /// Returns the store of the runs, for tests that look into it without a connection.
@@ -229,6 +238,12 @@ impl DerefMut for LedgerTransaction {
 #[async_trait]
 impl Transactions for LedgerStore {
     async fn begin(&self, _run: &RunKey) -> Result<AnyTransaction> {
+        let is_away =
+            self.refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        if is_away {
+            let message = "injected: the database is away; retry with a growing delay";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
         Ok(Box::new(self.transaction().await?))
     }
 

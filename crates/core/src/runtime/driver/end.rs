@@ -31,7 +31,7 @@ impl<S: State> Driver<S> {
         let key = by.activation;
         let running = self.line.remove_running(key);
         self.waiters.forget(key);
-        let (mut handed_in, mut gave_way) = (None, false);
+        let (mut handed_in, mut gave_way, mut not_begun) = (None, false, false);
         let told = match &running {
             Some(running) if running.is_broken() => {
                 // It ended just before it was broken off; nothing of it was written.
@@ -41,12 +41,13 @@ impl<S: State> Driver<S> {
             Some(running) => {
                 let scope = running.scope();
                 (handed_in, gave_way) = (scope.transactions.take(), scope.transactions.has_given_way());
+                not_begun = scope.transactions.was_not_begun();
                 scope.run.cancelled.get().is_some()
             }
             None => self.stopping.has_told(),
         };
         let is_failed = matches!(end, AttemptEnd::Failed { fatal: false, .. });
-        let anew = gave_way && is_failed && !told && self.begins_anew(key);
+        let anew = gave_way && is_failed && !told && self.begins_anew(key, not_begun);
         let Some(activation) = self.machine.in_flight().get(&key) else {
             // Another writer came first, and the activation does not follow any more.
             return Ok(None);

@@ -51,7 +51,14 @@ pub(super) struct Transactions {
     /// Steps whose transactions are to commit.
     steps: VecDeque<StepCommit>,
     /// How often activations have begun anew.
-    anew: BTreeMap<ActivationKey, u32>,
+    anew: BTreeMap<ActivationKey, Beginnings>,
+}
+
+/// How often an activation has begun anew: because another transaction was in the way, and because none could be begun.
+#[derive(Default)]
+struct Beginnings {
+    gave_way: u32,
+    not_begun: u32,
 }
 
 /// A step that was done in a transaction, to be committed with what it came to.
@@ -156,9 +163,10 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// Has an activation begin anew because another transaction was in the way. Returns false if that happened too often.
-    pub(super) fn begins_anew(&mut self, key: ActivationKey) -> bool {
-        match self.next_beginning(key) {
+    /// Has an activation begin anew because another transaction was in the way, or because none could be begun. Returns false if the first
+    /// happened too often. The second says nothing of the node: a store that stays away ends the heartbeat, and so the run here.
+    pub(super) fn begins_anew(&mut self, key: ActivationKey, not_begun: bool) -> bool {
+        match self.next_beginning(key, not_begun) {
             Some(at) => {
                 self.line.wait_until(at, key);
                 true
@@ -167,11 +175,12 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn next_beginning(&mut self, key: ActivationKey) -> Option<Timestamp> {
-        let begun = self.waiters.transactions.get_or_insert_default().anew.entry(key).or_default();
-        *begun += 1;
+    fn next_beginning(&mut self, key: ActivationKey, not_begun: bool) -> Option<Timestamp> {
+        let all = self.waiters.transactions.get_or_insert_default().anew.entry(key).or_default();
+        let begun = if not_begun { &mut all.not_begun } else { &mut all.gave_way };
+        *begun = begun.saturating_add(1);
         let delay = FIRST_DELAY.saturating_mul(1 << (*begun - 1).min(10));
-        if *begun > BEGINNINGS {
+        if !not_begun && *begun > BEGINNINGS {
             *begun = 0;
             return None;
         }
@@ -333,7 +342,7 @@ impl<S: State> Driver<S> {
         if error.kind() == Conflict || !self.machine.in_flight().contains_key(&key) {
             return Ok(());
         }
-        let at = if error.kind() == Unavailable { self.next_beginning(key) } else { None };
+        let at = if error.kind() == Unavailable { self.next_beginning(key, false) } else { None };
         self.line.remove_ready(key);
         if let Some(at) = at {
             self.line.wait_until(at, key);
