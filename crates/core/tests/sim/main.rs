@@ -84,6 +84,14 @@ fn share_3() {
     simulate(3, 4);
 }
 
+/// Courses of events in which faults were found, beyond the seeds that are always tried.
+#[test]
+fn seeds_that_found_faults_find_none() {
+    for seed in [1_311, 5_828, 8_129, 12_120] {
+        World::new(seed).run();
+    }
+}
+
 #[test]
 fn a_seed_always_gives_the_same_course_of_events() {
     let first = number("FERRATA_SIM_FIRST").unwrap_or(0);

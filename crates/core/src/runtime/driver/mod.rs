@@ -185,6 +185,9 @@ impl<S: State> Driver<S> {
             if told.term != self.registration.term {
                 return Err(self.shared.heartbeat.fenced().with_run(self.journal.run()));
             }
+            if let Some(lost) = self.stopping.take_lost() {
+                return Err(lost);
+            }
             if let Phase::Ending(grace) = told.phase {
                 self.stopping.end_within(grace);
             }

@@ -72,9 +72,11 @@ impl<S: State> Driver<S> {
                     self.rebase().await?;
                     return Ok(Err(error.with_run(self.journal.run())));
                 }
-                // The next turn stops the driver.
+                // The signaller is told that it is in doubt, the driver stops with what it is.
                 Err(error) if error.kind() == ErrorKind::Fenced => {
-                    return Ok(Err(in_doubt(&error).with_run(self.journal.run())));
+                    let in_doubt = in_doubt(&error).with_run(self.journal.run());
+                    self.stopping.lose(error.with_run(self.journal.run()));
+                    return Ok(Err(in_doubt));
                 }
                 answer => self.acknowledge(answer).await?,
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Timestamp};
 use crate::compact::once::{OnceReceiver, OnceSender, once};
+use crate::error::Error;
 
 /// When nothing new may start any more, and when what runs must have ended.
 pub(super) struct Stopping {
@@ -19,6 +20,8 @@ pub(super) struct Stopping {
     grace: Option<Duration>,
     /// Whether the runtime ends.
     ending: bool,
+    /// Why the run is lost, if a record was refused for it that a signaller waited for.
+    lost: Option<Error>,
 }
 
 impl Stopping {
@@ -36,8 +39,18 @@ impl Stopping {
             deadline_at: deadline.map(|after| created.plus(after)),
             grace: None,
             ending: false,
+            lost: None,
             clock,
         }
+    }
+
+    /// Has the next turn stop the driver with this.
+    pub(super) fn lose(&mut self, why: Error) {
+        self.lost = Some(why);
+    }
+
+    pub(super) fn take_lost(&mut self) -> Option<Error> {
+        self.lost.take()
     }
 
     /// Tells running nodes to stop.

@@ -173,7 +173,7 @@ fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &
                 return;
             }
             match shared.committer.append(append.clone(), None).await {
-                Err(error) if error.is_retryable() => {}
+                Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {}
                 Ok(_) => return let_go(&weak, &append.run, tenure, &why),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     return let_go(&weak, &append.run, tenure, &why);
@@ -215,7 +215,11 @@ pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &
                     }
                     return;
                 }
-                Err(error) if error.is_retryable() || error.kind() == ErrorKind::Fenced => {
+                // In doubt, too: the next try finds whether it was let go of.
+                Err(error)
+                    if error.is_retryable()
+                        || matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Indeterminate) =>
+                {
                     tracing::debug!(%run, %error, "a run that stopped cannot be let go of yet");
                 }
                 Err(error) => {
