@@ -95,7 +95,7 @@ async fn a_process_cancels_no_child_of_an_activation_that_another_has_taken() {
     }
 }
 
-/// Nobody is known to have taken the run, but somebody may have: the attempt ends as the process goes on that was suspended.
+/// Another process may have claimed the run, and the owner does not know: its attempt ends as it goes on after a suspension.
 #[tokio::test]
 async fn a_process_in_doubt_cancels_no_child() {
     for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {

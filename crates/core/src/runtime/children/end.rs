@@ -209,7 +209,8 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
     Some(close(shared, Arc::clone(&scope.run), children, reason))
 }
 
-/// Cancels children of a run as long as it goes on here, as another owner may wait for them, and waits for their ends, but no longer than a cancelled run has time.
+/// Cancels children of a run as long as this process owns it, because another owner may wait for them, and waits for their ends, but no longer
+/// than a cancelled run has time.
 pub(super) async fn close(
     shared: Arc<Shared>,
     parent: Arc<RunScope>,

@@ -85,7 +85,7 @@ async fn cancel_orphan(
             return Ok(Orphan::No { decided: began });
         }
         Parent::Unknown | Parent::Told => return Ok(Orphan::No { decided: true }),
-        // Whoever starts it looks at the parent as well.
+        // The process that starts it looks at the parent as well.
         _ if !is_there => return Ok(Orphan::No { decided: true }),
         Parent::Gone => format!("its parent {} was purged", link.parent),
         Parent::Completed => format!("its parent {} is completed", link.parent),

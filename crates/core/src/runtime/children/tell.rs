@@ -1,4 +1,5 @@
-//! What a parent says to a child: to that run alone, whoever bears its name by then, and only as long as the parent stands as the speaker knows it.
+//! What a parent says to a child. The signal reaches the child alone, also if another run has its id by then, and is written only as long as the
+//! parent stands as the signaller knows it.
 
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ impl Condition for IsOurs<'_> {
     }
 }
 
-/// Checks that this process still owns a run as it did when the run was taken: its log says so, and nobody could claim it meanwhile.
+/// Checks that this process still owns a run as it did when the run was taken: the log says so, and no claimer could take the run meanwhile.
 async fn check_owner(shared: &Shared, run: &RunScope) -> Result<()> {
     let (term, _) = shared.heartbeat.present()?;
     let gaps = shared.heartbeat.sure(term).await?;
