@@ -196,3 +196,32 @@ async fn a_child_that_the_next_owner_holds_is_not_let_go_on_by_the_one_before() 
     world.pass_for(TTL * 2).await;
     assert_eq!(child_of(&world).await.0, RunStatus::Interrupted, "its parent is paused");
 }
+
+/// The owner has read the child's log and is about to cancel it. The child is purged meanwhile, and another run started under its id.
+#[tokio::test]
+async fn what_a_parent_says_reaches_no_other_run_that_has_the_id_of_its_child() {
+    let world = World::new();
+    let (line, runtime) = world.process_without_notices().await;
+    let (_, other) = world.process(|b| b).await;
+    let family = family(|| {});
+    family.begin.word.notify_one();
+    let run = runtime.start(&family.parent, Context::new()).id("p").await.unwrap();
+    family.work.until_began(1).await;
+    // Driven elsewhere, so that its log is read here before it is told.
+    other.resume(&family.child, "kid").take_over().await.unwrap();
+    family.kid.until_began(2).await;
+    let (store, stranger, graph) = (world.store.clone(), other.clone(), family.child.clone());
+    line.after_loads(1, async move {
+        store.purge(&key("kid"), None).await.unwrap();
+        let mut input = Context::new();
+        input.set("of", "a stranger").unwrap();
+        // The driver of the life before goes first: it finds that its run is gone.
+        while stranger.start(&graph, input.clone()).id("kid").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    });
+    family.work.word.notify_one();
+    world.pass(run.completed()).await.unwrap();
+    world.pass_for(TTL).await;
+    assert_eq!(child_of(&world).await, (RunStatus::InProgress, 0), "a stranger was told to stop");
+}
