@@ -2,6 +2,7 @@
 
 use ferrata_store::{HeadRef, Record, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
+use crate::caller::Caller;
 use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES, Writer};
 use crate::line::{self, MAX_BODY, Part};
@@ -18,7 +19,9 @@ pub(crate) struct Lines {
 
 impl Inner {
     /// Appends to one run.
-    pub(crate) fn append(&self, entry: &RunAppend) -> Result<HeadRef, StoreError> {
+    ///
+    /// For a caller that does not wait any more, no run is made.
+    pub(crate) fn append(&self, entry: &RunAppend, caller: &Caller) -> Result<HeadRef, StoreError> {
         check_append(entry).map_err(StoreError::Refused)?;
         let lines = encode(entry)?;
         let run = &entry.run;
@@ -31,7 +34,7 @@ impl Inner {
                     return Err(StoreError::Conflict { expected: entry.expected, actual: None });
                 }
                 None => {
-                    if let Some(head) = self.create(&slot, entry, &lines)? {
+                    if let Some(head) = self.create(&slot, entry, &lines, caller)? {
                         return Ok(head);
                     }
                 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ferrata_store::{HeadRef, RunAppend, Seq};
 
 use crate::append::{Lines, last};
+use crate::caller::Caller;
 use crate::disk::{Access, Ident};
 use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES};
@@ -31,6 +32,7 @@ impl Inner {
         slot: &Slot,
         entry: &RunAppend,
         lines: &Lines,
+        caller: &Caller,
     ) -> Result<Option<HeadRef>, StoreError> {
         let run = &entry.run;
         let tenant = self.layout.tenant(&run.tenant);
@@ -40,6 +42,11 @@ impl Inner {
         if self.stat(&path)?.is_some() {
             self.remove(&unborn_path)?;
             return Ok(None);
+        }
+        // Under the lock: a purge waits for it, so that what comes later than one brings no run back.
+        if !caller.waits() {
+            self.remove(&unborn_path)?;
+            return Err(StoreError::GivenUp);
         }
         if let Err(fault) = self.name(&unborn, &unborn_path, &path, &lines.bytes) {
             // Should it stay, the next who makes or purges the run finds it.

@@ -45,6 +45,7 @@
 mod append;
 mod backward;
 mod batch;
+mod caller;
 mod clock;
 mod config;
 mod create;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ferrata_store::{HeadRef, Removed, RunKey};
 
 use crate::backward::Source;
+use crate::caller::Caller;
 use crate::disk::{Access, Ident};
 use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES};
@@ -17,7 +18,14 @@ use crate::rewrite::tally;
 
 impl Inner {
     /// Removes the run's log, if its head is the expected one, and what crashes left beside it.
-    pub(crate) fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, StoreError> {
+    ///
+    /// For a caller that does not wait any more, nothing is removed that was made since.
+    pub(crate) fn purge(
+        &self,
+        run: &RunKey,
+        expected: Option<HeadRef>,
+        caller: &Caller,
+    ) -> Result<Removed, StoreError> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
         slot.forget();
@@ -25,7 +33,7 @@ impl Inner {
         let path = self.layout.log(run);
         let mut purged = Removed::default();
         for _ in 0..MOVES {
-            match self.purge_log(run, &path, expected) {
+            match self.purge_log(run, &path, expected, caller) {
                 Ok(removed) => {
                     purged = removed;
                     break;
@@ -45,7 +53,13 @@ impl Inner {
         }
     }
 
-    fn purge_log(&self, run: &RunKey, path: &Path, expected: Option<HeadRef>) -> Result<Removed, StoreError> {
+    fn purge_log(
+        &self,
+        run: &RunKey,
+        path: &Path,
+        expected: Option<HeadRef>,
+        caller: &Caller,
+    ) -> Result<Removed, StoreError> {
         match self.stat(path)? {
             None => {
                 self.remove(&self.layout.copy(run))?;
@@ -78,6 +92,10 @@ impl Inner {
         let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
         if self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
             return Err(StoreError::Restless { path: path.into() });
+        }
+        // Under the lock: no other caller can purge the run and make it anew between this look and the removal.
+        if !caller.waits() {
+            return Err(StoreError::GivenUp);
         }
         if expected.is_some() {
             let actual = Log::read(&*self.disk, Arc::clone(&file), path, run, &metadata)?.head();

@@ -13,6 +13,7 @@ use ferrata_store::{
 use tokio::task::spawn_blocking;
 
 use crate::batch::Batch;
+use crate::caller::Waiting;
 use crate::clock::MachineClock;
 use crate::config::{FsOptions, path_of_url};
 use crate::disk::{Disk, RealDisk};
@@ -86,6 +87,11 @@ impl FsStore {
         Self { folder: Arc::new(Inner::new(disk, Layout::new(root), clock, options)) }
     }
 
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> Arc<Inner> {
+        Arc::clone(&self.folder)
+    }
+
     /// Runs `work` on a thread that may block.
     async fn block<T: Send + 'static>(
         &self,
@@ -131,16 +137,17 @@ impl CheckpointStore for FsStore {
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        let batch = Arc::new(Batch::new(batch));
+        let (batch, waiting) = (Arc::new(Batch::new(batch)), Waiting::new());
         let workers = batch.len().min(self.folder.options.parallel.get());
         // Each worker takes the next entry when it is done with one, so that a slow run holds up none but itself.
         let workers: Vec<_> = (0..workers)
             .map(|_| {
-                let (folder, batch) = (Arc::clone(&self.folder), Arc::clone(&batch));
+                let (folder, batch, caller) =
+                    (Arc::clone(&self.folder), Arc::clone(&batch), waiting.caller());
                 spawn_blocking(move || {
                     while let Some((number, entry)) = batch.next() {
                         let _turn = folder.turns.take();
-                        let done = folder.ready_to_write().and_then(|()| folder.append(&entry));
+                        let done = folder.ready_to_write().and_then(|()| folder.append(&entry, &caller));
                         // What was acknowledged was there.
                         let done = done.or_else(|fault| folder.still_there(Err(fault)));
                         batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
@@ -205,9 +212,11 @@ impl CheckpointStore for FsStore {
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        let waiting = Waiting::new();
+        let caller = waiting.caller();
         let purge = move |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;
-            folder.purge(run, expected)
+            folder.purge(run, expected, &caller)
         };
         self.block_on_run("store.purge", run, purge).await
     }

@@ -8,7 +8,7 @@ use ferrata_store::{Error, ErrorKind, Page, PruneCut, RecordId, RunAppend, RunKe
 
 use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
-use super::{folder, ids, reopened};
+use super::{append, folder, ids, purge, reopened};
 use crate::error::StoreError;
 use crate::inner::Inner;
 
@@ -33,9 +33,9 @@ impl Step {
     fn take(&self, folder: &Inner) -> Result<(), StoreError> {
         folder.ready_to_write()?;
         match self {
-            Self::Append(entry) => folder.append(entry).map(|_| ()),
+            Self::Append(entry) => append(folder, entry).map(|_| ()),
             Self::Prune(run, cut) => folder.prune(run, cut).map(|_| ()),
-            Self::Purge(run) => folder.purge(run, None).map(|_| ()),
+            Self::Purge(run) => purge(folder, run).map(|_| ()),
         }
     }
 
@@ -121,7 +121,7 @@ fn finish(root: &Path, steps: &[Step], models: &[Model], done: usize) {
     }
     check(&folder, steps, models, steps.len(), false);
     for name in ["a", "b"] {
-        folder.purge(&Author::new(name).run, None).unwrap();
+        purge(&folder, &Author::new(name).run).unwrap();
     }
     assert_eq!(std::fs::read_dir(root.join("runs/default")).unwrap().count(), 0, "a trace is left");
 }

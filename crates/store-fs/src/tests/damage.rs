@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::author::Author;
-use super::{ids, reopened};
+use super::{append, ids, purge, reopened};
 use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::line;
@@ -42,13 +42,13 @@ fn place() -> Place {
     ];
     let mut ends = Vec::new();
     let path = folder.layout.log(&author.run);
-    for append in &appends {
-        folder.append(append).unwrap();
+    for entry in &appends {
+        append(&folder, entry).unwrap();
         ends.push(usize::try_from(fs::metadata(&path).unwrap().len()).unwrap());
     }
     let mut other = Author::new("other");
     let start = other.write(&["0"]);
-    folder.append(&start).unwrap();
+    append(&folder, &start).unwrap();
     let log = fs::read(path).unwrap();
     let after_newlines = log.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
     let lines = std::iter::once(0).chain(after_newlines).filter(|at| *at < log.len()).collect();
@@ -99,8 +99,8 @@ fn check_unreadable(place: &Place, folder: &Inner, expected: ErrorKind) {
     assert_eq!(kind(folder.head(run).unwrap_err()), expected);
     let mut author = place.author.clone();
     let before = fs::metadata(place.path()).map(|metadata| metadata.len()).ok();
-    assert_eq!(kind(folder.append(&author.write(&["9"])).unwrap_err()), expected);
-    assert_eq!(kind(folder.append(&place.appends[0]).unwrap_err()), expected);
+    assert_eq!(kind(append(folder, &author.write(&["9"])).unwrap_err()), expected);
+    assert_eq!(kind(append(folder, &place.appends[0]).unwrap_err()), expected);
     assert_eq!(fs::metadata(place.path()).map(|metadata| metadata.len()).ok(), before);
     assert!(!place.check_others(folder));
 }
@@ -128,11 +128,11 @@ fn an_append_cuts_a_torn_end_off_and_goes_on() {
     let place = place();
     for length in (place.ends[3] + 1..place.log.len()).step_by(13) {
         let folder = place.put(&place.log[..length]);
-        folder.append(&place.appends[4]).unwrap();
+        append(&folder, &place.appends[4]).unwrap();
         assert_eq!(fs::read(place.path()).unwrap(), place.log, "{length}");
         // And so does an append that is refused.
         let folder = place.put(&place.log[..length]);
-        let refused = folder.append(&place.author.clone().write(&["9"])).unwrap_err();
+        let refused = append(&folder, &place.author.clone().write(&["9"])).unwrap_err();
         assert_eq!(kind(refused), ErrorKind::Conflict);
         assert_eq!(fs::read(place.path()).unwrap(), place.log[..place.ends[3]], "{length}");
     }
@@ -177,10 +177,10 @@ fn a_flipped_bit_anywhere_is_damage_and_removes_nothing() {
             };
             if bit == at % 8 {
                 assert_eq!(place.check_others(&folder), readable);
-                let appended = folder.append(&place.author.clone().write(&["9"]));
+                let appended = append(&folder, &place.author.clone().write(&["9"]));
                 assert_eq!(appended.is_ok(), readable, "{told}");
                 assert!(fs::read(place.path()).unwrap().starts_with(&log), "{told}");
-                let purged = folder.purge(run, None).unwrap();
+                let purged = purge(&folder, run).unwrap();
                 assert!(purged.records >= all.len() as u64 - 2, "{told}");
                 assert!(folder.head(run).unwrap().is_none());
             }
@@ -201,7 +201,7 @@ fn what_follows_the_last_append_is_cut_off_only_if_a_crash_can_have_left_it() {
     for torn in [&last[..10], &zeros, &zeros[..1], &half_zeros, b"\0\0\0"] {
         let folder = with(torn);
         assert_eq!(ids(&folder, run).unwrap(), Some(place.ids(4)));
-        folder.append(&place.appends[4]).unwrap();
+        append(&folder, &place.appends[4]).unwrap();
         assert_eq!(fs::read(place.path()).unwrap(), place.log);
     }
     let mut author = place.author.clone();
@@ -270,7 +270,7 @@ fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
     for log in [record, layout] {
         let folder = place.put(&log);
         check_unreadable(&place, &folder, ErrorKind::Unsupported);
-        assert!(folder.purge(run, None).unwrap().records >= 9);
+        assert!(purge(&folder, run).unwrap().records >= 9);
         assert!(folder.head(run).unwrap().is_none());
     }
     // A newer record in the middle hides nothing that does not rest on it.
@@ -305,14 +305,14 @@ fn something_else_in_the_place_of_a_log_is_damage_and_purging_takes_what_is_ours
     let _socket = std::os::unix::net::UnixListener::bind(place.path()).unwrap();
     assert_eq!(kind(folder.load(run, At::Latest).unwrap_err()), ErrorKind::Corrupt);
     assert!(!place.check_others(&folder));
-    folder.purge(run, None).unwrap();
+    purge(&folder, run).unwrap();
 
     fs::create_dir(place.path()).unwrap();
     check_unreadable(&place, &folder, ErrorKind::Corrupt);
     fs::write(place.path().join("precious"), "").unwrap();
-    assert_eq!(kind(folder.purge(run, None).unwrap_err()), ErrorKind::Corrupt);
+    assert_eq!(kind(purge(&folder, run).unwrap_err()), ErrorKind::Corrupt);
     fs::remove_file(place.path().join("precious")).unwrap();
-    folder.purge(run, None).unwrap();
+    purge(&folder, run).unwrap();
     assert!(folder.head(run).unwrap().is_none());
 
     // A file in the place of a tenant's directory.
@@ -320,7 +320,7 @@ fn something_else_in_the_place_of_a_log_is_damage_and_purging_takes_what_is_ours
     author.run.tenant = "t".parse().unwrap();
     fs::write(folder.layout.tenant(&author.run.tenant), "").unwrap();
     assert_eq!(kind(folder.load(&author.run, At::Latest).unwrap_err()), ErrorKind::Corrupt);
-    assert_eq!(kind(folder.append(&author.write(&["0"])).unwrap_err()), ErrorKind::Corrupt);
+    assert_eq!(kind(append(&folder, &author.write(&["0"])).unwrap_err()), ErrorKind::Corrupt);
     assert_eq!(ids(&folder, &Author::new("other").run).unwrap().unwrap(), place.other);
 
     // Files that are nobody's are passed over.
@@ -348,7 +348,7 @@ fn a_cut_is_told_in_a_warning() {
     let place = place();
     let folder = place.put(&place.log[..place.log.len() - 1]);
     let heard = Warnings::default();
-    tracing::subscriber::with_default(heard.clone(), || folder.append(&place.appends[4]).unwrap());
+    tracing::subscriber::with_default(heard.clone(), || append(&folder, &place.appends[4]).unwrap());
     let heard = heard.0.lock().unwrap().join("\n");
     assert!(heard.contains("cut off") && heard.contains("runs/default/r.jsonl"), "{heard}");
 }
@@ -366,8 +366,8 @@ fn check_garbage(place: &Place, log: &[u8]) -> Result<(), TestCaseError> {
     }
     let listed = place.check_others(&folder);
     prop_assert_eq!(listed, folder.head(run).is_ok());
-    let _appended = folder.append(&place.appends[4]);
-    folder.purge(run, None).unwrap();
+    let _appended = append(&folder, &place.appends[4]);
+    purge(&folder, run).unwrap();
     prop_assert!(folder.head(run).unwrap().is_none());
     Ok(())
 }

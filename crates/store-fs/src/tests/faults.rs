@@ -10,7 +10,7 @@ use ferrata_store::{At, Error, ErrorKind, HeadRef, HeaderRange, PruneCut, System
 
 use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
-use super::{folder, ids, reopened};
+use super::{append, folder, ids, purge, reopened};
 use crate::config::FsOptions;
 use crate::disk::{Access, Disk, RealDisk};
 use crate::error::StoreError;
@@ -37,7 +37,7 @@ fn place() -> Place {
     let folder = folder(&directory.path().join("store"), Arc::clone(&disk) as _);
     folder.set_up().unwrap();
     let mut author = Author::new("r");
-    folder.append(&author.write(&["0"])).unwrap();
+    append(&folder, &author.write(&["0"])).unwrap();
     Place { directory, disk, folder, author }
 }
 
@@ -61,10 +61,10 @@ fn a_write_that_fails_and_cannot_be_undone_is_in_doubt() {
     let entry = place.author.write(&["1", "2"]);
     // The write, and the cut back to the old length.
     place.fail(&[0, 1]);
-    assert_eq!(kind(place.folder.append(&entry).unwrap_err()), ErrorKind::Indeterminate);
+    assert_eq!(kind(append(&place.folder, &entry).unwrap_err()), ErrorKind::Indeterminate);
     // Half of it is in the file, and nobody sees it.
     assert_eq!(ids(&place.folder, &place.author.run).unwrap().unwrap().len(), 1);
-    place.folder.append(&entry).unwrap();
+    append(&place.folder, &entry).unwrap();
     place.check_durable();
 }
 
@@ -73,13 +73,13 @@ fn after_a_failed_sync_nothing_is_said_before_the_log_is_on_another_file() {
     let mut place = place();
     let entry = place.author.write(&["1"]);
     place.fail(&[1]);
-    assert_eq!(kind(place.folder.append(&entry).unwrap_err()), ErrorKind::Indeterminate);
+    assert_eq!(kind(append(&place.folder, &entry).unwrap_err()), ErrorKind::Indeterminate);
     // Making the other file fails at each of its calls in turn: the records stay in doubt.
     for call in 0..6 {
         place.fail(&[call]);
-        assert_eq!(kind(place.folder.append(&entry).unwrap_err()), ErrorKind::Indeterminate, "call {call}");
+        assert_eq!(kind(append(&place.folder, &entry).unwrap_err()), ErrorKind::Indeterminate, "call {call}");
     }
-    place.folder.append(&entry).unwrap();
+    append(&place.folder, &entry).unwrap();
     let calls = place.disk.calls();
     assert!(calls.iter().any(|call| call == "rename r.jsonl"), "{calls:?}");
     place.check_durable();
@@ -91,13 +91,13 @@ fn an_append_found_in_the_log_is_synced_before_it_is_acknowledged() {
     let entry = place.author.write(&["1"]);
     let now = place.disk.calls().len();
     place.disk.trouble_at(now + 1, Trouble::DieBefore);
-    assert!(place.folder.append(&entry).is_err());
+    assert!(append(&place.folder, &entry).is_err());
     // Another process finds the records that the first has written and not synced.
     let other = reopened(&place.directory.path().join("store"));
     let log = other.layout.log(&place.author.run);
     let disk = Arc::new(FaultyDisk::new(&place.directory.path().join("graves")));
     let other = folder(&place.directory.path().join("store"), Arc::clone(&disk) as _);
-    other.append(&entry).unwrap();
+    append(&other, &entry).unwrap();
     assert!(log.exists());
     assert_eq!(disk.calls()[disk.calls().len() - 3..], ["sync ", "sync_dir default", "sync_dir runs"]);
 }
@@ -110,18 +110,18 @@ fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader(
     let folder = Inner::new(Arc::new(RealDisk), layout, Arc::new(SystemClock::new()), options);
     folder.set_up().unwrap();
     let mut author = Author::new("r");
-    folder.append(&author.write(&["0"])).unwrap();
+    append(&folder, &author.write(&["0"])).unwrap();
     let holder = File::open(folder.layout.log(&author.run)).unwrap();
     holder.lock().unwrap();
     let entry = author.write(&["1"]);
-    assert_eq!(kind(folder.append(&entry).unwrap_err()), ErrorKind::Unavailable);
+    assert_eq!(kind(append(&folder, &entry).unwrap_err()), ErrorKind::Unavailable);
     let cut = PruneCut { at: ferrata_store::Seq::new(0), base: None };
     assert_eq!(kind(folder.prune(&author.run, &cut).unwrap_err()), ErrorKind::Unavailable);
-    assert_eq!(kind(folder.purge(&author.run, None).unwrap_err()), ErrorKind::Unavailable);
+    assert_eq!(kind(purge(&folder, &author.run).unwrap_err()), ErrorKind::Unavailable);
     assert_eq!(ids(&folder, &author.run).unwrap().unwrap().len(), 1);
-    folder.append(&Author::new("other").write(&["0"])).unwrap();
+    append(&folder, &Author::new("other").write(&["0"])).unwrap();
     drop(holder);
-    folder.append(&entry).unwrap();
+    append(&folder, &entry).unwrap();
 }
 
 /// A disk on which the first look at a log catches a writer in the middle of cutting and writing anew.
@@ -194,13 +194,13 @@ fn what_a_dead_process_left_of_making_a_run_is_written_over() {
     let unborn = folder.layout.unborn(&author.run);
     std::fs::create_dir(unborn.parent().unwrap()).unwrap();
     std::fs::write(&unborn, "half a line that is longer than what will be written".repeat(100)).unwrap();
-    folder.append(&author.write(&["0", "1"])).unwrap();
+    append(&folder, &author.write(&["0", "1"])).unwrap();
     assert!(!unborn.exists());
     assert_eq!(ids(&reopened(directory.path()), &author.run).unwrap().unwrap().len(), 2);
     // Left beside a run that there is, it goes when the run goes.
     std::fs::write(&unborn, "half").unwrap();
-    folder.append(&author.write(&["2"])).unwrap();
-    folder.purge(&author.run, None).unwrap();
+    append(&folder, &author.write(&["2"])).unwrap();
+    purge(&folder, &author.run).unwrap();
     assert!(!unborn.exists());
 }
 
@@ -242,7 +242,7 @@ fn of_many_instances_that_append_after_one_head_one_wins() {
     for round in 0..30 {
         let results = at_once(directory.path(), 4, |_, folder| {
             folder.set_up().unwrap();
-            folder.append(&author.clone().write(&["1", "2"]))
+            append(folder, &author.clone().write(&["1", "2"]))
         });
         let head = winner(&results);
         written.push(head.id);
@@ -260,7 +260,7 @@ fn of_many_instances_that_make_one_run_one_does() {
     for round in 0..60 {
         let author = Author::new(&format!("r{round}"));
         let results =
-            at_once(directory.path(), 6, |_, folder| folder.append(&author.clone().write(&["1", "2"])));
+            at_once(directory.path(), 6, |_, folder| append(folder, &author.clone().write(&["1", "2"])));
         let head = winner(&results);
         let found = ids(&reopened(directory.path()), &author.run).unwrap().unwrap();
         assert_eq!((found.len(), found.last()), (2, Some(&head.id)));
@@ -298,7 +298,7 @@ fn pruning_while_others_append_and_read_loses_nothing() {
     let mut author = Author::new("r");
     let folder = reopened(directory.path());
     folder.set_up().unwrap();
-    folder.append(&author.write(&["0"])).unwrap();
+    append(&folder, &author.write(&["0"])).unwrap();
     let (run, stop) = (author.run.clone(), AtomicBool::new(false));
     let last = at_once(directory.path(), 3, |number, folder| {
         let stop = Stop(&stop);
@@ -312,7 +312,7 @@ fn pruning_while_others_append_and_read_loses_nothing() {
                     assert_eq!(records.last().map(|record| record.header.head()), author.head);
                     let entry =
                         if count % 5 == 0 { author.write_base("{}") } else { author.write(&["1", "22"]) };
-                    assert_eq!(folder.append(&entry).unwrap(), author.head.unwrap());
+                    assert_eq!(append(folder, &entry).unwrap(), author.head.unwrap());
                 }
                 1 => {
                     let cut = PruneCut { at: records[0].header.seq, base: None };
@@ -348,12 +348,12 @@ fn purging_while_others_append_and_read_leaves_whole_runs_or_none() {
         while !stop.is_said() {
             match number {
                 0 => {
-                    purged += usize::from(folder.purge(&run, None).unwrap().records > 0);
+                    purged += usize::from(purge(folder, &run).unwrap().records > 0);
                     if purged == 100 {
                         break;
                     }
                 }
-                1 | 2 => match folder.append(&author.clone().write(&["0", "1"])) {
+                1 | 2 => match append(folder, &author.clone().write(&["0", "1"])) {
                     Ok(head) => author.head = Some(head),
                     Err(StoreError::Conflict { actual, .. }) => author.head = actual,
                     Err(fault) => panic!("{fault}"),
@@ -367,6 +367,6 @@ fn purging_while_others_append_and_read_leaves_whole_runs_or_none() {
         }
     });
     let folder = reopened(directory.path());
-    folder.purge(&run, None).unwrap();
+    purge(&folder, &run).unwrap();
     assert_eq!(std::fs::read_dir(directory.path().join("runs/default")).unwrap().count(), 0);
 }

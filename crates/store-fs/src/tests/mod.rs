@@ -5,12 +5,14 @@ mod crash;
 mod damage;
 mod faults;
 mod faulty;
+mod late;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{At, HeaderRange, RecordId, RunKey, SystemClock};
+use ferrata_store::{At, HeadRef, HeaderRange, RecordId, Removed, RunAppend, RunKey, SystemClock};
 
+use crate::caller::Waiting;
 use crate::config::FsOptions;
 use crate::disk::{Disk, RealDisk};
 use crate::error::StoreError;
@@ -25,6 +27,18 @@ fn folder(root: &Path, disk: Arc<dyn Disk>) -> Inner {
 /// The folder as another process sees it.
 fn reopened(root: &Path) -> Inner {
     folder(root, Arc::new(RealDisk))
+}
+
+/// Appends for a caller that waits.
+fn append(folder: &Inner, entry: &RunAppend) -> Result<HeadRef, StoreError> {
+    let waiting = Waiting::new();
+    folder.append(entry, &waiting.caller())
+}
+
+/// Purges, whatever the head is, for a caller that waits.
+fn purge(folder: &Inner, run: &RunKey) -> Result<Removed, StoreError> {
+    let waiting = Waiting::new();
+    folder.purge(run, None, &waiting.caller())
 }
 
 /// The ids of all records, by way of the history and of loading each; `None` if there is no such run.

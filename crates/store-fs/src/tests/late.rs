@@ -1,0 +1,72 @@
+//! Work that a thread does only after its caller has gone, and others have purged the run or made it anew meanwhile.
+
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use ferrata_store::{CheckpointStore, RunKey, SystemClock};
+
+use super::author::Author;
+use super::{append, ids, purge, reopened};
+use crate::config::FsOptions;
+use crate::disk::RealDisk;
+use crate::store::FsStore;
+
+/// Polls a call of a store once, drops it, and lets its thread go on only when `meanwhile` is done in another process, so to
+/// say. Returns when the thread has ended.
+fn late<T>(root: &Path, run: &RunKey, call: impl AsyncFnOnce(FsStore) -> T, meanwhile: impl FnOnce()) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (disk, clock) = (Arc::new(RealDisk), Arc::new(SystemClock::new()));
+    let store = FsStore::with_disk(root.into(), FsOptions::default(), disk, clock);
+    let folder = store.inner();
+    let slot = folder.slots.of(run);
+    let turn = slot.turn();
+    {
+        let _entered = runtime.enter();
+        let mut call = pin!(call(store));
+        assert!(matches!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
+        // The cache, this test and the thread, which waits for its turn.
+        while Arc::strong_count(&slot) < 3 {
+            std::thread::yield_now();
+        }
+    }
+    meanwhile();
+    drop(turn);
+    // It waits for threads that have begun.
+    drop(runtime);
+}
+
+#[test]
+fn a_purge_that_comes_late_removes_no_run_that_was_made_since() {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, mut first) = (directory.path(), Author::new("r"));
+    let (run, mut second) = (first.run.clone(), Author::new("r"));
+    let other = reopened(root);
+    other.set_up().unwrap();
+    append(&other, &first.write(&["0", "1"])).unwrap();
+    let made_anew = || {
+        purge(&other, &run).unwrap();
+        append(&other, &second.write(&["2"])).unwrap();
+    };
+    late(root, &run, async |store: FsStore| store.purge(&run, None).await, made_anew);
+    let left = ids(&reopened(root), &run).unwrap().unwrap();
+    assert_eq!(left, [second.head.unwrap().id]);
+}
+
+#[test]
+fn a_start_that_comes_late_brings_no_purged_run_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, mut author) = (directory.path(), Author::new("r"));
+    let run = author.run.clone();
+    let other = reopened(root);
+    other.set_up().unwrap();
+    let start = author.write(&["0", "1"]);
+    let purged = || {
+        append(&other, &start).unwrap();
+        purge(&other, &run).unwrap();
+    };
+    late(root, &run, async |store: FsStore| store.append(vec![start.clone()]).await, purged);
+    assert_eq!(ids(&reopened(root), &run).unwrap(), None);
+    assert!(!other.layout.unborn(&run).exists());
+}
