@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::error::StoreError;
+
 /// Held by the future that a caller polls; dropped with it.
 #[derive(Debug)]
 pub(crate) struct Waiting(Arc<()>);
@@ -24,7 +26,10 @@ impl Waiting {
 }
 
 impl Caller {
-    pub(crate) fn waits(&self) -> bool {
-        self.0.strong_count() > 0
+    /// Refuses to go on for a caller that does not wait any more.
+    ///
+    /// To be asked under the lock on the run's file: what others do after this look waits for the lock.
+    pub(crate) fn must_wait(&self) -> Result<(), StoreError> {
+        if self.0.strong_count() > 0 { Ok(()) } else { Err(StoreError::GivenUp) }
     }
 }

@@ -43,12 +43,8 @@ impl Inner {
             self.remove(&unborn_path)?;
             return Ok(None);
         }
-        // Under the lock: a purge waits for it, so that what comes later than one brings no run back.
-        if !caller.waits() {
-            self.remove(&unborn_path)?;
-            return Err(StoreError::GivenUp);
-        }
-        if let Err(fault) = self.name(&unborn, &unborn_path, &path, &lines.bytes) {
+        let named = caller.must_wait().and_then(|()| self.name(&unborn, &unborn_path, &path, &lines.bytes));
+        if let Err(fault) = named {
             // Should it stay, the next who makes or purges the run finds it.
             let _removed = self.remove(&unborn_path);
             return Err(fault);

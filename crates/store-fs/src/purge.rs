@@ -93,10 +93,7 @@ impl Inner {
         if self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
             return Err(StoreError::Restless { path: path.into() });
         }
-        // Under the lock: no other caller can purge the run and make it anew between this look and the removal.
-        if !caller.waits() {
-            return Err(StoreError::GivenUp);
-        }
+        caller.must_wait()?;
         if expected.is_some() {
             let actual = Log::read(&*self.disk, Arc::clone(&file), path, run, &metadata)?.head();
             if expected != Some(actual) {

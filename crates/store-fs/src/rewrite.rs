@@ -8,6 +8,7 @@ use ferrata_store::{
 };
 
 use crate::backward::Source;
+use crate::caller::Caller;
 use crate::disk::{Access, Ident};
 use crate::error::{Doing, StoreError};
 use crate::forward::Forward;
@@ -33,11 +34,12 @@ struct Kept<'a> {
 }
 
 impl Inner {
-    /// Drops the records before the cut.
-    pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, StoreError> {
+    /// Drops the records before the cut, for a caller that waits: the cut of another would be one of a run that may be gone.
+    pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut, caller: &Caller) -> Result<Removed, StoreError> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
         let writer = self.writer(&slot, run)?.ok_or(StoreError::NoRun)?;
+        caller.must_wait()?;
         let path = self.layout.log(run);
         // What a crash left of pruning before.
         self.remove(&self.layout.copy(run))?;

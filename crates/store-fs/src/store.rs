@@ -204,9 +204,11 @@ impl CheckpointStore for FsStore {
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        let waiting = Waiting::new();
+        let caller = waiting.caller();
         let prune = move |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;
-            folder.prune(run, &cut)
+            folder.prune(run, &cut, &caller)
         };
         self.block_on_run("store.prune", run, prune).await
     }

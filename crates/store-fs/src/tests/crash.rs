@@ -8,7 +8,7 @@ use ferrata_store::{Error, ErrorKind, Page, PruneCut, RecordId, RunAppend, RunKe
 
 use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
-use super::{append, folder, ids, purge, reopened};
+use super::{append, folder, ids, prune, purge, reopened};
 use crate::error::StoreError;
 use crate::inner::Inner;
 
@@ -34,7 +34,7 @@ impl Step {
         folder.ready_to_write()?;
         match self {
             Self::Append(entry) => append(folder, entry).map(|_| ()),
-            Self::Prune(run, cut) => folder.prune(run, cut).map(|_| ()),
+            Self::Prune(run, cut) => prune(folder, run, cut).map(|_| ()),
             Self::Purge(run) => purge(folder, run).map(|_| ()),
         }
     }

@@ -10,7 +10,7 @@ use ferrata_store::{At, Error, ErrorKind, HeadRef, HeaderRange, PruneCut, System
 
 use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
-use super::{append, folder, ids, purge, reopened};
+use super::{append, folder, ids, prune, purge, reopened};
 use crate::config::FsOptions;
 use crate::disk::{Access, Disk, RealDisk};
 use crate::error::StoreError;
@@ -116,7 +116,7 @@ fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader(
     let entry = author.write(&["1"]);
     assert_eq!(kind(append(&folder, &entry).unwrap_err()), ErrorKind::Unavailable);
     let cut = PruneCut { at: ferrata_store::Seq::new(0), base: None };
-    assert_eq!(kind(folder.prune(&author.run, &cut).unwrap_err()), ErrorKind::Unavailable);
+    assert_eq!(kind(prune(&folder, &author.run, &cut).unwrap_err()), ErrorKind::Unavailable);
     assert_eq!(kind(purge(&folder, &author.run).unwrap_err()), ErrorKind::Unavailable);
     assert_eq!(ids(&folder, &author.run).unwrap().unwrap().len(), 1);
     append(&folder, &Author::new("other").write(&["0"])).unwrap();
@@ -316,7 +316,7 @@ fn pruning_while_others_append_and_read_loses_nothing() {
                 }
                 1 => {
                     let cut = PruneCut { at: records[0].header.seq, base: None };
-                    let pruned = folder.prune(&run, &cut).unwrap();
+                    let pruned = prune(folder, &run, &cut).unwrap();
                     // The other has gone on far enough to have been pruned many times.
                     if pruned.records > 0 && cut.at.get() > 500 {
                         break;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use ferrata_store::{CheckpointStore, RunKey, SystemClock};
+use ferrata_store::{CheckpointStore, PruneCut, RunKey, Seq, SystemClock};
 
 use super::author::Author;
 use super::{append, ids, purge, reopened};
@@ -69,4 +69,23 @@ fn a_start_that_comes_late_brings_no_purged_run_back() {
     late(root, &run, async |store: FsStore| store.append(vec![start.clone()]).await, purged);
     assert_eq!(ids(&reopened(root), &run).unwrap(), None);
     assert!(!other.layout.unborn(&run).exists());
+}
+
+#[test]
+fn a_prune_that_comes_late_leaves_a_run_that_was_made_since_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, mut first) = (directory.path(), Author::new("r"));
+    let (run, mut second) = (first.run.clone(), Author::new("r"));
+    let other = reopened(root);
+    other.set_up().unwrap();
+    append(&other, &first.write(&["0", "1"])).unwrap();
+    append(&other, &first.write_base("{}")).unwrap();
+    let made_anew = || {
+        purge(&other, &run).unwrap();
+        append(&other, &second.write(&["2", "3"])).unwrap();
+        append(&other, &second.write_base("{}")).unwrap();
+    };
+    let cut = PruneCut { at: Seq::new(2), base: None };
+    late(root, &run, async |store: FsStore| store.prune(&run, cut).await, made_anew);
+    assert_eq!(ids(&reopened(root), &run).unwrap().unwrap().len(), 3);
 }

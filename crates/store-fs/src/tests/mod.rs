@@ -10,7 +10,7 @@ mod late;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{At, HeadRef, HeaderRange, RecordId, Removed, RunAppend, RunKey, SystemClock};
+use ferrata_store::{At, HeadRef, HeaderRange, PruneCut, RecordId, Removed, RunAppend, RunKey, SystemClock};
 
 use crate::caller::Waiting;
 use crate::config::FsOptions;
@@ -33,6 +33,12 @@ fn reopened(root: &Path) -> Inner {
 fn append(folder: &Inner, entry: &RunAppend) -> Result<HeadRef, StoreError> {
     let waiting = Waiting::new();
     folder.append(entry, &waiting.caller())
+}
+
+/// Prunes for a caller that waits.
+fn prune(folder: &Inner, run: &RunKey, cut: &PruneCut) -> Result<Removed, StoreError> {
+    let waiting = Waiting::new();
+    folder.prune(run, cut, &waiting.caller())
 }
 
 /// Purges, whatever the head is, for a caller that waits.
