@@ -13,6 +13,7 @@ mod orphans;
 mod panics;
 mod queued;
 mod silence;
+mod stopping_children;
 #[path = "../support/mod.rs"]
 mod support;
 mod world;

@@ -19,6 +19,7 @@ mod tasks;
 mod workload;
 mod world;
 
+use self::workload::Mix;
 use self::world::{Report, World};
 
 /// How many seeds each of the tests tries.
@@ -35,7 +36,7 @@ fn is_shown() -> bool {
 }
 
 /// Tries a share of the seeds: the tests of this file run beside each other.
-fn simulate(share: u64, of: u64) {
+fn simulate(mix: Mix, share: u64, of: u64) {
     let seeds = match number("FERRATA_SIM_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
@@ -46,12 +47,14 @@ fn simulate(share: u64, of: u64) {
     let mut all = Report::default();
     let mut tried = 0;
     for seed in seeds.filter(|seed| seed % of == share) {
-        let caught = std::panic::catch_unwind(|| World::new(seed).run());
+        let caught = std::panic::catch_unwind(|| World::new(seed, mix).run());
         match caught {
             Ok(report) => all.add(&report),
             Err(panic) => {
+                let test =
+                    if mix == Mix::Families { "families".to_owned() } else { format!("share_{share}") };
                 eprintln!(
-                    "replay with: FERRATA_SIM_SEED={seed} cargo test -p ferrata-core --test sim share_{share}"
+                    "replay with: FERRATA_SIM_SEED={seed} cargo test -p ferrata-core --test sim {test}"
                 );
                 std::panic::resume_unwind(panic);
             }
@@ -60,35 +63,40 @@ fn simulate(share: u64, of: u64) {
     }
     println!("{tried} seeds: {all:?}");
     if tried >= SEEDS {
-        all.check_coverage();
+        all.check_coverage(mix);
     }
 }
 
 #[test]
 fn share_0() {
-    simulate(0, 4);
+    simulate(Mix::Works, 0, 4);
 }
 
 #[test]
 fn share_1() {
-    simulate(1, 4);
+    simulate(Mix::Works, 1, 4);
 }
 
 #[test]
 fn share_2() {
-    simulate(2, 4);
+    simulate(Mix::Works, 2, 4);
 }
 
 #[test]
 fn share_3() {
-    simulate(3, 4);
+    simulate(Mix::Works, 3, 4);
+}
+
+#[test]
+fn families() {
+    simulate(Mix::Families, 0, 1);
 }
 
 /// Courses of events in which faults were found, beyond the seeds that are always tried.
 #[test]
 fn seeds_that_found_faults_find_none() {
     for seed in [1_311, 5_828, 8_129, 12_120] {
-        World::new(seed).run();
+        World::new(seed, Mix::Works).run();
     }
 }
 
@@ -96,7 +104,8 @@ fn seeds_that_found_faults_find_none() {
 fn a_seed_always_gives_the_same_course_of_events() {
     let first = number("FERRATA_SIM_FIRST").unwrap_or(0);
     for seed in first..first + number("FERRATA_SIMS").map_or(40, |all| (all / 20).clamp(40, 1_000)) {
-        let (one, other) = (World::new(seed).run(), World::new(seed).run());
+        let mix = if seed % 4 == 0 { Mix::Families } else { Mix::Works };
+        let (one, other) = (World::new(seed, mix).run(), World::new(seed, mix).run());
         assert_eq!((one.trace, one.steps), (other.trace, other.steps), "seed {seed}");
         assert!(one.records > 0);
     }

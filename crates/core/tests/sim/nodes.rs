@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{RecordKind, RunStatus};
-use ferrata_core::runtime::{Letter, Outlet, Undelivered};
+use ferrata_core::runtime::{ChildError, Letter, OnParentEnd, Outlet, Undelivered};
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::{Clock, ExecutorId, RunKey};
 
@@ -284,18 +284,90 @@ pub(crate) async fn naps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Cont
 /// Waits for some children, and checks that what came of them is on record with them.
 pub(crate) async fn family(cx: NodeContext, children: usize) -> NodeResult<Context> {
     let seat = begin(&cx, Effect::Write).await;
+    wait_for(&cx, &seat, children).await?;
+    Ok(done(&cx))
+}
+
+async fn wait_for(cx: &NodeContext, seat: &Seat, children: usize) -> Result<(), ChildError> {
     if children == 1 {
-        cx.child(&seat.kid, Context::new()).await?;
+        heard(cx, seat, cx.child(&seat.kid, Context::new()).await)?;
     } else {
         let inputs = (0..children).map(|_| Context::new());
-        cx.children(&seat.kid, inputs).max_running(2).await?;
+        heard(cx, seat, cx.children(&seat.kid, inputs).max_running(2).await)?;
     }
-    let start = format!("{}:{}:{}:", life(&cx), cx.node(), cx.visit());
+    let start = format!("{}:{}:{}:", life(cx), cx.node(), cx.visit());
     let found = seat.rules.children_of(&start);
     let is_whole =
         found.len() == children && found.iter().all(|status| *status == Some(RunStatus::Completed));
-    if !is_whole && !seat.is_zombie(&cx) {
-        seat.broken(&cx, &format!("heard that {children} children are completed, on record is {found:?}"));
+    if !is_whole && !seat.is_zombie(cx) {
+        seat.broken(cx, &format!("heard that {children} children are completed, on record is {found:?}"));
+    }
+    Ok(())
+}
+
+/// Checks that what a node heard of a child is no failure: none fails by itself, and nobody ends one that is waited for.
+fn heard<T>(cx: &NodeContext, seat: &Seat, of: Result<T, ChildError>) -> Result<T, ChildError> {
+    if let Err(error) = &of
+        && !seat.is_zombie(cx)
+    {
+        seat.broken(cx, &format!("heard of a child that it waits for: {error}"));
+    }
+    of
+}
+
+/// Checks that what a node computes is what an attempt before has computed, as far as that is on record.
+async fn same(cx: &NodeContext, seat: &Seat, what: String) -> Result<(), NodeError> {
+    let kept: String = cx.step("same", async || Ok::<_, NodeError>(what.clone())).await?;
+    if kept != what && !seat.is_zombie(cx) {
+        seat.broken(cx, &format!("came to {what}, and had come to {kept} before"));
+    }
+    Ok(())
+}
+
+/// Waits for a child for so long, and leaves it then.
+pub(crate) async fn race(cx: NodeContext, time: Duration, left: OnParentEnd) -> NodeResult<Context> {
+    let seat = begin(&cx, Effect::Write).await;
+    // In this order, for the order of chance is not drawn from the seed.
+    let first = tokio::select! {
+        biased;
+        child = cx.child(&seat.kid, Context::new()).on_parent_end(left) => {
+            heard(&cx, &seat, child)?;
+            "the child"
+        }
+        slept = cx.sleep(time) => {
+            slept?;
+            "the time"
+        }
+    };
+    same(&cx, &seat, first.to_owned()).await?;
+    Ok(done(&cx))
+}
+
+/// Waits for the first of some children.
+pub(crate) async fn enough(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    let seat = begin(&cx, Effect::Write).await;
+    let inputs = (0..3).map(|_| Context::new());
+    let states = heard(&cx, &seat, cx.children(&seat.kid, inputs).max_running(2).at_least(1).await)?;
+    let came: Vec<bool> = states.iter().map(Option::is_some).collect();
+    if !came.contains(&true) {
+        seat.broken(&cx, "went on without a child that it needs");
+    }
+    same(&cx, &seat, format!("{came:?}")).await?;
+    Ok(done(&cx))
+}
+
+/// Waits for children, and fails where they take long. After some attempts it does without them.
+pub(crate) async fn hasty(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    let seat = begin(&cx, Effect::Write).await;
+    let place = (cx.run().clone(), life(&cx), at(&cx));
+    let times = seat.ledger.lock().unwrap().began[&place].0;
+    if times <= 4 {
+        tokio::select! {
+            biased;
+            waited = wait_for(&cx, &seat, 2) => waited?,
+            // By the clock of the process: a time limit of the node leaves out the time in which it waits.
+            () = seat.clock.sleep(Duration::from_secs(3)) => return Err(NodeError::new("they take too long")),
+        }
     }
     Ok(done(&cx))
 }

@@ -10,7 +10,7 @@ use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey};
 
 use super::net::now;
-use super::workload::Workload;
+use super::workload::{Mix, Workload};
 use crate::support::bounds::Lists;
 use crate::support::log::Log;
 
@@ -35,6 +35,8 @@ pub(crate) struct Seen {
     pub(crate) claims: u64,
     /// The runs that were started as children, by what their labels say of the start.
     pub(crate) children: BTreeMap<String, RunKey>,
+    /// How often a child was started anew.
+    pub(crate) anew: u64,
     /// How often the parent of a child was told at rest, by whoever knew.
     pub(crate) told: u64,
 }
@@ -111,10 +113,16 @@ impl Rules {
         }
         let mut broken = Vec::new();
         if let Some(start) = append.facts.as_ref().and_then(|facts| facts.labels.get("ferrata.child")) {
-            // No child fails or is cancelled while its parent waits, so none is started anew.
-            let first = seen.children.entry(start.to_owned()).or_insert_with(|| append.run.clone());
-            if *first != append.run {
-                broken.push(format!("{start} was started before as {first}"));
+            let before = seen.children.insert(start.to_owned(), append.run.clone());
+            if let Some(before) = before.filter(|before| *before != append.run) {
+                let status = seen.logs.get(&before).and_then(|log| log.records.last());
+                let status = status.map(|last| last.header.status);
+                // Where each child is waited for, none is cancelled while its parent goes on, and so none is started anew.
+                let may_follow = self.workload.mix == Mix::Families && status == Some(RunStatus::Cancelled);
+                seen.anew += u64::from(may_follow);
+                if !may_follow {
+                    broken.push(format!("{start} was started before as {before}, which is {status:?}"));
+                }
             }
         }
         let deadline = self.workload.deadline_of(&append.run);

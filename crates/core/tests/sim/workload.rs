@@ -1,10 +1,11 @@
-//! Random graphs: layers of nodes of every kind, joined forwards, with a loop around some of them.
+//! Random graphs: layers of nodes of many kinds, joined forwards, with a loop around some of them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ferrata_core::RunKey;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, RetryPolicy};
+use ferrata_core::runtime::OnParentEnd;
 use ferrata_core::state::{Context, Reducer};
 
 use super::nodes;
@@ -13,7 +14,17 @@ use crate::support::dice::Dice;
 /// The workflows.
 const NAMES: [&str; 2] = ["one", "two"];
 
+/// What graphs are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mix {
+    /// Nodes of every kind, which wait for each child that they start, with all the time that it takes.
+    Works,
+    /// Nodes that start children, most of which are left, or waited for with an end.
+    Families,
+}
+
 pub(crate) struct Workload {
+    pub(crate) mix: Mix,
     pub(crate) graphs: Vec<Graph<Context>>,
     /// What children do.
     pub(crate) kid: Graph<Context>,
@@ -43,10 +54,14 @@ enum Kind {
     Flaky,
     Child,
     Children,
+    Race,
+    Left,
+    Enough,
+    Hasty,
 }
 
 impl Kind {
-    const ALL: [Self; 15] = [
+    const WORKS: [Self; 15] = [
         Self::Child,
         Self::Children,
         Self::Pure,
@@ -63,6 +78,26 @@ impl Kind {
         Self::Naps,
         Self::Flaky,
     ];
+
+    const FAMILIES: [Self; 10] = [
+        Self::Child,
+        Self::Children,
+        Self::Race,
+        Self::Race,
+        Self::Left,
+        Self::Enough,
+        Self::Hasty,
+        Self::Hasty,
+        Self::Write,
+        Self::Asks,
+    ];
+
+    fn of(mix: Mix) -> &'static [Self] {
+        match mix {
+            Mix::Works => &Self::WORKS,
+            Mix::Families => &Self::FAMILIES,
+        }
+    }
 
     fn add(self, graph: GraphBuilder<Context>, name: &str) -> GraphBuilder<Context> {
         let worker = |graph: GraphBuilder<Context>, effect| {
@@ -83,6 +118,16 @@ impl Kind {
             Self::Naps => graph.node(name, nodes::naps),
             Self::Child => graph.node(name, async |cx, _s| nodes::family(cx, 1).await),
             Self::Children => graph.node(name, async |cx, _s| nodes::family(cx, 3).await),
+            Self::Race => graph.node(name, async |cx, _s| {
+                nodes::race(cx, Duration::from_secs(5), OnParentEnd::Cancel).await
+            }),
+            Self::Left => graph
+                .node(name, async |cx, _s| nodes::race(cx, Duration::from_secs(1), OnParentEnd::Leave).await),
+            Self::Enough => graph.node(name, nodes::enough),
+            Self::Hasty => {
+                let policy = RetryPolicy::none().with_attempts(2).with_delay(Duration::from_millis(200));
+                graph.node(name, nodes::hasty).retry(policy)
+            }
             Self::Flaky => {
                 let policy = RetryPolicy::none().with_attempts(3).with_delay(Duration::from_millis(200));
                 graph.node(name, nodes::flaky).retry(policy)
@@ -92,14 +137,17 @@ impl Kind {
 }
 
 impl Workload {
-    pub(crate) fn draw(dice: &Dice) -> Self {
+    pub(crate) fn draw(dice: &Dice, mix: Mix) -> Self {
         let deadlines = NAMES.map(|_| match dice.below(3) {
             0 => Some(Duration::from_secs(*dice.pick(&[8, 25, 100]))),
             _ => None,
         });
-        let graphs =
-            NAMES.into_iter().zip(deadlines).map(|(name, deadline)| draw(dice, name, deadline)).collect();
-        Self { graphs, kid: kid(dice), deadlines: deadlines.into() }
+        let graphs = NAMES
+            .into_iter()
+            .zip(deadlines)
+            .map(|(name, deadline)| draw(dice, mix, name, deadline))
+            .collect();
+        Self { mix, graphs, kid: kid(dice), deadlines: deadlines.into() }
     }
 
     /// How long a run may take.
@@ -136,7 +184,7 @@ fn kid(dice: &Dice) -> Graph<Context> {
     dice.pick(&kinds[..2]).add(graph, "second").entry("first").edge("first", "second").build().unwrap()
 }
 
-fn draw(dice: &Dice, name: &str, deadline: Option<Duration>) -> Graph<Context> {
+fn draw(dice: &Dice, mix: Mix, name: &str, deadline: Option<Duration>) -> Graph<Context> {
     let mut graph = ["trace", "said"]
         .into_iter()
         .fold(Graph::<Context>::builder(name), |graph, channel| graph.channel(channel, Reducer::Append));
@@ -145,7 +193,7 @@ fn draw(dice: &Dice, name: &str, deadline: Option<Duration>) -> Graph<Context> {
         .collect();
     graph = graph.node("begin", async |cx, _s| nodes::work(cx, Effect::Pure).await).effect(Effect::Pure);
     for node in layers.iter().flatten() {
-        graph = dice.pick(&Kind::ALL).add(graph, node);
+        graph = dice.pick(Kind::of(mix)).add(graph, node);
     }
     graph = graph.node("end", async |cx, _s| nodes::work(cx, Effect::Write).await).entry("begin");
     let mut before = vec!["begin".to_owned()];

@@ -15,7 +15,7 @@ use super::net::{Net, now};
 use super::nodes::{Ledger, Seat};
 use super::process::{Process, TTL};
 use super::rules::Rules;
-use super::workload::Workload;
+use super::workload::{Mix, Workload};
 use crate::support::dice::Dice;
 
 /// How many processes there are at most, those that are stopped included.
@@ -42,6 +42,8 @@ pub(crate) struct Report {
     pub(crate) freezes: u64,
     pub(crate) leaves: u64,
     pub(crate) children: u64,
+    /// How often a child was started anew.
+    pub(crate) anew: u64,
     /// How often a parent at rest was told of its children.
     pub(crate) told: u64,
     /// How many letters came.
@@ -60,6 +62,7 @@ impl Report {
         self.freezes += other.freezes;
         self.leaves += other.leaves;
         self.children += other.children;
+        self.anew += other.anew;
         self.told += other.told;
         self.letters += other.letters;
         other.ends.iter().for_each(|(end, times)| *self.ends.entry(end).or_default() += times);
@@ -67,7 +70,7 @@ impl Report {
     }
 
     /// Checks that the simulations were not tame.
-    pub(crate) fn check_coverage(&self) {
+    pub(crate) fn check_coverage(&self, mix: Mix) {
         let Self { conflicts, claims, kills, freezes, leaves, children, told, letters, ends, deeds, .. } =
             self;
         assert!(
@@ -76,6 +79,7 @@ impl Report {
                 .all(|times| **times > 0),
             "{self:?}"
         );
+        assert!(mix == Mix::Works || self.anew > 0, "{self:?}");
         assert!(ends.len() >= 3 && deeds.len() == 10, "{self:?}");
     }
 }
@@ -102,10 +106,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, mix: Mix) -> Self {
         let (clock, dice) = (ManualClock::default(), Arc::new(Dice::new(seed)));
         let store = MemoryStore::with_clock(Arc::new(clock.clone()));
-        let workload = Arc::new(Workload::draw(&dice));
+        let workload = Arc::new(Workload::draw(&dice, mix));
         let are_steady = dice.below(2) == 0;
         let sends = dice.below(10) == 0;
         let rules = Arc::new(Rules::new(store.clone(), clock.clone(), Arc::clone(&workload), are_steady));
@@ -177,6 +181,7 @@ impl World {
         self.report.records = seen.logs.values().map(|log| log.records.len() as u64).sum();
         (self.report.conflicts, self.report.claims) = (seen.conflicts, seen.claims);
         (self.report.children, self.report.told) = (seen.children.len() as u64, seen.told);
+        self.report.anew = seen.anew;
         drop(seen);
         self.report
     }

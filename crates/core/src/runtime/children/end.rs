@@ -66,7 +66,7 @@ pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<C
     end_as(&folded.machine, || Ok((to_raw(&folded.channels)?, folded.version)))
 }
 
-/// As [`end_of`], and asks a store that fails again.
+/// As [`end_of`], waits for the end of a child that is being cancelled, and asks a store that fails again.
 ///
 /// # Errors
 ///
@@ -74,11 +74,22 @@ pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<C
 pub(super) async fn look_at_end(shared: &Shared, child: &ChildRef) -> Result<Option<ChildEnd>> {
     let mut tries = Tries::of(shared, &child.run);
     loop {
-        match end_of(shared, child).await {
+        let looked = match end_of(shared, child).await {
+            Ok(None) => is_ending(shared, child).await.map(|is_ending| (None, is_ending)),
+            end => end.map(|end| (end, false)),
+        };
+        match looked {
+            Ok((end, false)) => return Ok(end),
+            Ok((_, true)) => tries.wait().await,
             Err(error) => tries.failed(error).await?,
-            end => return end,
         }
     }
+}
+
+/// Whether a child has been told to stop.
+async fn is_ending(shared: &Shared, child: &ChildRef) -> Result<bool> {
+    let Some(records) = shared.store.load(&child.run, At::Latest).await? else { return Ok(true) };
+    Ok(fold(&child.run, &records, None)?.machine.cancel().is_some())
 }
 
 /// Waits for the end of a child, and returns what came of it. A store that fails is asked again, ever less often.

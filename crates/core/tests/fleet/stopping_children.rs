@@ -1,0 +1,70 @@
+//! Children that were told to stop, and have not yet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::CheckpointStore;
+
+use super::world::{Gate, World, key};
+
+/// A child has longer to stop than its parent waits for that; so its parent has failed, and is retried, while it stops.
+#[tokio::test]
+async fn a_retry_starts_a_child_anew_that_was_told_to_stop_and_has_not() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b).await;
+    let (_, slow) = world.process(|b| b.cancel_grace(Duration::from_secs(600))).await;
+    let (attempts, go, kid) = (Arc::<AtomicU32>::default(), Gate::default(), Gate::default());
+    let child = kid.graph("kid", Effect::Pure);
+    let kept = (child.clone(), Arc::clone(&attempts), Arc::clone(&go.word));
+    let parent = Graph::<Context>::builder("parent")
+        .node("wait", move |cx: NodeContext, _s: Draft<Context>| {
+            let (child, attempts, go) = kept.clone();
+            async move {
+                let is_first = attempts.fetch_add(1, Ordering::SeqCst) == 0;
+                let child = cx.child(&child, Context::new()).id("kid").start().await?;
+                if is_first {
+                    go.notified().await;
+                    return Err("no".into());
+                }
+                child.result().await?;
+                Ok(())
+            }
+        })
+        .entry("wait")
+        .build()
+        .unwrap();
+    let run = runtime.start(&parent, Context::new()).id("p").await.unwrap();
+    kid.until_began(1).await;
+    let taken = slow.resume(&child, "kid").take_over().await.unwrap();
+    kid.until_began(2).await;
+    go.word.notify_one();
+    let Outcome::Failed { .. } = world.pass(run.wait()).await.unwrap() else {
+        panic!("the first attempt fails")
+    };
+    assert!(!world.store.head(&key("kid")).await.unwrap().unwrap().status.is_finished());
+    runtime.retry(&key("p")).await.unwrap();
+    let again = runtime.resume(&parent, "p").await.unwrap();
+    while attempts.load(Ordering::SeqCst) < 2 {
+        world.pass_for(Duration::from_secs(1)).await;
+    }
+    world.pass_for(Duration::from_secs(20)).await;
+    assert_eq!(
+        kid.began.load(Ordering::SeqCst),
+        2,
+        "it is started anew only when the one before has stopped"
+    );
+    kid.word.notify_one();
+    let Outcome::Cancelled { .. } = world.pass(taken.wait()).await.unwrap() else {
+        panic!("it was told to stop")
+    };
+    world.pass(kid.until_began(3)).await;
+    kid.word.notify_one();
+    world.pass(again.completed()).await.unwrap();
+    assert_eq!(world.store.head(&key("kid-2")).await.unwrap().unwrap().status, RunStatus::Completed);
+}
