@@ -1,50 +1,88 @@
-//! A dry sweep over many ended runs on Postgres, beside one query that weighs the same records.
+//! Sweeps over many ended runs on Postgres: dry, for real, and beside runs that go on.
 
-use anyhow::{Result, ensure};
-use ferrata::RetentionPolicy;
+use std::pin::pin;
+
+use anyhow::{Result, bail, ensure};
+use ferrata::graph::{Effect, Graph};
 use ferrata::runtime::SweepLimits;
+use ferrata::{RetentionPolicy, Runtime};
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use super::Table;
-use crate::graphs;
-use crate::measure::{Rounds, in_turn};
+use crate::graphs::{self, Small};
+use crate::measure::{Rounds, Spread, in_turn, micros, now};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
-/// How many runs go on at once while the store is filled.
+/// How many runs go on at once.
 const WIDTH: usize = 64;
 
 /// As many as the store holds that the goal was set for.
 const NODES: usize = 20;
 
-/// Measures the row of sweeping.
+/// 5,000 runs a second.
+const GOAL: Goal = Goal::Each(200.0);
+
+/// Measures the rows of sweeping.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
-    let id = "postgres/sweep";
-    if !table.wants(id) {
-        return Ok(());
+    let [dry, real, beside] = ["postgres/sweep", "postgres/sweep-for-real", "postgres/sweep-beside"];
+    if table.wants(dry) || table.wants(beside) {
+        let store = Filled::make(server, table.args.scaled(100, 3)).await?;
+        if table.wants(dry) {
+            row_of_dry(table, dry, &store).await?;
+        }
+        if table.wants(beside) {
+            row_beside(table, beside, &store).await?;
+        }
+        store.space.remove().await?;
     }
-    let space = Space::make(server).await?;
-    let runtime = super::runtime(&space).await?;
-    let graph = graphs::notes(NODES, 100)?;
-    let waves = table.args.scaled(100, 3);
-    for _ in 0..waves {
-        super::runs::all(&runtime, &graph, WIDTH).await?;
+    if table.wants(real) {
+        row_for_real(table, real, server).await?;
     }
-    let runs = waves * WIDTH;
-    let mut connection = space.postgres().await?;
-    // As it is after a while on any server.
-    connection.execute(AssertSqlSafe(format!("VACUUM ANALYZE {}.records", space.name()))).await?;
-    let sql =
-        format!("SELECT run, count(*), sum(octet_length(body)) FROM {}.records GROUP BY run", space.name());
-    let policy = RetentionPolicy::keep_all().keep_last(1);
-    let ours = async || {
+    Ok(())
+}
+
+/// A store with many ended runs.
+struct Filled {
+    space: Space,
+    runtime: Runtime,
+    runs: usize,
+}
+
+impl Filled {
+    async fn make(server: &str, waves: u32) -> Result<Self> {
+        let space = Space::make(server).await?;
+        let runtime = super::runtime(&space).await?;
+        let graph = graphs::notes(NODES, 100)?;
+        for _ in 0..waves {
+            super::runs::all(&runtime, &graph, WIDTH).await?;
+        }
+        // As it is after a while on any server.
+        let mut connection = space.postgres().await?;
+        connection.execute(AssertSqlSafe(format!("VACUUM ANALYZE {}.records", space.name()))).await?;
+        Ok(Self { space, runtime, runs: waves as usize * WIDTH })
+    }
+
+    /// Sweeps all runs, keeping one record of each; returns how many lost others, or would.
+    async fn sweep(&self, dry: bool) -> Result<u64> {
+        let policy = RetentionPolicy::keep_all().keep_last(1);
         let (mut limits, mut pruned) = (SweepLimits::default(), 0);
         loop {
-            let report = runtime.sweep(&policy, limits, true).await?;
+            let report = self.runtime.sweep(&policy, limits, dry).await?;
+            ensure!(report.failed.is_empty(), "a sweep fails at {:?}", report.failed);
             pruned += report.pruned;
-            let Some(next) = report.next else { break };
+            let Some(next) = report.next else { return Ok(pruned) };
             limits = SweepLimits::default().with_cursor(next);
         }
+    }
+}
+
+async fn row_of_dry(table: &mut Table, id: &str, store: &Filled) -> Result<()> {
+    let (runs, name) = (store.runs, store.space.name());
+    let mut connection = store.space.postgres().await?;
+    let sql = format!("SELECT run, count(*), sum(octet_length(body)) FROM {name}.records GROUP BY run");
+    let ours = async || {
+        let pruned = store.sweep(true).await?;
         ensure!(pruned == runs as u64, "{pruned} of {runs} runs would be pruned");
         Ok(())
     };
@@ -56,7 +94,52 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let rounds = table.args.scaled(5, 2);
     let pair = in_turn(Rounds::warm(rounds), [runs as f64; 2], ours, theirs).await?;
     let workload = format!("dry sweep that keeps 1 of {NODES} records of {runs} ended runs, postgres");
-    // 5,000 runs a second.
-    table.push(Row::pair(id, workload, "one query over all records", "µs/run", pair, Goal::Each(200.0)));
-    space.remove().await
+    table.push(Row::pair(id, workload, "one query over all records", "µs/run", pair, GOAL));
+    Ok(())
+}
+
+/// Runs that go on while the store is swept without a pause, in the same process.
+async fn row_beside(table: &mut Table, id: &str, store: &Filled) -> Result<()> {
+    let graph = graphs::chain(super::runs::NODES, Effect::Write)?;
+    let all = async |graph: &Graph<Small>| super::runs::all(&store.runtime, graph, WIDTH).await.map(drop);
+    let ours = async || {
+        let sweeps = async {
+            loop {
+                if let Err(error) = store.sweep(true).await {
+                    return error;
+                }
+            }
+        };
+        tokio::select! {
+            done = all(&graph) => done,
+            error = pin!(sweeps) => bail!("a sweep beside runs fails: {error}"),
+        }
+    };
+    let rounds = Rounds::warm(table.args.scaled(7, 2));
+    let units = [(WIDTH * super::runs::NODES) as f64; 2];
+    let pair = in_turn(rounds, units, ours, async || all(&graph).await).await?;
+    let workload = format!(
+        "{WIDTH} runs of {} `Write` nodes beside dry sweeps of {} ended runs, one after the other, postgres",
+        super::runs::NODES,
+        store.runs
+    );
+    table.push(Row::pair(id, workload, "without sweeps", "µs/node", pair, Goal::Times(1.1)));
+    Ok(())
+}
+
+/// A sweep that drops what it finds, in a store that is made for it.
+async fn row_for_real(table: &mut Table, id: &str, server: &str) -> Result<()> {
+    let (waves, mut each, mut runs) = (table.args.scaled(50, 3), Vec::new(), 0);
+    for _ in 0..table.args.scaled(3, 1) {
+        let store = Filled::make(server, waves).await?;
+        runs = store.runs;
+        let begun = now();
+        let pruned = store.sweep(false).await?;
+        each.push(micros(begun.elapsed()) / runs as f64);
+        ensure!(pruned == runs as u64, "{pruned} of {runs} runs were pruned");
+        store.space.remove().await?;
+    }
+    let workload = format!("sweep that keeps 1 of {NODES} records of {runs} ended runs, postgres");
+    table.push(Row::alone(id, workload, "µs/run", Spread::of(each), GOAL));
+    Ok(())
 }
