@@ -284,16 +284,25 @@ pub(crate) async fn naps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Cont
 /// Waits for some children, and checks that what came of them is on record with them.
 pub(crate) async fn family(cx: NodeContext, children: usize) -> NodeResult<Context> {
     let seat = begin(&cx, Effect::Write).await;
-    wait_for(&cx, &seat, children).await?;
+    wait_for(&cx, &seat, children, |_| false).await?;
     Ok(done(&cx))
 }
 
-async fn wait_for(cx: &NodeContext, seat: &Seat, children: usize) -> Result<(), ChildError> {
-    if children == 1 {
-        heard(cx, seat, cx.child(&seat.kid, Context::new()).await)?;
+async fn wait_for(
+    cx: &NodeContext,
+    seat: &Seat,
+    children: usize,
+    is_ended: impl Fn(&ChildError) -> bool,
+) -> Result<(), ChildError> {
+    let waited = if children == 1 {
+        cx.child(&seat.kid, Context::new()).await.map(drop)
     } else {
         let inputs = (0..children).map(|_| Context::new());
-        heard(cx, seat, cx.children(&seat.kid, inputs).max_running(2).await)?;
+        cx.children(&seat.kid, inputs).max_running(2).await.map(drop)
+    };
+    match waited {
+        Err(error) if is_ended(&error) => return Err(error),
+        waited => heard(cx, seat, waited)?,
     }
     let start = format!("{}:{}:{}:", life(cx), cx.node(), cx.visit());
     let found = seat.rules.children_of(&start);
@@ -361,10 +370,12 @@ pub(crate) async fn hasty(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Con
     let seat = begin(&cx, Effect::Write).await;
     let place = (cx.run().clone(), life(&cx), at(&cx));
     let times = seat.ledger.lock().unwrap().began[&place].0;
+    // Its process ended after it had ended the children of the last attempt, and before that was on record: so the attempt runs again.
+    let is_ended = |error: &ChildError| matches!(error, ChildError::Cancelled { run, .. } if seat.rules.is_stopped_since_retry(run, cx.run()));
     if times <= 4 {
         tokio::select! {
             biased;
-            waited = wait_for(&cx, &seat, 2) => waited?,
+            waited = wait_for(&cx, &seat, 2, is_ended) => waited?,
             // By the clock of the process: a time limit of the node leaves out the time in which it waits.
             () = seat.clock.sleep(Duration::from_secs(3)) => return Err(NodeError::new("they take too long")),
         }

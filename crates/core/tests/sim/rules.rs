@@ -35,6 +35,10 @@ pub(crate) struct Seen {
     pub(crate) claims: u64,
     /// The runs that were started as children, by what their labels say of the start.
     pub(crate) children: BTreeMap<String, RunKey>,
+    /// When each run was last told to stop, and when it was last retried: counted in signals on record, of all runs.
+    stops: BTreeMap<RunKey, u64>,
+    retries: BTreeMap<RunKey, u64>,
+    signals: u64,
     /// How often a child was started anew.
     pub(crate) anew: u64,
     /// How often the parent of a child was told at rest, by whoever knew.
@@ -67,6 +71,12 @@ impl Rules {
         let now = seen.logs.get(run).map_or(0, times);
         let past = seen.past.iter().filter(|(of, _)| of == run).map(|(_, log)| times(log));
         (past.max().unwrap_or_default().max(now), now)
+    }
+
+    /// Whether a child was told to stop since its parent was retried last, if it ever was.
+    pub(crate) fn is_stopped_since_retry(&self, child: &RunKey, parent: &RunKey) -> bool {
+        let seen = self.seen();
+        seen.stops.get(child) > seen.retries.get(parent)
     }
 
     /// Returns how the children stand whose start begins so; none of one that is not there any more.
@@ -123,6 +133,18 @@ impl Rules {
                 if !may_follow {
                     broken.push(format!("{start} was started before as {before}, which is {status:?}"));
                 }
+            }
+        }
+        for record in append.records.iter().filter(|record| record.header.kind == RecordKind::Signal) {
+            let body: serde_json::Value = serde_json::from_slice(&record.body).unwrap();
+            seen.signals += 1;
+            let now = seen.signals;
+            let what = &body["change"]["what"];
+            if what.get("cancel").is_some() {
+                seen.stops.insert(append.run.clone(), now);
+            }
+            if what.get("retry").is_some() {
+                seen.retries.insert(append.run.clone(), now);
             }
         }
         let deadline = self.workload.deadline_of(&append.run);
