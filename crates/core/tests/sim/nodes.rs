@@ -314,7 +314,7 @@ async fn wait_for(
     Ok(())
 }
 
-/// Checks that what a node heard of a child is no failure: none fails by itself, and nobody ends one that is waited for.
+/// Checks that what a node heard of a child is no failure: no child fails by itself, and no process ends one that its parent waits for.
 fn heard<T>(cx: &NodeContext, seat: &Seat, of: Result<T, ChildError>) -> Result<T, ChildError> {
     if let Err(error) = &of
         && !seat.is_zombie(cx)

@@ -37,21 +37,35 @@ fn late<T>(root: &Path, run: &RunKey, call: impl AsyncFnOnce(FsStore) -> T, mean
     drop(runtime);
 }
 
-#[test]
-fn a_purge_that_comes_late_removes_no_run_that_was_made_since() {
+/// Makes a call in the first life of a run that comes late in the second, and checks that this is whole.
+fn late_in_the_second_life<T>(call: impl AsyncFnOnce(&FsStore, &RunKey) -> T) {
     let directory = tempfile::tempdir().unwrap();
-    let (root, mut first) = (directory.path(), Author::new("r"));
+    let (root, other, mut first) = (directory.path(), reopened(directory.path()), Author::new("r"));
     let (run, mut second) = (first.run.clone(), Author::new("r"));
-    let other = reopened(root);
     other.set_up().unwrap();
-    append(&other, &first.write(&["0", "1"])).unwrap();
+    let live = |author: &mut Author| {
+        append(&other, &author.write(&["0", "1"])).unwrap();
+        append(&other, &author.write_base("{}")).unwrap();
+    };
+    live(&mut first);
     let made_anew = || {
         purge(&other, &run).unwrap();
-        append(&other, &second.write(&["2"])).unwrap();
+        live(&mut second);
     };
-    late(root, &run, async |store: FsStore| store.purge(&run, None).await, made_anew);
+    late(root, &run, async |store: FsStore| call(&store, &run).await, made_anew);
     let left = ids(&reopened(root), &run).unwrap().unwrap();
-    assert_eq!(left, [second.head.unwrap().id]);
+    assert_eq!((left.len(), left.last()), (3, second.head.map(|head| head.id).as_ref()));
+}
+
+#[test]
+fn a_purge_that_comes_late_removes_no_run_that_was_made_since() {
+    late_in_the_second_life(async |store, run| store.purge(run, None).await);
+}
+
+#[test]
+fn a_prune_that_comes_late_leaves_a_run_that_was_made_since_as_it_is() {
+    let cut = PruneCut { at: Seq::new(2), base: None };
+    late_in_the_second_life(async move |store, run| store.prune(run, cut).await);
 }
 
 #[test]
@@ -69,23 +83,4 @@ fn a_start_that_comes_late_brings_no_purged_run_back() {
     late(root, &run, async |store: FsStore| store.append(vec![start.clone()]).await, purged);
     assert_eq!(ids(&reopened(root), &run).unwrap(), None);
     assert!(!other.layout.unborn(&run).exists());
-}
-
-#[test]
-fn a_prune_that_comes_late_leaves_a_run_that_was_made_since_as_it_is() {
-    let directory = tempfile::tempdir().unwrap();
-    let (root, mut first) = (directory.path(), Author::new("r"));
-    let (run, mut second) = (first.run.clone(), Author::new("r"));
-    let other = reopened(root);
-    other.set_up().unwrap();
-    append(&other, &first.write(&["0", "1"])).unwrap();
-    append(&other, &first.write_base("{}")).unwrap();
-    let made_anew = || {
-        purge(&other, &run).unwrap();
-        append(&other, &second.write(&["2", "3"])).unwrap();
-        append(&other, &second.write_base("{}")).unwrap();
-    };
-    let cut = PruneCut { at: Seq::new(2), base: None };
-    late(root, &run, async |store: FsStore| store.prune(&run, cut).await, made_anew);
-    assert_eq!(ids(&reopened(root), &run).unwrap().unwrap().len(), 3);
 }

@@ -86,7 +86,7 @@ pub(super) async fn look_at_end(shared: &Shared, child: &ChildRef) -> Result<Opt
     }
 }
 
-/// Whether a child has been told to stop.
+/// Whether a child has been told to stop; also one that is gone by now, which the next look tells.
 async fn is_ending(shared: &Shared, child: &ChildRef) -> Result<bool> {
     let Some(records) = shared.store.load(&child.run, At::Latest).await? else { return Ok(true) };
     Ok(fold(&child.run, &records, None)?.machine.cancel().is_some())
