@@ -1,17 +1,18 @@
 //! What people do to runs, through whichever process they reach.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ferrata_core::ask::{Answer, QuestionKind};
 use ferrata_core::record::{Resolution, RunStatus};
-use ferrata_core::runtime::Runtime;
+use ferrata_core::runtime::{RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Op, Patch};
 use ferrata_core::store::RunHead;
 use ferrata_core::{ErrorKind, Result, RunKey};
 
 use super::nodes::{Ledger, Place};
 use super::rules::Rules;
-use super::workload::Workload;
+use super::workload::{Mix, Workload};
 use crate::support::dice::Dice;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +27,9 @@ pub(crate) enum Deed {
     TakeOver,
     Purge,
     RetryLetters,
+    Edit,
+    Prune,
+    Sweep,
 }
 
 /// What somebody did, and what they were told; nothing if the process died first.
@@ -46,8 +50,8 @@ pub(crate) struct Hands {
 
 impl Deed {
     /// What somebody may do who does not look.
-    pub(crate) fn draw(dice: &Dice) -> Self {
-        match dice.below(22) {
+    pub(crate) fn draw(dice: &Dice, mix: Mix) -> Self {
+        match dice.below(if mix == Mix::Pruned { 28 } else { 22 }) {
             0..4 => Self::Start,
             4..9 => Self::Answer,
             9..13 => Self::Send,
@@ -57,6 +61,9 @@ impl Deed {
             16 | 17 => Self::Retry,
             20 => Self::Purge,
             21 => Self::RetryLetters,
+            22..24 => Self::Edit,
+            24..27 => Self::Prune,
+            27 => Self::Sweep,
             _ => Self::TakeOver,
         }
     }
@@ -111,10 +118,34 @@ impl Hands {
             Deed::Send => runtime.send(run, by).by(by).await,
             Deed::Pause => runtime.pause(run, "a pause").by(by).await,
             Deed::Unpause | Deed::RetryLetters => Ok(()),
+            Deed::Edit => {
+                let patch = Patch::from_ops(&[Op::Append("edits".into(), vec![by.into()])]).unwrap();
+                runtime.edit(run, patch).checked_by(graph).by(by).await
+            }
+            Deed::Prune => {
+                let kept = 1 + u32::try_from(self.dice.below(4)).unwrap();
+                runtime.apply_retention(run, &RetentionPolicy::keep_all().keep_last(kept)).await.map(drop)
+            }
+            Deed::Sweep => self.sweep(runtime).await,
             Deed::Cancel => runtime.cancel(run, "enough").by(by).await,
             Deed::Retry => runtime.retry(run).by(by).await,
             Deed::Answer => self.answer(runtime, run, by).await,
         }
+    }
+
+    /// Drops what is old of all runs, and those that have ended.
+    async fn sweep(&self, runtime: &Runtime) -> Result<()> {
+        let age = Duration::from_secs(5);
+        let ended = [RunStatus::Completed, RunStatus::Cancelled];
+        let policy = ended
+            .into_iter()
+            .fold(RetentionPolicy::keep_all().keep_last(3), |policy, status| policy.purge_after(status, age));
+        let report = runtime.sweep(&policy, SweepLimits::default(), false).await?;
+        let failed = report.failed.into_iter().find(|(_, error)| !error.is_retryable());
+        if let Some((run, error)) = failed {
+            self.rules.seen().broken.push(format!("{run}: a sweep failed: {error:?}"));
+        }
+        Ok(())
     }
 
     /// Answers one of the questions; a run that asks nothing was paused.

@@ -51,8 +51,11 @@ fn simulate(mix: Mix, share: u64, of: u64) {
         match caught {
             Ok(report) => all.add(&report),
             Err(panic) => {
-                let test =
-                    if mix == Mix::Families { "families".to_owned() } else { format!("share_{share}") };
+                let test = match mix {
+                    Mix::Works => format!("share_{share}"),
+                    Mix::Families => "families".to_owned(),
+                    Mix::Pruned => "pruned".to_owned(),
+                };
                 eprintln!(
                     "replay with: FERRATA_SIM_SEED={seed} cargo test -p ferrata-core --test sim {test}"
                 );
@@ -92,11 +95,19 @@ fn families() {
     simulate(Mix::Families, 0, 1);
 }
 
+#[test]
+fn pruned() {
+    simulate(Mix::Pruned, 0, 1);
+}
+
 /// Courses of events in which faults were found, beyond the seeds that are always tried.
 #[test]
 fn seeds_that_found_faults_find_none() {
     for seed in [1_311, 5_828, 8_129, 12_120] {
         World::new(seed, Mix::Works).run();
+    }
+    for seed in [1_513, 2_608] {
+        World::new(seed, Mix::Pruned).run();
     }
 }
 
@@ -104,7 +115,11 @@ fn seeds_that_found_faults_find_none() {
 fn a_seed_always_gives_the_same_course_of_events() {
     let first = number("FERRATA_SIM_FIRST").unwrap_or(0);
     for seed in first..first + number("FERRATA_SIMS").map_or(40, |all| (all / 20).clamp(40, 1_000)) {
-        let mix = if seed % 4 == 0 { Mix::Families } else { Mix::Works };
+        let mix = match seed % 4 {
+            0 => Mix::Families,
+            1 => Mix::Pruned,
+            _ => Mix::Works,
+        };
         let (one, other) = (World::new(seed, mix).run(), World::new(seed, mix).run());
         assert_eq!((one.trace, one.steps), (other.trace, other.steps), "seed {seed}");
         assert!(one.records > 0);

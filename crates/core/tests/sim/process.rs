@@ -55,7 +55,12 @@ impl Process {
         process.spawn(async move {
             let ids = Arc::new(SeqIds::new(number + 1));
             loop {
-                let built = Runtime::builder(Remote::new(&net, &seat))
+                let builder = Runtime::builder(Remote::new(&net, &seat));
+                let builder = match &workload.retention {
+                    Some(policy) => builder.retention(policy.clone()),
+                    None => builder,
+                };
+                let built = builder
                     .clock(Arc::clone(&clock) as _)
                     .ids(Arc::clone(&ids) as _)
                     .resource(Arc::clone(&seat))

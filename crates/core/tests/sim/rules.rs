@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ferrata_core::record::{Record, RecordKind, RunStatus};
+use ferrata_core::record::{Record, RecordHeader, RecordKind, RunStatus};
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey};
@@ -73,6 +73,11 @@ impl Rules {
         (past.max().unwrap_or_default().max(now), now)
     }
 
+    /// Whether runs are removed once they have ended.
+    pub(crate) fn are_swept(&self) -> bool {
+        self.workload.mix == Mix::Pruned
+    }
+
     /// Whether a child was told to stop since its parent was retried last, if it ever was.
     pub(crate) fn is_stopped_since_retry(&self, child: &RunKey, parent: &RunKey) -> bool {
         let seen = self.seen();
@@ -128,7 +133,7 @@ impl Rules {
                 let status = seen.logs.get(&before).and_then(|log| log.records.last());
                 let status = status.map(|last| last.header.status);
                 // Where each child is waited for, none is cancelled while its parent goes on, and so none is started anew.
-                let may_follow = self.workload.mix == Mix::Families && status == Some(RunStatus::Cancelled);
+                let may_follow = self.workload.mix != Mix::Works && status == Some(RunStatus::Cancelled);
                 seen.anew += u64::from(may_follow);
                 if !may_follow {
                     broken.push(format!("{start} was started before as {before}, which is {status:?}"));
@@ -208,9 +213,22 @@ impl Rules {
     /// Checks that the store's log of each run is what was acknowledged, record by record.
     pub(crate) fn compare(&self) {
         for (run, log) in &self.seen().logs {
-            let stored = now(Log::read(&self.store, run));
-            stored.check_chain();
-            assert_eq!(stored.records, log.records, "{run}: the stored log is another");
+            log.check_chain();
+            let stored = now(Log::read(&self.store, run)).records;
+            let kept = &log.records[log.records.len() - stored.len()..];
+            assert!(self.workload.mix == Mix::Pruned || kept.len() == log.records.len(), "{run} was cut");
+            // What is cut begins with a base in place of the record, and the rest is as it was.
+            let (first, written) = (&stored[0].header, &kept[0].header);
+            let based = RecordHeader {
+                base: first.base,
+                body_len: first.body_len,
+                body_crc: first.body_crc,
+                ..written.clone()
+            };
+            assert_eq!(*first, based, "{run}: the first record is another");
+            assert!(first.base, "{run}: the first record is no base");
+            assert!(first.seq.get() > 0 || stored[0] == kept[0], "{run}: the start is another");
+            assert_eq!(stored[1..], kept[1..], "{run}: the stored log is another");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrata_core::RunKey;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, RetryPolicy};
-use ferrata_core::runtime::OnParentEnd;
+use ferrata_core::runtime::{OnParentEnd, RetentionPolicy};
 use ferrata_core::state::{Context, Reducer};
 
 use super::nodes;
@@ -21,6 +21,8 @@ pub(crate) enum Mix {
     Works,
     /// Nodes that start children, most of which are left, or waited for with an end.
     Families,
+    /// Nodes of every kind, in runs that are cut, swept and edited meanwhile.
+    Pruned,
 }
 
 pub(crate) struct Workload {
@@ -28,6 +30,8 @@ pub(crate) struct Workload {
     pub(crate) graphs: Vec<Graph<Context>>,
     /// What children do.
     pub(crate) kid: Graph<Context>,
+    /// What processes keep of the runs that they drive; all unless set.
+    pub(crate) retention: Option<RetentionPolicy>,
     /// How long each may take.
     deadlines: Vec<Option<Duration>>,
 }
@@ -92,10 +96,11 @@ impl Kind {
         Self::Asks,
     ];
 
-    fn of(mix: Mix) -> &'static [Self] {
+    fn draw(dice: &Dice, mix: Mix) -> Self {
         match mix {
-            Mix::Works => &Self::WORKS,
-            Mix::Families => &Self::FAMILIES,
+            Mix::Works => *dice.pick(&Self::WORKS),
+            Mix::Families => *dice.pick(&Self::FAMILIES),
+            Mix::Pruned => *dice.pick(if dice.below(3) > 0 { &Self::WORKS } else { &Self::FAMILIES }),
         }
     }
 
@@ -147,7 +152,10 @@ impl Workload {
             .zip(deadlines)
             .map(|(name, deadline)| draw(dice, mix, name, deadline))
             .collect();
-        Self { mix, graphs, kid: kid(dice), deadlines: deadlines.into() }
+        let kid = kid(dice);
+        let keeps = mix == Mix::Pruned && dice.below(2) == 0;
+        let retention = keeps.then(|| RetentionPolicy::keep_all().keep_last(1));
+        Self { mix, graphs, kid, retention, deadlines: deadlines.into() }
     }
 
     /// How long a run may take.
@@ -185,7 +193,7 @@ fn kid(dice: &Dice) -> Graph<Context> {
 }
 
 fn draw(dice: &Dice, mix: Mix, name: &str, deadline: Option<Duration>) -> Graph<Context> {
-    let mut graph = ["trace", "said"]
+    let mut graph = ["trace", "said", "edits"]
         .into_iter()
         .fold(Graph::<Context>::builder(name), |graph, channel| graph.channel(channel, Reducer::Append));
     let layers: Vec<Vec<String>> = (0..2 + dice.below(3))
@@ -193,7 +201,7 @@ fn draw(dice: &Dice, mix: Mix, name: &str, deadline: Option<Duration>) -> Graph<
         .collect();
     graph = graph.node("begin", async |cx, _s| nodes::work(cx, Effect::Pure).await).effect(Effect::Pure);
     for node in layers.iter().flatten() {
-        graph = dice.pick(Kind::of(mix)).add(graph, node);
+        graph = Kind::draw(dice, mix).add(graph, node);
     }
     graph = graph.node("end", async |cx, _s| nodes::work(cx, Effect::Write).await).entry("begin");
     let mut before = vec!["begin".to_owned()];

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::Runtime;
 use ferrata_core::store::{At, CheckpointStore, MemoryStore, RunHead};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, RunKey};
@@ -80,7 +81,8 @@ impl Report {
             "{self:?}"
         );
         assert!(mix == Mix::Works || self.anew > 0, "{self:?}");
-        assert!(ends.len() >= 3 && deeds.len() == 10, "{self:?}");
+        let all = if mix == Mix::Pruned { 13 } else { 10 };
+        assert!(ends.len() >= 3 && deeds.len() == all, "{self:?}");
     }
 }
 
@@ -305,7 +307,8 @@ impl World {
             }
             5 => self.clock.advance(Duration::from_millis(self.dice.below(2_000))),
             6..30 => {
-                let (run, deed) = (self.dice.pick(&self.runs).clone(), Deed::draw(&self.dice));
+                let (run, deed) =
+                    (self.dice.pick(&self.runs).clone(), Deed::draw(&self.dice, self.workload.mix));
                 self.act(&run, deed);
             }
             _ => {}
@@ -401,7 +404,8 @@ impl World {
     fn judge(&mut self) {
         self.rules.compare();
         for told in &*self.hands.told.lock().unwrap() {
-            let is_signed = !matches!(told.deed, Deed::Start | Deed::TakeOver | Deed::Purge);
+            let is_signed =
+                !matches!(told.deed, Deed::Start | Deed::TakeOver | Deed::Purge | Deed::Prune | Deed::Sweep);
             let ((times, now), by) = (self.rules.times(&told.run, &told.by), &told.by);
             match &told.result {
                 Some(Ok(())) => {
@@ -414,6 +418,7 @@ impl World {
                 _ => assert!(times <= 1, "{by} is on record {times} times"),
             }
         }
+        self.judge_states();
         let (seen, ledger) = (self.rules.seen(), self.ledger.lock().unwrap());
         for (run, log) in &seen.logs {
             let missing = ledger.received.missing(run, &log.life, &log.letters);
@@ -436,6 +441,26 @@ impl World {
                 log.taken.iter().all(|taken| order.next() == Some(taken)),
                 "{run}: messages out of order"
             );
+        }
+    }
+    /// Checks that the state of each run is what its records came to, those included that are not there any more.
+    fn judge_states(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let states = runtime.block_on(async {
+            let reader = Runtime::builder(self.store.clone()).build().await.unwrap();
+            let mut states = Vec::new();
+            for run in &self.runs {
+                let graph = self.workload.graph_of(run);
+                states.push(reader.state_at(graph, run, At::Latest).await.unwrap());
+            }
+            states
+        });
+        let seen = self.rules.seen();
+        for (run, state) in self.runs.iter().zip(states) {
+            let log = &seen.logs[run];
+            let texts = |channel: &str| state.get::<Vec<String>>(channel).unwrap().unwrap_or_default();
+            assert_eq!(texts("trace"), log.trace, "{run}: the trace");
+            assert_eq!(texts("edits"), log.edits, "{run}: the edits");
         }
     }
 }

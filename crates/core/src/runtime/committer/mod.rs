@@ -164,14 +164,37 @@ impl Committer {
     /// A signaller would send its signal twice otherwise.
     async fn done_before(&self, append: &RunAppend, refused: Error) -> Result<HeadRef> {
         let Some(last) = append.records.last() else { return Err(refused) };
-        match self.0.store.load(&append.run, At::Record(last.header.id)).await {
-            Ok(Some(_)) => Ok(last.header.head()),
-            Ok(None) => Err(refused),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(refused),
-            Err(error) => {
-                let message = "the reply of an append was lost, and whether it was done cannot be looked up; resume the run";
-                Err(Error::new(ErrorKind::Indeterminate, message).with_run(&append.run).with_source(error))
-            }
+        let last = last.header.head();
+        if self.is_on_record(&append.run, last).await? { Ok(last) } else { Err(refused) }
+    }
+
+    /// Looks whether a record is in the log whose writer has not heard what became of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Indeterminate`]: nobody can tell, as the log cannot be read, or was cut behind the place of the record: what was
+    /// there is not kept.
+    pub(crate) async fn is_on_record(&self, run: &RunKey, record: HeadRef) -> Result<bool> {
+        let in_doubt = |message: &str| Error::new(ErrorKind::Indeterminate, message.to_owned()).with_run(run);
+        let unread = |error: Error| {
+            in_doubt(
+                "the reply of a write was lost, and whether it was done cannot be looked up; resume the run",
+            )
+            .with_source(error)
+        };
+        match self.read(|| self.0.store.load(run, At::Record(record.id))).await {
+            Ok(Some(_)) => return Ok(true),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(unread(error)),
+            _ => {}
+        }
+        // The first record that is kept only ever moves on: if the place is kept now, it was kept at the look.
+        match self.read(|| self.0.store.head(run)).await {
+            Ok(Some(head)) if head.first > record.seq => Err(in_doubt(
+                "the reply of a write was lost, and the log was cut behind its place since: it may be done or not; look at the \
+                 run before you do it again",
+            )),
+            Ok(_) => Ok(false),
+            Err(error) => Err(unread(error)),
         }
     }
 }

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::clock::Timestamp;
-use crate::id::{ExecutorId, RunId};
-use crate::store::MemoryStore;
+use crate::id::{ExecutorId, RunId, Seq};
+use crate::store::{MemoryStore, PruneCut};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -118,4 +118,37 @@ async fn a_lost_reply_is_asked_for_again() {
     world.store.plan(0, Fault::After);
     assert!(world.committer.begin(first("a"), None).answer().await.is_ok());
     assert_eq!(world.store.operations(), 2);
+}
+
+/// Writes an append whose reply is lost, and a record of another writer after it; then the run is cut at the record with this number.
+async fn overtaken(cut: Option<u64>) -> Result<HeadRef> {
+    let world = World::new();
+    world.gate.add_permits(1);
+    let mut log = Log::new(RunId::new("a").unwrap());
+    let start = log.next(1);
+    assert!(world.committer.begin(start.clone(), None).answer().await.is_ok());
+    log.took(&start);
+    let append = log.next(1);
+    world.store.plan(1, Fault::After);
+    let mut later = log.clone();
+    later.took(&append);
+    let store = Arc::clone(&world.store);
+    world.store.before(2, async move {
+        later.write(store.inner(), 1).await;
+        if let Some(at) = cut {
+            let base = (at > 0).then(|| later.as_base(at));
+            store.inner().prune(&key("a"), PruneCut { at: Seq::new(at), base }).await.unwrap();
+        }
+    });
+    world.committer.begin(append, None).answer().await
+}
+
+/// A signaller who is told that it was refused says it again.
+#[tokio::test]
+async fn what_was_cut_since_its_reply_was_lost_is_in_doubt_and_not_refused() {
+    assert_eq!(overtaken(None).await.unwrap().seq, Seq::new(1));
+    assert_eq!(overtaken(Some(1)).await.unwrap().seq, Seq::new(1));
+    let error = overtaken(Some(2)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    assert!(error.message().contains("cut behind its place"), "{error}");
 }

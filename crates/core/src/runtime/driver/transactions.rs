@@ -34,7 +34,6 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::caught;
 use crate::state::{State, Update};
-use crate::store::At;
 
 /// How often a node whose transaction gave way to another begins anew before that counts as a failed attempt, and after which time at first;
 /// it doubles.
@@ -321,18 +320,12 @@ impl<S: State> Driver<S> {
         }
         // Whether it was committed is what the log says. A commit that comes after this look meets no harm: of two that expect the same
         // head, one is refused.
-        let read = self.shared.committer.read(|| store.load(&run, At::Record(last.id)));
-        match self.in_term(read).await {
-            Ok(Some(_)) => Ok(last),
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                let message = "the reply of a commit was lost, and whether it was done cannot be looked up; resume the run";
-                Err(Error::new(ErrorKind::Indeterminate, message).with_run(&run).with_source(error))
-            }
-            _ => {
-                let message = "the reply of a commit was lost, and it was not done";
-                Err(Error::new(ErrorKind::Unavailable, message).with_run(&run))
-            }
+        let committer = &self.shared.committer;
+        if self.in_term(committer.is_on_record(&run, last)).await? {
+            return Ok(last);
         }
+        let message = "the reply of a commit was lost, and it was not done";
+        Err(Error::new(ErrorKind::Unavailable, message).with_run(&run))
     }
 
     /// Goes on from the log after a transaction was rolled back: nothing of its node has happened.
