@@ -364,7 +364,8 @@ impl World {
                 }
             }
             // Children end, too: by themselves, or because nobody wants them any more.
-            let children: Vec<_> = self.rules.seen().children.values().cloned().collect();
+            let mut children: Vec<_> = self.rules.seen().logs.keys().cloned().collect();
+            children.retain(|run| !self.runs.contains(run));
             let is_open = |run: &RunKey| {
                 let head = now(self.store.head(run)).unwrap();
                 head.is_some_and(|head| !head.status.is_finished() || head.is_delivering())
@@ -422,6 +423,9 @@ impl World {
         let (seen, ledger) = (self.rules.seen(), self.ledger.lock().unwrap());
         for (run, log) in &seen.logs {
             let missing = ledger.received.missing(run, &log.life, &log.letters);
+            if missing.is_some() {
+                log.show().iter().for_each(|line| println!("{run} {line}"));
+            }
             assert_eq!(missing, None, "{run}: letters that did not come");
         }
         self.report.letters = ledger.received.count();
