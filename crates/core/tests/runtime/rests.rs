@@ -11,7 +11,7 @@ use ferrata_core::ask::{Answer, Ask};
 use ferrata_core::graph::{
     CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, NodeCheckpoint,
 };
-use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::node::{Conversation, NodeContext, NodeResult};
 use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft};
@@ -126,6 +126,45 @@ async fn a_deadline_comes_due_while_the_run_waits() {
         let head = runtime.head(&key()).await.unwrap().unwrap();
         assert_eq!((head.status, head.epoch.get()), (RunStatus::Failed, 2), "{at}: one claim was enough");
         assert!(head.seq.get() <= 5, "{at}: {} records", head.seq);
+    }
+}
+
+/// A start found a run at rest whose time had come, and watched it: nobody took it up in processes that do not serve.
+#[tokio::test]
+async fn a_start_takes_up_a_run_whose_time_has_come() {
+    let hour = Duration::from_secs(3_600);
+    let waits: [GraphBuilder<Context>; 3] = [
+        Graph::<Context>::builder("g")
+            .gate(
+                "ok",
+                move |_s: &Context| Ask::<bool>::new("Go on?").deadline(hour).or_default(true),
+                |s, yes| s.set("ok", yes),
+            )
+            .entry("ok"),
+        Graph::<Context>::builder("g")
+            .conversation("talk", ["end"], Conversation::new().idle(hour), async |_cx, s, _: String| Ok(s))
+            .node("end", async |_cx, s| Ok(s))
+            .entry("talk"),
+        gate().deadline(hour),
+    ];
+    for (at, wait) in waits.into_iter().enumerate() {
+        let (world, graph) = (World::new(), wait.build().unwrap());
+        let start = async || {
+            let runtime = world.process().await;
+            runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap()
+        };
+        for _ in 0..2 {
+            let rests = start().await;
+            assert!(matches!(rests, Outcome::Interrupted(_) | Outcome::AwaitingInput), "{at}: {rests:?}");
+            let head = world.process().await.head(&key()).await.unwrap().unwrap();
+            assert_eq!(head.epoch.get(), 1, "{at}: nobody takes it up before its time");
+        }
+        world.clock.advance(hour);
+        match start().await {
+            Outcome::Completed(_) => assert_ne!(at, 2),
+            Outcome::Failed { failure, .. } => assert_eq!((at, failure.kind), (2, FailureKind::Deadline)),
+            other => panic!("{at}: {other:?}"),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::amend::{Races, Tip};
 use super::drive::{Parts, drive};
 use super::signal::parked;
+use crate::clock::Timestamp;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
@@ -95,6 +96,21 @@ fn check(head: &RunHead, shared: &Shared, terms: &Terms) -> Result<()> {
     }
 }
 
+/// Whether a run waits for an answer, a message or a time.
+fn is_at_rest(head: &RunHead) -> bool {
+    head.status != RunStatus::InProgress || head.owner.is_none() && head.wake_at.is_some()
+}
+
+/// Whether the time has come at which a run is to be taken up.
+fn is_due(head: &RunHead, now: Timestamp) -> bool {
+    head.wake_at.is_some_and(|wake| wake <= now)
+}
+
+/// Whether there is nothing to claim a run for: it has ended, or what it waits for is still to come.
+pub(super) fn is_left(head: &RunHead, now: Timestamp) -> bool {
+    head.status.is_finished() || is_at_rest(head) && !is_due(head, now)
+}
+
 /// Claims a run and drives it. A run that waits for an answer, a message or a time to come is not claimed: the handle tells
 /// what it waits for.
 ///
@@ -179,9 +195,8 @@ async fn claim<S: State>(
         let message = format!("the run is one of `{}`, not of `{}`", head.facts.workflow, graph.name());
         return Err(Error::new(ErrorKind::Invalid, message).with_run(run));
     }
-    let due = head.wake_at.is_some_and(|wake| wake <= shared.clock.now());
-    let asleep = head.owner.is_none() && head.wake_at.is_some();
-    if (head.status != RunStatus::InProgress || asleep) && !due {
+    let due = is_due(&head, shared.clock.now());
+    if is_at_rest(&head) && !due {
         return Ok(Claim::Taken(watching()));
     }
     if terms.recovery && head.status == RunStatus::InProgress && !is_wanted(shared, run, &head.facts).await? {

@@ -14,14 +14,14 @@ use tracing::{Instrument as _, Span};
 use super::drive::{Parts, drive};
 use super::given::{Given, Recorded};
 use super::line_up::line_up;
-use super::resume::resume;
+use super::resume::{is_left, resume};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::record::body::{Event, Started};
 use crate::record::parent_link::{PARENT, TAGS, TRACE, refuse_reserved, same_start};
-use crate::record::{Labels, RunFacts, RunStatus};
+use crate::record::{Labels, RunFacts};
 use crate::runtime::driver::{First, Outbox, check_input, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::fleet::admission::room;
@@ -402,7 +402,7 @@ impl<S: State> Checked<S> {
         let elsewhere = head.owner_alive && head.owner != Some(shared.executor);
         let is_ours = shared.driver(run).is_some() || shared.admission.is_waiting(run);
         let is_others = shared.services.tags.lacking(&head.facts).is_some();
-        if head.status != RunStatus::InProgress || elsewhere || is_ours || is_others {
+        if is_left(&head, shared.clock.now()) || elsewhere || is_ours || is_others {
             return Ok(ControlFlow::Break(watching()));
         }
         let Some(permit) = shared.admission.try_admit(run, &head.facts) else {

@@ -41,7 +41,7 @@ impl Oracle {
         }
         let elsewhere =
             run.owner.is_some_and(|owner| owner != self.processes[slot].generation && self.is_alive(owner));
-        if run.status != RunStatus::InProgress || elsewhere {
+        if run.status.is_finished() || elsewhere {
             self.processes[slot].handle = Some(Handle::Watches);
             return Ok(());
         }
