@@ -27,7 +27,8 @@ impl NodeContext {
     /// # Errors
     ///
     /// What the work failed with; a name that was used before in this attempt or is not 1 to 128 of `A-Z a-z 0-9 . _ -`; a
-    /// result that cannot be expressed in JSON, or that was recorded as another type.
+    /// result that cannot be expressed in JSON, or that was recorded as another type; before any work, a
+    /// [transaction](Self::transaction) of the node that is open.
     ///
     /// # Cancel safety
     ///
@@ -58,7 +59,7 @@ impl NodeContext {
     /// # }
     /// ```
     ///
-    /// <!-- held by: pauses::a_step_is_done_once_and_a_failed_one_again, pauses::a_name_stands_for_one_step_or_question -->
+    /// <!-- held by: pauses::a_step_is_done_once_and_a_failed_one_again, pauses::a_name_stands_for_one_step_or_question, transactions::a_step_beside_an_open_transaction_is_refused_before_its_work -->
     pub async fn step<T, E, F, Fut>(&self, name: impl Into<String>, work: F) -> Result<T, NodeError>
     where
         T: Serialize + DeserializeOwned,
@@ -66,6 +67,7 @@ impl NodeContext {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
+        self.check_no_transaction()?;
         let name = self.claim(name.into())?;
         if let Some(result) = self.recalled(&name).await? {
             return Ok(result);

@@ -500,6 +500,21 @@ async fn misuse_is_a_typed_error_that_names_the_remedy() {
     assert!(waits.await.contains("do this before `cx.transaction()`"));
 }
 
+/// The work was done first, and its result refused.
+#[tokio::test]
+async fn a_step_beside_an_open_transaction_is_refused_before_its_work() {
+    static DONE: AtomicU32 = AtomicU32::new(0);
+    let failed = failure(Effect::Transactional, |cx, s| {
+        Box::pin(async move {
+            let tx = cx.transaction::<Ledger>().await?;
+            cx.step("aside", async || Ok::<_, std::io::Error>(DONE.fetch_add(1, Ordering::SeqCst))).await?;
+            s.commit_with(tx)
+        })
+    });
+    assert!(failed.await.contains("do this before `cx.transaction()`"));
+    assert_eq!(DONE.load(Ordering::SeqCst), 0);
+}
+
 #[tokio::test]
 async fn a_store_without_transactions_is_refused_at_the_start() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
