@@ -177,15 +177,16 @@ impl LogWriter {
     /// Makes what a base holds.
     fn base(&self, machine: &Machine, state: impl FnOnce() -> Result<Box<RawValue>>) -> Result<Base> {
         let (state, machine) = (state()?, machine.snapshot()?);
-        if state.get().len() > self.max_body {
-            return Err(too_large(&state, self.max_body).with_run(&self.run));
-        }
+        check_size(&state, self.max_body).map_err(|error| error.with_run(&self.run))?;
         Ok(Base { state, machine, version: self.state_version })
     }
 }
 
-/// Says that a state is too large, and which channel is to blame.
-pub(crate) fn too_large(state: &RawValue, most: usize) -> Error {
+/// Refuses a state that is too large, and says which channel is to blame.
+pub(crate) fn check_size(state: &RawValue, most: usize) -> Result<()> {
+    if state.get().len() <= most {
+        return Ok(());
+    }
     let channels: std::collections::BTreeMap<String, &RawValue> =
         serde_json::from_str(state.get()).unwrap_or_default();
     let largest = channels.iter().max_by_key(|(_, value)| value.get().len());
@@ -197,7 +198,7 @@ pub(crate) fn too_large(state: &RawValue, most: usize) -> Error {
          their names in the state, or raise `max_body`",
         state.get().len()
     );
-    Error::new(ErrorKind::TooLarge, message)
+    Err(Error::new(ErrorKind::TooLarge, message))
 }
 
 #[cfg(test)]

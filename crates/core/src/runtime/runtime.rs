@@ -384,7 +384,7 @@ impl Runtime {
     /// # }
     /// ```
     ///
-    /// <!-- held by: pauses::an_edit_changes_the_state_that_later_nodes_see, sentences::an_edit_that_migrates_leaves_a_sound_log -->
+    /// <!-- held by: pauses::an_edit_changes_the_state_that_later_nodes_see, refusals::an_edit_that_makes_the_state_too_large_leaves_the_run_untouched_wherever_it_is, sentences::an_edit_that_migrates_leaves_a_sound_log -->
     pub fn edit(&self, run: &RunKey, patch: Patch) -> EditRequest {
         EditRequest::new(&self.shared, run, patch)
     }

@@ -3,14 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ferrata_core::ask::{Answer, Ask, Shape};
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::{Outcome, Runtime};
-use ferrata_core::state::Context;
+use ferrata_core::state::{Context, Draft, Op, Patch};
 use ferrata_core::store::MemoryStore;
 use ferrata_core::{ErrorKind, RunKey};
+use tokio::sync::Notify;
 
 fn one(
     work: impl Fn(Context) -> Result<Context, ferrata_core::Error> + Send + Sync + Copy + 'static,
@@ -172,4 +174,37 @@ async fn an_open_question_goes_on_unless_its_answer_has_another_shape() {
             assert!(failure.message.contains("asked before in another form"), "{failure}");
         }
     }
+}
+
+/// The change was taken in, and the run failed at its next base.
+#[tokio::test]
+async fn an_edit_that_makes_the_state_too_large_leaves_the_run_untouched_wherever_it_is() {
+    let store = MemoryStore::new();
+    let process = async || Runtime::builder(store.clone()).max_body(64 * 1024).build().await.unwrap();
+    let (here, there, may_end) = (process().await, process().await, Arc::new(Notify::new()));
+    let hold = Arc::clone(&may_end);
+    let graph = Graph::<Context>::builder("held")
+        .node("hold", move |_cx, s: Draft<Context>| {
+            let hold = Arc::clone(&hold);
+            async move {
+                hold.notified().await;
+                Ok(s)
+            }
+        })
+        .entry("hold")
+        .build()
+        .unwrap();
+    let run = here.start(&graph, Context::new()).id("r").await.unwrap();
+    let set = |name: &str, bytes: usize| {
+        Patch::from_ops(&[Op::Set(name.into(), "x".repeat(bytes).into())]).unwrap()
+    };
+    for runtime in [&here, &there] {
+        let error = runtime.edit(run.run(), set("blob", 100 * 1024)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
+        assert!(error.to_string().contains("`blob`"), "{error}");
+    }
+    here.edit(run.run(), set("small", 1)).await.unwrap();
+    may_end.notify_one();
+    let state = run.completed().await.unwrap();
+    assert_eq!(state.keys().collect::<Vec<_>>(), ["small"]);
 }

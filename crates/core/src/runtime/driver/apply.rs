@@ -15,7 +15,7 @@ use crate::graph::node_set::NodeIx;
 use crate::graph::{EdgeKind, RouteContext};
 use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
-use crate::runtime::log::too_large;
+use crate::runtime::log::check_size;
 use crate::state::{NodeNotes, Patch, PatchWriter, Schema, State, Touch, Update, Write, reread};
 
 /// An activation whose update went wrong after it had changed the live state.
@@ -138,9 +138,7 @@ impl<S: State> Driver<S> {
 /// Refuses an input that would not fit into a record, or that a restart would not find as it is.
 pub(crate) fn check_input<S: State>(input: &S, schema: &Schema, most: usize) -> Result<Box<RawValue>> {
     let text = input.to_channels_json()?;
-    if text.get().len() > most {
-        return Err(too_large(&text, most));
-    }
+    check_size(&text, most)?;
     reread::<S>(text.get(), schema)?;
     Ok(text)
 }

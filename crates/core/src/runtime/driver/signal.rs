@@ -14,6 +14,7 @@ use crate::record::RunStatus;
 use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::pause::Edited;
 use crate::runtime::inbox::check_room;
+use crate::runtime::log::check_size;
 use crate::runtime::requests::amend::Races;
 use crate::runtime::requests::edit::misfit;
 use crate::runtime::requests::signal::at_work;
@@ -55,6 +56,10 @@ impl<S: State> Driver<S> {
             Ok(state) => state,
             Err(error) => return Ok(Err(misfit(error).with_run(&run))),
         };
+        let text = state.to_channels_json()?;
+        if let Err(error) = check_size(&text, self.shared.limits.max_body) {
+            return Ok(Err(error.with_run(&run)));
+        }
         self.break_transaction();
         // What is held back belongs before the edit, in the log as in the state.
         self.flush(true)?;

@@ -11,7 +11,7 @@ use crate::id::RunKey;
 use crate::record::body::Event;
 use crate::record::pause::Edited;
 use crate::record::{RunStatus, codec};
-use crate::runtime::log::too_large;
+use crate::runtime::log::check_size;
 use crate::runtime::shared::{Control, Shared};
 use crate::runtime::tasks::finish;
 use crate::state::{Patch, State};
@@ -81,8 +81,7 @@ fn change(tip: &mut Tip, patch: &Patch, graph: Option<&dyn AnyGraph>, most: usiz
             tip.migrate(graph, channels);
         }
     }
-    let text = codec::to_raw(&tip.folded.channels)?;
-    if text.get().len() > most { Err(too_large(&text, most)) } else { Ok(()) }
+    check_size(&codec::to_raw(&tip.folded.channels)?, most)
 }
 
 /// Says that a patch does not fit. What channels report as damage in a log is the caller's mistake here.
