@@ -126,8 +126,11 @@ where
         };
         let left = match cx.next_message_as(self.policy.idle, read).await? {
             Some(Some(message)) => {
-                let future = (self.handle)(cx, state, message);
-                return future.await.map(IntoUpdate::into_update);
+                let update = (self.handle)(cx, state, message).await?.into_update();
+                return Ok(match Left::spell_apart(update.output()) {
+                    Some(output) => update.with_output(output),
+                    None => update,
+                });
             }
             Some(None) => Left::Command,
             None => Left::Idle,

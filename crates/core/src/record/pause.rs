@@ -119,6 +119,13 @@ impl Left {
     pub(crate) fn is(output: Option<&RawValue>) -> bool {
         matches!(output.map(RawValue::get), Some(r#""idle""# | r#""command""# | r#""turns""#))
     }
+
+    /// Spells an output that a handler made with an escape, if it would be taken for one of these: the value is the same, and the text another.
+    pub(crate) fn spell_apart(output: Option<&RawValue>) -> Option<Box<RawValue>> {
+        let text = output.filter(|output| Self::is(Some(output)))?.get().strip_prefix('"')?;
+        let first = text.chars().next().map(u32::from)?;
+        RawValue::from_string(format!("\"\\u{first:04x}{}", text.get(1..)?)).ok()
+    }
 }
 
 /// What tells the same message from another one.

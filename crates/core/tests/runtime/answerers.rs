@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::ask::{Answer, AnswerShape, Answerer, Ask, Asking, Automatic, Shape, Shapes};
 use ferrata_core::graph::{Graph, Route};
-use ferrata_core::node::Conversation;
+use ferrata_core::node::{Conversation, NodeContext};
 use ferrata_core::runtime::{Outcome, Runtime};
-use ferrata_core::state::{Context, Reducer};
+use ferrata_core::state::{Context, IntoUpdate, Reducer};
 use ferrata_core::store::MemoryStore;
 use ferrata_core::{RunKey, SystemClock, within};
 
@@ -176,4 +176,32 @@ async fn turns_count_messages_over_the_whole_run() {
     assert_eq!(hears(1, &["1", "2"]).await, (said(&["1"]), 0));
     assert_eq!(hears(0, &["1"]).await, (said(&[]), 0));
     assert_eq!(hears(2, &["/quit", "1", "2", "3"]).await, (said(&["1", "2"]), 0));
+}
+
+/// What `handle` handed on was taken for the end that the policy makes.
+#[tokio::test]
+async fn no_output_of_a_conversation_ends_it() {
+    let policy = Conversation::new().turns(3);
+    let graph = Graph::<Context>::builder("echo")
+        .channel("said", Reducer::Append)
+        .conversation("talk", ["end"], policy, async |_cx, _s, text: String| {
+            Ok(Context::update().append("said", [&text]).with_output(text))
+        })
+        .node("end", async |cx: NodeContext, _s| {
+            Ok(Context::update().set("last", cx.inputs()[0].output::<String>()?))
+        })
+        .entry("talk")
+        .build()
+        .unwrap();
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let words = ["idle", "command", "turns"];
+    let mut start = runtime.start(&graph, Context::new());
+    for word in words {
+        start = start.message(word);
+    }
+    let run = start.await.unwrap();
+    let state = run.completed().await.unwrap();
+    assert_eq!(state.get::<Vec<String>>("said").unwrap().unwrap(), words);
+    assert_eq!(state.get::<String>("last").unwrap().as_deref(), Some("turns"), "it is handed on as it is");
+    assert!(runtime.verify(&graph, run.run()).await.unwrap().divergence.is_none());
 }
