@@ -142,9 +142,11 @@ pub(super) async fn prune_found(
         return Ok((0, 0));
     }
     let Some(Cut { at, whole }) = cut(store, run, head.first, policy, now).await? else { return Ok((0, 0)) };
-    // The signal that pinned a record came after it, and what is pinned keeps all that came after it.
-    let may_have_pins =
-        |headers: &Vec<RecordHeader>| headers.iter().any(|header| header.kind == RecordKind::Signal);
+    // Only a start that is still there has no pins in its base: a pin of a record to come outlives its signal in the base of a cut.
+    let may_have_pins = |headers: &Vec<RecordHeader>| {
+        headers.first().is_none_or(|first| first.kind != RecordKind::Start)
+            || headers.iter().any(|header| header.kind == RecordKind::Signal)
+    };
     let first_pin = match whole.as_ref().is_none_or(may_have_pins) {
         true => folded_at(store, run, At::Latest, None).await?.machine.pins().first().copied(),
         false => None,
