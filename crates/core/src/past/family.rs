@@ -9,7 +9,7 @@ use crate::engine::fold::{Folded, fold, missing};
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::RunKey;
+use crate::id::{HeadRef, RunKey};
 use crate::record::RunStatus;
 use crate::record::child::{Bond, Child};
 use crate::record::parent_link::{ParentLink, parent_link};
@@ -127,28 +127,31 @@ async fn open_child(
     Ok(None)
 }
 
-/// Checks, of a run that is to be removed by hand, what [`check_removal`] does, as far as its log can be read.
+/// Checks, of a run that is to be removed by hand, what [`check_removal`] does, as far as its log can be read. Returns the head for which
+/// that holds, if it can be.
 ///
 /// # Errors
 ///
 /// As [`check_removal`].
-pub(crate) async fn check_purge(store: &dyn CheckpointStore, run: &RunKey) -> Result<()> {
+pub(crate) async fn check_purge(store: &dyn CheckpointStore, run: &RunKey) -> Result<Option<HeadRef>> {
     let head = match store.head(run).await {
         Ok(Some(head)) => head,
-        Ok(None) => return Ok(()),
-        Err(error) if is_unreadable(&error) => return Ok(()),
+        Ok(None) => return Ok(None),
+        Err(error) if is_unreadable(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     if matches!(head.status, RunStatus::Completed | RunStatus::Cancelled) {
         // Nothing of it is in flight, so it has no children any more.
-        return check_removal(store, &head, None).await;
+        check_removal(store, &head, None).await?;
+        return Ok(Some(head.head()));
     }
     let folded = match folded_at(store, run, At::Latest, None).await {
         Ok(folded) => Some(folded),
         Err(error) if is_unreadable(&error) || error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    check_removal(store, &head, folded.as_ref()).await
+    check_removal(store, &head, folded.as_ref()).await?;
+    Ok(folded.map(|_| head.head()))
 }
 
 /// Lists the questions that a run waits for, and those of its descendants that go on, each with the way down to it.

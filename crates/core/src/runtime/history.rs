@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::requests::amend::Races;
 use super::requests::fork::ForkRequest;
 use super::requests::signal::SignalRequest;
 use super::runtime::Runtime;
@@ -476,13 +477,13 @@ impl Runtime {
     ///
     /// [`ErrorKind::WrongStatus`] if it goes on in this process: cancel it first; if a child of it goes on that ends with it, or if its
     /// parent has not noted yet that it was started, or what came of it: the message names that run and says what to do.
-    /// [`ErrorKind::Unavailable`]: some of it may be left; purge again.
+    /// [`ErrorKind::Unavailable`]: some of it may be left, or others kept writing to it; purge again.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it.
     ///
-    /// <!-- held by: purge::a_purge_that_expects_another_head_is_a_conflict, removal::a_parent_is_not_purged_while_its_child_goes_on -->
+    /// <!-- held by: purge::a_purge_that_expects_another_head_is_a_conflict, letters_of_two::a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile, removal::a_parent_is_not_purged_while_its_child_goes_on -->
     pub async fn purge(&self, run: &RunKey) -> Result<Removed> {
         self.purge_run(run, None).await
     }
@@ -509,10 +510,21 @@ impl Runtime {
         }
         let (shared, run) = (Arc::clone(self.shared()), run.clone());
         finish(async move {
-            past::family::check_purge(&*shared.store, &run).await?;
-            let purged = shared.store.purge(&run, expected).await?;
-            shared.resting.forget(&run);
-            Ok(purged)
+            let mut races = Races::new();
+            loop {
+                let seen = past::family::check_purge(&*shared.store, &run).await?;
+                match shared.store.purge(&run, expected.or(seen)).await {
+                    // What was written since the look may be a letter that waits, or a child that goes on.
+                    Err(error) if error.kind() == ErrorKind::Conflict && expected.is_none() => {
+                        races.lost(&run).await?;
+                    }
+                    purged => {
+                        let purged = purged?;
+                        shared.resting.forget(&run);
+                        return Ok(purged);
+                    }
+                }
+            }
         })
         .await
     }

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{Letter, Outlet, Undelivered};
-use ferrata_core::state::Context;
+use ferrata_core::state::{Context, Draft, Update};
+use ferrata_core::store::{FaultPlan, FaultStore};
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock as _, Timestamp};
+use ferrata_core::{Clock as _, ErrorKind, Timestamp};
 use tokio::sync::Notify;
 
 use super::letters::{ALL, RUN, builder, delivered, key, pass, three};
@@ -111,4 +113,34 @@ async fn a_letter_that_is_due_again_is_taken_by_one_process() {
     delivered(&world, &fleet[0]).await;
     let came: Vec<String> = [one, two].iter().flat_map(|gate| gate.0.seen.lock().unwrap().clone()).collect();
     assert_eq!(came, ["1a"]);
+}
+
+/// The letter was recorded between the look whether there is one and the purge, and was gone with the run.
+#[tokio::test]
+async fn a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile() {
+    let (world, may_end) = (World::new(), Arc::new(Notify::new()));
+    let hold = Arc::clone(&may_end);
+    let graph = Graph::<Context>::builder("writes")
+        .node("write", move |_cx, s: Draft<Context>| {
+            let hold = Arc::clone(&hold);
+            async move {
+                hold.notified().await;
+                Ok(Update::from(s).send_out("mail", "hello"))
+            }
+        })
+        .entry("write")
+        .build()
+        .unwrap();
+    let owner = world.process().await;
+    let run = owner.start(&graph, Context::new()).id(RUN).await.unwrap();
+    let store = Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
+    let tool = builder(Arc::clone(&store) as _, &world.clock).operator();
+    store.before(store.operations(), async move {
+        may_end.notify_one();
+        run.completed().await.unwrap();
+    });
+    let refused = tool.purge(&key()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WrongStatus);
+    assert!(refused.to_string().contains("letters"), "{refused}");
+    assert_eq!(tool.letters(&key()).await.unwrap().len(), 1);
 }
