@@ -15,7 +15,7 @@ use ferrata_core::node::{Conversation, NodeContext, NodeResult};
 use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::{ErrorKind, RunKey};
+use ferrata_core::{Clock as _, ErrorKind, RunKey};
 use tokio::sync::Notify;
 
 use super::losses::Replicated;
@@ -179,6 +179,24 @@ async fn an_answer_after_the_deadline_of_the_graph_comes_too_late() {
     runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).await.unwrap();
     let Outcome::Failed { failure, .. } = resumed(&world, &runtime, &graph).await else { panic!() };
     assert_eq!(failure.kind, FailureKind::Deadline);
+}
+
+/// The run waited in memory until the deadline by the monotonic clock, and its caller with it.
+#[tokio::test]
+async fn a_run_that_waits_behind_its_deadline_fails_although_the_clock_jumped_there() {
+    let day = Duration::from_secs(86_400);
+    let (world, work) = (World::new(), Work::default());
+    let graph = work.node(Graph::<Context>::builder("g"), "work");
+    let graph = graph.gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("ok", yes));
+    let graph = graph.entry("work").edge("work", "ok").deadline(day).build().unwrap();
+    let runtime = world.process().await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    until(async || work.begun() == 1).await;
+    world.clock.set_now(world.clock.now().plus(2 * day));
+    work.may_end.notify_one();
+    let Outcome::Failed { failure, state } = outcome(&world, &run).await else { panic!("it has not failed") };
+    assert_eq!(failure.kind, FailureKind::Deadline);
+    assert_eq!(state.get::<String>("worked").unwrap().as_deref(), Some("work"), "work under way is let end");
 }
 
 /// A cancellation was acknowledged while the last node was at work; the node ended, and the run was complete, and said in its log that it

@@ -74,6 +74,7 @@ impl<S: State> Driver<S> {
         let wake = self.next_time();
         if wake.is_some_and(|at| at <= self.shared.clock.now()) {
             // The claimer of a run whose time has come would find it as it is: the driver goes on with it here.
+            self.stopping.meet_deadline();
             return Ok(false);
         }
         if self.waiters.is_for_child() {

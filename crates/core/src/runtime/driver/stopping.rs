@@ -103,6 +103,13 @@ impl Stopping {
         self.deadline_at
     }
 
+    /// Has the deadline of a run that only waits be over as others understand it: their wall clock may have jumped there.
+    pub(super) fn meet_deadline(&mut self) {
+        if self.deadline_at.is_some_and(|at| at <= self.clock.now()) {
+            self.deadline = Some(self.clock.monotonic());
+        }
+    }
+
     /// Returns when the driver must look, by the monotonic clock: at the end of the grace, or at the deadline of a run that goes on.
     pub(super) fn next_wake(&self, is_stopping: bool) -> Option<Duration> {
         let deadline = self.deadline.filter(|_| !is_stopping);
