@@ -5,6 +5,7 @@ mod acts;
 mod clerk;
 mod report;
 mod seen;
+mod starts;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use self::clerk::Clerk;
 use crate::cell::QUEUE;
-use crate::ledger::{Ask, Op, RUN, Said};
+use crate::ledger::{Ask, Entered, Op, RUN, Said};
 use crate::settings::check_name;
 use crate::tasks::spawn;
 
@@ -26,12 +27,23 @@ const READS: usize = 16;
 /// What a process must have to take runs from a queue.
 pub(crate) type Tags = BTreeSet<String>;
 
+/// What a start is told.
+pub(crate) struct Started {
+    pub(crate) said: Said,
+    /// What the run is to ask for.
+    pub(crate) tags: Tags,
+    /// What it has entered; nothing if the run was in the queue before.
+    pub(crate) entered: Option<Arc<Entered>>,
+}
+
 /// What is asked of the task.
 pub(crate) enum Command {
     /// A node asks for a place; `turn` tells when its turn has come.
     Ask { ask: Box<Ask>, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
-    /// A caller starts a run, and learns which tags the run is to ask for.
-    Start { ask: Box<Ask>, reply: oneshot::Sender<Result<(Said, Tags)>> },
+    /// A caller starts a run.
+    Start { ask: Box<Ask>, reply: oneshot::Sender<Result<Started>> },
+    /// A start was refused: what it has entered is taken back.
+    TakeBack { id: String, entered: Arc<Entered> },
     /// A run has ended: the place that it has by now is given back.
     Ended { id: String },
     /// Something is done to the queue.
@@ -81,8 +93,8 @@ impl Desk {
         said.await.map_err(|_| closed())?
     }
 
-    /// Asks for a place for a run that is to be started, and returns which tags it is to ask for.
-    pub(crate) async fn start(&self, ask: Ask) -> Result<(Said, Tags)> {
+    /// Asks for a place for a run that is to be started.
+    pub(crate) async fn start(&self, ask: Ask) -> Result<Started> {
         let (reply, said) = oneshot::channel();
         self.send(Command::Start { ask: Box::new(ask), reply });
         said.await.map_err(|_| closed())?

@@ -3,6 +3,7 @@
 
 mod choose;
 mod debounce;
+mod entered;
 mod entry;
 mod follow;
 mod keys;
@@ -11,6 +12,7 @@ mod store;
 mod table;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ferrata_core::runtime::{Runtime, StateCell};
 use ferrata_core::{Epoch, ExecutorId, RunKey, Timestamp};
@@ -19,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::choose::LONGEST_CLOSED;
 pub use self::debounce::Debounced;
 pub(crate) use self::debounce::{Debounce, Replaced};
+pub(crate) use self::entered::Entered;
 pub(crate) use self::entry::Late;
 pub use self::entry::{Held, Kind, Waiting};
 use self::entry::{Seen, text};
@@ -82,6 +85,12 @@ pub(crate) enum Op {
     LeaveNode {
         id: String,
         executor: ExecutorId,
+    },
+    /// As `Leave`, of a run whose start in this process has entered it and was refused.
+    TakeBack {
+        id: String,
+        executor: ExecutorId,
+        entered: Arc<Entered>,
     },
     /// As `Leave`, if it is still as it was seen: its node may have come for it since.
     Gone {
@@ -186,6 +195,8 @@ pub(crate) struct Ledger {
     takes: Takes,
     /// Who was given a place since it was asked last.
     given: Vec<String>,
+    /// What was entered by starts that were not told yet.
+    entered: Vec<(String, Entered)>,
 }
 
 impl Ledger {
@@ -205,6 +216,7 @@ impl Ledger {
             touched: Touched::default(),
             takes: Takes::All,
             given: Vec::new(),
+            entered: Vec::new(),
         }
     }
 
@@ -221,6 +233,12 @@ impl Ledger {
     /// Returns who was given a place since this was called last.
     pub(crate) fn take_given(&mut self) -> Vec<String> {
         std::mem::take(&mut self.given)
+    }
+
+    /// Returns what was entered by a start, of several of the same run in their order; nothing if the run was there before.
+    pub(crate) fn take_entered(&mut self, id: &str) -> Option<Entered> {
+        let at = self.entered.iter().position(|(entered, _)| entered == id)?;
+        Some(self.entered.remove(at).1)
     }
 
     /// What it allows now.
@@ -260,6 +278,7 @@ impl Ledger {
                     self.leave(&id);
                 }
             }
+            Op::TakeBack { id, executor, entered } => self.take_back(&id, executor, &entered),
             Op::Gone { id, seen } => {
                 if self.held.get(&id) == Some(&*seen) {
                     self.leave(&id);
@@ -352,7 +371,7 @@ impl Ledger {
         if bytes > self.room {
             return Said::NoRoom { bytes, room: self.room };
         }
-        let run = waiting.run.clone();
+        let (run, kind) = (waiting.run.clone(), waiting.kind);
         let before = debounce.as_ref().and_then(|debounce| self.waiting.debounced(&debounce.key));
         if let Some(debounce) = &debounce {
             self.delay(&mut waiting, debounce, before.as_deref(), now);
@@ -376,7 +395,11 @@ impl Ledger {
             let until = now.plus(std::time::Duration::from_millis(ms));
             self.seen.insert(&once, Seen { run, until });
         }
-        if !self.held.contains_key(&id) || late.is_some() {
+        let is_in = self.held.contains_key(&id) && late.is_none();
+        if kind == Kind::Run {
+            self.entered.push((id.clone(), Entered::new(now, late)));
+        }
+        if !is_in {
             return Said::Waits;
         }
         // Who asked begins with it: it has not been started yet.

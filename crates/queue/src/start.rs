@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::acquire::refused;
 use crate::cell::QUEUE;
-use crate::desk::{Command, Desk, give_back, id_of};
+use crate::desk::{Command, Desk, Started, give_back, id_of};
 use crate::ledger::{Ask, Debounce, Kind, Op, Said, Waiting};
 use crate::settings::{check_key, ms};
 use crate::tasks::spawn;
@@ -107,11 +107,13 @@ impl Key {
 /// - [`ErrorKind::Unavailable`]: as many wait as may, the queue has no room, or the store. Nothing was started; start it again with the same id.
 /// - [`ErrorKind::Invalid`]: the key is none, or the input has no field to take it from.
 ///
+/// A start that is refused takes back what it has entered, and leaves a run of the same id its place.
+///
 /// # Cancel safety
 ///
 /// Cancel safe: once polled it is carried out, even if the caller drops it. Start it again with the same id to be sure.
 ///
-/// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn, crashes::a_crash_at_any_write_loses_no_start_and_doubles_none -->
+/// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn, starts::a_start_that_is_refused_takes_no_place_from_the_run_of_its_id, crashes::a_crash_at_any_write_loses_no_start_and_doubles_none -->
 #[must_use = "nothing is started before it is awaited"]
 pub struct QueuedStart<S: State> {
     request: StartRequest<S>,
@@ -231,7 +233,8 @@ impl<S: State> QueuedStart<S> {
             return Ok(Queued { runtime, desk, run, handle: Some(handle) });
         }
         let once = once.map(|(key, within)| (key, ms(within)));
-        let (said, tags) = desk.start(Ask { id: id.clone(), waiting, once, debounce }).await?;
+        let Started { said, tags, entered } =
+            desk.start(Ask { id: id.clone(), waiting, once, debounce }).await?;
         let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
         let request = request.only_in(tags);
         let started = match said {
@@ -258,7 +261,11 @@ impl<S: State> QueuedStart<S> {
             Err(error) => {
                 // It is in doubt, or comes again: then it takes the place that it has.
                 if !error.is_retryable() && error.kind() != ErrorKind::Indeterminate {
-                    desk.tell(Op::Leave(id));
+                    match entered {
+                        Some(entered) => desk.send(Command::TakeBack { id, entered }),
+                        // What is there is of a start before; its run may have ended meanwhile.
+                        None => give_back(&runtime, &run).await,
+                    }
                 }
                 Err(error)
             }

@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::acts;
 use super::report::Report;
 use super::seen::Seen;
-use super::{Command, Tags};
+use super::starts::Starts;
+use super::{Command, Started, Tags};
 use crate::cell::{BY, current, run_of};
 use crate::ledger::{Held, Kind, Ledger, Op, Said};
 use crate::tasks::spawn;
@@ -40,7 +41,7 @@ enum Mine {
 enum Reply {
     Nobody,
     Caller(oneshot::Sender<Result<Said>>),
-    Starter(oneshot::Sender<Result<(Said, Tags)>>),
+    Starter { id: String, reply: oneshot::Sender<Result<Started>> },
     Node { id: String, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
 }
 
@@ -57,6 +58,7 @@ pub(super) struct Clerk {
     changes: watch::Sender<u64>,
     /// The places that nodes of this process hold or wait for.
     mine: HashMap<String, Mine>,
+    starts: Starts,
     /// What is to be done without anybody who waits for it: it is tried until it is done.
     owed: Vec<Op>,
     /// When to look again though nothing happens.
@@ -97,6 +99,7 @@ impl Clerk {
             notices: runtime.store().subscribe(),
             changes,
             mine: HashMap::new(),
+            starts: Starts::default(),
             owed: Vec::new(),
             next: None,
             given: HashSet::new(),
@@ -173,6 +176,7 @@ impl Clerk {
 
     /// Does what is asked in one record, and tells what came of it.
     async fn serve(&mut self, runtime: &Runtime, commands: Vec<Command>) {
+        self.starts.forget();
         let mut ops = std::mem::take(&mut self.owed);
         let (owed, mut replies, mut watchers, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
         for command in commands {
@@ -182,8 +186,15 @@ impl Clerk {
                     ops.push(Op::Ask(ask));
                 }
                 Command::Start { ask, reply } => {
-                    replies.push(Reply::Starter(reply));
+                    self.starts.begin(&ask.id);
+                    replies.push(Reply::Starter { id: ask.id.clone(), reply });
                     ops.push(Op::Ask(ask));
+                }
+                Command::TakeBack { id, entered } => {
+                    if self.starts.is_last(&id, &entered) {
+                        replies.push(Reply::Nobody);
+                        ops.push(Op::TakeBack { id, executor: self.me, entered });
+                    }
                 }
                 Command::Ended { id } => {
                     replies.push(Reply::Nobody);
@@ -258,7 +269,7 @@ impl Clerk {
             match reply {
                 Reply::Nobody => self.owed.push(op),
                 Reply::Caller(reply) | Reply::Node { reply, .. } => drop(reply.send(Err(again()))),
-                Reply::Starter(reply) => drop(reply.send(Err(again()))),
+                Reply::Starter { reply, .. } => drop(reply.send(Err(again()))),
             }
         }
         for (_, reply) in watchers {
@@ -323,7 +334,11 @@ impl Clerk {
             Reply::Nobody => {}
             // Whoever started a run and does not hear of it is cut off after its record, or starts it again.
             Reply::Caller(reply) => drop(reply.send(Ok(said))),
-            Reply::Starter(reply) => drop(reply.send(Ok((said, self.tags())))),
+            Reply::Starter { id, reply } => {
+                let entered = self.ledger.as_mut().and_then(|ledger| ledger.take_entered(&id));
+                let entered = entered.map(|entered| self.starts.enter(id, entered));
+                drop(reply.send(Ok(Started { said, tags: self.tags(), entered })));
+            }
             Reply::Node { id, reply, turn } => {
                 let mine = match said {
                     Said::Granted => Mine::Holds,

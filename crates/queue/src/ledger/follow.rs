@@ -50,6 +50,7 @@ impl Ledger {
         drop(self.waiting.take_touched());
         self.touched = Touched::default();
         self.given.clear();
+        self.entered.clear();
         Ok(Some(self))
     }
 

@@ -381,3 +381,90 @@ async fn an_end_that_is_noted_late_takes_no_place_from_the_next_run_of_that_name
     assert_eq!(witness.most(), 1);
     empty(&world, &queue).await;
 }
+
+fn titled(title: &str) -> Context {
+    let mut input = Context::new();
+    input.set("title", title).unwrap();
+    input
+}
+
+/// A start with the id of a run and another input is refused. It gave back the place of that run, or had it wait on hold for ever.
+#[tokio::test]
+async fn a_start_that_is_refused_takes_no_place_from_the_run_of_its_id() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, 30 * MOMENT);
+    let (one, other) = (process(&world).await, process(&world).await);
+    one.serve(&graph).unwrap();
+    let mail = one.queue("mail").at_once(1).declare().await.unwrap();
+    let first = world.pass(one.start(&graph, titled("one")).id("first").queue("mail")).await.unwrap();
+    let second = world.pass(one.start(&graph, titled("one")).id("second").queue("mail")).await.unwrap();
+    for (process, id) in [(&one, "first"), (&one, "second"), (&other, "first"), (&other, "second")] {
+        let again = world.pass(process.start(&graph, titled("two")).id(id).queue("mail")).await.unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::AlreadyExists, "{id}: {again}");
+    }
+    let third = world.pass(one.start(&graph, titled("one")).id("third").queue("mail")).await.unwrap();
+    for run in [&first, &second, &third] {
+        assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
+    }
+    assert_eq!((witness.most(), witness.came()), (1, ["first", "second", "third"].map(str::to_owned).into()));
+    empty(&world, &mail).await;
+    // One that has ended has no place, and a start that is refused keeps none.
+    let again = world.pass(one.start(&graph, titled("two")).id("first").queue("mail")).await.unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::AlreadyExists, "{again}");
+    world.pass_for(Duration::from_millis(1)).await;
+    assert_eq!(mail.status().await.unwrap().held.len(), 0);
+}
+
+/// A start that is made again while its process ends is refused, and its run waits on.
+#[tokio::test]
+async fn a_start_that_is_made_again_while_its_process_ends_leaves_the_run_its_place() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, 30 * MOMENT);
+    let (one, other) = (process(&world).await, process(&world).await);
+    one.serve(&graph).unwrap();
+    let mail = one.queue("mail").at_once(1).declare().await.unwrap();
+    let first = world.pass(one.start(&graph, Context::new()).id("first").queue("mail")).await.unwrap();
+    let second = world.pass(other.start(&graph, Context::new()).id("second").queue("mail")).await.unwrap();
+    world.pass(other.shutdown(Duration::ZERO)).await.unwrap();
+    let again = world.pass(other.start(&graph, Context::new()).id("second").queue("mail")).await.unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::Closed, "{again}");
+    world.pass_for(MOMENT).await;
+    assert_eq!(mail.status().await.unwrap().waiting, 1);
+    drop((second, other));
+    world.pass(first.wait()).await.unwrap();
+    world.pass_for(60 * MOMENT).await;
+    assert_eq!(witness.came(), ["first", "second"]);
+    empty(&world, &mail).await;
+}
+
+/// Two starts of one id at the same moment: one of them is the run, and it has the place.
+#[tokio::test]
+async fn of_two_starts_of_an_id_at_once_the_one_that_is_recorded_has_the_place() {
+    for is_in_one in [true, false] {
+        let (world, witness) = (World::new(), Witness::default());
+        let graph = slow(&witness, 30 * MOMENT);
+        let (one, other) = (process(&world).await, process(&world).await);
+        one.serve(&graph).unwrap();
+        other.serve(&graph).unwrap();
+        let mail = one.queue("mail").at_once(1).declare().await.unwrap();
+        let beside = if is_in_one { &one } else { &other };
+        let (a, b) = world
+            .pass(async {
+                tokio::join!(
+                    one.start(&graph, titled("one")).id("first").queue("mail").into_future(),
+                    beside.start(&graph, titled("two")).id("first").queue("mail").into_future(),
+                )
+            })
+            .await;
+        let ((Ok(run), Err(error)) | (Err(error), Ok(run))) = (a, b) else { panic!("one of the two") };
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        world.pass_for(Duration::from_millis(1)).await;
+        assert_eq!(mail.status().await.unwrap().held.len(), 1, "in one process: {is_in_one}");
+        let next = world.pass(one.start(&graph, titled("one")).id("next").queue("mail")).await.unwrap();
+        for run in [&run, &next] {
+            assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
+        }
+        assert_eq!((witness.most(), witness.came().len()), (1, 2));
+        empty(&world, &mail).await;
+    }
+}
