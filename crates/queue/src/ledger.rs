@@ -22,6 +22,7 @@ pub(crate) use self::choose::LONGEST_CLOSED;
 pub use self::debounce::Debounced;
 pub(crate) use self::debounce::{Debounce, Replaced};
 pub(crate) use self::entered::Entered;
+use self::entered::Noted;
 pub(crate) use self::entry::Late;
 pub use self::entry::{Held, Kind, Waiting};
 use self::entry::{Seen, text};
@@ -391,13 +392,15 @@ impl Ledger {
         if let Some(before) = before {
             self.replace(&before, &run, now);
         }
-        if let Some((once, ms)) = once {
-            let until = now.plus(std::time::Duration::from_millis(ms));
-            self.seen.insert(&once, Seen { run, until });
-        }
+        let once = once.map(|(key, ms)| {
+            let seen = Seen { run, until: now.plus(std::time::Duration::from_millis(ms)) };
+            let before = self.seen.remove(&key);
+            self.seen.insert(&key, seen.clone());
+            Noted { key, seen, before }
+        });
         let is_in = self.held.contains_key(&id) && late.is_none();
         if kind == Kind::Run {
-            self.entered.push((id.clone(), Entered::new(now, late)));
+            self.entered.push((id.clone(), Entered::new(now, late, once)));
         }
         if !is_in {
             return Said::Waits;

@@ -181,7 +181,10 @@ impl<S: State> QueuedStart<S> {
         self
     }
 
-    /// Starts nothing if another run was started by this key in the queue less than this time ago: see [`Queued::is_new`].
+    /// Starts nothing if another run was started by this key in the queue less than this time ago: see [`Queued::is_new`]. A start that was
+    /// refused does not count.
+    ///
+    /// <!-- held by: starts::what_was_started_for_a_key_is_not_started_again, starts::a_start_that_is_refused_is_not_remembered_by_its_key -->
     pub fn once(mut self, key: impl Into<String>, within: Duration) -> Self {
         self.once = Some((key.into(), within));
         self

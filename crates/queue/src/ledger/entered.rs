@@ -2,7 +2,7 @@
 
 use ferrata_core::{ExecutorId, Timestamp};
 
-use super::{Late, Ledger};
+use super::{Late, Ledger, Seen};
 
 /// What a start has changed beside its entry, which was not in the queue before.
 #[derive(Debug)]
@@ -10,11 +10,21 @@ pub(crate) struct Entered {
     at: Timestamp,
     /// Its run was to be cancelled.
     late: Option<Late>,
+    once: Option<Noted>,
+}
+
+/// By which key a start is remembered.
+#[derive(Debug)]
+pub(super) struct Noted {
+    pub(super) key: String,
+    pub(super) seen: Seen,
+    /// What was remembered by the key before.
+    pub(super) before: Option<Seen>,
 }
 
 impl Entered {
-    pub(super) fn new(at: Timestamp, late: Option<Late>) -> Self {
-        Self { at, late }
+    pub(super) fn new(at: Timestamp, late: Option<Late>, once: Option<Noted>) -> Self {
+        Self { at, late, once }
     }
 }
 
@@ -29,6 +39,15 @@ impl Ledger {
         self.late.remove(id);
         if let Some(late) = &entered.late {
             self.late.insert(id, late.clone());
+        }
+        // Its time may be over, and another start be remembered by the key since.
+        if let Some(Noted { key, seen, before }) = &entered.once
+            && self.seen.get(key) == Some(seen)
+        {
+            self.seen.remove(key);
+            if let Some(before) = before {
+                self.seen.insert(key, before.clone());
+            }
         }
     }
 }

@@ -468,3 +468,34 @@ async fn of_two_starts_of_an_id_at_once_the_one_that_is_recorded_has_the_place()
         empty(&world, &mail).await;
     }
 }
+
+/// A start that was refused was remembered by its key, and nothing was started by the key for all of its time.
+#[tokio::test]
+async fn a_start_that_is_refused_is_not_remembered_by_its_key() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, MOMENT);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    process.queue("mail").at_once(1).declare().await.unwrap();
+    let start = |id: &str, title: &str| {
+        let start = process.start(&graph, titled(title)).id(id).queue("mail");
+        start.once("invoice-7", WHILE)
+    };
+    let taken = world.pass(process.start(&graph, titled("one")).id("taken")).await.unwrap();
+    let refused = world.pass(start("taken", "two")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
+    let one = world.pass(start("one", "one")).await.unwrap();
+    assert!(one.is_new(), "{:?} was started before", one.run());
+    world.pass(one.wait()).await.unwrap();
+    // What the run of the same id was remembered for before is remembered as before.
+    world.pass_for(WHILE / 2).await;
+    let refused = world.pass(start("one", "two")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
+    let two = world.pass(start("two", "one")).await.unwrap();
+    assert_eq!((two.is_new(), two.run()), (false, one.run()));
+    world.pass_for(WHILE / 2).await;
+    let three = world.pass(start("three", "one")).await.unwrap();
+    assert!(three.is_new(), "its time is over");
+    world.pass(three.wait()).await.unwrap();
+    world.pass(taken.wait()).await.unwrap();
+}
