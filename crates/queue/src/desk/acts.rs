@@ -14,7 +14,7 @@ use super::{Command, give_back};
 use crate::cell::BY;
 use crate::ledger::{Held, Kind, Late, Ledger, Op, Replaced};
 
-/// How long a place is kept for a run that is not there: its starter has the place and makes the record next.
+/// How long a run that is not there is waited for, in its place or to be cancelled: its starter makes the record next.
 const MISSING: Duration = Duration::from_secs(300);
 
 /// For how many looks a place is kept for a run that rests and was woken: a minute, unless looks were set.
@@ -103,9 +103,13 @@ impl Act {
             Self::Cancel { late: Late { run, at } } => {
                 match runtime.cancel(&run, "its turn did not come by its deadline").by(BY).await {
                     Ok(()) => note(Op::Forgotten { id, at }),
-                    // It has ended, or was never recorded.
-                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongStatus) => {
-                        note(Op::Forgotten { id, at });
+                    // It has ended.
+                    Err(error) if error.kind() == ErrorKind::WrongStatus => note(Op::Forgotten { id, at }),
+                    // Its starter makes the record next, or is no more.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        if seen.for_longer(&id, at, MISSING) {
+                            note(Op::Forgotten { id, at });
+                        }
                     }
                     Err(error) => {
                         tracing::warn!(%run, %error, "a run that came too late cannot be cancelled yet");

@@ -8,6 +8,7 @@ use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
+use ferrata_core::store::Fault;
 use ferrata_core::testing::World;
 use ferrata_queue::{Enqueue, Queues};
 use serde_json::json;
@@ -498,4 +499,29 @@ async fn a_start_that_is_refused_is_not_remembered_by_its_key() {
     assert!(three.is_new(), "its time is over");
     world.pass(three.wait()).await.unwrap();
     world.pass(taken.wait()).await.unwrap();
+}
+
+/// The queue looked for the run of a start that came too late before that was recorded, and forgot it: it waited on hold for ever.
+#[tokio::test]
+async fn a_start_that_is_late_before_its_run_is_recorded_is_cancelled() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, MOMENT);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let mail = process.queue("mail").at_once(1).declare().await.unwrap();
+    let now = process.clock().now();
+    for held_back in [false, true] {
+        let id = format!("late-{held_back}");
+        if held_back {
+            // The write of the queue, and then that of the run, which is tried again later.
+            process.fail_write(1, Fault::Before);
+        }
+        let late = process.start(&graph, Context::new()).id(&id).queue("mail").deadline(now);
+        let late = world.pass(late).await.unwrap();
+        let outcome = world.pass(late.wait()).await.unwrap();
+        assert!(matches!(outcome, Outcome::Cancelled { .. }), "{id}: {outcome:?}");
+        assert!(process.clock().now() < now.plus(WHILE), "{id} waited for long");
+    }
+    assert_eq!(witness.came(), Vec::<String>::new());
+    empty(&world, &mail).await;
 }
