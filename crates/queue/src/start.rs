@@ -346,7 +346,7 @@ impl<S: State> Queued<S> {
     ///
     /// Cancel safe: nothing is changed.
     ///
-    /// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn -->
+    /// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn, looks::who_waits_for_a_run_in_the_line_asks_when_something_has_happened -->
     pub async fn wait(&self) -> Result<Outcome<S>> {
         let Some(handle) = &self.handle else {
             let message = "another run was started before by the same key; look at that";

@@ -1,9 +1,10 @@
 //! The task of a queue in a process.
 
+mod looks;
+
 use std::collections::{HashMap, HashSet};
-use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ferrata_core::runtime::{Pace, RetentionPolicy, Runtime, StateCell, WeakRuntime};
@@ -11,6 +12,7 @@ use ferrata_core::store::Notices;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::looks::noticed;
 use super::acts;
 use super::report::Report;
 use super::seen::Seen;
@@ -26,10 +28,6 @@ const TOGETHER: usize = 512;
 /// After how many records of this process old ones are dropped, and how many are kept for those who look.
 const RECORDS: u32 = 1_000;
 const KEPT: u32 = 200;
-
-/// How many holders are looked after at a time, and how many times rarer where nobody waits.
-const HOLDERS: usize = 64;
-const RARER: u32 = 15;
 
 /// What this process knows of a place that a node of it asked for.
 enum Mine {
@@ -117,8 +115,10 @@ impl Clerk {
 
     /// Works until the runtime is dropped.
     pub(super) async fn work(mut self, weak: WeakRuntime) {
+        let mut looked = self.clock.monotonic();
         loop {
-            let pause = self.pause();
+            let due = looked.saturating_add(self.interval());
+            let pause = self.pause(due);
             let clock = Arc::clone(&self.clock);
             let mut commands = Vec::new();
             let mut is_look = tokio::select! {
@@ -143,30 +143,18 @@ impl Clerk {
             let Some(runtime) = weak.upgrade() else { return };
             self.pace = runtime.pace();
             is_look |= commands.iter().any(|command| matches!(command, Command::Look));
+            // However much is asked: what others have done is heard of by a look alone where the store says nothing.
+            is_look |= self.clock.monotonic() >= due;
             if is_look {
+                looked = self.clock.monotonic();
                 // What came since is taken in by what follows.
                 let _ = self.cell.is_current(&runtime).await;
             }
-            self.serve(&runtime, commands).await;
+            self.serve(&runtime, commands, is_look).await;
             if is_look {
                 self.look_after(&runtime);
             }
         }
-    }
-
-    /// How long it waits for something to do.
-    fn pause(&self) -> Duration {
-        if self.fails {
-            return self.pace.look;
-        }
-        if !self.owed.is_empty() {
-            return Duration::ZERO;
-        }
-        let waits = self.mine.values().any(|mine| matches!(mine, Mine::Waits(_)));
-        let look = if waits { (self.pace.poll / 5).min(self.pace.look) } else { self.pace.look };
-        // A moment more, for it is a moment that is not to be missed.
-        let next = self.next.map(|next| next.since(self.clock.now()) + Duration::from_millis(1));
-        next.map_or(look, |next| look.min(next))
     }
 
     fn forget(&mut self) {
@@ -174,8 +162,9 @@ impl Clerk {
         self.ledger = None;
     }
 
-    /// Does what is asked in one record, and tells what came of it.
-    async fn serve(&mut self, runtime: &Runtime, commands: Vec<Command>) {
+    /// Does what is asked in one record, and tells what came of it. Where it has not looked, a question alone is nothing to tell of: whoever asks
+    /// would hear that something has happened, and ask again.
+    async fn serve(&mut self, runtime: &Runtime, commands: Vec<Command>, is_look: bool) {
         self.starts.forget();
         let mut ops = std::mem::take(&mut self.owed);
         let (owed, mut replies, mut watchers, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
@@ -218,7 +207,7 @@ impl Clerk {
             }
         }
         match self.write(runtime, &ops).await {
-            Ok(said) => {
+            Ok((said, is_changed)) => {
                 self.fails = false;
                 for (reply, said) in replies.into_iter().zip(said.into_iter().skip(owed)) {
                     self.reply(reply, said);
@@ -233,7 +222,9 @@ impl Clerk {
                 if let Some(ledger) = &self.ledger {
                     self.report.tell(runtime, &*self.clock, &self.name, ledger, self.pace.look);
                 }
-                self.changes.send_modify(|count| *count = count.wrapping_add(1));
+                if is_look || is_changed || !ops.is_empty() {
+                    self.changes.send_modify(|count| *count = count.wrapping_add(1));
+                }
             }
             Err(error) => {
                 if error.kind() == ErrorKind::NotFound {
@@ -281,12 +272,14 @@ impl Clerk {
         }
     }
 
-    /// Appends what the operations change after whatever others have appended.
-    async fn write(&mut self, runtime: &Runtime, ops: &[Op]) -> Result<Vec<Said>> {
+    /// Appends what the operations change after whatever others have appended. Returns also whether the queue was changed, by whomever.
+    async fn write(&mut self, runtime: &Runtime, ops: &[Op]) -> Result<(Vec<Said>, bool)> {
+        let mut is_changed = false;
         loop {
             let known = self.ledger.take();
-            let (ledger, is_changed) = current(runtime, &self.name, &mut self.cell, known).await?;
-            if is_changed {
+            let (ledger, has_news) = current(runtime, &self.name, &mut self.cell, known).await?;
+            if has_news {
+                is_changed = true;
                 self.report.outdate();
             }
             let ledger = self.ledger.insert(ledger);
@@ -297,7 +290,7 @@ impl Clerk {
             if patch.is_empty() {
                 // What is said without a record is true only if nothing was recorded since.
                 if ops.is_empty() || self.cell.is_current(runtime).await? {
-                    return Ok(said);
+                    return Ok((said, is_changed));
                 }
                 continue;
             }
@@ -310,7 +303,7 @@ impl Clerk {
                         self.records = 0;
                         self.prune(runtime);
                     }
-                    return Ok(said);
+                    return Ok((said, true));
                 }
                 Err(error) if error.kind() == ErrorKind::Conflict => tokio::task::yield_now().await,
                 Err(error) => return Err(error),
@@ -406,60 +399,9 @@ impl Clerk {
         }
         self.given.clear();
     }
-
-    /// Looks after some of the holders of other processes: whether they are still there. By time alone, or a queue of which much is asked would ask as
-    /// much again for their heads.
-    fn look_after(&mut self, runtime: &Runtime) {
-        let Some(ledger) = &self.ledger else { return };
-        let now = self.clock.monotonic();
-        if now.saturating_sub(self.looked) < self.pace.look {
-            return;
-        }
-        self.looked = now;
-        self.looks = self.looks.wrapping_add(1);
-        if ledger.waiting.is_empty() && !self.looks.is_multiple_of(RARER) {
-            return;
-        }
-        let after = (Bound::Excluded(self.looked_after.as_str()), Bound::Unbounded);
-        let some: Vec<_> = ledger
-            .held
-            .range::<str, _>(after)
-            .filter(|(id, _)| !self.mine.contains_key(*id))
-            .take(HOLDERS)
-            .map(|(id, held)| (id.clone(), held.clone()))
-            .collect();
-        // From the start again when all had their turn.
-        self.looked_after = if some.len() < HOLDERS {
-            String::new()
-        } else {
-            some.last().map_or_else(String::new, |(id, _)| id.clone())
-        };
-        let Some(commands) = self.commands.upgrade() else { return };
-        if some.is_empty() || self.is_looking_after.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let (runtime, seen) = (runtime.clone(), self.seen.clone());
-        let done = Arc::clone(&self.is_looking_after);
-        spawn(async move {
-            acts::look_after(&runtime, some, &commands, &seen).await;
-            done.store(false, Ordering::Relaxed);
-        });
-    }
 }
 
 /// Says to one of several what failed.
 fn again(error: &Error, cell: &StateCell) -> Error {
     Error::new(error.kind(), error.message().to_owned()).with_run(cell.run())
-}
-
-/// Waits until the store says that the queue was changed; for ever if it says nothing.
-async fn noticed(notices: &mut Option<Notices>, cell: &StateCell) {
-    loop {
-        let Some(heard) = notices else { return std::future::pending().await };
-        match heard.next().await {
-            Ok(Some(notice)) if notice.run != *cell.run() => {}
-            Ok(_) => return,
-            Err(_) => *notices = None,
-        }
-    }
 }

@@ -5,6 +5,7 @@ mod crashes;
 mod deaf;
 mod interruptions;
 mod long;
+mod looks;
 mod nodes;
 mod others;
 mod outages;

@@ -1,0 +1,142 @@
+//! When a process looks at a queue: at its moments, whatever is asked of it meanwhile, and at no others.
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::testing::World;
+use ferrata_core::{Clock, Timestamp};
+use ferrata_queue::{Acquire, Enqueue, Queues};
+use tokio::task::JoinSet;
+
+use crate::deaf::Deaf;
+use crate::support::{
+    MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, patient, process, set_up, slow,
+};
+
+/// A clock that counts how often it is asked.
+#[derive(Debug)]
+struct Counting {
+    inner: Arc<dyn Clock>,
+    asked: AtomicU64,
+}
+
+impl Counting {
+    fn asked(&self) -> &dyn Clock {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        &*self.inner
+    }
+}
+
+impl Clock for Counting {
+    fn now(&self) -> Timestamp {
+        self.asked().now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.asked().monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.asked().sleep(duration)
+    }
+}
+
+/// One who waited for a run in the line asked the queue, was told that the queue had been asked, and asked again.
+#[tokio::test]
+async fn who_waits_for_a_run_in_the_line_asks_when_something_has_happened() {
+    let (world, witness) = (World::new(), Witness::default());
+    let beside = process(&world).await;
+    let clock = Arc::new(Counting { inner: Arc::clone(beside.clock()), asked: AtomicU64::new(0) });
+    let process = world.process_with(|b| set_up(b, WHILE).clock(Arc::clone(&clock) as _)).await.unwrap();
+    let graph = slow(&witness, 30 * MOMENT);
+    process.serve(&graph).unwrap();
+    let mail = process.queue("mail").at_once(1).declare().await.unwrap();
+    let mut waits = JoinSet::new();
+    for n in 0..3 {
+        let start = process.start(&graph, Context::new()).id(format!("{n}")).queue("mail");
+        let run = world.pass(start).await.unwrap();
+        waits.spawn(async move { run.wait().await });
+    }
+    world.pass_for(MOMENT).await;
+    let before = clock.asked.load(Ordering::Relaxed);
+    for _ in 0..2_000 {
+        tokio::task::yield_now().await;
+    }
+    let asked = clock.asked.load(Ordering::Relaxed) - before;
+    assert!(asked < 20, "the clock was asked {asked} times while it stood");
+    while let Some(ended) = world.pass(waits.join_next()).await {
+        assert!(matches!(ended.unwrap().unwrap(), Outcome::Completed(_)));
+    }
+    empty(&world, &mail).await;
+}
+
+/// Each question put off the next look: a process that is told nothing by its store never heard what others did.
+#[tokio::test]
+async fn who_is_asked_again_and_again_looks_all_the_same() {
+    let (world, witness) = (World::new(), Witness::default());
+    let beside = process(&world).await;
+    let (deaf, _) = Deaf::process(&world, &beside).await;
+    let graph = slow(&witness, 35 * MOMENT);
+    beside.serve(&graph).unwrap();
+    let mail = beside.queue("mail").at_once(1).declare().await.unwrap();
+    let first = world.pass(beside.start(&graph, Context::new()).id("first").queue("mail")).await.unwrap();
+    let second = world.pass(deaf.start(&graph, Context::new()).id("second").queue("mail")).await.unwrap();
+    world.pass(first.wait()).await.unwrap();
+    let mut asked = 0;
+    while world.pass(second.is_waiting()).await.unwrap() {
+        asked += 1;
+        assert!(asked < 30, "it has begun, and this process has not looked");
+        world.pass_for(MOMENT).await;
+    }
+    world.pass(second.wait()).await.unwrap();
+    assert_eq!(witness.came(), ["first", "second"]);
+    empty(&world, &mail).await;
+}
+
+/// As long as a node asked for places and gave them back, nobody looked whether other holders were there: one waited for the place of a dead process.
+#[tokio::test]
+async fn a_dead_holder_is_found_whatever_is_asked_meanwhile() {
+    let (world, witness) = (World::new(), Witness::default());
+    let (doomed, beside) = (patient(&world, 60 * WHILE).await, process(&world).await);
+    let (deaf, _) = Deaf::process(&world, &beside).await;
+    let graph = in_a_place(&witness, MOMENT);
+    deaf.serve(&graph).unwrap();
+    let gpu = deaf.queue("gpu").at_once(2).at_once_per_key(1).declare().await.unwrap();
+    let mut input = Context::new();
+    input.set("key", "one").unwrap();
+    let lost = in_a_place_as("served_nowhere", &witness, 50 * WHILE);
+    drop(world.pass(doomed.start(&lost, input.clone()).id("lost")).await.unwrap());
+    world.pass_for(MOMENT).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&is_over);
+    let steady = move |cx: NodeContext, s: Draft<Context>| {
+        let until = Arc::clone(&until);
+        async move {
+            while !until.load(Ordering::Relaxed) {
+                cx.acquire("gpu", 1).key("another").await?.release().await?;
+                // For less than the time between two looks.
+                cx.sleep(MOMENT).await?;
+            }
+            Ok::<_, NodeError>(s)
+        }
+    };
+    let steady = Graph::<Context>::builder("steady").node("work", steady).entry("work").build().unwrap();
+    let steady = world.pass(deaf.start(&steady, Context::new()).id("steady")).await.unwrap();
+    let next = world.pass(deaf.start(&graph, input).id("next")).await.unwrap();
+    world.pass_for(MOMENT).await;
+    assert_eq!(witness.came(), ["lost"]);
+    doomed.crash().await;
+    world.pass_for(WHILE).await;
+    assert_eq!(witness.came(), ["lost", "next"]);
+    is_over.store(true, Ordering::Relaxed);
+    world.pass(next.completed()).await.unwrap();
+    world.pass(steady.completed()).await.unwrap();
+    empty(&world, &gpu).await;
+}
