@@ -99,7 +99,7 @@ impl Acquire for NodeContext {
 ///
 /// Cancel safe: dropped, it does not wait any more, and a place that it was given is given back. Where the run rests while it waits, it waits on.
 ///
-/// <!-- held by: outages::a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail, nodes::never_more_nodes_than_places_and_each_has_its_turn, nodes::a_node_that_gives_up_waiting_leaves_its_place_to_others -->
+/// <!-- held by: outages::a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail, nodes::never_more_nodes_than_places_and_each_has_its_turn, nodes::a_node_that_gives_up_waiting_leaves_its_place_to_others, nodes::a_node_that_drops_its_wait_and_asks_again_at_once_keeps_its_place -->
 #[must_use = "nothing is asked for before it is awaited"]
 pub struct AcquireRequest<'a> {
     cx: &'a NodeContext,

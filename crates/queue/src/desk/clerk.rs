@@ -209,9 +209,14 @@ impl Clerk {
         match self.write(runtime, &ops).await {
             Ok((said, is_changed)) => {
                 self.fails = false;
+                let mut unheard = Vec::new();
                 for (reply, said) in replies.into_iter().zip(said.into_iter().skip(owed)) {
-                    self.reply(reply, said);
+                    unheard.extend(self.reply(reply, said));
                 }
+                // A node that was dropped leaves, unless it has asked again meanwhile: what there is then is of that.
+                unheard.retain(|id| !self.mine.contains_key(id));
+                let leave = |id| Op::LeaveNode { id, executor: self.me };
+                self.owed.extend(unheard.into_iter().map(leave));
                 for (id, reply) in watchers {
                     // Whoever does not wait any more is not told.
                     let _ = reply.send(Ok(self.is_held_back(&id)));
@@ -322,7 +327,8 @@ impl Clerk {
         });
     }
 
-    fn reply(&mut self, reply: Reply, said: Said) {
+    /// Tells one what came of an operation. Returns who was let in or into the line and was dropped before.
+    fn reply(&mut self, reply: Reply, said: Said) -> Option<String> {
         match reply {
             Reply::Nobody => {}
             // Whoever started a run and does not hear of it is cut off after its record, or starts it again.
@@ -336,15 +342,18 @@ impl Clerk {
                 let mine = match said {
                     Said::Granted => Mine::Holds,
                     Said::Waits => Mine::Waits(turn),
-                    _ => return drop(reply.send(Ok(said))),
+                    _ => {
+                        drop(reply.send(Ok(said)));
+                        return None;
+                    }
                 };
-                match reply.send(Ok(said)) {
-                    Ok(()) => drop(self.mine.insert(id, mine)),
-                    // The node was dropped.
-                    Err(_) => self.owed.push(Op::LeaveNode { id, executor: self.me }),
+                if reply.send(Ok(said)).is_err() {
+                    return Some(id);
                 }
+                self.mine.insert(id, mine);
             }
         }
+        None
     }
 
     fn tags(&self) -> Tags {

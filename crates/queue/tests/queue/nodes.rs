@@ -343,3 +343,37 @@ async fn a_node_of_whose_claim_the_store_has_lost_the_record_has_its_turn() {
     assert_eq!(process.head(second.run()).await.unwrap().unwrap().status, RunStatus::Completed);
     empty(&world, &gpu).await;
 }
+
+/// A node that dropped its wait and asked again at the same moment lost the place that it was given: what was owed for the first was taken from the second.
+#[tokio::test]
+async fn a_node_that_drops_its_wait_and_asks_again_at_once_keeps_its_place() {
+    let (world, witness) = (World::new(), Witness::default());
+    let process = process(&world).await;
+    let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+    let seen = witness.clone();
+    let hasty = move |cx: NodeContext, s: Draft<Context>| {
+        let witness = seen.clone();
+        async move {
+            for _ in 0..3 {
+                tokio::select! {
+                    biased;
+                    _ = cx.acquire("gpu", 1) => {}
+                    () = std::future::ready(()) => {}
+                }
+            }
+            let place = cx.acquire("gpu", 1).await?;
+            let inside = witness.enter(cx.run().run.as_str());
+            cx.sleep(5 * MOMENT).await?;
+            drop((inside, place));
+            Ok::<_, NodeError>(s)
+        }
+    };
+    let hasty = Graph::<Context>::builder("hasty").node("work", hasty).entry("work").build().unwrap();
+    let hasty = process.start(&hasty, Context::new()).id("hasty").await.unwrap();
+    world.pass_for(MOMENT).await;
+    let next = process.start(&in_a_place(&witness, MOMENT), Context::new()).id("next").await.unwrap();
+    world.pass(hasty.completed()).await.unwrap();
+    world.pass(next.completed()).await.unwrap();
+    assert_eq!((witness.most(), witness.came()), (1, ["hasty", "next"].map(str::to_owned).into()));
+    empty(&world, &gpu).await;
+}
