@@ -390,6 +390,19 @@ fn a_clock_that_was_ahead_closes_no_queue_for_long() {
     assert_eq!(ledger.held.len(), 2);
 }
 
+/// A provider asked for a day, and a process whose clock is a little behind took all of it back.
+#[test]
+fn a_clock_that_is_behind_opens_no_queue_that_is_closed_for_a_day() {
+    let (mut ledger, me) = (Ledger::new(Settings::new()), executor());
+    let (now, behind) = (Timestamp::from_unix_ms(START), Timestamp::from_unix_ms(START - 600_000));
+    let until = now.plus(LONGEST_CLOSED);
+    ledger.apply(Op::Close(until), now);
+    ledger.apply(ask(1, me, "", 0, 1, behind), behind);
+    assert_eq!((ledger.grant(behind), ledger.held.len()), (Some(until), 0));
+    ledger.grant(until);
+    assert_eq!(ledger.held.len(), 1);
+}
+
 /// One of low priority is passed by others for as long as ageing says, and no longer.
 #[test]
 fn nobody_is_passed_for_ever() {
