@@ -13,7 +13,7 @@ use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use crate::desk::{Desk, closed};
+use crate::desk::{Claim, Desk, closed};
 use crate::ledger::{Ask, Kind, LONGEST_CLOSED, Op, Said, Waiting};
 use crate::settings::check_key;
 
@@ -89,7 +89,8 @@ impl Acquire for NodeContext {
 ///
 /// Of the `.await`:
 /// - [`ErrorKind::NotFound`]: nobody has [declared](crate::QueueRequest::declare) the queue.
-/// - [`ErrorKind::Invalid`]: there are not so many places, or the name or the key is none.
+/// - [`ErrorKind::Invalid`]: there are not so many places, the name or the key is none, or the activation has the place of this
+///   [name](Self::name) already, or waits for it.
 /// - [`ErrorKind::Unavailable`]: as many wait as may, or the queue has no room. Nothing was done.
 /// - [`ErrorKind::Closed`]: the run is left.
 ///
@@ -129,7 +130,9 @@ impl<'a> AcquireRequest<'a> {
         self
     }
 
-    /// Tells this place from another of the same queue that the activation asks for beside it: up to 32 of A-Z a-z 0-9 . _ -.
+    /// Tells this place from another of the same queue that the activation asks for beside it, or has by its [limit](crate::Limit::limit); of two
+    /// with the same name, the second is refused. Each counts for itself: an activation that waits for more places than there are beside its own
+    /// waits for itself. Up to 32 of A-Z a-z 0-9 . _ -.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -147,6 +150,13 @@ impl<'a> AcquireRequest<'a> {
         let runtime = Runtime::of(cx)?;
         let desk = Desk::open(&runtime, &queue)?;
         let id = format!("node:{}:{name}", cx.idempotency_key());
+        let Some(claim) = Claim::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
+            let message = format!(
+                "the node has a place of the queue `{queue}` already, by its `limit` or an `acquire`, or waits for one; give that back before, or \
+                 tell the two apart with `.name(..)`"
+            );
+            return Err(Error::new(ErrorKind::Invalid, message).with_node(cx.node()));
+        };
         let waiting = Waiting {
             run: cx.run().clone(),
             kind: Kind::Node,
@@ -171,6 +181,7 @@ impl<'a> AcquireRequest<'a> {
                 id: Some(id.clone()),
                 executor: waiting.executor,
                 clock: Arc::clone(runtime.clock()),
+                _claim: Arc::clone(&claim),
             };
             let said = match desk.ask(ask, turn).await {
                 Ok(Said::Stale(executor, epoch)) => {
@@ -358,6 +369,8 @@ pub struct Place {
     id: Option<String>,
     executor: ExecutorId,
     clock: Arc<dyn Clock>,
+    /// The place may be asked for again when it was given back.
+    _claim: Arc<Claim>,
 }
 
 impl Place {

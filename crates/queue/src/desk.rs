@@ -2,6 +2,7 @@
 //! come, and looks after places whose holders are gone.
 
 mod acts;
+mod claims;
 mod clerk;
 mod report;
 mod seen;
@@ -15,6 +16,8 @@ use ferrata_core::runtime::{Runtime, WeakRuntime};
 use ferrata_core::{Error, ErrorKind, Result, RunKey};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+pub(crate) use self::claims::Claim;
+use self::claims::Claims;
 use self::clerk::Clerk;
 use crate::cell::QUEUE;
 use crate::ledger::{Ask, Entered, Op, RUN, Said};
@@ -61,6 +64,7 @@ pub(crate) enum Command {
 pub(crate) struct Desk {
     commands: mpsc::UnboundedSender<Command>,
     changed: watch::Receiver<u64>,
+    claims: Claims,
 }
 
 impl Desk {
@@ -170,7 +174,7 @@ impl Desks {
         let weak: WeakRuntime = runtime.downgrade();
         let clerk = Clerk::new(runtime, name, asked, commands.downgrade(), changes)?;
         spawn(clerk.work(weak));
-        let desk = Arc::new(Desk { commands, changed });
+        let desk = Arc::new(Desk { commands, changed, claims: Claims::default() });
         desks.insert(name.to_owned(), Arc::clone(&desk));
         Ok(desk)
     }

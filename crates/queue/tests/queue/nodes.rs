@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrata_core::graph::Graph;
+use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime, StateCell};
@@ -375,5 +375,75 @@ async fn a_node_that_drops_its_wait_and_asks_again_at_once_keeps_its_place() {
     world.pass(hasty.completed()).await.unwrap();
     world.pass(next.completed()).await.unwrap();
     assert_eq!((witness.most(), witness.came()), (1, ["hasty", "next"].map(str::to_owned).into()));
+    empty(&world, &gpu).await;
+}
+
+/// A node with a limit that asked for a place of the same queue was told that it had one, and gave back that of the limit while it was at work.
+#[tokio::test]
+async fn two_places_of_a_queue_without_names_of_their_own_are_refused() {
+    let world = World::new();
+    let process = process(&world).await;
+    let gpu = process.queue("gpu").at_once(3).declare().await.unwrap();
+    let status = gpu.clone();
+    let work = move |cx: NodeContext, mut s: Draft<Context>| {
+        let gpu = status.clone();
+        async move {
+            let limit = cx.acquire("gpu", 1).await.unwrap_err();
+            let (one, two) = tokio::join!(
+                cx.acquire("gpu", 1).name("one").into_future(),
+                cx.acquire("gpu", 1).name("one").into_future()
+            );
+            let (one, two) = (one?, two.unwrap_err());
+            let other = cx.acquire("gpu", 1).name("other").await?;
+            s.set("held", gpu.status().await?.held.len())?;
+            s.set("refused", [limit, two].map(|error| format!("{:?}: {error}", error.kind())))?;
+            // One that was given back may be asked for again.
+            one.release().await?;
+            drop(cx.acquire("gpu", 1).name("one").await?);
+            drop(cx.acquire("gpu", 1).name("one").await?);
+            drop(other);
+            Ok::<_, NodeError>(s)
+        }
+    };
+    let graph =
+        Graph::<Context>::builder("two").node("work", work).limit("gpu").entry("work").build().unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<usize>("held").unwrap(), Some(3));
+    for refused in state.get::<Vec<String>>("refused").unwrap().unwrap() {
+        assert!(refused.starts_with("Invalid") && refused.contains("`gpu`"), "{refused}");
+        assert!(refused.contains(".name(..)"), "{refused}");
+    }
+    empty(&world, &gpu).await;
+}
+
+/// An attempt that fails while somebody beside it still has its place is tried again, and asks for one.
+#[tokio::test]
+async fn an_attempt_is_not_refused_for_a_place_of_the_one_before() {
+    let world = World::new();
+    let process = process(&world).await;
+    let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+    let kept = Arc::new(std::sync::Mutex::new(None));
+    let beside = Arc::clone(&kept);
+    let work = move |cx: NodeContext, s: Draft<Context>| {
+        let kept = Arc::clone(&beside);
+        async move {
+            let place = cx.acquire("gpu", 1).await?;
+            if cx.attempt() == 1 {
+                *kept.lock().unwrap() = Some(place);
+                return Err(NodeError::new("try again").retry_after(MOMENT));
+            }
+            Ok(s)
+        }
+    };
+    let graph = Graph::<Context>::builder("keeps")
+        .node("work", work)
+        .retry(RetryPolicy::none().with_attempts(2))
+        .entry("work")
+        .build()
+        .unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    drop(kept.lock().unwrap().take());
     empty(&world, &gpu).await;
 }

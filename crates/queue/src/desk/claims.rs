@@ -1,0 +1,37 @@
+//! What the nodes of a process ask a queue for: no attempt of one twice by the same name.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferrata_core::Epoch;
+
+use super::Desk;
+
+/// A place by its id, and the attempt that asks for it: the claim of the run, and its number. One before may have left its place to somebody who
+/// still has it.
+pub(crate) type Asked = (String, Epoch, u32);
+
+/// The places that nodes of the process hold or wait for.
+#[derive(Debug, Default)]
+pub(super) struct Claims(Mutex<HashSet<Asked>>);
+
+/// That an attempt has a place, or waits for it. Dropped, it may ask for it again.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    desk: Arc<Desk>,
+    asked: Asked,
+}
+
+impl Claim {
+    /// Notes that a place is asked for; `None` if the attempt has it, or waits for it.
+    pub(crate) fn new(desk: &Arc<Desk>, asked: Asked) -> Option<Arc<Self>> {
+        let is_new = desk.claims.0.lock().unwrap_or_else(PoisonError::into_inner).insert(asked.clone());
+        is_new.then(|| Arc::new(Self { desk: Arc::clone(desk), asked }))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.desk.claims.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.asked);
+    }
+}
