@@ -1,5 +1,4 @@
 //! When a process looks at a queue: at its moments, whatever is asked of it meanwhile, and at no others.
-#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::pin::Pin;
 use std::sync::Arc;
