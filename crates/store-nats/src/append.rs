@@ -29,6 +29,8 @@ const LANDING: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(crate) struct Stood {
     at: u64,
+    /// The connection on which that was read or written: a server may come back without its last messages.
+    connection: u64,
     head: HeadRef,
     first: Seq,
     base: Base,
@@ -36,10 +38,10 @@ pub(crate) struct Stood {
 }
 
 impl Stood {
-    fn after(at: u64, said: &Said) -> Self {
+    fn after(connection: u64, at: u64, said: &Said) -> Self {
         let base = Base { at: if said.base.at == 0 { at } else { said.base.at }, ..said.base };
         let (first, facts) = (said.first, Arc::new(said.facts.clone()));
-        Self { at, head: said.head.head(), first, base, facts }
+        Self { at, connection, head: said.head.head(), first, base, facts }
     }
 }
 
@@ -48,8 +50,9 @@ impl Stood {
 pub(crate) struct Known(Mutex<HashMap<String, Stood>>);
 
 impl Known {
-    fn at(&self, subject: &str, head: HeadRef) -> Option<Stood> {
-        self.runs().get(subject).filter(|stood| stood.head == head).cloned()
+    fn at(&self, subject: &str, connection: u64, head: HeadRef) -> Option<Stood> {
+        let is_so = |stood: &&Stood| stood.head == head && stood.connection == connection;
+        self.runs().get(subject).filter(is_so).cloned()
     }
 
     /// Returns the place of the last message that is known of a subject; 0 if there is none.
@@ -91,14 +94,16 @@ impl Inner {
         let fail = |doubt| move |fault: StoreError| fault.of_run(OPERATION, run, doubt);
         let life = self.life().await.map_err(fail(Doubt::None))?;
         let subject = self.layout.run(&life, run);
+        let mut connection = self.link.connection().await.map_err(fail(Doubt::None))?;
         // What is known, or what a run that must not exist looks like.
-        let mut stood = append.expected.and_then(|head| self.known.at(&subject, head));
+        let mut stood = append.expected.and_then(|head| self.known.at(&subject, connection, head));
         let mut is_known = stood.is_some() || append.expected.is_none();
         let mut at = stood.as_ref().map_or(0, |stood| stood.at);
         for _ in 0..ATTEMPTS {
             if !is_known {
+                connection = self.link.connection().await.map_err(fail(Doubt::None))?;
                 let end = self.end(&subject).await.map_err(fail(Doubt::None))?;
-                let found = end.stored.as_ref().map(|stored| Stood::after(end.at, &stored.said));
+                let found = end.stored.as_ref().map(|stored| Stood::after(connection, end.at, &stored.said));
                 if end.head() != append.expected {
                     if let Some(found) = found {
                         self.known.remember(&subject, found);
@@ -110,14 +115,14 @@ impl Inner {
             let said = said_by(append, stood.as_ref())
                 .ok_or_else(|| refusal::conflict(run, append.expected, None))?;
             let sent = Sent::of(&said, at, &append.records).map_err(fail(Doubt::None))?;
-            match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
+            match self.link.publish_on(connection, &subject, sent).await {
                 Ok(at) => {
-                    self.known.remember(&subject, Stood::after(at, &said));
+                    self.known.remember(&subject, Stood::after(connection, at, &said));
                     self.notice(run, Some(said.head.head())).await;
                     return Ok(said.head.head());
                 }
                 // Another writer was there, or a cut: the head says which.
-                Err(fault) if fault.is_wrong_last() => {
+                Err(fault) if fault.is_outdated() => {
                     is_known = false;
                     self.let_land(&fault).await;
                 }

@@ -165,9 +165,9 @@ impl StoreError {
         }
     }
 
-    /// Tells whether the subject has another last message than expected, or is about to.
-    pub(crate) fn is_wrong_last(&self) -> bool {
-        matches!(self.code(), Some(WRONG_LAST | IN_FLIGHT))
+    /// Tells whether the subject has another last message than expected, is about to, or may have since the connection was lost.
+    pub(crate) fn is_outdated(&self) -> bool {
+        matches!(self, Self::Busy { .. }) || matches!(self.code(), Some(WRONG_LAST | IN_FLIGHT))
     }
 
     /// Tells whether a message of the subject is on its way to the replicas.

@@ -1,6 +1,7 @@
 //! The way to the servers: one connection, requests whose fate is known or said to be in doubt, and the API of JetStream.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_nats::client::RequestErrorKind;
 use async_nats::connection::State;
@@ -13,6 +14,7 @@ use tokio::sync::{OnceCell, watch};
 
 use crate::config::{Target, User};
 use crate::error::StoreError;
+use crate::message::Sent;
 
 /// How long after a lost connection the first attempt at another is made, and what each further one waits longer.
 const STEP_MS: u64 = 20;
@@ -108,7 +110,16 @@ impl Link {
         headers: Option<HeaderMap>,
         payload: Bytes,
     ) -> Result<Message, StoreError> {
-        let client = self.client().await?;
+        self.send(self.client().await?, subject, headers, payload).await
+    }
+
+    async fn send(
+        &self,
+        client: &Client,
+        subject: String,
+        headers: Option<HeaderMap>,
+        payload: Bytes,
+    ) -> Result<Message, StoreError> {
         let mut lost = self.losses();
         let bytes = payload.len();
         let mut request = Request::new().payload(payload);
@@ -158,6 +169,26 @@ impl Link {
         answer(&reply.payload)
     }
 
+    /// Returns which connection this process has, once it has one.
+    pub(crate) async fn connection(&self) -> Result<u64, StoreError> {
+        self.client().await.map(number)
+    }
+
+    /// Stores a message that follows from what was read on a connection, unless that was lost: the server may have come back without it.
+    pub(crate) async fn publish_on(
+        &self,
+        connection: u64,
+        subject: &str,
+        sent: Sent,
+    ) -> Result<u64, StoreError> {
+        let client = self.client().await?;
+        if number(client) != connection {
+            return Err(StoreError::Busy { what: "the connection was lost and made anew meanwhile" });
+        }
+        let reply = self.send(client, subject.to_owned(), Some(sent.headers), sent.payload).await?;
+        answer::<Stored>(&reply.payload).map(|stored| stored.seq)
+    }
+
     /// Stores a message; returns its place in the stream.
     pub(crate) async fn publish(
         &self,
@@ -168,6 +199,11 @@ impl Link {
         let reply = self.request(subject, Some(headers), payload).await?;
         answer::<Stored>(&reply.payload).map(|stored| stored.seq)
     }
+}
+
+/// Counts the connections of a client.
+fn number(client: &Client) -> u64 {
+    client.statistics().connects.load(Ordering::Relaxed)
 }
 
 #[derive(serde::Deserialize)]

@@ -21,6 +21,7 @@ impl Inner {
         let life = self.life().await.map_err(fail(Doubt::None))?;
         let subject = self.layout.run(&life, run);
         for _ in 0..ATTEMPTS {
+            let connection = self.link.connection().await.map_err(fail(Doubt::None))?;
             let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail(Doubt::None))?;
             let Some(mut log) = log else { return Err(refusal::no_run(OPERATION, run)) };
             let (first, head) = (log.last.first, log.last.head.seq);
@@ -37,12 +38,12 @@ impl Inner {
             if cut.at > first || base.is_some() {
                 let base: Vec<Record> = base.cloned().into_iter().collect();
                 let sent = log.change(place, &base, LAYOUT).map_err(fail(Doubt::None))?;
-                match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
+                match self.link.publish_on(connection, &subject, sent).await {
                     Ok(at) => {
                         log.changed(at);
                         self.notice(run, None).await;
                     }
-                    Err(fault) if fault.is_wrong_last() => {
+                    Err(fault) if fault.is_outdated() => {
                         self.let_land(&fault).await;
                         continue;
                     }
@@ -88,6 +89,7 @@ impl Inner {
         let life = self.life().await.map_err(fail)?;
         let subject = self.layout.run(&life, run);
         for _ in 0..ATTEMPTS {
+            let connection = self.link.connection().await.map_err(fail)?;
             let got = self.last(&self.layout.logs(), &subject).await.map_err(fail)?;
             let Some(got) = got else { return Ok(Removed::default()) };
             let found = message::read(got.at, got.said.as_deref(), &got.payload);
@@ -103,13 +105,13 @@ impl Inner {
                 }
             }
             let sent = Sent::end(expected.map(|_| got.at)).map_err(fail)?;
-            match self.link.publish(subject.clone(), sent.headers, sent.payload).await {
+            match self.link.publish_on(connection, &subject, sent).await {
                 Ok(end) => {
                     self.known.forget(&subject);
                     self.notice(run, None).await;
                     return self.clear(&subject, end).await.map_err(fail);
                 }
-                Err(fault) if fault.is_wrong_last() => self.let_land(&fault).await,
+                Err(fault) if fault.is_outdated() => self.let_land(&fault).await,
                 Err(fault) => {
                     self.check_life(&fault);
                     return Err(fail(fault));

@@ -27,6 +27,7 @@ impl Inner {
         let most = self.link.client().await.map_err(fail)?.max_payload();
         let (mut left, mut replaced) = (records, 0);
         for _ in 0..ATTEMPTS {
+            let connection = self.link.connection().await.map_err(fail)?;
             let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)?;
             let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
             // The next message says from where on the log is kept: a log that lacks records would be cut there.
@@ -36,10 +37,10 @@ impl Inner {
                     "records are missing in the log; see `ferrata verify`",
                 )));
             }
-            match self.replace(&subject, log, &mut left, most, &mut replaced).await {
+            match self.replace(connection, &subject, log, &mut left, most, &mut replaced).await {
                 Ok(()) => return Ok(replaced),
                 // The run has grown, or is cut.
-                Err(fault) if fault.is_wrong_last() => self.let_land(&fault).await,
+                Err(fault) if fault.is_outdated() => self.let_land(&fault).await,
                 Err(fault) => {
                     self.check_life(&fault);
                     return Err(fail(fault));
@@ -52,6 +53,7 @@ impl Inner {
     /// Replaces what is `left`, message by message; another writer ends it with a refusal.
     async fn replace(
         &self,
+        connection: u64,
         subject: &str,
         mut log: Log,
         left: &mut &[Record],
@@ -64,7 +66,7 @@ impl Inner {
                 given.iter().filter(|given| has_place_in(&log, given)).cloned().collect();
             if !have_place.is_empty() {
                 let sent = log.change(0, &have_place, RESEALED)?;
-                let stored = self.link.publish(subject.to_owned(), sent.headers, sent.payload).await?;
+                let stored = self.link.publish_on(connection, subject, sent).await?;
                 log.changed(stored);
                 // A reader that began with the message before looks again where something is missing.
                 self.delete_all(log.take_unneeded(0)).await?;

@@ -7,6 +7,7 @@ mod cluster;
 mod crash;
 mod crowd;
 mod load;
+mod losses;
 mod refusals;
 mod reseal;
 mod surely;

@@ -1,0 +1,81 @@
+//! A server that comes back without its last messages, as after a loss of power or from an older copy: what other processes write there since is
+//! neither overwritten nor hidden by what a process knew of the messages that are lost.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+use std::fs;
+use std::path::Path;
+
+use ferrata_store::{CheckpointStore, ErrorKind};
+use ferrata_store_nats::NatsStore;
+use ferrata_test_servers::{Nats, NatsOptions as Server, Proxy};
+
+use crate::common::Place;
+use crate::surely::{append_one, is_kept, log_of, surely};
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let copied = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &copied),
+            false => drop(fs::copy(entry.path(), copied).unwrap()),
+        }
+    }
+}
+
+/// Keeps a copy of what a server has.
+fn save(server: &Nats) {
+    server.stop().unwrap();
+    copy(&server.folder().join("jetstream"), &server.folder().join("saved"));
+    server.restart().unwrap();
+}
+
+/// Has a server come back with the copy.
+fn lose(server: &Nats) {
+    server.kill().unwrap();
+    fs::remove_dir_all(server.folder().join("jetstream")).unwrap();
+    copy(&server.folder().join("saved"), &server.folder().join("jetstream"));
+    server.restart().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn an_append_to_a_head_that_the_server_lost_is_refused_and_forks_no_log() {
+    let server = Nats::start(Server::default()).unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    let place = Place::at(&server.url());
+    // The second one is not connected again before its append is made.
+    let waits = NatsStore::from_url(&proxy.url(&server.url()), place.options()).unwrap();
+    let writers = [place.store(), waits];
+    writers[0].setup().await.unwrap();
+    let mut kept = [log_of("r-1"), log_of("r-2")];
+    for (writer, log) in writers.iter().zip(&mut kept) {
+        log.write(writer, 1).await;
+    }
+    save(&server);
+    let mut lost = kept.clone();
+    for (writer, log) in writers.iter().zip(&mut lost) {
+        let append = log.next(1);
+        surely(async || append_one(writer, &append).await).await.unwrap();
+        log.took(&append);
+    }
+    proxy.refuse();
+    lose(&server);
+    let other = place.store();
+    let late = lost.map(|log| log.next(1));
+    let others_write = async {
+        for log in &mut kept {
+            let append = log.next(1);
+            surely(async || append_one(&other, &append).await).await.unwrap();
+            log.took(&append);
+        }
+        proxy.accept().unwrap();
+    };
+    let (refused, ()) = tokio::join!(surely(async || append_one(&writers[1], &late[1]).await), others_write);
+    let refused = [surely(async || append_one(&writers[0], &late[0]).await).await, refused];
+    for (refused, log) in refused.into_iter().zip(&kept) {
+        let refused = refused.expect_err("it follows a record that is lost");
+        assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(log.head())));
+        is_kept(log, &other).await;
+    }
+}
