@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferrata_store::index::Standing;
@@ -31,6 +32,8 @@ const AT_ONCE: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
     life: Option<Arc<str>>,
+    /// The connection on which it was read: a server may come back without its last messages.
+    connection: u64,
     feed: Option<Feed>,
     /// Everything up to this message was read.
     read: u64,
@@ -116,11 +119,16 @@ impl Inner {
     async fn refresh(&self, mirror: &mut Mirror) -> Result<(), StoreError> {
         let began = self.clock.monotonic();
         let stream = self.layout.logs();
+        let connection = self.link.connection().await?;
         // Asked anew each time: a stream that was deleted and made again has another life.
         let (life, last) = self.look_up().await?;
         // Put back at the end: what is delivered to a call that fails or is dropped comes no second time.
         let known = mirror.feed.take().filter(|_| {
-            began.saturating_sub(mirror.began) <= GRACE / 2 && mirror.life.as_ref() == Some(&life)
+            began.saturating_sub(mirror.began) <= GRACE / 2
+                && mirror.life.as_ref() == Some(&life)
+                && mirror.connection == connection
+                // A replica may be behind.
+                && (mirror.read <= last || self.is_replicated.load(Ordering::Relaxed))
         });
         let all = self.layout.all_runs(&life);
         let mut feed = match known {
@@ -162,6 +170,7 @@ impl Inner {
             }
         }
         mirror.feed = Some(feed);
+        mirror.connection = connection;
         mirror.began = began;
         Ok(())
     }

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use ferrata_store::{CheckpointStore, ErrorKind};
+use ferrata_store::{CheckpointStore, ErrorKind, Page, RunQuery};
 use ferrata_store_nats::NatsStore;
 use ferrata_test_servers::{Nats, NatsOptions as Server, Proxy};
 
@@ -78,4 +78,31 @@ async fn an_append_to_a_head_that_the_server_lost_is_refused_and_forks_no_log() 
         assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(log.head())));
         is_kept(log, &other).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_listing_shows_no_run_that_the_server_lost_and_every_one_since() {
+    let server = Nats::start(Server::default()).unwrap();
+    let place = Place::at(&server.url());
+    let (lists, writes) = (place.store(), place.store());
+    lists.setup().await.unwrap();
+    let listed = async || {
+        let listed = surely(async || lists.runs(&RunQuery::default(), Page::first(10)).await).await.unwrap();
+        let mut runs: Vec<_> = listed.items.iter().map(|head| head.run.run.to_string()).collect();
+        runs.sort();
+        runs
+    };
+    let write = async |name| {
+        let append = log_of(name).next(1);
+        surely(async || append_one(&writes, &append).await).await.unwrap();
+    };
+    write("kept").await;
+    save(&server);
+    write("lost").await;
+    assert_eq!(listed().await, ["kept", "lost"]);
+    lose(&server);
+    // Where the other one was.
+    write("new").await;
+    assert_eq!(listed().await, ["kept", "new"]);
 }
