@@ -116,6 +116,7 @@ impl Inner {
 
     async fn told_end(&self, subject: &str) -> Result<End, StoreError> {
         let Some(got) = self.last(&self.layout.logs(), subject).await? else {
+            self.check_missing(subject).await?;
             return Ok(End { at: 0, stored: None });
         };
         Ok(End { at: got.at, stored: message::read(got.at, got.said.as_deref(), &got.payload)? })

@@ -91,7 +91,10 @@ impl Inner {
         for _ in 0..ATTEMPTS {
             let connection = self.link.connection().await.map_err(fail)?;
             let got = self.last(&self.layout.logs(), &subject).await.map_err(fail)?;
-            let Some(got) = got else { return Ok(Removed::default()) };
+            let Some(got) = got else {
+                self.check_missing(&subject).await.map_err(fail)?;
+                return Ok(Removed::default());
+            };
             let found = message::read(got.at, got.said.as_deref(), &got.payload);
             if matches!(found, Ok(None)) {
                 // Removed already, but perhaps not all of it.

@@ -85,7 +85,6 @@ impl Inner {
         for subject in [self.layout.now(), self.layout.all_runs(&life).replace('>', "ready")] {
             Box::pin(self.takes_messages(subject)).await?;
         }
-        *self.cached_life() = Some(life);
         Ok(())
     }
 
@@ -154,7 +153,9 @@ impl Inner {
     /// Asks which life the stream of logs has, and for the place of its last message.
     pub(crate) async fn look_up(&self) -> Result<(Arc<str>, u64), StoreError> {
         let info: Info = self.link.api(&format!("STREAM.INFO.{}", self.layout.logs()), &Value::Null).await?;
-        Ok((self.life_in(&info.config)?, info.state.last_seq))
+        let life = self.life_in(&info.config)?;
+        *self.cached_life() = Some(Arc::clone(&life));
+        Ok((life, info.state.last_seq))
     }
 
     /// Returns the life of the stream of logs, as this process knows it.
@@ -162,8 +163,16 @@ impl Inner {
         if let Some(life) = &*self.cached_life() {
             return Ok(Arc::clone(life));
         }
+        Ok(self.look_up().await?.0)
+    }
+
+    /// Looks, before a run is said to be missing, whether its subject is of the life that the stream has now.
+    pub(crate) async fn check_missing(&self, subject: &str) -> Result<(), StoreError> {
         let (life, _) = self.look_up().await?;
-        Ok(Arc::clone(self.cached_life().insert(life)))
+        match subject.starts_with(self.layout.all_runs(&life).trim_end_matches('>')) {
+            true => Ok(()),
+            false => Err(StoreError::Busy { what: "the stream was deleted and made anew" }),
+        }
     }
 
     /// Has the life looked up again after a call that says that the stream is not there.

@@ -1,7 +1,8 @@
 //! Streams that could lose records, limits that are reached, and streams that are deleted.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
-use ferrata_store::{CheckpointStore, ErrorKind, Result, RunAppend};
+use ferrata_store::testing::every_header;
+use ferrata_store::{At, CheckpointStore, ErrorKind, Page, PruneCut, Result, RunAppend, RunQuery, Seq};
 use ferrata_store_nats::{NatsOptions, NatsStore};
 use ferrata_test_servers::{Nats, NatsOptions as Server, Nobody};
 use serde_json::{Value, json};
@@ -183,7 +184,7 @@ async fn a_stream_that_was_deleted_acknowledges_nothing() {
     assert_eq!(kind(append_one(&store, &late).await), ErrorKind::Unavailable);
     assert_eq!(kind(append_one(&store, &late).await), ErrorKind::Invalid);
     assert_eq!(kind(store.head(&log.key).await), ErrorKind::Invalid);
-    assert_eq!(kind(other.load(&log.key, ferrata_store::At::Latest).await), ErrorKind::Invalid);
+    assert_eq!(kind(other.load(&log.key, At::Latest).await), ErrorKind::Invalid);
     // Made anew, it counts from 1 again: the run of the same name stands where the old one stood.
     other.setup().await.unwrap();
     let mut new = log_of("r-1");
@@ -221,6 +222,35 @@ async fn a_writer_of_a_deleted_stream_is_refused_by_the_next_one() {
     let refused = surely(async || append_one(&store, &late).await).await.unwrap_err();
     assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(new.head())));
     is_kept(&new, &other).await;
+    place.remove().await;
+}
+
+/// A reader that knew the stream before it was deleted has written nothing since: it does not take the runs of the new one for missing.
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_reader_of_a_deleted_stream_reads_the_next_one() {
+    let place = Place::shared();
+    let readers: [_; 6] = std::array::from_fn(|_| place.store());
+    readers[0].setup().await.unwrap();
+    let mut log = log_of("r-1");
+    for reader in &readers {
+        assert_eq!(reader.head(&log.key).await.unwrap(), None);
+    }
+    place.remove().await;
+    place.store().setup().await.unwrap();
+    log.write(&place.store(), 2).await;
+    let [heads, loads, reads, lists, prunes, purges] = &readers;
+    let head = surely(async || heads.head(&log.key).await).await.unwrap();
+    assert_eq!(head.map(|head| head.head()), log.head());
+    let loaded = surely(async || loads.load(&log.key, At::Latest).await).await.unwrap();
+    assert_eq!(loaded, Some(log.records.clone()));
+    assert_eq!(surely(async || every_header(reads, &log.key).await).await.unwrap(), log.headers());
+    let listed = lists.runs(&RunQuery::default(), Page::first(10)).await.unwrap();
+    assert_eq!(listed.items.len(), 1);
+    assert_eq!(lists.head(&log.key).await.unwrap().as_ref(), listed.items.first(), "a listing looks, too");
+    let cut = PruneCut { at: Seq::new(0), base: None };
+    surely(async || prunes.prune(&log.key, cut.clone()).await).await.unwrap();
+    assert_eq!(surely(async || purges.purge(&log.key, None).await).await.unwrap().records, 2);
     place.remove().await;
 }
 
