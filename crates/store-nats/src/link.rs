@@ -154,10 +154,10 @@ impl Link {
         self.client().await?.publish_with_headers(subject, headers, payload).await.map_err(lost)
     }
 
-    /// Waits until the server has read all that was sent before. `subject` is one below which no program listens.
-    pub(crate) async fn settle(&self, subject: String) -> Result<(), StoreError> {
-        match self.request(format!("{subject}.settled"), None, Bytes::new()).await {
-            Ok(_) | Err(StoreError::Absent) => Ok(()),
+    /// Waits until the server has read all that was sent before: it answers what is asked of a stream, also of one that is not there.
+    pub(crate) async fn settle(&self, stream: &str) -> Result<(), StoreError> {
+        match self.api::<Value>(&format!("STREAM.INFO.{stream}"), &Value::Null).await {
+            Ok(_) | Err(StoreError::Absent | StoreError::Refused { .. }) => Ok(()),
             Err(fault) => Err(fault),
         }
     }

@@ -126,7 +126,7 @@ async fn listen(link: &Link, layout: &Layout, to: &Heard) -> Result<(), StoreErr
     let closed = |_| StoreError::Lost { why: "the connection was closed".to_owned() };
     let mut runs = client.subscribe(layout.notices()).await.map_err(closed)?;
     let mut said = client.subscribe(layout.said()).await.map_err(closed)?;
-    link.settle(layout.said()).await?;
+    link.settle(&layout.logs()).await?;
     to.listens.send_replace(true);
     loop {
         tokio::select! {

@@ -175,9 +175,10 @@ impl Inner {
         }
     }
 
-    /// Has the life looked up again after a call that says that the stream is not there.
+    /// Has the life looked up again after a call that says that the stream is not there; or nothing, as while a program listens to every
+    /// subject: then no server says that none takes the message.
     pub(crate) fn check_life(&self, fault: &StoreError) {
-        if matches!(fault, StoreError::Absent) || fault.code() == Some(NO_STREAM) {
+        if matches!(fault, StoreError::Absent | StoreError::Lost { .. }) || fault.code() == Some(NO_STREAM) {
             *self.cached_life() = None;
         }
     }

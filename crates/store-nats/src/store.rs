@@ -177,7 +177,7 @@ impl Relay for NatsStore {
         }
         self.inner
             .link
-            .settle(self.inner.layout.said())
+            .settle(&self.inner.layout.logs())
             .await
             .map_err(|fault| fault.into_error("store.say", Doubt::None))
     }

@@ -87,6 +87,35 @@ async fn a_store_tells_of_its_own_appends_once_and_with_their_head() {
     place.remove().await;
 }
 
+/// While a program listens to every subject, the server says of none that nobody is there.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_program_that_listens_to_everything_keeps_no_process_from_hearing() {
+    let server = Nats::start(Server::default()).unwrap();
+    let place = Place::at(&server.url());
+    let client = place.client().await;
+    let _everything = client.subscribe(">").await.unwrap();
+    let store = place.store_with(place.options().with_response_timeout(Duration::from_millis(500)));
+    let other = place.store();
+    surely(async || store.setup().await).await.unwrap();
+    let mut texts = store.relay().unwrap().hear().await.unwrap();
+    let mut notices = store.subscribe().unwrap();
+    other.relay().unwrap().say(vec!["text".to_owned()]).await.unwrap();
+    assert_eq!(texts.next().await.unwrap().as_deref(), Some("text"));
+    let mut log = log_of("r-1");
+    log.write(&other, 1).await;
+    assert_eq!(notices.next().await.unwrap().map(|heard| heard.run), Some(log.key.clone()));
+    // No stream takes what a writer of a deleted one sends, and the server does not say so.
+    log.write(&store, 1).await;
+    let late = log.next(1);
+    place.remove().await;
+    let mut new = log_of("r-1");
+    place.store().setup().await.unwrap();
+    new.write(&place.store(), 1).await;
+    let refused = surely(async || append_one(&store, &late).await).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(new.head())));
+}
+
 /// Servers of version 2.9 never replied to a process that asked for messages which were removed just then.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
