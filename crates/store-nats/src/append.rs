@@ -7,7 +7,9 @@ use std::time::Duration;
 use ferrata_store::{
     HeadRef, Notice, Result, RunAppend, RunFacts, RunKey, Seq, check_append, check_batch, is_repeat, refusal,
 };
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
+use tokio::task::unconstrained;
 
 use crate::error::{Doubt, StoreError};
 use crate::layout::LAYOUT;
@@ -118,7 +120,7 @@ impl Inner {
             match self.link.publish_on(connection, &subject, sent).await {
                 Ok(at) => {
                     self.known.remember(&subject, Stood::after(connection, at, &said));
-                    self.notice(run, Some(said.head.head())).await;
+                    self.notice(run, Some(said.head.head()));
                     return Ok(said.head.head());
                 }
                 // Another writer was there, or a cut: the head says which.
@@ -158,7 +160,7 @@ impl Inner {
     }
 
     /// Tells those who listen that a run changed, and the head that it has. They look by themselves if this is lost.
-    pub(crate) async fn notice(&self, run: &RunKey, head: Option<HeadRef>) {
+    pub(crate) fn notice(&self, run: &RunKey, head: Option<HeadRef>) {
         if !self.options.notices {
             return;
         }
@@ -168,8 +170,10 @@ impl Inner {
             None => notice,
         });
         let told = self.link.tell(self.layout.notices(), notices::headers(head), run.to_string().into());
-        if let Err(fault) = told.await {
-            tracing::debug!(%run, %fault, "a notice was not sent");
+        // What is stored waits for no room in the connection, and a task that has done much is not taken for one.
+        match unconstrained(told).now_or_never() {
+            Some(Ok(())) => {}
+            told => tracing::debug!(%run, ?told, "a notice was not sent"),
         }
     }
 }

@@ -149,6 +149,10 @@ impl StoreError {
     /// A call looked too often.
     pub(crate) const CHANGES: Self = Self::Busy { what: "others change the run again and again" };
 
+    pub(crate) fn lost(why: &str) -> Self {
+        Self::Lost { why: why.to_owned() }
+    }
+
     pub(crate) fn strange(what: impl Into<String>) -> Self {
         Self::Strange { what: what.into() }
     }

@@ -65,7 +65,7 @@ impl Link {
             // What a store does itself it tells its subscribers itself.
             .no_echo()
             .connection_timeout(options.connect_timeout)
-            .request_timeout(Some(options.response_timeout))
+            .request_timeout(None)
             .max_reconnects(None)
             .reconnect_delay_callback(|attempt| {
                 let ms = STEP_MS.saturating_mul(u64::try_from(attempt).unwrap_or(u64::MAX));
@@ -126,21 +126,35 @@ impl Link {
         if let Some(headers) = headers {
             request = request.headers(headers);
         }
-        tokio::select! {
-            biased;
-            reply = client.send_request(subject, request) => reply.map_err(|error| match error.kind() {
-                RequestErrorKind::NoResponders => StoreError::Absent,
-                RequestErrorKind::MaxPayloadExceeded => StoreError::TooLarge { bytes, most: client.max_payload() },
-                RequestErrorKind::InvalidSubject => StoreError::strange("a subject is none"),
-                _ => StoreError::Lost { why: "no answer came in time".to_owned() },
-            }),
-            _ = lost.changed() => Err(StoreError::Lost { why: "the connection was lost".to_owned() }),
-        }
+        let reply = self.bounded(&mut lost, client.send_request(subject, request)).await?;
+        reply.map_err(|error| match error.kind() {
+            RequestErrorKind::NoResponders => StoreError::Absent,
+            RequestErrorKind::MaxPayloadExceeded => {
+                StoreError::TooLarge { bytes, most: client.max_payload() }
+            }
+            RequestErrorKind::InvalidSubject => StoreError::strange("a subject is none"),
+            _ => StoreError::lost("the connection was closed"),
+        })
     }
 
     /// Tells, from now on, when a connection is lost.
     pub(crate) fn losses(&self) -> watch::Receiver<u64> {
         self.lost.subscribe()
+    }
+
+    /// Waits for what the server is to take or to answer, until the connection is lost or it is too late.
+    pub(crate) async fn bounded<T>(
+        &self,
+        lost: &mut watch::Receiver<u64>,
+        call: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        tokio::select! {
+            biased;
+            done = within(&*self.clock, self.target.options.response_timeout, call) => {
+                done.ok_or_else(|| StoreError::lost("no answer came in time"))
+            }
+            _ = lost.changed() => Err(StoreError::lost("the connection was lost")),
+        }
     }
 
     /// Sends what needs no reply; it may be lost.
@@ -150,8 +164,10 @@ impl Link {
         headers: HeaderMap,
         payload: Bytes,
     ) -> Result<(), StoreError> {
-        let lost = |_| StoreError::Lost { why: "the connection was closed".to_owned() };
-        self.client().await?.publish_with_headers(subject, headers, payload).await.map_err(lost)
+        let client = self.client().await?;
+        let told = client.publish_with_headers(subject, headers, payload);
+        let told = self.bounded(&mut self.losses(), told).await?;
+        told.map_err(|_| StoreError::lost("the connection was closed"))
     }
 
     /// Waits until the server has read all that was sent before: it answers what is asked of a stream, also of one that is not there.
@@ -230,6 +246,5 @@ fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T, StoreError> {
         return Err(StoreError::Refused { code: err_code, status: code, description });
     }
     // It was done, or not: that cannot be read from the answer.
-    serde_json::from_slice(reply)
-        .map_err(|_| StoreError::Lost { why: "an answer that cannot be read came".to_owned() })
+    serde_json::from_slice(reply).map_err(|_| StoreError::lost("an answer that cannot be read came"))
 }

@@ -123,7 +123,7 @@ async fn hear(link: Arc<Link>, layout: Layout, to: Arc<Heard>, gone: oneshot::Re
 /// Listens until the connection is closed for good; the client subscribes again by itself after it lost one.
 async fn listen(link: &Link, layout: &Layout, to: &Heard) -> Result<(), StoreError> {
     let client = link.client().await?;
-    let closed = |_| StoreError::Lost { why: "the connection was closed".to_owned() };
+    let closed = |_| StoreError::lost("the connection was closed");
     let mut runs = client.subscribe(layout.notices()).await.map_err(closed)?;
     let mut said = client.subscribe(layout.said()).await.map_err(closed)?;
     link.settle(&layout.logs()).await?;

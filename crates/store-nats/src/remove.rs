@@ -41,7 +41,7 @@ impl Inner {
                 match self.link.publish_on(connection, &subject, sent).await {
                     Ok(at) => {
                         log.changed(at);
-                        self.notice(run, None).await;
+                        self.notice(run, None);
                     }
                     Err(fault) if fault.is_outdated() => {
                         self.let_land(&fault).await;
@@ -111,7 +111,7 @@ impl Inner {
             match self.link.publish_on(connection, &subject, sent).await {
                 Ok(end) => {
                     self.known.forget(&subject);
-                    self.notice(run, None).await;
+                    self.notice(run, None);
                     return self.clear(&subject, end).await.map_err(fail);
                 }
                 Err(fault) if fault.is_outdated() => self.let_land(&fault).await,

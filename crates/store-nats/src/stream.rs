@@ -6,7 +6,7 @@ use async_nats::{HeaderMap, Message, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use ferrata_store::{Timestamp, within};
+use ferrata_store::Timestamp;
 use futures_util::StreamExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -212,27 +212,22 @@ impl Inner {
     /// What was delivered comes no second time: where this fails or is dropped, the feed is of no use any more.
     pub(crate) async fn pull(&self, feed: &Feed) -> Result<Vec<Delivered>, StoreError> {
         let client = self.link.client().await?;
-        let lost = |why: &str| StoreError::Lost { why: why.to_owned() };
+        let mut cut = self.link.losses();
         let inbox = client.new_inbox();
-        let closed = |_| lost("the connection was closed");
-        let mut replies =
-            client.subscribe(inbox.clone()).await.map_err(|_| lost("the connection was closed"))?;
+        let closed = || StoreError::lost("the connection was closed");
+        let subscribed = self.link.bounded(&mut cut, client.subscribe(inbox.clone())).await?;
+        let mut replies = subscribed.map_err(|_| closed())?;
         let most = BATCH_BYTES.max(client.max_payload().saturating_mul(2));
         let patience = u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX);
         // With `no_wait` the reply comes as soon as what there is was sent. By itself, it has servers of version 2.9 say that there is nothing
         // where there is something, after messages were removed; and never reply, if what they had was removed just then.
         let ask = json!({ "batch": BATCH, "max_bytes": most, "no_wait": true, "expires": patience });
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.stream, feed.name);
-        client.publish_with_reply(subject, inbox, ask.to_string().into()).await.map_err(closed)?;
-        let mut cut = self.link.losses();
+        let asked = client.publish_with_reply(subject, inbox, ask.to_string().into());
+        self.link.bounded(&mut cut, asked).await?.map_err(|_| closed())?;
         let mut found = Vec::new();
         while found.len() < BATCH {
-            let next = within(&*self.clock, self.options.response_timeout, replies.next());
-            let message = tokio::select! {
-                biased;
-                message = next => message.flatten().ok_or_else(|| lost("no message came in time"))?,
-                _ = cut.changed() => return Err(lost("the connection was lost")),
-            };
+            let message = self.link.bounded(&mut cut, replies.next()).await?.ok_or_else(closed)?;
             match message.status {
                 None => {}
                 Some(StatusCode::NO_RESPONDERS) => {

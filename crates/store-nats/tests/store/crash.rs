@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ferrata_store::testing::Log;
 use ferrata_store::{
-    CheckpointStore, ErrorKind, ExecutorId, PruneCut, Record, Result, RunAppend, RunStatus, Seq,
+    At, CheckpointStore, ErrorKind, ExecutorId, Page, PruneCut, Record, Result, RunAppend, RunQuery,
+    RunStatus, Seq, SystemClock, within,
 };
 use ferrata_store_nats::NatsStore;
 use ferrata_test_servers::{Act, Fault, Nats, NatsOptions as Server, Place as In, Proxy, Trigger};
@@ -161,4 +162,34 @@ async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() 
         log.took(&append);
         is_kept(&log, &place.store()).await;
     }
+}
+
+/// More than the connection and its queue take: what waits for room in them waits no longer than for a reply.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn whatever_a_silent_server_is_given_every_call_comes_to_its_end() {
+    let server = Nats::start(Server::default()).unwrap();
+    let place = Place::at(&server.url());
+    let store = place.store_with(place.options().with_response_timeout(Duration::from_millis(500)));
+    surely(async || store.setup().await).await.unwrap();
+    let mut log = log_of("r");
+    log.write(&store, 1).await;
+    server.suspend().unwrap();
+    let batch = (0..6_000).map(|n| log_of(&format!("r-{n}")).next_body(vec![7; 8_192])).collect();
+    let (clock, bound) = (SystemClock::new(), Duration::from_secs(60));
+    let answers = within(&clock, bound, store.append(batch)).await.expect("every append is answered");
+    for answer in answers {
+        let kind = kind(answer);
+        assert!(matches!(kind, ErrorKind::Indeterminate | ErrorKind::Unavailable), "{kind:?}");
+    }
+    let others = async {
+        assert_eq!(kind(store.load(&log.key, At::Latest).await), ErrorKind::Unavailable);
+        assert_eq!(kind(store.runs(&RunQuery::default(), Page::first(10)).await), ErrorKind::Unavailable);
+        let said = store.relay().unwrap().say(vec!["text".to_owned()]).await;
+        assert_eq!(kind(said), ErrorKind::Unavailable);
+    };
+    within(&clock, bound, others).await.expect("every call is answered");
+    server.resume().unwrap();
+    let loaded = surely(async || store.load(&log.key, At::Latest).await).await.unwrap();
+    assert_eq!(loaded, Some(log.records));
 }
