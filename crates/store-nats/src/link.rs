@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
 use async_nats::connection::State;
@@ -22,6 +23,9 @@ const STEP_MS: u64 = 20;
 /// The longest pause between two attempts.
 const LONGEST_MS: u64 = 1_000;
 
+/// How long a new connection is waited for before the next look.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Connects when it is first needed, and again whenever the connection was lost.
 pub(crate) struct Link {
     target: Target,
@@ -29,14 +33,11 @@ pub(crate) struct Link {
     client: OnceCell<Client>,
     /// How often a connection was lost.
     lost: Arc<watch::Sender<u64>>,
-    /// How often one was made.
-    made: Arc<watch::Sender<u64>>,
 }
 
 impl Link {
     pub(crate) fn new(target: Target, clock: Arc<dyn Clock>) -> Self {
-        let count = || Arc::new(watch::Sender::new(0));
-        Self { target, clock, client: OnceCell::new(), lost: count(), made: count() }
+        Self { target, clock, client: OnceCell::new(), lost: Arc::new(watch::Sender::new(0)) }
     }
 
     /// The servers, as they may be shown.
@@ -46,20 +47,22 @@ impl Link {
 
     /// Returns the client once it is connected.
     pub(crate) async fn client(&self) -> Result<&Client, StoreError> {
-        let client = self.client.get_or_try_init(|| self.connect()).await?;
-        let mut made = self.made.subscribe();
-        let connected =
-            async { while client.connection_state() != State::Connected && made.changed().await.is_ok() {} };
-        let timeout = self.target.options.connect_timeout;
-        match within(&*self.clock, timeout, connected).await {
-            Some(()) => Ok(client),
-            None => Err(StoreError::Unreachable { why: "the connection was lost".to_owned() }),
-        }
+        let connected = async {
+            let client = self.client.get_or_try_init(|| self.connect()).await?;
+            // Asked again and again: the client tells of a new connection before it has it.
+            while client.connection_state() != State::Connected {
+                self.clock.sleep(LOOK).await;
+            }
+            Ok(client)
+        };
+        let connected = within(&*self.clock, self.target.options.connect_timeout, connected).await;
+        connected
+            .unwrap_or_else(|| Err(StoreError::Unreachable { why: "no connection came in time".to_owned() }))
     }
 
     async fn connect(&self) -> Result<Client, StoreError> {
         let Target { servers, user, options } = &self.target;
-        let (lost, made) = (Arc::clone(&self.lost), Arc::clone(&self.made));
+        let lost = Arc::clone(&self.lost);
         let mut connect = ConnectOptions::new()
             .name("ferrata")
             // What a store does itself it tells its subscribers itself.
@@ -69,12 +72,12 @@ impl Link {
             .max_reconnects(None)
             .reconnect_delay_callback(|attempt| {
                 let ms = STEP_MS.saturating_mul(u64::try_from(attempt).unwrap_or(u64::MAX));
-                std::time::Duration::from_millis(ms.min(LONGEST_MS))
+                Duration::from_millis(ms.min(LONGEST_MS))
             })
             .event_callback(move |event| {
                 match &event {
                     Event::Disconnected | Event::Closed => lost.send_modify(|count| *count += 1),
-                    Event::Connected => made.send_modify(|count| *count += 1),
+                    Event::Connected => {}
                     other => tracing::warn!(event = %other, "NATS"),
                 }
                 std::future::ready(())
@@ -90,17 +93,12 @@ impl Link {
         if let Some(file) = &options.root_certificates {
             connect = connect.add_root_certificates(file.clone());
         }
-        let connected = within(&*self.clock, options.connect_timeout, connect.connect(servers)).await;
-        match connected {
-            Some(Ok(client)) => Ok(client),
-            Some(Err(error)) => Err(match error.kind() {
-                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-                    StoreError::Forbidden
-                }
-                kind => StoreError::Unreachable { why: kind.to_string() },
-            }),
-            None => Err(StoreError::Unreachable { why: "no answer in time".to_owned() }),
-        }
+        connect.connect(servers).await.map_err(|error| match error.kind() {
+            ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                StoreError::Forbidden
+            }
+            kind => StoreError::Unreachable { why: kind.to_string() },
+        })
     }
 
     /// Sends a request once, and waits for its reply. Without one it may have been carried out.

@@ -11,6 +11,7 @@ use ferrata_store::{
 };
 use ferrata_store_nats::NatsStore;
 use ferrata_test_servers::{Act, Fault, Nats, NatsOptions as Server, Place as In, Proxy, Trigger};
+use futures_util::future::join_all;
 
 use crate::common::Place;
 use crate::load::{is_kept_under_load, until_written};
@@ -192,4 +193,23 @@ async fn whatever_a_silent_server_is_given_every_call_comes_to_its_end() {
     server.resume().unwrap();
     let loaded = surely(async || store.load(&log.key, At::Latest).await).await.unwrap();
     assert_eq!(loaded, Some(log.records));
+}
+
+/// Those that wait for the first connection wait at the same time, not one after another.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn however_many_wait_for_a_first_connection_each_waits_for_it_once() {
+    let server = Nats::start(Server::default()).unwrap();
+    let place = Place::at(&server.url());
+    surely(async || place.store().setup().await).await.unwrap();
+    let store = place.store_with(place.options().with_connect_timeout(Duration::from_millis(500)));
+    server.suspend().unwrap();
+    let log = log_of("r-1");
+    let calls = join_all((0..1_000).map(|_| store.head(&log.key)));
+    let answers = within(&SystemClock::new(), Duration::from_secs(60), calls).await;
+    for answer in answers.expect("every call is answered") {
+        assert_eq!(kind(answer), ErrorKind::Unavailable);
+    }
+    server.resume().unwrap();
+    assert_eq!(surely(async || store.head(&log.key).await).await.unwrap(), None);
 }
