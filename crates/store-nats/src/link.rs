@@ -48,7 +48,7 @@ impl Link {
     /// Returns the client once it is connected.
     pub(crate) async fn client(&self) -> Result<&Client, StoreError> {
         let connected = async {
-            let client = self.client.get_or_try_init(|| self.connect()).await?;
+            let client = self.client.get_or_try_init(|| Box::pin(self.connect())).await?;
             // Asked again and again: the client tells of a new connection before it has it.
             while client.connection_state() != State::Connected {
                 self.clock.sleep(LOOK).await;

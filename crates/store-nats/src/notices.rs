@@ -80,8 +80,13 @@ impl Hearing {
             return refuse("there is no tokio runtime; call this within one");
         };
         let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
-        match within(&SystemClock::new(), PATIENCE, listens.wait_for(|listens| *listens)).await {
-            Some(Ok(_)) => Ok(Texts::new(receiver)),
+        let listening = async {
+            drop(listens.wait_for(|listens| *listens).await);
+            // After it lost a connection, the client listens again before it asks anything.
+            link.settle(&layout.logs()).await
+        };
+        match within(&SystemClock::new(), PATIENCE, listening).await {
+            Some(Ok(())) => Ok(Texts::new(receiver)),
             _ => refuse("the connection that listens could not be made in time; call again"),
         }
     }

@@ -10,7 +10,7 @@ use ferrata_store::{
     RunStatus, Seq, SystemClock, within,
 };
 use ferrata_store_nats::NatsStore;
-use ferrata_test_servers::{Act, Fault, Nats, NatsOptions as Server, Place as In, Proxy, Trigger};
+use ferrata_test_servers::{Act, Cut, Fault, Nats, NatsOptions as Server, Place as In, Proxy, Trigger};
 use futures_util::future::join_all;
 
 use crate::common::Place;
@@ -212,4 +212,23 @@ async fn however_many_wait_for_a_first_connection_each_waits_for_it_once() {
     }
     server.resume().unwrap();
     assert_eq!(surely(async || store.head(&log.key).await).await.unwrap(), None);
+}
+
+/// To hear is to be told what is said from then on.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn a_process_without_a_connection_does_not_say_that_it_hears() {
+    let server = Nats::start(Server::default()).unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    let place = Place::at(&server.url());
+    let options = place.options().with_connect_timeout(Duration::from_millis(500));
+    let (store, other) = (NatsStore::from_url(&proxy.url(&server.url()), options).unwrap(), place.store());
+    drop(surely(async || store.relay().unwrap().hear().await).await.unwrap());
+    proxy.refuse();
+    proxy.cut(Cut::Reset);
+    assert_eq!(kind(store.relay().unwrap().hear().await), ErrorKind::Unavailable);
+    proxy.accept().unwrap();
+    let mut texts = surely(async || store.relay().unwrap().hear().await).await.unwrap();
+    other.relay().unwrap().say(vec!["text".to_owned()]).await.unwrap();
+    assert_eq!(texts.next().await.unwrap().as_deref(), Some("text"));
 }
