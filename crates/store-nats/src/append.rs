@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tokio::task::unconstrained;
 
-use crate::error::{Doubt, StoreError};
+use crate::error::{Doubt, IN_FLIGHT, NO_STREAM, StoreError, WRONG_LAST};
 use crate::layout::LAYOUT;
 use crate::message::{Base, Said, Sent};
 use crate::notices;
@@ -94,16 +94,14 @@ impl Inner {
     async fn append_one(&self, append: &RunAppend) -> Result<HeadRef> {
         let run = &append.run;
         let fail = |doubt| move |fault: StoreError| fault.of_run(OPERATION, run, doubt);
-        let life = self.life().await.map_err(fail(Doubt::None))?;
-        let subject = self.layout.run(&life, run);
-        let mut connection = self.link.connection().await.map_err(fail(Doubt::None))?;
-        // What is known, or what a run that must not exist looks like.
-        let mut stood = append.expected.and_then(|head| self.known.at(&subject, connection, head));
-        let mut is_known = stood.is_some() || append.expected.is_none();
-        let mut at = stood.as_ref().map_or(0, |stood| stood.at);
-        for _ in 0..ATTEMPTS {
-            if !is_known {
-                connection = self.link.connection().await.map_err(fail(Doubt::None))?;
+        let subject = self.subject(run).await.map_err(fail(Doubt::None))?;
+        for attempt in 0..ATTEMPTS {
+            let connection = self.link.connection().await.map_err(fail(Doubt::None))?;
+            // What is known, or what a run that must not exist looks like; then what is there.
+            let known = append.expected.and_then(|head| self.known.at(&subject, connection, head));
+            let (at, stood) = if attempt == 0 && (known.is_some() || append.expected.is_none()) {
+                (known.as_ref().map_or(0, |known| known.at), known)
+            } else {
                 let end = self.end(&subject).await.map_err(fail(Doubt::None))?;
                 let found = end.stored.as_ref().map(|stored| Stood::after(connection, end.at, &stored.said));
                 if end.head() != append.expected {
@@ -112,26 +110,19 @@ impl Inner {
                     }
                     return self.other_head(append, &subject, &end).await;
                 }
-                (at, stood) = (end.at, found);
-            }
+                (end.at, found)
+            };
             let said = said_by(append, stood.as_ref())
                 .ok_or_else(|| refusal::conflict(run, append.expected, None))?;
             let sent = Sent::of(&said, at, &append.records).map_err(fail(Doubt::None))?;
-            match self.link.publish_on(connection, &subject, sent).await {
+            match self.link.publish(Some(connection), &subject, sent).await {
                 Ok(at) => {
                     self.known.remember(&subject, Stood::after(connection, at, &said));
                     self.notice(run, Some(said.head.head()));
                     return Ok(said.head.head());
                 }
                 // Another writer was there, or a cut: the head says which.
-                Err(fault) if fault.is_outdated() => {
-                    is_known = false;
-                    self.let_land(&fault).await;
-                }
-                Err(fault) => {
-                    self.check_life(&fault);
-                    return Err(fail(Doubt::Written)(fault));
-                }
+                Err(fault) => self.look_again(fault).await.map_err(fail(Doubt::Written))?,
             }
         }
         Err(fail(Doubt::None)(StoreError::CHANGES))
@@ -152,11 +143,23 @@ impl Inner {
         if is_repeat { Ok(head) } else { conflict() }
     }
 
-    /// Waits a moment where a message of the subject is on its way to the replicas: until it has come there, no look shows it.
-    pub(crate) async fn let_land(&self, refused: &StoreError) {
-        if refused.is_in_flight() {
-            self.clock.sleep(LANDING).await;
+    /// Says whether a change that failed is to be made again after another look: the run has another last message than
+    /// expected, is about to, or may have since the connection was lost.
+    pub(crate) async fn look_again(&self, fault: StoreError) -> std::result::Result<(), StoreError> {
+        match (&fault, fault.code()) {
+            (StoreError::Busy { .. }, _) | (_, Some(WRONG_LAST)) => return Ok(()),
+            // Until the message has come to the replicas, no look shows it.
+            (_, Some(IN_FLIGHT)) => {
+                self.clock.sleep(LANDING).await;
+                return Ok(());
+            }
+            // There is no stream. While a program listens to every subject, no server says that, and no reply comes.
+            (StoreError::Absent | StoreError::Lost { .. }, _) | (_, Some(NO_STREAM)) => {
+                *self.cached_life() = None;
+            }
+            _ => {}
         }
+        Err(fault)
     }
 
     /// Tells those who listen that a run changed, and the head that it has. They look by themselves if this is lost.
@@ -169,7 +172,8 @@ impl Inner {
             Some(head) => notice.with_head(head),
             None => notice,
         });
-        let told = self.link.tell(self.layout.notices(), notices::headers(head), run.to_string().into());
+        let sent = Sent { headers: notices::headers(head), ..Sent::plain(run.to_string()) };
+        let told = self.link.tell(self.layout.notices(), sent);
         // What is stored waits for no room in the connection, and a task that has done much is not taken for one.
         match unconstrained(told).now_or_never() {
             Some(Ok(())) => {}

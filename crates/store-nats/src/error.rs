@@ -50,10 +50,10 @@ pub(crate) enum StoreError {
 }
 
 /// The code of a refusal because the subject has another last message than expected.
-const WRONG_LAST: u64 = 10_071;
+pub(crate) const WRONG_LAST: u64 = 10_071;
 
 /// The same, because a message that may become the last is on its way to the replicas: what came of it, its server says later.
-const IN_FLIGHT: u64 = 10_164;
+pub(crate) const IN_FLIGHT: u64 = 10_164;
 
 /// There is no such message.
 pub(crate) const NO_MESSAGE: u64 = 10_037;
@@ -167,16 +167,6 @@ impl StoreError {
             Self::Refused { code, .. } => Some(*code),
             _ => None,
         }
-    }
-
-    /// Tells whether the subject has another last message than expected, is about to, or may have since the connection was lost.
-    pub(crate) fn is_outdated(&self) -> bool {
-        matches!(self, Self::Busy { .. }) || matches!(self.code(), Some(WRONG_LAST | IN_FLIGHT))
-    }
-
-    /// Tells whether a message of the subject is on its way to the replicas.
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.code() == Some(IN_FLIGHT)
     }
 
     pub(crate) fn kind(&self, doubt: Doubt) -> ErrorKind {

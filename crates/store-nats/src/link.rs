@@ -6,25 +6,26 @@ use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
 use async_nats::connection::State;
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, Request};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, Message, Request};
 use bytes::Bytes;
 use ferrata_store::{Clock, within};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::OnceCell;
+use tokio::sync::watch::{Receiver, Sender};
 
 use crate::config::{Target, User};
 use crate::error::StoreError;
 use crate::message::Sent;
 
-/// How long after a lost connection the first attempt at another is made, and what each further one waits longer.
-const STEP_MS: u64 = 20;
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// How long after a lost connection the first attempt at another is made, what each further one waits longer, and the
+/// pause between two looks.
+const STEP: Duration = Duration::from_millis(20);
 
 /// The longest pause between two attempts.
-const LONGEST_MS: u64 = 1_000;
-
-/// How long a new connection is waited for before the next look.
-const LOOK: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Connects when it is first needed, and again whenever the connection was lost.
 pub(crate) struct Link {
@@ -32,12 +33,12 @@ pub(crate) struct Link {
     clock: Arc<dyn Clock>,
     client: OnceCell<Client>,
     /// How often a connection was lost.
-    lost: Arc<watch::Sender<u64>>,
+    pub(crate) lost: Arc<Sender<u64>>,
 }
 
 impl Link {
     pub(crate) fn new(target: Target, clock: Arc<dyn Clock>) -> Self {
-        Self { target, clock, client: OnceCell::new(), lost: Arc::new(watch::Sender::new(0)) }
+        Self { target, clock, client: OnceCell::new(), lost: Arc::new(Sender::new(0)) }
     }
 
     /// The servers, as they may be shown.
@@ -46,12 +47,12 @@ impl Link {
     }
 
     /// Returns the client once it is connected.
-    pub(crate) async fn client(&self) -> Result<&Client, StoreError> {
+    pub(crate) async fn client(&self) -> Result<&Client> {
         let connected = async {
             let client = self.client.get_or_try_init(|| Box::pin(self.connect())).await?;
             // Asked again and again: the client tells of a new connection before it has it.
             while client.connection_state() != State::Connected {
-                self.clock.sleep(LOOK).await;
+                self.clock.sleep(STEP).await;
             }
             Ok(client)
         };
@@ -60,7 +61,7 @@ impl Link {
             .unwrap_or_else(|| Err(StoreError::Unreachable { why: "no connection came in time".to_owned() }))
     }
 
-    async fn connect(&self) -> Result<Client, StoreError> {
+    async fn connect(&self) -> Result<Client> {
         let Target { servers, user, options } = &self.target;
         let lost = Arc::clone(&self.lost);
         let mut connect = ConnectOptions::new()
@@ -70,9 +71,8 @@ impl Link {
             .connection_timeout(options.connect_timeout)
             .request_timeout(None)
             .max_reconnects(None)
-            .reconnect_delay_callback(|attempt| {
-                let ms = STEP_MS.saturating_mul(u64::try_from(attempt).unwrap_or(u64::MAX));
-                Duration::from_millis(ms.min(LONGEST_MS))
+            .reconnect_delay_callback(|n| {
+                STEP.saturating_mul(u32::try_from(n).unwrap_or(u32::MAX)).min(LONGEST)
             })
             .event_callback(move |event| {
                 match &event {
@@ -101,51 +101,26 @@ impl Link {
         })
     }
 
-    /// Sends a request once, and waits for its reply. Without one it may have been carried out.
-    pub(crate) async fn request(
-        &self,
-        subject: String,
-        headers: Option<HeaderMap>,
-        payload: Bytes,
-    ) -> Result<Message, StoreError> {
-        self.send(self.client().await?, subject, headers, payload).await
-    }
-
-    async fn send(
-        &self,
-        client: &Client,
-        subject: String,
-        headers: Option<HeaderMap>,
-        payload: Bytes,
-    ) -> Result<Message, StoreError> {
-        let mut lost = self.losses();
-        let bytes = payload.len();
-        let mut request = Request::new().payload(payload);
-        if let Some(headers) = headers {
-            request = request.headers(headers);
+    /// Sends a request once, if this is the connection that the caller names, and waits for its reply. Without one it may
+    /// have been carried out.
+    async fn request(&self, on: Option<u64>, subject: String, request: Request) -> Result<Message> {
+        let client = self.client().await?;
+        let mut lost = self.lost.subscribe();
+        if on.is_some_and(|on| on != number(client)) {
+            return Err(StoreError::Busy { what: "the connection was lost and made anew meanwhile" });
         }
+        let (bytes, most) = (request.payload.as_ref().map_or(0, Bytes::len), client.max_payload());
         let reply = self.bounded(&mut lost, client.send_request(subject, request)).await?;
         reply.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => StoreError::Absent,
-            RequestErrorKind::MaxPayloadExceeded => {
-                StoreError::TooLarge { bytes, most: client.max_payload() }
-            }
+            RequestErrorKind::MaxPayloadExceeded => StoreError::TooLarge { bytes, most },
             RequestErrorKind::InvalidSubject => StoreError::strange("a subject is none"),
             _ => StoreError::lost("the connection was closed"),
         })
     }
 
-    /// Tells, from now on, when a connection is lost.
-    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
-        self.lost.subscribe()
-    }
-
     /// Waits for what the server is to take or to answer, until the connection is lost or it is too late.
-    pub(crate) async fn bounded<T>(
-        &self,
-        lost: &mut watch::Receiver<u64>,
-        call: impl Future<Output = T>,
-    ) -> Result<T, StoreError> {
+    pub(crate) async fn bounded<F: Future>(&self, lost: &mut Receiver<u64>, call: F) -> Result<F::Output> {
         tokio::select! {
             biased;
             done = within(&*self.clock, self.target.options.response_timeout, call) => {
@@ -156,20 +131,15 @@ impl Link {
     }
 
     /// Sends what needs no reply; it may be lost.
-    pub(crate) async fn tell(
-        &self,
-        subject: String,
-        headers: HeaderMap,
-        payload: Bytes,
-    ) -> Result<(), StoreError> {
-        let client = self.client().await?;
-        let told = client.publish_with_headers(subject, headers, payload);
-        let told = self.bounded(&mut self.losses(), told).await?;
+    pub(crate) async fn tell(&self, subject: String, sent: Sent) -> Result<()> {
+        let told = self.client().await?.publish_with_headers(subject, sent.headers, sent.payload);
+        let told = self.bounded(&mut self.lost.subscribe(), told).await?;
         told.map_err(|_| StoreError::lost("the connection was closed"))
     }
 
-    /// Waits until the server has read all that was sent before: it answers what is asked of a stream, also of one that is not there.
-    pub(crate) async fn settle(&self, stream: &str) -> Result<(), StoreError> {
+    /// Waits until the server has read all that was sent before: it answers what is asked of a stream, also of one that is
+    /// not there.
+    pub(crate) async fn settle(&self, stream: &str) -> Result<()> {
         match self.api::<Value>(&format!("STREAM.INFO.{stream}"), &Value::Null).await {
             Ok(_) | Err(StoreError::Absent | StoreError::Refused { .. }) => Ok(()),
             Err(fault) => Err(fault),
@@ -177,40 +147,22 @@ impl Link {
     }
 
     /// Makes a call of the API of JetStream.
-    pub(crate) async fn api<T: DeserializeOwned>(&self, call: &str, body: &Value) -> Result<T, StoreError> {
+    pub(crate) async fn api<T: DeserializeOwned>(&self, call: &str, body: &Value) -> Result<T> {
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
-        let reply = self.request(format!("$JS.API.{call}"), None, body).await?;
+        let reply = self.request(None, format!("$JS.API.{call}"), Request::new().payload(body)).await?;
         answer(&reply.payload)
     }
 
     /// Returns which connection this process has, once it has one.
-    pub(crate) async fn connection(&self) -> Result<u64, StoreError> {
+    pub(crate) async fn connection(&self) -> Result<u64> {
         self.client().await.map(number)
     }
 
-    /// Stores a message that follows from what was read on a connection, unless that was lost: the server may have come back without it.
-    pub(crate) async fn publish_on(
-        &self,
-        connection: u64,
-        subject: &str,
-        sent: Sent,
-    ) -> Result<u64, StoreError> {
-        let client = self.client().await?;
-        if number(client) != connection {
-            return Err(StoreError::Busy { what: "the connection was lost and made anew meanwhile" });
-        }
-        let reply = self.send(client, subject.to_owned(), Some(sent.headers), sent.payload).await?;
-        answer::<Stored>(&reply.payload).map(|stored| stored.seq)
-    }
-
-    /// Stores a message; returns its place in the stream.
-    pub(crate) async fn publish(
-        &self,
-        subject: String,
-        headers: HeaderMap,
-        payload: Bytes,
-    ) -> Result<u64, StoreError> {
-        let reply = self.request(subject, Some(headers), payload).await?;
+    /// Stores a message; one that follows from what was read on a connection, only on that: the server may have come back
+    /// without it.
+    pub(crate) async fn publish(&self, on: Option<u64>, subject: &str, sent: Sent) -> Result<u64> {
+        let request = Request::new().headers(sent.headers).payload(sent.payload);
+        let reply = self.request(on, subject.to_owned(), request).await?;
         answer::<Stored>(&reply.payload).map(|stored| stored.seq)
     }
 }
@@ -239,7 +191,7 @@ struct Refused {
     description: String,
 }
 
-fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T, StoreError> {
+fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T> {
     if let Ok(Refusal { error: Refused { code, err_code, description } }) = serde_json::from_slice(reply) {
         return Err(StoreError::Refused { code: err_code, status: code, description });
     }

@@ -76,12 +76,18 @@ struct Version {
 }
 
 /// A message, as it is sent: only if `expected` is the last of its subject, or there is none and it is 0.
+#[derive(Default)]
 pub(crate) struct Sent {
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Bytes,
 }
 
 impl Sent {
+    /// What says nothing but its body, and follows from nothing.
+    pub(crate) fn plain(payload: impl Into<Bytes>) -> Self {
+        Self { payload: payload.into(), ..Self::default() }
+    }
+
     fn new(said: &impl Serialize, expected: Option<u64>, payload: Bytes) -> Result<Self, StoreError> {
         let fault = |error| StoreError::strange(format!("facts without JSON ({error})"));
         let text = serde_json::to_string(said).map_err(fault)?;

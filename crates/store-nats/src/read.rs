@@ -169,8 +169,7 @@ impl Inner {
     }
 
     pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
-        let life = self.life().await?;
-        let Some(stored) = self.end(&self.layout.run(&life, run)).await?.stored else { return Ok(None) };
+        let Some(stored) = self.end(&self.subject(run).await?).await?.stored else { return Ok(None) };
         let Said { first, head, facts, .. } = stored.said;
         let is_alive = match &head.owner {
             Some(owner) => self.is_alive(owner).await?,
@@ -182,9 +181,8 @@ impl Inner {
     pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         const OPERATION: &str = "store.load";
         let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
-        let life = self.life().await.map_err(fail)?;
-        let subject = self.layout.run(&life, run);
-        let found = match at {
+        let subject = self.subject(run).await.map_err(fail)?;
+        let (log, last) = match at {
             At::Latest => {
                 let Some(log) = self.log(&subject, from_base, Bodies::With).await.map_err(fail)? else {
                     return Ok(None);
@@ -208,7 +206,6 @@ impl Inner {
                 }
             }
         };
-        let (log, last) = found;
         let end = log.entries.iter().rposition(|entry| entry.record.header.seq <= last);
         let begin = end.and_then(|end| log.base_up_to(end)).unwrap_or(0);
         let records: Vec<Record> = log.entries.into_iter().map(|entry| entry.record).collect();

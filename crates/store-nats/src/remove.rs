@@ -18,8 +18,7 @@ impl Inner {
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         const OPERATION: &str = "store.prune";
         let fail = |doubt| move |fault: StoreError| fault.of_run(OPERATION, run, doubt);
-        let life = self.life().await.map_err(fail(Doubt::None))?;
-        let subject = self.layout.run(&life, run);
+        let subject = self.subject(run).await.map_err(fail(Doubt::None))?;
         for _ in 0..ATTEMPTS {
             let connection = self.link.connection().await.map_err(fail(Doubt::None))?;
             let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail(Doubt::None))?;
@@ -38,18 +37,14 @@ impl Inner {
             if cut.at > first || base.is_some() {
                 let base: Vec<Record> = base.cloned().into_iter().collect();
                 let sent = log.change(place, &base, LAYOUT).map_err(fail(Doubt::None))?;
-                match self.link.publish_on(connection, &subject, sent).await {
+                match self.link.publish(Some(connection), &subject, sent).await {
                     Ok(at) => {
                         log.changed(at);
                         self.notice(run, None);
                     }
-                    Err(fault) if fault.is_outdated() => {
-                        self.let_land(&fault).await;
-                        continue;
-                    }
                     Err(fault) => {
-                        self.check_life(&fault);
-                        return Err(fail(Doubt::Written)(fault));
+                        self.look_again(fault).await.map_err(fail(Doubt::Written))?;
+                        continue;
                     }
                 }
             }
@@ -86,8 +81,7 @@ impl Inner {
     pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         const OPERATION: &str = "store.purge";
         let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
-        let life = self.life().await.map_err(fail)?;
-        let subject = self.layout.run(&life, run);
+        let subject = self.subject(run).await.map_err(fail)?;
         for _ in 0..ATTEMPTS {
             let connection = self.link.connection().await.map_err(fail)?;
             let got = self.last(&self.layout.logs(), &subject).await.map_err(fail)?;
@@ -108,17 +102,13 @@ impl Inner {
                 }
             }
             let sent = Sent::end(expected.map(|_| got.at)).map_err(fail)?;
-            match self.link.publish_on(connection, &subject, sent).await {
+            match self.link.publish(Some(connection), &subject, sent).await {
                 Ok(end) => {
                     self.known.forget(&subject);
                     self.notice(run, None);
                     return self.clear(&subject, end).await.map_err(fail);
                 }
-                Err(fault) if fault.is_outdated() => self.let_land(&fault).await,
-                Err(fault) => {
-                    self.check_life(&fault);
-                    return Err(fail(fault));
-                }
+                Err(fault) => self.look_again(fault).await.map_err(fail)?,
             }
         }
         Err(fail(StoreError::CHANGES))

@@ -22,8 +22,7 @@ impl Resealing for NatsStore {
 impl Inner {
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::Written);
-        let life = self.life().await.map_err(fail)?;
-        let subject = self.layout.run(&life, run);
+        let subject = self.subject(run).await.map_err(fail)?;
         let most = self.link.client().await.map_err(fail)?.max_payload();
         let (mut left, mut replaced) = (records, 0);
         for _ in 0..ATTEMPTS {
@@ -40,11 +39,7 @@ impl Inner {
             match self.replace(connection, &subject, log, &mut left, most, &mut replaced).await {
                 Ok(()) => return Ok(replaced),
                 // The run has grown, or is cut.
-                Err(fault) if fault.is_outdated() => self.let_land(&fault).await,
-                Err(fault) => {
-                    self.check_life(&fault);
-                    return Err(fail(fault));
-                }
+                Err(fault) => self.look_again(fault).await.map_err(fail)?,
             }
         }
         Err(fail(StoreError::CHANGES))
@@ -66,7 +61,7 @@ impl Inner {
                 given.iter().filter(|given| has_place_in(&log, given)).cloned().collect();
             if !have_place.is_empty() {
                 let sent = log.change(0, &have_place, RESEALED)?;
-                let stored = self.link.publish_on(connection, subject, sent).await?;
+                let stored = self.link.publish(Some(connection), subject, sent).await?;
                 log.changed(stored);
                 // A reader that began with the message before looks again where something is missing.
                 self.delete_all(log.take_unneeded(0)).await?;

@@ -1,17 +1,16 @@
 //! Setting up: the two streams, made if they are not there, and refused if they could lose what they acknowledge.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::HeaderMap;
-use bytes::Bytes;
-use ferrata_store::{IdSource as _, RandomIds, Timestamp, within};
+use ferrata_store::{IdSource as _, RandomIds, RunKey, Timestamp, within};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{NO_STREAM, OVERLAP, StoreError};
 use crate::layout::{DESCRIBED, LAYOUT};
+use crate::message::Sent;
 use crate::store::Inner;
 
 /// Another process made the stream meanwhile, or it is there with other settings.
@@ -122,9 +121,9 @@ impl Inner {
         let asked = async {
             loop {
                 // Stored by no stream: none has this name.
-                let mut headers = HeaderMap::new();
-                headers.insert(EXPECTED_STREAM, "-");
-                match self.link.publish(subject.clone(), headers, Bytes::new()).await {
+                let mut sent = Sent::default();
+                sent.headers.insert(EXPECTED_STREAM, "-");
+                match self.link.publish(None, &subject, sent).await {
                     Err(StoreError::Absent) => self.clock.sleep(NOT_YET).await,
                     Ok(_) | Err(StoreError::Refused { .. }) => return Ok(()),
                     Err(fault) => return Err(fault),
@@ -169,21 +168,16 @@ impl Inner {
     /// Looks, before a run is said to be missing, whether its subject is of the life that the stream has now.
     pub(crate) async fn check_missing(&self, subject: &str) -> Result<(), StoreError> {
         let (life, _) = self.look_up().await?;
-        match subject.starts_with(self.layout.all_runs(&life).trim_end_matches('>')) {
-            true => Ok(()),
-            false => Err(StoreError::Busy { what: "the stream was deleted and made anew" }),
-        }
+        let is_so = subject.starts_with(self.layout.all_runs(&life).trim_end_matches('>'));
+        is_so.then_some(()).ok_or(StoreError::Busy { what: "the stream was deleted and made anew" })
     }
 
-    /// Has the life looked up again after a call that says that the stream is not there; or nothing, as while a program listens to every
-    /// subject: then no server says that none takes the message.
-    pub(crate) fn check_life(&self, fault: &StoreError) {
-        if matches!(fault, StoreError::Absent | StoreError::Lost { .. }) || fault.code() == Some(NO_STREAM) {
-            *self.cached_life() = None;
-        }
+    /// Returns the subject of a run in the life that the stream has, as this process knows it.
+    pub(crate) async fn subject(&self, run: &RunKey) -> Result<String, StoreError> {
+        Ok(self.layout.run(&self.life().await?, run))
     }
 
-    fn cached_life(&self) -> std::sync::MutexGuard<'_, Option<Arc<str>>> {
+    pub(crate) fn cached_life(&self) -> MutexGuard<'_, Option<Arc<str>>> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

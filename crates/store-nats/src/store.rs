@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_nats::HeaderMap;
 use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, ExecutorId, HeadRef, HeaderRange, Headers, Notices, Page,
@@ -20,6 +19,7 @@ use crate::error::Doubt;
 use crate::layout::Layout;
 use crate::link::Link;
 use crate::list::Mirror;
+use crate::message::Sent;
 use crate::notices::Hearing;
 
 /// Keeps each run as the messages of one subject in a stream of NATS JetStream.
@@ -170,16 +170,15 @@ impl CheckpointStore for NatsStore {
 impl Relay for NatsStore {
     async fn say(&self, texts: Vec<String>) -> Result<()> {
         check_said(&texts)?;
-        for text in texts {
-            self.inner.hearing.say(&text);
-            let told = self.inner.link.tell(self.inner.layout.said(), HeaderMap::new(), text.into()).await;
-            told.map_err(|fault| fault.into_error("store.say", Doubt::None))?;
-        }
-        self.inner
-            .link
-            .settle(&self.inner.layout.logs())
-            .await
-            .map_err(|fault| fault.into_error("store.say", Doubt::None))
+        let Inner { hearing, link, layout, .. } = &*self.inner;
+        let said = async {
+            for text in texts {
+                hearing.say(&text);
+                link.tell(layout.said(), Sent::plain(text)).await?;
+            }
+            link.settle(&layout.logs()).await
+        };
+        said.await.map_err(|fault| fault.into_error("store.say", Doubt::None))
     }
 
     async fn hear(&self) -> Result<Texts> {

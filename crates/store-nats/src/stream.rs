@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{NO_CONSUMER, NO_MESSAGE, StoreError};
-use crate::message::{self, SAID, Stored};
+use crate::message::{self, SAID, Sent, Stored};
 use crate::store::Inner;
 
 /// How many messages one request asks for at most.
@@ -212,7 +212,7 @@ impl Inner {
     /// What was delivered comes no second time: where this fails or is dropped, the feed is of no use any more.
     pub(crate) async fn pull(&self, feed: &Feed) -> Result<Vec<Delivered>, StoreError> {
         let client = self.link.client().await?;
-        let mut cut = self.link.losses();
+        let mut cut = self.link.lost.subscribe();
         let inbox = client.new_inbox();
         let closed = || StoreError::lost("the connection was closed");
         let subscribed = self.link.bounded(&mut cut, client.subscribe(inbox.clone())).await?;
@@ -247,7 +247,7 @@ impl Inner {
     /// Closes a feed; the server forgets by itself one that is not closed.
     pub(crate) async fn close(&self, feed: Feed) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", feed.stream, feed.name);
-        if let Err(fault) = self.link.tell(subject, HeaderMap::new(), Bytes::new()).await {
+        if let Err(fault) = self.link.tell(subject, Sent::default()).await {
             tracing::debug!(%fault, "left a consumer for the server to forget");
         }
     }

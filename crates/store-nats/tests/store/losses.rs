@@ -1,5 +1,5 @@
-//! A server that comes back without its last messages, as after a loss of power or from an older copy: what other processes write there since is
-//! neither overwritten nor hidden by what a process knew of the messages that are lost.
+//! A server that comes back without its last messages, as after a loss of power or from an older copy: what other processes
+//! write there since is neither overwritten nor hidden by what a process knew of the messages that are lost.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use std::fs;

@@ -225,7 +225,8 @@ async fn a_writer_of_a_deleted_stream_is_refused_by_the_next_one() {
     place.remove().await;
 }
 
-/// A reader that knew the stream before it was deleted has written nothing since: it does not take the runs of the new one for missing.
+/// A reader that knew the stream before it was deleted has written nothing since: it does not take the runs of the new one
+/// for missing.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_reader_of_a_deleted_stream_reads_the_next_one() {
