@@ -6,7 +6,7 @@ use super::walk::folded_at;
 use crate::clock::Timestamp;
 use crate::engine::fold::missing;
 use crate::error::{ErrorKind, Result};
-use crate::id::{RunKey, Seq};
+use crate::id::{RecordId, RunKey, Seq};
 use crate::record::body::Base;
 use crate::record::{Record, RecordHeader, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, HeaderRange, PruneCut, RunHead};
@@ -168,8 +168,21 @@ pub(super) async fn prune_found(
         }
         base => base?,
     };
-    let pruned = store.prune(run, PruneCut { at, base }).await?;
-    Ok((pruned.records, pruned.bytes))
+    let based = base.as_ref().map(|base| base.header.id);
+    match store.prune(run, PruneCut { at, base }).await {
+        // Purged and started anew since it was read: what was to be dropped is gone, and the run that has its name now was not looked at.
+        Err(error) if error.kind() == ErrorKind::Invalid && is_gone(store, run, based).await? => Ok((0, 0)),
+        pruned => pruned.map(|pruned| (pruned.records, pruned.bytes)),
+    }
+}
+
+async fn is_gone(store: &dyn CheckpointStore, run: &RunKey, record: Option<RecordId>) -> Result<bool> {
+    let Some(record) = record else { return Ok(false) };
+    match store.load(run, At::Record(record)).await {
+        Ok(found) => Ok(found.is_none()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Where a policy cuts a run.

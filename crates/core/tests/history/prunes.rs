@@ -1,7 +1,11 @@
 //! Pruning changes nothing that is kept: for every cut and every record behind it, the fold is the same.
 
+use std::sync::Arc;
+
+use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{Checkpoint, RetentionPolicy, Runtime};
-use ferrata_core::store::{At, CheckpointStore, MemoryStore};
+use ferrata_core::state::Context;
+use ferrata_core::store::{At, CheckpointStore, FaultPlan, FaultStore, MemoryStore};
 use ferrata_core::{RunKey, Seq};
 
 use super::chance::Chance;
@@ -105,4 +109,29 @@ async fn a_run_goes_on_from_any_cut_to_the_same_end() {
             assert_eq!(ends[0], ends[1], "seed {seed}: as of {at}");
         }
     }
+}
+
+/// What was read of the run that was purged fitted the next one, or was a mistake of the caller.
+#[tokio::test]
+async fn a_prune_leaves_a_run_that_was_made_anew_meanwhile_as_it_is() {
+    let (memory, run) = (MemoryStore::new(), key("r"));
+    let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new()));
+    let (there, here) = (Runtime::builder(memory.clone()), Runtime::builder(Arc::clone(&store)));
+    let (there, here) = (there.build().await.unwrap(), here.build().await.unwrap());
+    let mut graph = Graph::<Context>::builder("g").node("n0", async |_cx, s| Ok(s)).entry("n0");
+    for at in 1..8 {
+        let (from, to) = (format!("n{}", at - 1), format!("n{at}"));
+        graph = graph.node(to.clone(), async |_cx, s| Ok(s)).edge(from, to);
+    }
+    let graph = graph.build().unwrap();
+    there.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    let (end, purger, named) = (last(&memory, &run).await, there.clone(), run.clone());
+    store.before(store.operations(), async move {
+        purger.purge(&named).await.unwrap();
+        purger.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    });
+    let policy = RetentionPolicy::keep_all().keep_last(2);
+    assert_eq!(here.apply_retention(&run, &policy).await.unwrap(), (0, 0));
+    let head = memory.head(&run).await.unwrap().unwrap();
+    assert_eq!((head.first.get(), head.seq.get()), (0, end));
 }
