@@ -10,7 +10,7 @@ use ferrata_store::{
 };
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::error::StoreError;
 use crate::layout::Layout;
@@ -41,6 +41,8 @@ struct Running {
 struct Heard {
     runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
+    /// What this store says itself goes through the task that listens: behind what the server has sent before.
+    own: mpsc::UnboundedSender<Arc<str>>,
     listens: watch::Sender<bool>,
 }
 
@@ -56,7 +58,7 @@ impl Hearing {
     /// As [`tell`](Self::tell), of a text.
     pub(crate) fn say(&self, text: &str) {
         if let Some(heard) = self.heard() {
-            let _ = heard.said.send(text.into());
+            let _ = heard.own.send(text.into());
         }
     }
 
@@ -99,20 +101,27 @@ impl Hearing {
         }
         let runtime = Handle::try_current().ok()?;
         let (runs, said) = (broadcast::Sender::new(BEHIND), broadcast::Sender::new(BEHIND));
-        let heard = Arc::new(Heard { runs, said, listens: watch::Sender::new(false) });
+        let (own, owned) = mpsc::unbounded_channel();
+        let heard = Arc::new(Heard { runs, said, own, listens: watch::Sender::new(false) });
         let (store, gone) = oneshot::channel();
-        runtime.spawn(hear(Arc::clone(link), layout.clone(), Arc::clone(&heard), gone));
+        runtime.spawn(hear(Arc::clone(link), layout.clone(), Arc::clone(&heard), owned, gone));
         *running = Some(Running { heard: Arc::clone(&heard), _store: store });
         Some(heard)
     }
 }
 
 /// Passes on what is heard until the store is gone.
-async fn hear(link: Arc<Link>, layout: Layout, to: Arc<Heard>, gone: oneshot::Receiver<()>) {
+async fn hear(
+    link: Arc<Link>,
+    layout: Layout,
+    to: Arc<Heard>,
+    mut own: mpsc::UnboundedReceiver<Arc<str>>,
+    gone: oneshot::Receiver<()>,
+) {
     let clock = SystemClock::new();
     let listening = async {
         loop {
-            if let Err(fault) = listen(&link, &layout, &to).await {
+            if let Err(fault) = listen(&link, &layout, &to, &mut own).await {
                 tracing::debug!(%fault, "cannot hear notices; trying again");
             }
             to.listens.send_replace(false);
@@ -126,7 +135,12 @@ async fn hear(link: Arc<Link>, layout: Layout, to: Arc<Heard>, gone: oneshot::Re
 }
 
 /// Listens until the connection is closed for good; the client subscribes again by itself after it lost one.
-async fn listen(link: &Link, layout: &Layout, to: &Heard) -> Result<(), StoreError> {
+async fn listen(
+    link: &Link,
+    layout: &Layout,
+    to: &Heard,
+    own: &mut mpsc::UnboundedReceiver<Arc<str>>,
+) -> Result<(), StoreError> {
     let client = link.client().await?;
     let closed = |_| StoreError::lost("the connection was closed");
     let mut runs = client.subscribe(layout.notices()).await.map_err(closed)?;
@@ -135,6 +149,7 @@ async fn listen(link: &Link, layout: &Layout, to: &Heard) -> Result<(), StoreErr
     to.listens.send_replace(true);
     loop {
         tokio::select! {
+            biased;
             notice = runs.next() => {
                 let Some(notice) = notice else { return Ok(()) };
                 // Fails while there is no subscriber: then there is none to be told.
@@ -147,6 +162,7 @@ async fn listen(link: &Link, layout: &Layout, to: &Heard) -> Result<(), StoreErr
                     let _ = to.said.send(text.into());
                 }
             }
+            Some(text) = own.recv() => drop(to.said.send(text)),
         }
     }
 }

@@ -172,11 +172,13 @@ impl Relay for NatsStore {
         check_said(&texts)?;
         let Inner { hearing, link, layout, .. } = &*self.inner;
         let said = async {
-            for text in texts {
-                hearing.say(&text);
-                link.tell(layout.said(), Sent::plain(text)).await?;
+            for text in &texts {
+                link.tell(layout.said(), Sent::plain(text.clone())).await?;
             }
-            link.settle(&layout.logs()).await
+            // What others said before has come by then, too.
+            link.settle(&layout.logs()).await?;
+            texts.iter().for_each(|text| hearing.say(text));
+            Ok(())
         };
         said.await.map_err(|fault| fault.into_error("store.say", Doubt::None))
     }

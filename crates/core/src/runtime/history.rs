@@ -454,7 +454,7 @@ impl Runtime {
     ///
     /// [`ErrorKind::NotFound`] (no such run), [`ErrorKind::AlreadyExists`] (it is pinned).
     ///
-    /// <!-- held by: copies::a_pin_holds_in_a_copy_of_a_pruned_run, kept::a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it -->
+    /// <!-- held by: copies::a_pin_holds_in_a_copy_of_a_pruned_run, copies::a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it -->
     pub fn pin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Pin { seq }))
     }

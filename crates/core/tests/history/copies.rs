@@ -9,6 +9,7 @@ use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{ErrorKind, Seq};
 
 use super::chance::Chance;
+use super::kept::chain;
 use super::lives::{Life, Log, end, key, last, records};
 use super::prunes::cut_at;
 use super::seeds;
@@ -174,6 +175,31 @@ async fn a_pin_holds_in_a_copy_of_a_pruned_run() {
     assert_eq!(error.kind(), ErrorKind::NotFound);
     runtime.unpin(&copy, Seq::new(1)).await.unwrap();
     assert!(runtime.apply_retention(&copy, &keep_one).await.unwrap().0 > 0);
+}
+
+/// A prune dropped the record that pinned one to come, and the next one dropped the pinned record.
+#[tokio::test]
+async fn a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it() {
+    let (store, graph, run) = (MemoryStore::new(), chain(30), key("r"));
+    let process = plain(&store).await;
+    let handle = process.start(&graph, Context::new()).id("r").on_hold("to be pinned").await.unwrap();
+    process.pin(&run, Seq::new(20)).await.unwrap();
+    process.unpause(&run).await.unwrap();
+    drop(handle);
+    process.resume(&graph, "r").await.unwrap().completed().await.unwrap();
+    assert!(last(&store, &run).await > 30);
+    // As somebody cut it who looked before the pinned record was there.
+    cut_at(&store, &run, 12).await;
+    let keep_one = RetentionPolicy::keep_all().keep_last(1);
+    process.apply_retention(&run, &keep_one).await.unwrap();
+    assert_eq!(process.head(&run).await.unwrap().unwrap().first, Seq::new(20));
+    // Of a copy, too, in which the pin has another number.
+    let copy = key("copy");
+    process.import(&process.export(&run).await.unwrap(), Some(copy.clone())).await.unwrap();
+    process.apply_retention(&copy, &keep_one).await.unwrap();
+    assert_eq!(process.head(&copy).await.unwrap().unwrap().first, Seq::new(0));
+    process.unpin(&copy, Seq::new(0)).await.unwrap();
+    assert!(process.apply_retention(&copy, &keep_one).await.unwrap().0 > 0);
 }
 
 /// A copy of a run that is being driven used to belong to whoever drives the run, who knows nothing of it, and stood still for as

@@ -47,7 +47,7 @@ async fn noted(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     Ok(Context::update().append("path", [cx.node().to_string()]).into())
 }
 
-fn chain(nodes: usize) -> Graph<Context> {
+pub(crate) fn chain(nodes: usize) -> Graph<Context> {
     let mut builder = Graph::<Context>::builder("chain").channel("path", Reducer::Append).entry("n0");
     for at in 0..nodes {
         builder = builder.node(format!("n{at}"), noted);
@@ -420,31 +420,6 @@ async fn a_pin_holds_against_prunes_and_against_the_removal_of_the_run() {
     assert_eq!(sweep().await.purged, 1);
     assert!(runtime.head(&run).await.unwrap().is_none());
     assert_eq!(runtime.pin(&run, Seq::new(0)).await.unwrap_err().kind(), ErrorKind::NotFound);
-}
-
-/// A prune dropped the record that pinned one to come, and the next one dropped the pinned record.
-#[tokio::test]
-async fn a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it() {
-    let world = World::new();
-    let (process, graph, run) = (world.process().await, chain(30), key("r"));
-    let handle = process.start(&graph, Context::new()).id("r").on_hold("to be pinned").await.unwrap();
-    process.pin(&run, Seq::new(20)).await.unwrap();
-    process.unpause(&run).await.unwrap();
-    drop(handle);
-    process.resume(&graph, "r").await.unwrap().completed().await.unwrap();
-    assert!(last(&world.store, &run).await > 30);
-    // As somebody cut it who looked before the pinned record was there.
-    cut_at(&world.store, &run, 12).await;
-    let keep_one = RetentionPolicy::keep_all().keep_last(1);
-    process.apply_retention(&run, &keep_one).await.unwrap();
-    assert_eq!(process.head(&run).await.unwrap().unwrap().first, Seq::new(20));
-    // Of a copy, too, in which the pin has another number.
-    let copy = key("copy");
-    process.import(&process.export(&run).await.unwrap(), Some(copy.clone())).await.unwrap();
-    process.apply_retention(&copy, &keep_one).await.unwrap();
-    assert_eq!(process.head(&copy).await.unwrap().unwrap().first, Seq::new(0));
-    process.unpin(&copy, Seq::new(0)).await.unwrap();
-    assert!(process.apply_retention(&copy, &keep_one).await.unwrap().0 > 0);
 }
 
 #[tokio::test]
