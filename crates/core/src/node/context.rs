@@ -66,7 +66,7 @@ pub(crate) enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AttemptKey {
     pub(crate) activation: (u32, Visit),
-    pub(crate) way: u32,
+    pub(crate) way: u64,
 }
 
 /// What one attempt of an activation is told.

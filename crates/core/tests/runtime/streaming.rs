@@ -190,6 +190,82 @@ async fn an_attempt_that_follows_begins_the_stream_anew() {
     }
 }
 
+/// How an attempt ends that leaves chunks of a durable stream unrecorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unfinished {
+    Fails,
+    FailsLater,
+    Panics,
+    DropsTheStream,
+    TakesTooLong,
+}
+
+/// What was gathered when an attempt failed was recorded 40 ms later, in the midst of what the next attempt sent.
+#[tokio::test]
+async fn nothing_of_a_failed_attempt_comes_after_the_first_chunk_of_the_next() {
+    use Unfinished::{DropsTheStream, Fails, FailsLater, Panics, TakesTooLong};
+    for (how, attempts) in [Fails, FailsLater, Panics, DropsTheStream, TakesTooLong]
+        .into_iter()
+        .flat_map(|how| [(how, 2), (how, 4)])
+    {
+        let world = World::new();
+        let runtime = world.process().await;
+        let clock = Arc::clone(&world.clock);
+        let (pause, limit) = if how == TakesTooLong { (20, 30) } else { (50, 10_000) };
+        let graph = Graph::<Context>::builder("retries")
+            .node("talk", move |cx: NodeContext, s: Draft<Context>| {
+                let clock = Arc::clone(&clock);
+                async move {
+                    let mut tokens = cx.stream("tokens")?.durable();
+                    tokens.send("t0").await?;
+                    if cx.attempt() == attempts {
+                        clock.sleep(Duration::from_millis(pause)).await;
+                    }
+                    tokens.send("t1").await?;
+                    tokens.send("t2").await?;
+                    if cx.attempt() == attempts {
+                        tokens.finish().await?;
+                        return Ok(s);
+                    }
+                    match how {
+                        Fails => {}
+                        FailsLater => clock.sleep(Duration::from_millis(60)).await,
+                        Panics => panic!("cut off"),
+                        DropsTheStream => drop(tokens),
+                        TakesTooLong => std::future::pending().await,
+                    }
+                    Err(std::io::Error::other("cut off").into())
+                }
+            })
+            .timeout(Duration::from_millis(limit))
+            .retry(RetryPolicy::none().with_attempts(attempts))
+            .entry("talk")
+            .build()
+            .unwrap();
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        let in_short_steps = async {
+            loop {
+                tokio::task::yield_now().await;
+                world.clock.advance(Duration::from_millis(10));
+            }
+        };
+        tokio::select! {
+            biased;
+            end = run.completed() => drop(end.unwrap()),
+            () = in_short_steps => {}
+        }
+        let told = chunks(&all(&mut run.events().await.unwrap()).await);
+        assert!(told.is_sorted_by_key(|(attempt, number, _)| (*attempt, *number)), "{how:?}: {told:?}");
+        let of = |attempt| told.iter().filter(|(of, ..)| *of == attempt).cloned().collect::<Vec<_>>();
+        assert_eq!(of(attempts), expected(attempts, 3), "{how:?}");
+        for attempt in 1..attempts {
+            let said = if how == FailsLater { 3 } else { 1 };
+            assert!(of(attempt).len() >= said, "what was recorded before its end stays: {how:?}: {told:?}");
+        }
+        runtime.check_log(&key()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn an_activation_that_runs_again_after_a_crash_begins_the_stream_anew() {
     let world = World::new();

@@ -29,6 +29,10 @@ impl<S: State> Driver<S> {
     /// of what it awaits.
     pub(super) fn ended(&mut self, (by, end, took): Ended<S>) -> Result<Option<Box<EndWithin<S>>>> {
         let key = by.activation;
+        if matches!(end, AttemptEnd::Failed { .. }) {
+            // What it has said comes before its end, and before what a further attempt says.
+            self.take_commands()?;
+        }
         let running = self.line.remove_running(key);
         self.waiters.forget(key);
         let (mut handed_in, mut gave_way, mut not_begun) = (None, false, false);

@@ -84,7 +84,7 @@ impl<S: State> Driver<S> {
             heard: key.1.get().saturating_sub(self.machine.node(key.0).left + 1),
             item: activation.item.clone(),
             inputs: self.inputs(key),
-            attempt_key: AttemptKey { activation: key, way: self.line.way() },
+            attempt_key: AttemptKey { activation: key, way: self.line.next_way() },
             memos: activation.memos.clone(),
             waits: Waits::default(),
             time_limit: self.plan.node(index).timeout,

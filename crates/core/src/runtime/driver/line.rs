@@ -68,10 +68,10 @@ pub(super) struct Line<S: State> {
     /// Activations that wait for their next attempt.
     timers: BTreeSet<(Timestamp, ActivationKey)>,
     running: FewMap<ActivationKey, Running>,
-    /// How often the log took the place of what was here.
-    way: u32,
+    /// Grows with each attempt, and when the log takes the place of what is here.
+    way: u64,
     /// The activations whose attempts were aborted then because they did not follow any more, with the first way on which others count.
-    left_behind: BTreeMap<ActivationKey, u32>,
+    left_behind: BTreeMap<ActivationKey, u64>,
     tasks: JoinSet<Ended<S>>,
 }
 
@@ -135,8 +135,9 @@ impl<S: State> Line<S> {
         self.push_all(machine, state, now);
     }
 
-    /// Returns on which way attempts are started now.
-    pub(super) fn way(&self) -> u32 {
+    /// Returns the way of the attempt that is started now: no other has the same.
+    pub(super) fn next_way(&mut self) -> u64 {
+        self.way += 1;
         self.way
     }
 
@@ -311,6 +312,11 @@ impl<S: State> Line<S> {
             running.broken = true;
             running.task.abort();
         }
+    }
+
+    /// Whether an attempt runs still.
+    pub(super) fn runs(&self, attempt: AttemptKey) -> bool {
+        self.running(attempt.activation).is_some_and(|running| running.scope.attempt_key == attempt)
     }
 
     /// Finds the attempt that was broken off and is gone by now.

@@ -279,6 +279,8 @@ impl<S: State> Driver<S> {
             // Another writer came first: the attempt does not follow any more, and its work is dropped.
             Command::Chunks { by, .. } | Command::Wish { by, .. } | Command::Transaction { by, .. }
                 if !self.follows(by) => {}
+            // The attempt has ended, and what another one says comes next.
+            Command::Chunks { by, .. } if !self.line.runs(by) => {}
             Command::Chunks { by, name, text, taken } => {
                 self.note_step(by.activation, &name, Noted::Result(text.into()), false)?;
                 drop(taken);

@@ -161,7 +161,8 @@ async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one()
     }
     line.restart(&machine, &state, at(0));
     let first = first.attempt_key;
-    assert!(line.has_left(first) && !line.has_left(AttemptKey { way: line.way(), ..first }));
+    let way = line.next_way();
+    assert!(line.has_left(first) && !line.has_left(AttemptKey { way, ..first }));
     run(&mut line, 0, false);
     line.run(false, scope(key(1)), end());
     let (of, ..) = next_end(&mut line).await.unwrap().unwrap();
