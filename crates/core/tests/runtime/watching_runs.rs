@@ -259,6 +259,52 @@ async fn a_purged_name_is_told_anew_and_what_was_pruned_is_said() {
     assert_eq!(anew, ["0 started", "0 status", "1 node_completed a@1", "1 status"]);
 }
 
+/// It was told all of a run that the query does not select, because another one had had its id before.
+#[tokio::test]
+async fn a_purged_name_that_another_run_takes_is_told_only_if_that_is_selected() {
+    for (is_far, prunes) in [(true, false), (true, true), (false, false)] {
+        let world = World::new();
+        let (runtime, other) = (world.process().await, operator(&world));
+        let there = if is_far { &other } else { &runtime };
+        let take_its_id = || async {
+            runtime.purge(&key("r")).await.unwrap();
+            let may = Arc::new(Notify::new());
+            may.notify_one();
+            let other = runtime.start(&speaker(3, &may), Context::new()).id("r").label("to", "bob");
+            other.await.unwrap().completed().await.unwrap();
+            if prunes {
+                let policy = RetentionPolicy::keep_all().keep_last(1);
+                runtime.apply_retention(&key("r"), &policy).await.unwrap();
+            }
+        };
+        runtime.start(&short("order"), Context::new()).id("r").label("to", "ann").await.unwrap();
+        let mut orders = there.runs().workflow("order").watch().await.unwrap();
+        let mut of_ann = there.runs().label("to", "ann").watch().await.unwrap();
+        let mut all = there.runs().watch().await.unwrap();
+        for watch in [&mut orders, &mut of_ann, &mut all] {
+            assert!(until_quiet(&world, watch).await.len() >= 4, "far: {is_far}");
+        }
+        let cursor = orders.cursor();
+        take_its_id().await;
+        let mut late = there.runs().workflow("order").watch().after(cursor).await.unwrap();
+        for watch in [&mut orders, &mut of_ann, &mut late] {
+            let events: Vec<_> = until_quiet(&world, watch).await.iter().map(shown).collect();
+            assert!(events.is_empty(), "far: {is_far}, prunes: {prunes}: {events:?}");
+        }
+        assert!(until_quiet(&world, &mut all).await.len() >= if prunes { 2 } else { 5 });
+        // A run that is selected takes the name back.
+        runtime.purge(&key("r")).await.unwrap();
+        world.clock.advance(Duration::from_secs(120));
+        runtime.start(&short("order"), Context::new()).id("r").label("to", "ann").await.unwrap();
+        for watch in [&mut orders, &mut of_ann, &mut late, &mut all] {
+            let mut events = until_quiet(&world, watch).await;
+            events.retain(|event| event.seq.is_some());
+            assert_eq!(shown(&events[0]), "0 started", "far: {is_far}");
+            assert_eq!(events.len(), 4, "far: {is_far}: {events:?}");
+        }
+    }
+}
+
 /// A process whose clock is an hour behind used to be a run that never was, as its records look old.
 #[tokio::test]
 async fn an_open_watch_misses_no_run_whose_clock_is_behind() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::error::Result;
+use crate::id::RunKey;
 use crate::record::RunStatus;
 use crate::runtime::shared::Shared;
 use crate::store::{Cursor, Order, Page, RunHead, RunQuery};
@@ -22,6 +23,14 @@ const OPEN: [RunStatus; 4] =
 /// Whether a run has said its last.
 pub(super) fn is_over(status: RunStatus) -> bool {
     !OPEN.contains(&status)
+}
+
+/// Looks at one run; `None` if there is none, or if it cannot be read: a listing leaves it out, too.
+pub(super) async fn head_of(shared: &Shared, run: &RunKey) -> Result<Option<RunHead>> {
+    match shared.committer.read(|| shared.store.head(run)).await {
+        Err(error) if !error.is_retryable() => Ok(None),
+        head => head,
+    }
 }
 
 /// Which runs a look asks for.

@@ -51,11 +51,13 @@ pub(super) struct Told {
     pub(super) head: Option<HeadRef>,
     /// The head with which it could not be read.
     pub(super) broken: Option<HeadRef>,
+    /// Whether it has changed since it was read: another run may have its id.
+    pub(super) is_doubted: bool,
 }
 
 impl Told {
     pub(super) fn at(place: Place, at: Timestamp) -> Self {
-        Self { place, at, is_over: false, round: 0, head: None, broken: None }
+        Self { place, at, is_over: false, round: 0, head: None, broken: None, is_doubted: false }
     }
 
     /// Whether everything was told up to the head that was listed.

@@ -15,7 +15,7 @@ use super::super::sse::SseFrames;
 use super::super::what::{WatchEvent, What};
 use super::cursor::RunsCursor;
 use super::ear::{Changed, Ear};
-use super::look::{Look, Looks, Walk, is_over};
+use super::look::{Look, Looks, Walk, head_of, is_over};
 use super::places::{Begin, Places, START, Told};
 use crate::error::{ErrorKind, Result};
 use crate::id::{RunKey, Seq};
@@ -153,6 +153,14 @@ impl RunsWatch {
             && (self.streak < STREAK || self.live_first > 0)
             && let Some(run) = self.ear.speaker()
         {
+            if self.is_doubted(&run) {
+                if self.live_first == 0 {
+                    // Its log shows it, and what was heard by then is told before what was read.
+                    self.read_first(run);
+                    break;
+                }
+                self.is_still_selected(&run).await?;
+            }
             // A run that is not in the store has no labels that could be asked for.
             if !self.is_selected(&run).await? {
                 self.ear.drop_first_of(&run);
@@ -208,6 +216,17 @@ impl RunsWatch {
         let read = member.read(&self.shared, &self.want).await;
         // What was heard by now is told before it.
         self.live_first = self.ear.waiting();
+        let is_another = match &read {
+            Ok(Read::Pruned(_)) => true,
+            Err(error) => error.kind() == ErrorKind::NotFound && place != Place::default(),
+            Ok(_) => false,
+        };
+        if is_another && !self.is_still_selected(&run).await? {
+            return Ok(());
+        }
+        if let Some(told) = self.places.told.get_mut(&run) {
+            told.is_doubted = matches!(&read, Err(error) if error.is_retryable());
+        }
         match read {
             Ok(Read::Records(_)) => self.current = Some(member),
             Ok(Read::Head(status)) => {
@@ -227,8 +246,8 @@ impl RunsWatch {
                 self.pending.pop_front();
                 self.places.told.remove(&run);
             }
-            // Another run has its name.
-            Err(error) if error.kind() == ErrorKind::NotFound && place != Place::default() => {
+            // Another run that is selected has its name.
+            Err(_) if is_another => {
                 self.places.told.insert(run, Told::at(Place::default(), self.places.low));
             }
             Err(error) => {
@@ -259,6 +278,7 @@ impl RunsWatch {
             && self.pending.is_empty()
         {
             if self.is_selected(&run).await? {
+                self.doubt(&run);
                 self.want_read(&run);
             }
             self.changed.remove(&run);
@@ -271,20 +291,57 @@ impl RunsWatch {
         if self.places.told.contains_key(run) {
             return Ok(true);
         }
-        let shared = &self.shared;
-        let head = match shared.committer.read(|| shared.store.head(run)).await {
-            // A look leaves it out, too.
-            Err(error) if !error.is_retryable() => None,
-            head => head?,
-        };
         // It may be in the store soon.
-        let Some(head) = head else { return Ok(false) };
+        let Some(head) = head_of(&self.shared, run).await? else { return Ok(false) };
         let is_selected = self.query.meets_facts(run, &head.facts);
         match is_selected {
             true => self.compare(&head).await?,
             false => self.ear.ignore(run),
         }
         Ok(is_selected)
+    }
+
+    /// Notes that another run may have the id of one that was told.
+    fn doubt(&mut self, run: &RunKey) {
+        if let Some(told) = self.places.told.get_mut(run) {
+            told.is_doubted = true;
+        }
+    }
+
+    /// Whether another run may have the id of one that was told: it has changed since it was read.
+    fn is_doubted(&mut self, run: &RunKey) -> bool {
+        self.has_changed();
+        if self.places.told.contains_key(run) && self.changed.remove(run) {
+            self.doubt(run);
+            self.want_read(run);
+        }
+        self.places.told.get(run).is_some_and(|told| told.is_doubted)
+    }
+
+    /// Whether the run that now has the id of one that was told is selected. One that is not is forgotten.
+    async fn is_still_selected(&mut self, run: &RunKey) -> Result<bool> {
+        let head = head_of(&self.shared, run).await?;
+        let is_selected = head.as_ref().is_some_and(|head| self.query.meets_facts(run, &head.facts));
+        if let Some(told) = self.places.told.get_mut(run).filter(|_| is_selected) {
+            told.is_doubted = false;
+            return Ok(true);
+        }
+        self.places.told.remove(run);
+        if self.current.as_ref().is_none_or(|current| current.run != *run) {
+            self.pending.retain(|pending| pending != run);
+        }
+        if head.is_some() {
+            self.ear.ignore(run);
+        }
+        Ok(false)
+    }
+
+    /// Has a run read next, behind the one that is being told.
+    fn read_first(&mut self, run: RunKey) {
+        if self.current.as_ref().is_none_or(|current| current.run != run) {
+            self.pending.retain(|pending| *pending != run);
+            self.pending.insert(usize::from(self.current.is_some()), run);
+        }
     }
 
     fn want_read(&mut self, run: &RunKey) {
