@@ -4,15 +4,17 @@
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ferrata_core::Clock as _;
-use ferrata_core::graph::Graph;
+use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Recorded, Runtime, Watch, WatchEvent, WatchKind, What};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Recorded, RunsWatch, Runtime, Watch, WatchEvent, WatchKind, What};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore as _, MOST_SAID, Texts};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::watching::{all, key};
 use super::world::World;
@@ -201,6 +203,74 @@ async fn a_run_that_another_process_takes_over_begins_its_stream_anew() {
     end.unwrap();
     assert_eq!((numbers(&before, short), numbers(&after, short)), (vec![0, 1, 2], vec![0, 1, 2, 3, 4]));
     assert_eq!((missed(&before), missed(&after)), (0, 0));
+}
+
+/// A retry of a run beside an attempt that goes on is the same claim, and counts attempts anew: its chunks were taken for heard elsewhere.
+#[tokio::test]
+async fn a_stream_that_begins_anew_with_the_same_attempt_is_heard_from_its_start() {
+    let world = World::new();
+    let (runtime, other) = (world.process().await, world.process().await);
+    warmed(&world, &runtime).await;
+    let (began, paid) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
+    let (beginnings, may) = (Arc::clone(&began), Arc::clone(&paid));
+    let graph = Graph::<Context>::builder("order")
+        .node("split", async |_cx, s| Ok(s))
+        .node("model", move |cx: NodeContext, s: Draft<Context>| {
+            let count = [10, 12][beginnings.fetch_add(1, Ordering::Relaxed) as usize];
+            async move {
+                let mut tokens = cx.stream("tokens")?;
+                for number in 0..count {
+                    tokens.send(short(number)).await?;
+                }
+                tokens.finish().await?;
+                if count == 10 { Err(std::io::Error::other("cut off").into()) } else { Ok(s) }
+            }
+        })
+        .node("pay", move |_cx: NodeContext, _s: Draft<Context>| {
+            let may = Arc::clone(&may);
+            async move {
+                may.notified().await;
+                Ok(())
+            }
+        })
+        .effect(Effect::External)
+        .entry("split")
+        .edge("split", ["model", "pay"])
+        .build()
+        .unwrap();
+    let mut watches = Vec::new();
+    for process in [&runtime, &other] {
+        watches.push(process.runs().watch().from_now().await.unwrap());
+    }
+    let until = async |watch: &mut RunsWatch, status: RunStatus| {
+        let mut events = vec![watch.next().await.unwrap()];
+        let is_there = |event: &WatchEvent| matches!(&event.what, What::Recorded(Recorded::Status { status: of }) if *of == status);
+        while !events.last().is_some_and(is_there) {
+            events.push(watch.next().await.unwrap());
+        }
+        events
+    };
+    let [here, there] = &mut watches[..] else { unreachable!() };
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let failed = async { tokio::join!(until(here, RunStatus::Failed), until(there, RunStatus::Failed)) };
+    let before = Box::pin(world.pass(failed)).await;
+    runtime.retry(&key()).by("ann").await.unwrap();
+    world.pass(world.clock.sleep(Duration::from_secs(1))).await;
+    paid.notify_one();
+    let done = async { tokio::join!(until(here, RunStatus::Completed), until(there, RunStatus::Completed)) };
+    let after = Box::pin(world.pass(done)).await;
+    world.pass(run.completed()).await.unwrap();
+    let begun = |events: &[WatchEvent]| {
+        let begins = |event: &&WatchEvent| matches!(&event.what, What::Recorded(Recorded::Claimed { .. }));
+        events.iter().filter(begins).count()
+    };
+    assert_eq!((began.load(Ordering::Relaxed), begun(&after.0)), (2, 0), "the same claim goes on");
+    for (who, before, after) in [("here", before.0, after.0), ("elsewhere", before.1, after.1)] {
+        let attempts = || before.iter().chain(&after).flat_map(WatchEvent::chunks).map(|chunk| chunk.attempt);
+        assert!(attempts().all(|attempt| attempt == 1), "{who}");
+        assert_eq!((numbers(&before, short), missed(&before)), ((0..10).collect(), 0), "{who}");
+        assert_eq!((numbers(&after, short), missed(&after)), ((0..12).collect(), 0), "{who}");
+    }
 }
 
 /// Counts the texts that were said since the last time, and those of them that hold chunks.

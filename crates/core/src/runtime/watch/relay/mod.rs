@@ -98,13 +98,17 @@ impl Way {
     pub(super) fn of(cx: &NodeContext, name: &Arc<str>, shared: &Arc<Shared>) -> Option<Self> {
         shared.store.relay()?;
         begin(shared);
-        if shared.relayed().state().ask() {
+        let (is_first, round) = {
+            let mut state = shared.relayed().state();
+            (state.ask(), state.next_round())
+        };
+        if is_first {
             shared.relayed().bell.notify_one();
         }
         let (life, epoch) = cx.life_and_epoch();
         let (run, node) = (cx.run().clone(), cx.node().clone());
         let (visit, attempt, name) = (cx.visit(), cx.attempt(), Arc::clone(name));
-        Some(Self(Arc::new(Stream { run, life, epoch, node, visit, attempt, name })))
+        Some(Self(Arc::new(Stream { run, life, epoch, node, visit, attempt, name, round })))
     }
 
     /// Whether someone elsewhere may want the stream.

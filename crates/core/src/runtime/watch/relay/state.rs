@@ -58,6 +58,8 @@ pub(super) struct State {
     bytes: usize,
     wants_all: bool,
     wants: BTreeSet<RunKey>,
+    /// How many streams were begun here.
+    rounds: u64,
     /// How much was ever to be said.
     pub(super) all: Progress,
 }
@@ -83,6 +85,12 @@ impl State {
             self.known = Known::Asking;
         }
         is_first
+    }
+
+    /// Returns the number of a stream that begins.
+    pub(super) fn next_round(&mut self) -> u64 {
+        self.rounds += 1;
+        self.rounds
     }
 
     /// Whether a chunk of this run is to be said, or may be.
@@ -196,8 +204,9 @@ pub(super) struct Streams(HashMap<(RunKey, NodeName, Visit, Arc<str>), Heard>);
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     life: Uuid,
-    /// Which claim of the run, and which attempt within it.
-    attempt: (Epoch, u32),
+    /// Which claim of the run, and which beginning of the stream in the process that made it. A process of an older version counts no
+    /// beginnings: of it, the attempts tell.
+    attempt: (Epoch, u64, u32),
     next: u64,
 }
 
@@ -206,7 +215,7 @@ impl Streams {
     /// attempt that another has followed.
     pub(super) fn heard(&mut self, stream: &Stream, first: u64, count: u64) -> Option<(u64, u64)> {
         let key = (stream.run.clone(), stream.node.clone(), stream.visit, Arc::clone(&stream.name));
-        let (life, attempt) = (stream.life, (stream.epoch, stream.attempt));
+        let (life, attempt) = (stream.life, (stream.epoch, stream.round, stream.attempt));
         // No stream is that long, whoever says so.
         first.checked_add(count)?.checked_add(1)?;
         let next = match self.0.get(&key).filter(|heard| heard.life == life) {
@@ -246,6 +255,7 @@ mod tests {
             visit: Visit::new(1),
             attempt,
             name: "tokens".into(),
+            round: 0,
         }
     }
 
@@ -320,6 +330,13 @@ mod tests {
         let anew = Stream { life: Uuid::from_u128(1), ..of.clone() };
         assert_eq!(streams.heard(&anew, 0, 1), Some((0, 0)), "the run was purged and started anew");
         assert_eq!(streams.heard(&stream("b", 1, 1), 3, 1), Some((0, 0)));
+        let begun = |round, attempt| Stream { round, ..stream("c", 1, attempt) };
+        assert_eq!(streams.heard(&begun(3, 2), 0, 5), Some((0, 0)));
+        assert_eq!(streams.heard(&begun(4, 2), 0, 2), Some((0, 0)), "the same attempt has begun again");
+        assert_eq!(streams.heard(&begun(3, 2), 0, 5), None, "what it said before is doubled, or late");
+        assert_eq!(streams.heard(&begun(4, 2), 0, 2), Some((0, 2)), "all are doubled");
+        assert_eq!(streams.heard(&begun(6, 1), 0, 1), Some((0, 0)), "a retry counts attempts anew");
+        assert_eq!(streams.heard(&begun(4, 2), 2, 1), None);
         streams.forget(Some(&run("b")));
         assert_eq!(streams.heard(&stream("b", 1, 1), 9, 1), Some((0, 0)), "nobody watched meanwhile");
         assert_eq!(streams.heard(&anew, 2, 1), Some((1, 0)));

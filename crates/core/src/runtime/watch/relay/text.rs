@@ -42,6 +42,10 @@ pub(in super::super) struct Stream {
     pub(super) visit: Visit,
     pub(super) attempt: u32,
     pub(super) name: Arc<str>,
+    /// Grows with each stream that the process begins: an attempt may begin again under its number. Texts of older versions of the library
+    /// do not have it, and older versions pass it over.
+    #[serde(default)]
+    pub(super) round: u64,
 }
 
 /// Writes a message into texts.
@@ -144,6 +148,7 @@ mod tests {
             visit: Visit::new(1),
             attempt: 1,
             name: "tokens".into(),
+            round: 5,
         };
         Said::Chunks { stream, first: 7, chunks: texts.iter().map(raw).collect() }
     }
@@ -192,6 +197,20 @@ mod tests {
                 assert_eq!(lengths, expected, "part {at}, doubled: {doubled}");
             }
         }
+    }
+
+    #[test]
+    fn what_an_older_version_says_is_heard() {
+        let [text] = &write(by(1), 3, &said(&["short"]))[..] else { panic!("it fits") };
+        let older = text.replace(",\"round\":5", "");
+        assert_ne!(older, *text);
+        let Some(Said::Chunks { stream, first: 7, .. }) = Inbox::default().read(by(2), &older) else {
+            panic!("{older}")
+        };
+        assert_eq!(stream.round, 0);
+        // An older version passes a field over that it does not know, as this one does.
+        let newer = text.replace("\"round\"", "\"later\":[1],\"round\"");
+        assert!(matches!(Inbox::default().read(by(2), &newer), Some(Said::Chunks { first: 7, .. })));
     }
 
     #[test]
