@@ -3,10 +3,11 @@
 use std::fmt;
 
 use croner::parser::{CronParser, Seconds, Year};
-use croner::{Cron, Direction};
+use croner::{Cron, Direction, JobType};
 use ferrata_core::{Error, ErrorKind, Result, Timestamp};
-use jiff::Zoned;
-use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
+use jiff::{ToSpan, Zoned};
 
 /// The ticks of a cron pattern in a time zone.
 ///
@@ -17,7 +18,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 ///
 /// | | fixed times, as in `30 2 * * *` | others, as in `*/15 * * * *` |
 /// |---|---|---|
-/// | the clock is put forward over a tick | at the first moment after the gap | no tick: the clock does not show that time |
+/// | the clock is put forward over a tick | at the first moment after the gap, whatever day that is | no tick: the clock does not show that time |
 /// | the clock is put back over a tick | once, the first time that the clock shows it | both times |
 ///
 /// A time is fixed if seconds, minute and hour are one number each. `0 2,14 * * *` is not: make it two schedules, or choose hours at which no
@@ -84,12 +85,53 @@ impl Times {
     fn find(&self, moment: Timestamp, inclusive: bool, direction: Direction) -> Option<Timestamp> {
         // Ticks are at whole seconds, so the part of one that has begun decides nothing.
         let second = jiff::Timestamp::from_second(moment.unix_ms().div_euclid(1_000)).ok()?;
-        let zoned = Zoned::new(second, self.zone.clone());
-        let found = match direction {
-            Direction::Forward => self.cron.find_next_occurrence(&zoned, inclusive),
-            Direction::Backward => self.cron.find_previous_occurrence(&zoned, inclusive),
+        let found = if self.cron.determine_job_type() == JobType::FixedTime {
+            self.find_fixed(second, direction)?
+        } else {
+            let zoned = Zoned::new(second, self.zone.clone());
+            let found = match direction {
+                Direction::Forward => self.cron.find_next_occurrence(&zoned, inclusive),
+                Direction::Backward => self.cron.find_previous_occurrence(&zoned, inclusive),
+            };
+            found.ok()?.timestamp()
         };
-        Some(Timestamp::from_unix_ms(found.ok()?.timestamp().as_millisecond()))
+        Some(Timestamp::from_unix_ms(found.as_millisecond()))
+    }
+
+    /// Finds the first tick after a moment, or the last one until it, of a time that is fixed. The days are counted on a clock that is never
+    /// changed: the moment after a gap may be on a day that the pattern does not have.
+    fn find_fixed(&self, moment: jiff::Timestamp, direction: Direction) -> Option<jiff::Timestamp> {
+        let shown = self.zone.to_datetime(moment);
+        let mut at = match direction {
+            Direction::Forward => shown,
+            // A clock that was put back has shown later times before this one, but no more than a day of them.
+            Direction::Backward => shown.saturating_add(1.day()),
+        };
+        loop {
+            at = match direction {
+                Direction::Forward => self.cron.find_next_occurrence(&at, false),
+                Direction::Backward => self.cron.find_previous_occurrence(&at, false),
+            }
+            .ok()?;
+            let tick = self.first_at(at)?;
+            let is_found = match direction {
+                Direction::Forward => tick > moment,
+                Direction::Backward => tick <= moment,
+            };
+            if is_found {
+                return Some(tick);
+            }
+        }
+    }
+
+    /// Returns the first moment at which the clock shows this time, or one behind it.
+    fn first_at(&self, shown: DateTime) -> Option<jiff::Timestamp> {
+        let found = self.zone.to_ambiguous_timestamp(shown);
+        // Of a time in a gap that is a moment before the gap.
+        let earlier = found.earlier().ok()?;
+        let AmbiguousOffset::Gap { after, .. } = found.offset() else { return Some(earlier) };
+        let mut changes = self.zone.following(earlier);
+        changes.find(|change| change.offset() == after).map(|change| change.timestamp())
     }
 }
 

@@ -22,7 +22,7 @@ const fn at(day: i64, hour: i64, minute: i64) -> i64 {
     (day * 24 + hour) * 60 + minute
 }
 
-const ZONES: [Zone; 5] = [
+const ZONES: [Zone; 6] = [
     Zone { name: "UTC", standard: 0, changes: [(0, 0), (0, 0)] },
     // 29 March and 25 October, 01:00 UTC.
     Zone { name: "Europe/Zurich", standard: 60, changes: [(at(87, 1, 0), 120), (at(297, 1, 0), 60)] },
@@ -35,6 +35,8 @@ const ZONES: [Zone; 5] = [
         changes: [(at(93, 15, 0), 630), (at(275, 15, 30), 660)],
     },
     Zone { name: "Asia/Kolkata", standard: 330, changes: [(0, 330), (0, 330)] },
+    // 29 March and 25 October, 01:00 UTC: the gap is the last hour of a Saturday, and so is the hour that comes twice.
+    Zone { name: "America/Nuuk", standard: -120, changes: [(at(87, 1, 0), -60), (at(297, 1, 0), -120)] },
 ];
 
 impl Zone {
@@ -55,10 +57,18 @@ struct Pattern {
     day: fn(i64, i64) -> bool,
 }
 
-const PATTERNS: [Pattern; 7] = [
+const PATTERNS: [Pattern; 9] = [
     Pattern { cron: "0 3 * * *", is_fixed: true, minutes: |m| m == 180, day: |_, _| true },
     Pattern { cron: "30 2 * * *", is_fixed: true, minutes: |m| m == 150, day: |_, _| true },
     Pattern { cron: "15 2 * * 0", is_fixed: true, minutes: |m| m == 135, day: |weekday, _| weekday == 0 },
+    Pattern {
+        cron: "30 23 * * SAT",
+        is_fixed: true,
+        minutes: |m| m == 23 * 60 + 30,
+        day: |weekday, _| weekday == 6,
+    },
+    // The last day of March that is before a gap at midnight in Nuuk, by its date.
+    Pattern { cron: "45 23 28 3 *", is_fixed: true, minutes: |m| m == 23 * 60 + 45, day: |_, day| day == 86 },
     Pattern {
         cron: "0,45 1,2 * * *",
         is_fixed: false,
@@ -193,6 +203,32 @@ fn each_day_has_its_midnight_where_clocks_change_at_midnight() {
         }
         assert!(short >= 1 && long >= 1, "{zone}: {short} short and {long} long days");
     }
+}
+
+/// The day after the gap is not a day of the pattern, and its first moment is the tick all the same.
+#[test]
+fn a_gap_that_ends_at_midnight_moves_a_tick_into_the_day_after() {
+    let of = |cron, zone, from: &str, wanted: &str| {
+        let moment =
+            |text: &str| Timestamp::from_unix_ms(text.parse::<jiff::Timestamp>().unwrap().as_millisecond());
+        let (from, wanted) = (moment(from), moment(wanted));
+        let times = Times::new(cron, zone).unwrap();
+        assert_eq!(times.after(from), Some(wanted), "{cron} in {zone}");
+        assert_eq!(times.until(wanted), Some(wanted), "{cron} in {zone}");
+        // The next look, and the look back from there, are those of any other tick.
+        let next = times.after(wanted).unwrap();
+        assert!(next > wanted, "{cron} in {zone}: {next}");
+        assert_eq!(
+            times.until(Timestamp::from_unix_ms(next.unix_ms() - 1)),
+            Some(wanted),
+            "{cron} in {zone}"
+        );
+    };
+    of("30 23 * * SAT", "America/Nuuk", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z");
+    of("30 23 28 3 *", "America/Nuuk", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z");
+    // The gap is a whole day, the 30th of December 2011: its tick and that of the next midnight are one.
+    of("0 12 30 * *", "Pacific/Apia", "2011-12-29T12:00:00Z", "2011-12-30T10:00:00Z");
+    of("0 0 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", "2011-12-30T10:00:00Z");
 }
 
 #[test]
