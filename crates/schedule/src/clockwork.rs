@@ -18,6 +18,7 @@ use crate::definition::Definition;
 use crate::policy::Overlap;
 use crate::progress::{Progress, Span, TickEnd};
 use crate::times::{Times, name_of};
+use crate::unread::{self, Unread};
 
 /// The channels.
 pub(crate) const DEFINITION: &str = "definition";
@@ -183,6 +184,13 @@ async fn move_on<S: State>(
     Ok(())
 }
 
+/// By what the run of a tick is started and waited for, whatever definition comes meanwhile.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Terms {
+    overlap: Overlap,
+    workflow: String,
+}
+
 /// Starts the run of the first tick that is due, and waits for its end where the policy asks for it.
 async fn tick<S: State>(
     work: &Arc<Clockwork<S>>,
@@ -190,13 +198,8 @@ async fn tick<S: State>(
     mut state: Draft<Context>,
 ) -> Result<ferrata_core::state::Update<Context>, NodeError> {
     let mut progress = state.get::<Progress>(PROGRESS)?.unwrap_or_default();
-    let definition = &work.definition;
     let Some(&tick) = progress.due.front() else { return Ok(state.into()) };
-    let (run, end) = match definition.overlap {
-        Overlap::Allow => beside(work, cx, tick).await?,
-        Overlap::CancelOld => until_the_next(work, cx, tick).await?,
-        Overlap::Skip | Overlap::Queue(_) => to_the_end(work, cx, tick).await?,
-    };
+    let (by, (run, end)) = carry_out(work, cx, tick).await?;
     let span: Span = cx
         .step("ended", async || {
             let head = match &run {
@@ -210,93 +213,149 @@ async fn tick<S: State>(
             Ok::<_, Error>(Span { began, ended })
         })
         .await?;
-    progress.ended(definition, &work.times, end, span);
+    progress.ended(&by, &work.times, end, span);
     state.set(PROGRESS, &progress)?;
     Ok(state.into())
 }
 
 type Ended = (Option<RunKey>, TickEnd);
 
-/// Returns the id of the run of a tick.
-fn id_of(definition: &Definition, tick: Timestamp) -> String {
-    format!("{}.{}", definition.name, name_of(tick))
-}
-
-/// Starts a run that is nothing to the schedule from then on.
-async fn beside<S: State>(
+/// Starts the run of a tick, or finds the one that was started by the terms of another definition. Returns what came of it, and by which
+/// definition.
+async fn carry_out<S: State>(
     work: &Clockwork<S>,
     cx: &NodeContext,
     tick: Timestamp,
-) -> Result<Ended, NodeError> {
-    let started = cx
-        .spawn(&work.graph, work.input.clone())
-        .name("beside")
-        .id(id_of(&work.definition, tick))
-        .label(SCHEDULE, &work.definition.name)
-        .label(ROLE, TICK)
-        .label(TICK_AT, name_of(tick))
-        .await;
-    match started {
-        Ok(run) => Ok((Some(run), TickEnd::Started)),
-        Err(error) => Ok((None, end_of(error)?)),
+) -> Result<(Definition, Ended), NodeError> {
+    let definition = &work.definition;
+    let mut round = 0;
+    loop {
+        let ours = Terms { overlap: definition.overlap, workflow: definition.workflow.clone() };
+        let step = nth("began", round);
+        let terms = cx.step(step, async || Ok::<_, NodeError>(ours)).await?;
+        let by = Definition { overlap: terms.overlap, ..definition.clone() };
+        let start = Start { by: &by, times: &work.times, cx, tick, round };
+        if terms.workflow == definition.workflow {
+            let ended = start.carry_out(&work.graph, &work.input).await?;
+            return Ok((by, ended));
+        }
+        match start.carry_out(&unread::graph(&terms.workflow)?, &Unread).await? {
+            // It was not started before the newer definition came, so that starts its own.
+            (_, TickEnd::Refused(_)) => round += 1,
+            ended => return Ok((by, ended)),
+        }
     }
 }
 
-/// Starts a run and waits for its end.
-async fn to_the_end<S: State>(
-    work: &Clockwork<S>,
-    cx: &NodeContext,
-    tick: Timestamp,
-) -> Result<Ended, NodeError> {
-    let handle = match child(work, cx, tick, OnParentEnd::Leave).start().await {
-        Ok(handle) => handle,
-        Err(error) => return Ok((None, end_of(error)?)),
-    };
-    let end = match handle.result().await {
-        Ok(_) => TickEnd::Completed,
-        Err(error) => end_of(error)?,
-    };
-    Ok((Some(handle.run().clone()), end))
+/// Names what is done once for each definition that found the run of a tick not started.
+fn nth(name: &str, round: u32) -> String {
+    if round == 0 { name.to_owned() } else { format!("{name}-{round}") }
 }
 
-/// Starts a run that is cancelled when the next tick comes, and waits for either.
-async fn until_the_next<S: State>(
-    work: &Clockwork<S>,
-    cx: &NodeContext,
+/// The start of the run of a tick.
+struct Start<'a> {
+    by: &'a Definition,
+    times: &'a Times,
+    cx: &'a NodeContext,
     tick: Timestamp,
-) -> Result<Ended, NodeError> {
-    let handle = match child(work, cx, tick, OnParentEnd::Cancel).start().await {
-        Ok(handle) => handle,
-        Err(error) => return Ok((None, end_of(error)?)),
-    };
-    let Some(next) = work.times.after(tick) else { return to_the_end(work, cx, tick).await };
-    let end = tokio::select! {
-        ended = handle.result() => match ended {
-            Ok(_) => TickEnd::Completed,
-            Err(error) => end_of(error)?,
-        },
-        slept = cx.sleep_until(work.definition.start_of(next)) => {
-            slept?;
-            // The end of the activation cancels the child that belongs to it.
-            TickEnd::Overtaken
+    round: u32,
+}
+
+impl Start<'_> {
+    async fn carry_out<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<Ended, NodeError> {
+        match self.by.overlap {
+            Overlap::Allow => self.beside(graph, input).await,
+            Overlap::CancelOld => self.until_the_next(graph, input).await,
+            Overlap::Skip | Overlap::Queue(_) => self.to_the_end(graph, input, OnParentEnd::Leave).await,
         }
-    };
-    Ok((Some(handle.run().clone()), end))
+    }
+
+    /// Starts a run that is nothing to the schedule from then on.
+    async fn beside<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<Ended, NodeError> {
+        let started = self
+            .cx
+            .spawn(graph, input.clone())
+            .name(nth("beside", self.round))
+            .id(self.id())
+            .label(SCHEDULE, &self.by.name)
+            .label(ROLE, TICK)
+            .label(TICK_AT, name_of(self.tick))
+            .await;
+        match started {
+            Ok(run) => Ok((Some(run), TickEnd::Started)),
+            Err(error) => Ok((None, end_of(error)?)),
+        }
+    }
+
+    /// Starts a run and waits for its end.
+    async fn to_the_end<W: State>(
+        &self,
+        graph: &Graph<W>,
+        input: &W,
+        bond: OnParentEnd,
+    ) -> Result<Ended, NodeError> {
+        let handle = match self.child(graph, input, bond).start().await {
+            Ok(handle) => handle,
+            Err(error) => return Ok((None, end_of(error)?)),
+        };
+        let end = came_of(handle.result().await)?;
+        Ok((Some(handle.run().clone()), end))
+    }
+
+    /// Starts a run that is cancelled when the next tick comes, and waits for either.
+    async fn until_the_next<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<Ended, NodeError> {
+        let Some(next) = self.times.after(self.tick) else {
+            return self.to_the_end(graph, input, OnParentEnd::Cancel).await;
+        };
+        let handle = match self.child(graph, input, OnParentEnd::Cancel).start().await {
+            Ok(handle) => handle,
+            Err(error) => return Ok((None, end_of(error)?)),
+        };
+        let end = tokio::select! {
+            ended = handle.result() => came_of(ended)?,
+            slept = self.cx.sleep_until(self.by.start_of(next)) => {
+                slept?;
+                // The end of the activation cancels the child that belongs to it.
+                TickEnd::Overtaken
+            }
+        };
+        Ok((Some(handle.run().clone()), end))
+    }
+
+    fn child<W: State>(
+        &self,
+        graph: &Graph<W>,
+        input: &W,
+        bond: OnParentEnd,
+    ) -> ferrata_core::runtime::ChildRequest<W> {
+        self.cx
+            .child(graph, input.clone())
+            .name(nth("run", self.round))
+            .id(self.id())
+            .label(SCHEDULE, &self.by.name)
+            .label(ROLE, TICK)
+            .label(TICK_AT, name_of(self.tick))
+            .on_parent_end(bond)
+    }
+
+    /// Returns the id of the run.
+    fn id(&self) -> String {
+        format!("{}.{}", self.by.name, name_of(self.tick))
+    }
 }
 
-fn child<S: State>(
-    work: &Clockwork<S>,
-    cx: &NodeContext,
-    tick: Timestamp,
-    bond: OnParentEnd,
-) -> ferrata_core::runtime::ChildRequest<S> {
-    cx.child(&work.graph, work.input.clone())
-        .name("run")
-        .id(id_of(&work.definition, tick))
-        .label(SCHEDULE, &work.definition.name)
-        .label(ROLE, TICK)
-        .label(TICK_AT, name_of(tick))
-        .on_parent_end(bond)
+/// Says what came of a run that was started.
+///
+/// # Errors
+///
+/// As [`end_of`].
+fn came_of<W: State>(result: Result<W, ChildError>) -> Result<TickEnd, NodeError> {
+    match result {
+        Ok(_) => Ok(TickEnd::Completed),
+        // It completed with a state of which the code is not here, and nothing here asks for that.
+        Err(ChildError::Refused(error)) if is_final(error.kind()) => Ok(TickEnd::Completed),
+        Err(error) => end_of(error),
+    }
 }
 
 /// Says what came of a tick whose run brought no result.

@@ -35,6 +35,7 @@ mod progress;
 mod request;
 mod schedule;
 mod times;
+mod unread;
 
 pub use definition::Definition;
 pub use policy::{CatchUp, Overlap};

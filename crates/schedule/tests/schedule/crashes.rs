@@ -4,7 +4,7 @@
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Fault, Process};
-use ferrata_schedule::{CatchUp, Overlap, Progress, Schedule, Schedules};
+use ferrata_schedule::{CatchUp, Overlap, Progress, Schedule, Schedules, TickEnd};
 
 use crate::support::{DAY, HOUR, day, mortal, report, runs, slow, text, world};
 
@@ -64,6 +64,56 @@ async fn a_crash_at_any_write_leaves_one_run_for_each_tick() {
 #[tokio::test]
 async fn a_crash_at_any_write_spawns_one_run_for_each_tick() {
     crash_at_each_write(Overlap::Allow, Fault::CrashAfter).await;
+}
+
+/// After the crash comes a newer definition with another workflow: the run of the tick is waited for if it was started, and else the newer
+/// definition starts its own.
+#[tokio::test]
+async fn a_crash_at_any_write_before_a_new_definition_leaves_one_run_for_each_tick() {
+    let cases = [
+        (Overlap::Skip, Fault::CrashBefore),
+        (Overlap::Skip, Fault::CrashAfter),
+        (Overlap::CancelOld, Fault::CrashBefore),
+        (Overlap::Allow, Fault::CrashAfter),
+    ];
+    for (overlap, fault) in cases {
+        let (mut of_both, mut n) = ([0, 0], 0);
+        loop {
+            let world = world();
+            let process = mortal(&world).await;
+            let work = slow(HOUR);
+            let daily =
+                |process: &Process| process.schedule("daily").cron("0 12 * * *").catch_up(CatchUp::All(10));
+            daily(&process).overlap(overlap).start(&work, Context::new()).await.unwrap();
+            world.pass_for(DAY).await;
+            process.fail_write(n, fault);
+            world.pass_for(DAY).await;
+            let is_crashed = process.is_crashed();
+            process.crash().await;
+            let process = mortal(&world).await;
+            process.serve(&work).unwrap();
+            let other = report();
+            let daily = daily(&process).version(2).start(&other, Context::new());
+            let daily = world.pass(daily).await.unwrap();
+            world.pass_for(2 * DAY).await;
+
+            let said = format!("{fault:?} at write {n}, {overlap:?}");
+            let runs = daily.runs().oldest_first().await.unwrap().items;
+            assert!(runs.iter().all(|run| run.status == RunStatus::Completed), "{said}: {runs:?}");
+            let progress = daily.status().await.unwrap().progress;
+            let found = runs.len() as u64;
+            assert_eq!((progress.started, progress.missed), (found, 0), "{said}: {progress:?}");
+            let recent = &progress.recent;
+            assert!(recent.iter().all(|one| !matches!(one.end, TickEnd::Refused(_))), "{said}: {recent:?}");
+            assert_eq!(found + progress.skipped, 4, "{said}: {progress:?}");
+            of_both[usize::from(runs[1].facts.workflow.as_str() == "slow")] += 1;
+            if !is_crashed {
+                break;
+            }
+            n += 1;
+        }
+        assert!(of_both.iter().all(|runs| *runs > 1), "{fault:?}, {overlap:?}: {of_both:?}");
+    }
 }
 
 #[tokio::test]

@@ -46,6 +46,13 @@ pub(crate) async fn mortal(world: &World) -> Process {
     process.await.unwrap()
 }
 
+/// Starts a process that hears within minutes of what others do.
+pub(crate) async fn lively(world: &World) -> Process {
+    let process =
+        world.process_with(|b| b.heartbeat_ttl(HOUR).sweep_interval(10 * MINUTE).poll_interval(MINUTE));
+    process.await.unwrap()
+}
+
 /// A workflow that takes no time.
 pub(crate) fn report() -> Graph<Context> {
     Graph::<Context>::builder("report").node("write", async |_cx, s| Ok(s)).entry("write").build().unwrap()

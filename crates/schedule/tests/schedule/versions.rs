@@ -1,11 +1,12 @@
 //! Several processes with different definitions: whose it is, and what a rollout does.
 
 use ferrata_core::ErrorKind;
+use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
 use ferrata_core::testing::Process;
-use ferrata_schedule::{Schedule, Schedules};
+use ferrata_schedule::{Overlap, Schedule, Schedules, TickEnd};
 
-use crate::support::{DAY, HOUR, MINUTE, day, mortal, report, slow, text, ticks, world};
+use crate::support::{DAY, HOUR, MINUTE, day, lively, mortal, report, runs, slow, text, ticks, world};
 
 async fn start(process: &Process, version: u32, cron: &str) -> ferrata_core::Result<Schedule> {
     process.schedule("daily").version(version).cron(cron).start(&report(), Context::new()).await
@@ -118,4 +119,42 @@ async fn a_new_definition_leaves_the_run_of_a_tick_alone() {
     world.pass(begin(&new, 2, "0 18 * * *")).await.unwrap();
     world.pass_for(DAY + 6 * HOUR).await;
     assert_eq!(ticks(&daily).await, [at(&[0], 12), at(&[0, 1], 18)].concat());
+}
+
+/// The newer definition has another policy, or another workflow: the run of the tick is waited for as it was started, and the next tick is of the
+/// new definition.
+#[tokio::test]
+async fn a_run_that_goes_on_is_waited_for_as_it_was_started() {
+    let before = [Overlap::CancelOld, Overlap::Skip, Overlap::Queue(1), Overlap::Allow];
+    let after = [Overlap::Allow, Overlap::Skip, Overlap::CancelOld];
+    let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (*before, *after)));
+    for (before, after, is_other) in pairs.flat_map(|(one, two)| [(one, two, false), (one, two, true)]) {
+        let case = format!("{before:?} and then {after:?}, with another workflow: {is_other}");
+        let world = world();
+        let old = lively(&world).await;
+        let work = slow(5 * HOUR);
+        let daily = old.schedule("daily").cron("0 12 * * *").overlap(before);
+        let daily = daily.start(&work, Context::new()).await.unwrap();
+        world.pass_for(14 * HOUR + 30 * MINUTE).await;
+        let new = lively(&world).await;
+        let hourly = new.schedule("daily").version(2).cron("0 * * * *").overlap(after);
+        let graph = if is_other { report() } else { work.clone() };
+        world.pass(hourly.start(&graph, Context::new())).await.unwrap();
+        world.pass_for(3 * HOUR).await;
+        let status = daily.status().await.unwrap();
+        let of_noon = runs(&daily).await.swap_remove(0);
+        assert_eq!((of_noon.0, of_noon.2), (at(&[0], 12).swap_remove(0), RunStatus::Completed), "{case}");
+        if before != Overlap::Allow {
+            assert_eq!(ticks(&daily).await, at(&[0], 12), "{case}");
+            assert_eq!((status.definition.version, status.progress.started), (2, 1), "{case}: {status:?}");
+            assert_eq!(status.progress.recent[0].end, TickEnd::Completed, "{case}");
+        }
+        world.pass_for(HOUR).await;
+        assert!(ticks(&daily).await.ends_with(&at(&[0], 18)) || after == Overlap::Skip, "{case}");
+        let workflows = daily.runs().await.unwrap().items;
+        let workflow = workflows[0].facts.workflow.as_str();
+        assert_eq!(workflow, if is_other { "report" } else { "slow" }, "{case}");
+        let recent = daily.status().await.unwrap().progress.recent;
+        assert!(!recent.iter().any(|one| matches!(one.end, TickEnd::Refused(_))), "{case}: {recent:?}");
+    }
 }

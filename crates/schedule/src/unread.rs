@@ -1,0 +1,52 @@
+//! A run of a workflow that another definition has: it is waited for, and never started or driven here.
+
+use ferrata_core::graph::Graph;
+use ferrata_core::state::{Channels, PatchWriter, Schema, State};
+use ferrata_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// A state that is neither read nor written, so that no run can be started or taken up with it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Unread;
+
+impl State for Unread {
+    type Update = ();
+
+    fn schema() -> Schema {
+        Schema::default()
+    }
+
+    fn diff(_before: &Self, _after: Self) -> Result<()> {
+        Err(refused())
+    }
+
+    fn apply(&mut self, _update: &(), _patch: &mut PatchWriter) -> Result<()> {
+        Err(refused())
+    }
+
+    fn to_channels_json(&self) -> Result<Box<RawValue>> {
+        Err(refused())
+    }
+
+    fn from_channels(_channels: Channels, _schema: &Schema) -> Result<Self> {
+        Err(refused())
+    }
+}
+
+fn refused() -> Error {
+    let message =
+        "the definition of the schedule has another workflow; serve the run with the code that started it";
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// Makes what stands for a workflow whose code is not here.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] if the name is none.
+pub(crate) fn graph(workflow: &str) -> Result<Graph<Unread>> {
+    Graph::builder(workflow).node("unread", async |_cx, s| Ok(s)).entry("unread").build().map_err(|error| {
+        Error::new(ErrorKind::Invalid, "the run of a tick has a workflow that is none").with_source(error)
+    })
+}
