@@ -248,19 +248,22 @@ fn serve_or_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> 
 async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Context>) -> Result<Standing> {
     let runtime = schedule.runtime();
     for _ in 0..LOOKS {
-        let Some(found) = schedule.look().await? else {
-            let state = clockwork::first(definition, &Progress::default())?;
-            let started = runtime
-                .start(graph, state)
-                .id(schedule.first_id())
-                .tenant(schedule.tenant())
-                .label(SCHEDULE, &definition.name)
-                .label(ROLE, CLOCK)
-                .await;
-            match started {
-                Ok(_) => return Ok(Standing::Ours),
-                Err(error) if is_race(error.kind()) => continue,
-                Err(error) => return Err(error),
+        let found = match schedule.look_at_logs().await? {
+            Ok(found) => found,
+            Err(generation) => {
+                let state = clockwork::first(definition, &Progress { generation, ..Progress::default() })?;
+                let started = runtime
+                    .start(graph, state)
+                    .id(schedule.id_of(generation))
+                    .tenant(schedule.tenant())
+                    .label(SCHEDULE, &definition.name)
+                    .label(ROLE, CLOCK)
+                    .await;
+                match started {
+                    Ok(_) => return Ok(Standing::Ours),
+                    Err(error) if is_race(error.kind()) => continue,
+                    Err(error) => return Err(error),
+                }
             }
         };
         match found.definition.version.cmp(&definition.version) {

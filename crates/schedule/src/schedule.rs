@@ -73,7 +73,7 @@ impl Schedule {
         Ok(Self { runtime, tenant, name: name.to_owned(), workflow })
     }
 
-    /// Lists the schedules of a tenant, or of all, by their names.
+    /// Lists the schedules of a tenant, or of all, by their names; also one that was purged, as long as a log of before is left of it.
     ///
     /// # Errors
     ///
@@ -145,6 +145,9 @@ impl Schedule {
     /// [`CancelOld`](crate::Overlap::CancelOld): then it is paused with the schedule. A tick that comes meanwhile is missed, or caught
     /// up, as [`CatchUp`](crate::CatchUp) says.
     ///
+    /// If the schedule goes on in a new run just then, the pause may meet the last one: pause again if [`status`](Self::status) shows another run
+    /// that is not paused.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if it was purged. What is returned fails as [`Runtime::pause`].
@@ -182,21 +185,32 @@ impl Schedule {
         &self.workflow
     }
 
-    /// Returns the id of the first run that is the schedule.
-    pub(crate) fn first_id(&self) -> String {
-        format!("schedule:{}", self.name)
+    /// Returns the id of the run in which the schedule begins as its log of this number: another one than those that are left of before.
+    pub(crate) fn id_of(&self, generation: u32) -> String {
+        match generation {
+            0 => format!("schedule:{}", self.name),
+            // No name has a colon.
+            _ => format!("schedule:{}:{generation}", self.name),
+        }
     }
 
-    /// Finds the run that is the schedule now: of those that have not been followed by another, the last.
+    /// Finds the run that is the schedule now.
     pub(crate) async fn look(&self) -> Result<Option<ScheduleStatus>> {
-        let mut last: Option<ScheduleStatus> = None;
+        Ok(self.look_at_logs().await?.ok())
+    }
+
+    /// Finds the run that is the schedule now: of those that have not been followed by another, the last. If there is none, returns the
+    /// number of the log in which it begins anew.
+    pub(crate) async fn look_at_logs(&self) -> Result<Result<ScheduleStatus, u32>> {
+        let (mut last, mut next): (Option<ScheduleStatus>, u32) = (None, 0);
         let page = self.runtime.runs().tenant(&self.tenant).workflow(&self.workflow).limit(LOGS).await?;
         for head in page.items {
-            let read = self.read(&head).await?;
-            let newer = |read: &ScheduleStatus| {
-                last.as_ref().is_none_or(|last| read.progress.generation > last.progress.generation)
-            };
-            if let Some(read) = read.filter(newer) {
+            let Some(read) = self.read(&head).await? else { continue };
+            let generation = read.progress.generation;
+            if head.status == RunStatus::Completed {
+                // It was followed by another. If that was purged, this one is no stopped schedule.
+                next = next.max(generation.saturating_add(1));
+            } else if last.as_ref().is_none_or(|last| generation > last.progress.generation) {
                 last = Some(read);
             }
             // One that goes on has no successor yet, or is about to end: its successor was listed before it.
@@ -204,7 +218,7 @@ impl Schedule {
                 break;
             }
         }
-        Ok(last)
+        Ok(last.ok_or(next))
     }
 
     async fn read(&self, head: &RunHead) -> Result<Option<ScheduleStatus>> {

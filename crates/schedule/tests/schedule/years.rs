@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
-use ferrata_core::{Clock, Timestamp};
+use ferrata_core::testing::Process;
+use ferrata_core::{Clock, ErrorKind, Timestamp};
 use ferrata_schedule::{Schedules, Times};
 
 use crate::support::{DAY, HOUR, MINUTE, assert_healthy, calm, day, report, runs, text, ticks, world};
@@ -55,6 +56,49 @@ async fn a_schedule_goes_on_in_a_new_log_and_misses_nothing() {
     assert_eq!(logs.iter().filter(|head| !head.status.is_finished()).count(), 1);
     assert_eq!(logs.len(), 2);
     assert!(logs.iter().all(|head| head.seq.get() < 8_000), "{logs:?}");
+    assert_healthy(&process).await;
+}
+
+/// The log that was left is no stopped schedule, and its id is taken: what begins anew has another.
+#[tokio::test]
+async fn a_schedule_that_went_on_in_a_new_log_begins_anew_when_that_was_purged() {
+    let world = world();
+    let process = calm(&world).await;
+    let start = async |process: &Process| {
+        process.schedule("often").cron("* * * * *").start(&report(), Context::new()).await
+    };
+    let often = start(&process).await.unwrap();
+    let first = often.status().await.unwrap().run;
+    world.pass_for(255 * MINUTE + Duration::from_secs(30)).await;
+    let second = often.status().await.unwrap().run;
+    assert_ne!(first, second);
+    world.pass(process.cancel(&second, "not needed")).await.unwrap();
+    world.pass_for(MINUTE).await;
+    drop(process);
+
+    // Stopped, and left so.
+    let process = calm(&world).await;
+    let often = start(&process).await.unwrap();
+    world.pass_for(MINUTE).await;
+    let status = often.status().await.unwrap();
+    assert!(status.run == second && status.has_ended(), "{status:?}");
+    process.purge(&second).await.unwrap();
+    assert!(process.schedule("often").find().await.unwrap().is_none());
+    assert_eq!(often.status().await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(ticks(&often).await.len(), 255);
+
+    let others = [calm(&world).await, calm(&world).await];
+    let both = async { tokio::join!(start(&others[0]), start(&others[1])) };
+    let (one, two) = world.pass(Box::pin(both)).await;
+    let (one, two) = (one.unwrap(), two.unwrap());
+    world.pass_for(255 * MINUTE).await;
+    assert_eq!(ticks(&one).await.len(), 255 + 255);
+    let status = one.status().await.unwrap();
+    assert_eq!((status.progress.started, status.progress.missed), (255, 0), "{status:?}");
+    assert_eq!(two.status().await.unwrap(), status);
+    assert!(![first, second].contains(&status.run), "{status:?}");
+    let logs = process.runs().workflow("schedule:often").await.unwrap().items;
+    assert_eq!(logs.iter().filter(|head| !head.status.is_finished()).count(), 1, "{logs:?}");
     assert_healthy(&process).await;
 }
 
