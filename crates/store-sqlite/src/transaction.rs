@@ -71,6 +71,12 @@ impl Transactions for SqliteStore {
             let message = "the transaction was ended, or a savepoint in it is open; end what was begun in it, and leave its commit to the run";
             return Err(of_run(StoreError::new(ErrorKind::Invalid, message)));
         }
+        // The driver counts what it was told, and is not told of what SQLite rolled back by itself.
+        if sqlx::query("BEGIN").execute(&mut opened.connection).await.is_ok() {
+            let message = "the transaction is open no more: SQLite rolled it back after an error of a statement, or it was ended by a statement; \
+                           return such errors from the node, and leave the commit to the run";
+            return Err(of_run(StoreError::new(ErrorKind::Invalid, message)));
+        }
         let head = self.append_in(&mut opened.connection, append.clone()).await?;
         let committed = SqliteTransactionManager::commit(&mut opened.connection).await;
         committed.map_err(|error| of_run(fault(&error, Call::Write)))?;

@@ -136,6 +136,27 @@ async fn a_dropped_transaction_leaves_nothing() {
     assert_eq!(booked(&mut mine).await, "");
 }
 
+/// SQLite rolls a transaction back by itself after some errors, as of a full disk: a node that goes on after one has no transaction any more,
+/// and its record must not be there without its rows.
+#[tokio::test]
+async fn a_transaction_that_sqlite_rolled_back_commits_no_record() {
+    let place = place(SqliteOptions::default()).await;
+    let mut mine = place.connection().await;
+    execute(&mut mine, "CREATE TABLE booked (place INTEGER PRIMARY KEY ON CONFLICT ROLLBACK) STRICT").await;
+    let mut log = log("r");
+    log.write(&place.store, 1).await;
+    let mut transaction = place.store.begin(&log.key).await.unwrap().downcast::<SqliteTransaction>().unwrap();
+    execute(&mut transaction, "INSERT INTO booked VALUES (1)").await;
+    let again = sqlx::query("INSERT INTO booked VALUES (1)").execute(&mut **transaction).await;
+    again.unwrap_err();
+    let refused = place.store.commit(transaction, log.next(1)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused:?}");
+    is_kept(&place.store, &log).await;
+    assert_eq!(booked(&mut mine).await, "");
+    // The lock is free for others.
+    log.write(&place.store, 1).await;
+}
+
 #[tokio::test]
 async fn a_connection_to_another_kind_is_invalid() {
     let place = place(SqliteOptions::default()).await;
