@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ferrata_store::{
-    Clock as _, ErrorKind, HeadRef, PruneCut, Record, Removed, Result, RunAppend, RunKey, SystemClock,
+    Clock as _, ErrorKind, HeadRef, PruneCut, Record, Removed, Result, RunAppend, RunKey, SystemClock, within,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -43,9 +43,10 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
 }
 
-/// What callers and the thread write with, one at a time.
+/// What callers and the thread write with.
 #[derive(Debug)]
 struct Shared {
+    db: Arc<Db>,
     session: tokio::sync::Mutex<Session>,
     /// How many jobs the thread has or will have: a caller that passed them would be let in before its turn, and alone.
     waiting: AtomicUsize,
@@ -56,8 +57,8 @@ struct Shared {
 
 impl Writer {
     pub(crate) fn new(db: Arc<Db>) -> Self {
-        let session = tokio::sync::Mutex::new(Session::new(db));
-        let shared = Shared { session, waiting: AtomicUsize::new(0), is_crowd: AtomicBool::new(false) };
+        let session = tokio::sync::Mutex::new(Session::new(Arc::clone(&db)));
+        let shared = Shared { db, session, waiting: AtomicUsize::new(0), is_crowd: AtomicBool::new(false) };
         Self { jobs: Mutex::default(), shared: Arc::new(shared) }
     }
 
@@ -122,6 +123,7 @@ fn start(shared: Arc<Shared>) -> std::io::Result<UnboundedSender<Job>> {
 async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
     let clock = SystemClock::new();
     let (mut next, mut since) = (None, clock.monotonic());
+    let (mut own, mut patience) = (Session::new(Arc::clone(&shared.db)), TURN);
     loop {
         let job = match next.take() {
             Some(job) => job,
@@ -130,7 +132,10 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
                 job
             }
         };
-        let mut session = shared.session.lock().await;
+        // A caller that is not polled keeps the session, for as long as it likes: SQLite's own lock keeps it apart from another one.
+        let mut lent = within(&clock, patience, shared.session.lock()).await;
+        patience = if lent.is_some() { TURN } else { Duration::ZERO };
+        let session = lent.as_deref_mut().unwrap_or(&mut own);
         let mut count = 1;
         match job {
             Job::Append(entries, reply) => {
@@ -153,7 +158,7 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
             Job::SetUp(reply) => drop(reply.send(session.set_up().await)),
         }
         session.bound_log().await;
-        drop(session);
+        drop(lent);
         shared.done(count);
         if next.is_none() && jobs.is_empty() {
             since = clock.monotonic();
@@ -162,6 +167,7 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
             since = clock.monotonic();
         }
     }
+    own.close().await;
     shared.session.lock().await.close().await;
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, ExecutorId, PruneCut, Seq, SystemClock};
+use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, ExecutorId, PruneCut, Seq, SystemClock, within};
 use ferrata_store_sqlite::{SqliteOptions, Synchronous};
 use sqlx::Connection as _;
 use tokio::task::JoinSet;
@@ -179,6 +179,33 @@ async fn a_caller_that_is_dropped_leaves_its_step_done_or_not() {
     assert!(dropped > 0, "none was dropped");
     is_kept(&place.store, &log).await;
     is_kept(&place.open(SqliteOptions::default()), &log).await;
+}
+
+/// A caller that began its step and then waits for something else, as in a `select!`, holds up nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_is_not_polled_holds_up_no_other() {
+    let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
+    let (mut first, mut second) = (log("r-1"), log("r-2"));
+    first.write(&place.store, 1).await;
+    second.write(&place.store, 1).await;
+    // A step may be done at once, or be handed over: then it is in nobody's way.
+    for _ in 0..20 {
+        let (left, entry) = (first.next(1), second.next(1));
+        let mut waits = Box::pin(append(&place.store, left.clone()));
+        let is_done = poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_ready())).await;
+        let others = append(&place.store, entry.clone());
+        let written = within(&SystemClock::new(), Duration::from_secs(20), others).await;
+        written.expect("the caller that is not polled holds up the others").unwrap();
+        second.took(&entry);
+        if !is_done {
+            waits.await.unwrap();
+        }
+        first.took(&left);
+        first.write(&place.store, 1).await;
+    }
+    for log in [&first, &second] {
+        is_kept(&place.store, log).await;
+    }
 }
 
 /// Readers that overlap without an end keep each checkpoint of a commit from emptying the log, which then grows for good. A log that has
