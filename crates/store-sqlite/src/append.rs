@@ -38,7 +38,8 @@ pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
     let mut step = Statement::default();
     // Without the plus, SQLite takes these values for a hint that a partial index might do, and prepares the text anew for each of them.
     let after = format!(
-        ") v JOIN ferrata_runs r {LAST} WHERE r.tenant = ? AND r.run = ? AND c.seq = ? AND c.header ->> '$.id' = ? \
+        ") v JOIN ferrata_runs r {LAST} WHERE r.tenant = ? AND r.run = ? AND c.seq = ? \
+         AND CASE WHEN json_valid(c.header) THEN c.header ->> '$.id' END = ? \
          AND +r.status = ? AND +r.owner = ? AND +r.wake_at IS ?"
     );
     let before = "INSERT INTO ferrata_records (run, seq, base, header, sum, body) \

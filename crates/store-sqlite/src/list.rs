@@ -163,7 +163,8 @@ fn conditions(asked: &RunQuery, values: &mut Statement) -> Vec<String> {
         }
         let (key, value) = (values.name(key.as_str()), values.name(value.as_str()));
         conditions.push(format!(
-            "EXISTS (SELECT 1 FROM json_each(r.facts, '$.labels') l WHERE l.key = {key} AND l.value = {value})"
+            "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(r.facts) THEN r.facts ELSE '{{}}' END, '$.labels') l \
+             WHERE l.key = {key} AND l.value = {value})"
         ));
     }
     conditions

@@ -34,7 +34,8 @@ pub(crate) async fn load(db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Rec
             let id = look.name(id.to_string());
             // Within the run only: an index of all ids would cost each step more than it is worth.
             format!(
-                "(SELECT max(i.seq) FROM ferrata_records i WHERE i.run = r.key AND i.header ->> '$.id' = {id})"
+                "(SELECT max(i.seq) FROM ferrata_records i WHERE i.run = r.key \
+                 AND CASE WHEN json_valid(i.header) THEN i.header ->> '$.id' END = {id})"
             )
         }
     };

@@ -6,7 +6,7 @@ use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, ErrorKind, Page, RunQuery};
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
-use crate::support::{append, connection, log, place};
+use crate::support::{append, connection, execute, is_refused, log, place};
 
 const PAGE: usize = 4_096;
 
@@ -117,4 +117,33 @@ async fn a_damaged_page_is_named_and_never_read_as_what_was_not_written() {
         let page = 2 + seed * 31 % (pages - 1);
         check(&logs, &bytes, page, How::Bit(seed * 7_919 % (PAGE * 8)), of_tables.contains(&page)).await;
     }
+}
+
+/// What is said of a run, and a header, that are no JSON any more: the run is damaged, is said to be, and hides no other.
+#[tokio::test]
+async fn text_that_is_no_json_is_corrupt_and_hides_no_other_run() {
+    let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
+    let mut logs = Vec::new();
+    for run in 0..2 {
+        let mut log = log(&format!("r-{run}"));
+        log.facts.labels.insert("a", "b").unwrap();
+        log.write(&place.store, 2).await;
+        logs.push(log);
+    }
+    let mut other = place.connection().await;
+    execute(&mut other, "UPDATE ferrata_runs SET facts = 'x' || facts WHERE run = 'r-0'").await;
+    let mut query = RunQuery::default();
+    query.labels.push(("a".to_owned(), "b".to_owned()));
+    let listed = place.store.runs(&query, Page::default()).await.unwrap().items;
+    assert_eq!(listed.iter().map(|head| &head.run).collect::<Vec<_>>(), [&logs[1].key]);
+
+    let damage = "UPDATE ferrata_records SET header = 'x' || header \
+         WHERE run = (SELECT key FROM ferrata_runs WHERE run = 'r-1')";
+    execute(&mut other, damage).await;
+    is_refused(&place.store, &logs[1], ErrorKind::Corrupt).await;
+    let id = logs[1].head().unwrap().id;
+    let refused = place.store.load(&logs[1].key, At::Record(id)).await.unwrap_err();
+    assert_ne!(refused.kind(), ErrorKind::Unsupported, "{refused:?}");
+    let refused = place.store.load(&logs[1].key, At::Latest).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused:?}");
 }
