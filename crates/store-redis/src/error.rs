@@ -21,6 +21,9 @@ pub(crate) enum StoreError {
         "the record is stored, but {found} of {wanted} replicas have said that they have it; see to the replicas"
     )]
     Replicas { wanted: u32, found: i64 },
+    /// It was done, and the server does not say how many replicas have it.
+    #[error("the record is stored, and it is not known whether a replica has it: {why}")]
+    Unwaited { why: String },
     /// The answer is not one of the command's.
     #[error(
         "{what}, which no server of this store answers; see that no other program writes below its prefix"
@@ -172,7 +175,7 @@ impl StoreError {
         match self {
             Self::Unreachable { .. } | Self::StoodStill => ErrorKind::Unavailable,
             Self::Lost { .. } if doubt == Doubt::None => ErrorKind::Unavailable,
-            Self::Lost { .. } | Self::Replicas { .. } => ErrorKind::Indeterminate,
+            Self::Lost { .. } | Self::Replicas { .. } | Self::Unwaited { .. } => ErrorKind::Indeterminate,
             Self::Refused { code, detail, .. } => meaning(code, detail.as_deref()).0,
             Self::Strange { .. } | Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::Newer { .. } | Self::Unfit { .. } => ErrorKind::Unsupported,

@@ -62,6 +62,10 @@ impl Inner {
             if let Some(objection) = settings.objection() {
                 return Err(StoreError::Unfit { what: format!("{} {objection}", node.name) });
             }
+            if self.options.replicas > 0 {
+                // Whether it may be asked at all: zero replicas are not waited for.
+                node.ask(redis::cmd("WAIT").arg(0).arg(1).to_owned()).await?;
+            }
             found = Some(found.map_or(settings.persistence, |found| found.min(settings.persistence)));
         }
         self.found_fit(began);

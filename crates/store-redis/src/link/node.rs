@@ -152,8 +152,8 @@ impl Node {
             let fault = match found.map(|value| self.result(value)) {
                 Some(Ok(Value::Int(found))) if found >= i64::from(wanted) => None,
                 Some(Ok(Value::Int(found))) => Some(StoreError::Replicas { wanted, found }),
-                Some(Err(fault)) => Some(fault),
-                _ => Some(StoreError::strange("the reply to WAIT is no number")),
+                Some(Err(fault)) => Some(StoreError::Unwaited { why: fault.to_string() }),
+                _ => Some(StoreError::Unwaited { why: "the reply to WAIT is no number".to_owned() }),
             };
             if let Some(fault) = fault {
                 // What was refused stays refused; what was done is not yet where it was asked to be.

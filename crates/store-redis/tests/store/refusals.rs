@@ -300,6 +300,24 @@ async fn a_server_that_may_drop_heartbeats_is_refused_also_when_it_is_set_so_lat
     eventually("heartbeats again", async || store.heartbeat(&executor, ttl).await.is_ok()).await;
 }
 
+/// The record is stored, and the server does not say how many replicas have it: nobody may be told that it is not there.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_wait_for_replicas_that_is_refused_leaves_a_doubt() {
+    let server = server(&[]);
+    let place = Place::at(&server.url(), false);
+    send(&server.url(), &["ACL|SETUSER|few|on|>word|~*|&*|+@all|-wait"]).await;
+    let url = server.url().replacen("redis://", "redis://few:word@", 1);
+    let options = place.options().with_replicas(1, Duration::from_millis(50));
+    let store = RedisStore::from_url(&url, options).unwrap();
+    let mut author = log_of("r-1");
+    let append = author.next(1);
+    says(&append_one(&store, &append).await.unwrap_err(), ErrorKind::Indeterminate, &["NOPERM", "stored"]);
+    author.took(&append);
+    is_kept(&author, &place.store()).await;
+    says(&store.setup().await.unwrap_err(), ErrorKind::Invalid, &["NOPERM", "may not"]);
+}
+
 /// Where `CONFIG` is forbidden nobody knows how often the server syncs its file, and that is what is said.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
