@@ -159,7 +159,7 @@ impl Node {
                 // What was refused stays refused; what was done is not yet where it was asked to be.
                 results
                     .iter_mut()
-                    .filter(|result| result.is_ok())
+                    .filter(|result| result.as_ref().is_ok_and(|reply| !is_refused(reply)))
                     .for_each(|result| *result = Err(fault.clone()));
             }
         }
@@ -183,7 +183,13 @@ impl Node {
         }
         let (mut connection, generation) = self.connection().await?;
         match connection.req_packed_commands(&pipeline, 0, count).await {
-            Ok(replies) if replies.len() == count => Ok(replies),
+            Ok(replies) if replies.len() == count => {
+                // After a failover, the name of the server may lead to another one.
+                if replies.iter().any(is_of_replica) {
+                    self.give_up(generation).await;
+                }
+                Ok(replies)
+            }
             Ok(replies) => {
                 self.give_up(generation).await;
                 Err(StoreError::strange(format!("{} replies to {count} commands", replies.len())))
@@ -236,5 +242,22 @@ impl Node {
     /// Opens a connection of its own for notices.
     pub(crate) async fn subscribe(&self) -> Result<redis::aio::PubSub, StoreError> {
         self.client.get_async_pubsub().await.map_err(|source| StoreError::connecting(&self.name, source))
+    }
+}
+
+/// Tells whether a reply is a refusal of each key.
+fn is_refused(reply: &Value) -> bool {
+    let Value::Array(said) = reply else { return false };
+    !said.is_empty() && said.iter().all(|said| matches!(said, Value::ServerError(_)))
+}
+
+/// Tells whether a reply says, of one key or of all, that the server is a replica.
+fn is_of_replica(reply: &Value) -> bool {
+    match reply {
+        Value::ServerError(error) => error.code() == "READONLY",
+        Value::Array(said) => {
+            said.iter().any(|said| matches!(said, Value::ServerError(error) if error.code() == "READONLY"))
+        }
+        _ => false,
     }
 }

@@ -1,17 +1,19 @@
 //! More than one server: slots that move while runs are written, replicas that must have a record, and TLS.
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
-use crate::common::author::{append_one, append_surely, eventually, is_kept, kind, log_of};
+use crate::common::author::{append_one, append_surely, eventually, is_kept, kind, log_of, spawn};
 use crate::common::{Place, connect};
 use ferrata_store::testing::Log;
-use ferrata_store::{At, CheckpointStore, Clock, ErrorKind, SystemClock};
+use ferrata_store::{At, CheckpointStore, Clock, ErrorKind, RunStatus, SystemClock, within};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{Redis, RedisCluster, RedisOptions as Server};
 use redis::Value;
 use redis::aio::MultiplexedConnection;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 
 /// A node of a cluster, to move slots with.
 struct Node {
@@ -25,6 +27,11 @@ impl Node {
         let mut connection = connect(&redis.url()).await;
         let id = redis::cmd("CLUSTER").arg("MYID").query_async(&mut connection).await.unwrap();
         Self { port: redis.port(), id, connection }
+    }
+
+    /// A server of no cluster.
+    async fn of_single(redis: &Redis) -> Self {
+        Self { port: redis.port(), id: String::new(), connection: connect(&redis.url()).await }
     }
 
     async fn ask<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> redis::RedisResult<T> {
@@ -256,6 +263,57 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
     );
     replica.resume().unwrap();
     append_surely(&store, &append).await.unwrap();
+    author.took(&append);
+    is_kept(&author, &store).await;
+}
+
+/// Forwards new connections to the port that is named then, as a name in DNS leads to another server after a failover.
+async fn forwarder(to: Arc<AtomicU16>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    drop(spawn(async move {
+        let mut all = tokio::task::JoinSet::new();
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let port = to.load(Ordering::Relaxed);
+            all.spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                // Either may end it.
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    }));
+    url
+}
+
+/// The primary of before becomes a replica and keeps its connections: the store looks anew for the one that has the name.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_failover_behind_a_name_is_followed() {
+    let (before, after) =
+        (Redis::start(Server::default()).unwrap(), Redis::start(Server::default()).unwrap());
+    let (mut first, mut second) = (Node::of_single(&before).await, Node::of_single(&after).await);
+    let (first_port, second_port) = (before.port().to_string(), after.port().to_string());
+    second.ask::<()>(&["REPLICAOF", "127.0.0.1", &first_port]).await.unwrap();
+    let to = Arc::new(AtomicU16::new(before.port()));
+    let place = Place::at(&forwarder(Arc::clone(&to)).await, false);
+    let store = place.store();
+    store.setup().await.unwrap();
+    let mut author = log_of("r-1");
+    author.write(&store, 1).await;
+    // The replica must have what is there when it becomes the primary.
+    let waits = place.store_with(place.options().with_replicas(1, Duration::from_secs(5)));
+    let append = author.next(1);
+    append_surely(&waits, &append).await.unwrap();
+    author.took(&append);
+    to.store(after.port(), Ordering::Relaxed);
+    second.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    first.ask::<()>(&["REPLICAOF", "127.0.0.1", &second_port]).await.unwrap();
+    let append = author.next(1);
+    let refused = append_one(&waits, &append).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "nothing was written to wait for: {refused:?}");
+    let written = within(&SystemClock::new(), Duration::from_secs(20), append_surely(&store, &append)).await;
+    written.expect("the store stays with the replica").unwrap();
     author.took(&append);
     is_kept(&author, &store).await;
 }
