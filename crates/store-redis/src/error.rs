@@ -108,6 +108,9 @@ const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
         ErrorKind::Invalid,
         "it is no cluster: use a redis:// or rediss:// URL",
     ),
+    // What a script says of keys of the index that are on another node, while a slot moves.
+    ("ERR", "non local key", ErrorKind::Unavailable, "the cluster is moving a part of the index; retry"),
+    ("ERR", "during rehashing", ErrorKind::Unavailable, "the cluster is moving a part of the index; retry"),
     ("ERR", "Elements are too large", ErrorKind::TooLarge, "make the record smaller"),
     ("ERR", "unknown command", ErrorKind::Unsupported, "the store needs Redis 7 or Valkey, with Lua scripts"),
     ("", "", ErrorKind::Unsupported, "see the server's log"),

@@ -51,6 +51,7 @@ impl Index {
         places: Vec<Bytes>,
     ) -> Call {
         let mut call = Call::each(&INDEX, &self.common, self.catalog(run))
+            .with_more_keys()
             .arg(Bytes::from_static(operation.as_bytes()))
             .arg(member.as_str().to_owned())
             .arg(seq.to_string())
@@ -98,7 +99,7 @@ impl Index {
     /// Does something to what stands for no run, in one shard.
     pub(crate) fn probe(&self, operation: &'static str, shard: u16) -> Call {
         let catalog = format!("{}{}", self.layout.shard(shard), place::CATALOG);
-        let call = Call::each(&INDEX, &self.common, catalog.into());
+        let call = Call::each(&INDEX, &self.common, catalog.into()).with_more_keys();
         [operation, "probe", "0", "1", "o:probe", "0"].into_iter().fold(call, Call::arg)
     }
 

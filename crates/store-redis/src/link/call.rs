@@ -27,6 +27,8 @@ pub(crate) struct Call {
     key: Bytes,
     /// Whether the command has the key, or it only says where to go.
     has_key: bool,
+    /// Whether it uses keys beside its own: then it runs where all keys of the slot are, or not at all.
+    has_more: bool,
     args: Vec<Bytes>,
 }
 
@@ -56,13 +58,20 @@ impl Call {
     }
 
     fn new(what: What, key: Bytes) -> Self {
-        Self { what, key, has_key: true, args: Vec::with_capacity(4) }
+        Self { what, key, has_key: true, has_more: false, args: Vec::with_capacity(4) }
     }
 
     /// Leaves the key out of the command: it only says where to go.
     #[must_use]
     pub(crate) fn without_keys(mut self) -> Self {
         self.has_key = false;
+        self
+    }
+
+    /// Says that it uses other keys of the slot, too.
+    #[must_use]
+    pub(crate) fn with_more_keys(mut self) -> Self {
+        self.has_more = true;
         self
     }
 
@@ -84,6 +93,10 @@ impl Call {
     /// Its key, which says where to go.
     pub(crate) fn key(&self) -> &Bytes {
         &self.key
+    }
+
+    pub(crate) fn has_more_keys(&self) -> bool {
+        self.has_more
     }
 
     pub(crate) fn is_script(&self) -> bool {

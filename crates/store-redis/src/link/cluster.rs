@@ -46,7 +46,7 @@ impl Link {
             let mut is_map_old = false;
             for (replies, address, list) in join_all(sent).await {
                 for (at, reply) in list.into_iter().zip(replies) {
-                    let hop = next_hop(&reply, &address);
+                    let hop = next_hop(&calls[at], &reply, &address);
                     if matches!(reply, Err(StoreError::Unreachable { .. })) {
                         unreachable.push(address.clone());
                     }
@@ -161,11 +161,13 @@ impl Link {
 }
 
 /// Tells where a call goes on. Every refusal that is followed came before the call was run.
-fn next_hop(reply: &Result<Value, StoreError>, asked: &Address) -> Option<Hop> {
+fn next_hop(call: &Call, reply: &Result<Value, StoreError>, asked: &Address) -> Option<Hop> {
     match reply.as_ref().err()? {
         StoreError::Refused { code, detail, .. } if code == "MOVED" => {
             redirection(detail.as_deref()?, asked).map(Hop::To)
         }
+        // Where some keys of the slot are, and others not yet, it would make those anew, in the way of the move.
+        StoreError::Refused { code, .. } if code == "ASK" && call.has_more_keys() => None,
         StoreError::Refused { code, detail, .. } if code == "ASK" => {
             redirection(detail.as_deref()?, asked).map(Hop::Asking)
         }

@@ -1,4 +1,5 @@
 //! More than one server: slots that move while runs are written, replicas that must have a record, and TLS.
+use std::collections::HashSet;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -48,8 +49,26 @@ async fn from_and_to(cluster: &RedisCluster, slot: u16) -> (Node, Node) {
 }
 
 async fn slot_of(place: &Place, run: &Log) -> u16 {
-    let slot = place.ask(redis::cmd("CLUSTER").arg("KEYSLOT").arg(place.key(&run.key))).await;
+    slot_of_key(place, &place.key(&run.key)).await
+}
+
+async fn slot_of_key(place: &Place, key: &str) -> u16 {
+    let slot = place.ask(redis::cmd("CLUSTER").arg("KEYSLOT").arg(key)).await;
     redis::from_redis_value(slot).unwrap()
+}
+
+/// The keys of the shard of the index that has this run.
+async fn index_of(place: &Place, run: &Log) -> Vec<String> {
+    let keys = place.keys().await;
+    for catalog in keys.iter().filter(|key| key.ends_with(":catalog")) {
+        let members = place.ask(redis::cmd("HKEYS").arg(catalog)).await;
+        let members: Vec<String> = redis::from_redis_value(members).unwrap();
+        if members.iter().any(|member| member.contains(run.key.run.as_str())) {
+            let shard = catalog.strip_suffix("catalog").unwrap();
+            return keys.iter().filter(|key| key.starts_with(shard)).cloned().collect();
+        }
+    }
+    panic!("{} is in no shard of the index", run.key);
 }
 
 async fn move_keys(from: &mut Node, to: &Node, keys: &[String]) {
@@ -70,6 +89,23 @@ async fn finish(cluster: &RedisCluster, to: &mut Node, slot: &str) {
     for node in cluster.nodes() {
         Node::of(node).await.ask::<()>(&["CLUSTER", "SETSLOT", slot, "NODE", &id]).await.unwrap();
     }
+    // A node that does not know of the newest epoch yet would give its next slot back to whoever has that epoch.
+    eventually("one epoch", async || {
+        let mut epochs = HashSet::new();
+        for node in cluster.nodes() {
+            let info: String = Node::of(node).await.ask(&["CLUSTER", "INFO"]).await.unwrap();
+            let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
+            epochs.insert(epoch.unwrap().to_owned());
+        }
+        epochs.len() == 1
+    })
+    .await;
+}
+
+/// Moves every key of a slot that is being moved.
+async fn move_all(from: &mut Node, to: &Node, slot: &str) {
+    let keys: Vec<String> = from.ask(&["CLUSTER", "GETKEYSINSLOT", slot, "1000"]).await.unwrap();
+    move_keys(from, to, &keys).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,13 +149,18 @@ async fn slots_that_move_under_load_lose_nothing() {
         writers.spawn(async move {
             let mut author = log_of(&format!("r-{n}"));
             while !over.load(Ordering::Relaxed) {
-                let append = author.next(1 + author.records.len() % 2);
+                let count = author.records.len();
+                // So that it moves in the index, too.
+                let status =
+                    if count.is_multiple_of(3) { RunStatus::Interrupted } else { RunStatus::InProgress };
+                let append = author.next_as(1 + count % 2, b"", |header| header.status = status);
                 append_surely(&store, &append).await.unwrap();
                 author.took(&append);
             }
             author
         });
     }
+    let mut moved = HashSet::new();
     for n in 0..6 {
         let author = log_of(&format!("r-{n}"));
         eventually("ten records", async || {
@@ -133,9 +174,47 @@ async fn slots_that_move_under_load_lose_nothing() {
         begin(&mut from, &mut to, &slot).await;
         move_keys(&mut from, &to, &[place.key(&author.key)]).await;
         finish(&cluster, &mut to, &slot).await;
+        let number = slot_of_key(&place, &index_of(&place, &author).await[0]).await;
+        let slot = number.to_string();
+        // Another run of the same shard may have had it moved.
+        let (from, to) = from_and_to(&cluster, number).await;
+        let (mut from, mut to) = if moved.insert(number) { (from, to) } else { (to, from) };
+        begin(&mut from, &mut to, &slot).await;
+        move_all(&mut from, &to, &slot).await;
+        finish(&cluster, &mut to, &slot).await;
     }
     over.store(true, Ordering::Relaxed);
     for author in writers.join_all().await {
+        is_kept(&author, &store).await;
+    }
+}
+
+/// While the keys of a shard of the index are on two nodes, no change of it can be made whole: it is refused and tried again, and makes no key
+/// that would be in the way of one that has not moved yet.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn an_index_that_moves_loses_no_entry_and_hinders_no_move() {
+    let cluster = RedisCluster::start(3).unwrap();
+    let place = Place::at(&cluster.url(), true);
+    let store = place.store();
+    store.setup().await.unwrap();
+    for (run, catalog_first) in [("r-1", true), ("r-2", false)] {
+        let mut author = log_of(run);
+        author.write(&store, 1).await;
+        let mut keys = index_of(&place, &author).await;
+        keys.sort_by_key(|key| key.ends_with(":catalog") != catalog_first);
+        let number = slot_of_key(&place, &keys[0]).await;
+        let slot = number.to_string();
+        let (mut from, mut to) = from_and_to(&cluster, number).await;
+        begin(&mut from, &mut to, &slot).await;
+        move_keys(&mut from, &to, &keys[..1]).await;
+        let append = author.next_as(1, b"", |header| header.status = RunStatus::Interrupted);
+        let refused = append_one(&store, &append).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{catalog_first}: {refused:?}");
+        move_all(&mut from, &to, &slot).await;
+        finish(&cluster, &mut to, &slot).await;
+        append_surely(&store, &append).await.unwrap();
+        author.took(&append);
         is_kept(&author, &store).await;
     }
 }
