@@ -192,8 +192,9 @@ impl Inner {
 
     /// What the script that appends is told once for all runs.
     pub(crate) fn common(&self) -> Arc<[Bytes]> {
+        let replicas = Bytes::from_static(if self.options.replicas > 0 { b"1" } else { b"" });
         let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
-        Arc::from([channel, self.layout.name_at().to_string().into(), self.hearing.mark()])
+        Arc::from([channel, self.layout.name_at().to_string().into(), self.hearing.mark(), replicas])
     }
 
     fn script(

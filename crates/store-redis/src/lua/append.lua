@@ -2,7 +2,8 @@
 -- write.
 --
 -- KEYS: each run
--- ARGV: 1 channel or '', 2 where a run's name begins in its key, 3 what ends the notice, then for each run:
+-- ARGV: 1 channel or '', 2 where a run's name begins in its key, 3 what ends the notice, 4 '1' if replicas are waited for
+--       or '', then for each run:
 --       - id and number that the header of the head must begin with; '' if there must be no run
 --       - '1' for one record and nothing else, or 'n;keep;places', with n the number of records, keep '' or for how many
 --         milliseconds to keep the run or '-' for good or '?' if nothing is to be written in any case, and places how many
@@ -12,7 +13,7 @@
 -- Returns for each: 1, {'absent'}, {'broken'}, or {'differs', header of the head, what is said of the run, headers}, with the
 --                   headers of as many records as were given, newest first, if the last one given is the head
 -- A number as an argument is formatted as if it had a fraction, which takes as long as the command itself.
-local at, told, name_at, call = 4, {}, tonumber(ARGV[2]), redis.call
+local at, told, name_at, call = 5, {}, tonumber(ARGV[2]), redis.call
 local replies = each(#KEYS, function(n)
   local run, expected, what = KEYS[n], ARGV[at], ARGV[at + 1]
   local count, keep, places = 1, '', 0
@@ -33,6 +34,8 @@ local replies = each(#KEYS, function(n)
       if string.sub(head, 1, 16) == string.sub(ARGV[at - 2], 1, 16) then
         local most = math.min(count, math.floor((call('LLEN', run) - 1) / 2))
         for back = 1, most do newest[back] = call('LINDEX', run, -2 * back) end
+        -- WAIT waits for what the connection wrote, and the record may have come by another one.
+        if ARGV[4] ~= '' then call('LSET', run, '-2', head) end
       end
       return {'differs', head, call('LINDEX', run, '0'), newest}
     end

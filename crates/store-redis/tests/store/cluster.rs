@@ -340,6 +340,18 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
         ErrorKind::Indeterminate,
         "a repeat waits for it, too"
     );
+    // On a new connection the server knows of nothing that was written, and from 7.2 on waits for nothing then: so a repeat writes.
+    let repeats = async || {
+        let said = place.ask(redis::cmd("INFO").arg("commandstats")).await;
+        redis::from_redis_value::<String>(said).unwrap().contains("cmdstat_lset:")
+    };
+    assert!(repeats().await, "a repeat wrote nothing to wait for");
+    let another = place.store_with(place.options().with_replicas(1, Duration::from_millis(300)));
+    assert_eq!(
+        kind(append_one(&another, &append).await),
+        ErrorKind::Indeterminate,
+        "a repeat on another connection waits for it, too"
+    );
     replica.resume().unwrap();
     append_surely(&store, &append).await.unwrap();
     author.took(&append);
