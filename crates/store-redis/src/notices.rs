@@ -11,6 +11,7 @@ use ferrata_store::{
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot, watch};
+use tokio::task::AbortHandle;
 
 use crate::error::StoreError;
 use crate::layout::{Layout, parse_name};
@@ -24,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What to do about a user that may not use a channel.
 const REMEDY: &str = "docs/store-redis.md lists what it needs";
+
+/// How long nothing may be heard until the server is asked whether it is there.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// How long to wait before the next attempt after the connection was lost. Executors look by themselves meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -39,6 +43,7 @@ pub(crate) struct Hearing {
 #[derive(Debug)]
 struct Running {
     heard: Arc<Heard>,
+    task: AbortHandle,
     /// Dropped with the store, which ends the task.
     _store: oneshot::Sender<()>,
 }
@@ -115,16 +120,24 @@ impl Hearing {
     /// Begins to listen, unless that has begun.
     fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<Heard>> {
         let mut running = self.running();
-        if let Some(running) = running.as_ref() {
+        if let Some(running) = running.as_ref().filter(|running| !running.task.is_finished()) {
             return Some(Arc::clone(&running.heard));
         }
         let runtime = Handle::try_current().ok()?;
-        let (runs, said) = (broadcast::Sender::new(NOTICES), broadcast::Sender::new(NOTICES));
-        let heard = Arc::new(Heard { runs, said, listens: watch::Sender::new(Listens::No) });
+        // A runtime that was shut down ended its task; whoever subscribed there hears the next one.
+        let heard = match running.take() {
+            Some(ended) => ended.heard,
+            None => {
+                let (runs, said) = (broadcast::Sender::new(NOTICES), broadcast::Sender::new(NOTICES));
+                Arc::new(Heard { runs, said, listens: watch::Sender::new(Listens::No) })
+            }
+        };
+        heard.listens.send_replace(Listens::No);
         let (store, gone) = oneshot::channel();
         let channels = [layout.channel(), layout.said_channel()];
-        runtime.spawn(hear(Arc::clone(link), channels, self.tag.clone(), Arc::clone(&heard), gone));
-        *running = Some(Running { heard: Arc::clone(&heard), _store: store });
+        let task =
+            runtime.spawn(hear(Arc::clone(link), channels, self.tag.clone(), Arc::clone(&heard), gone));
+        *running = Some(Running { heard: Arc::clone(&heard), task: task.abort_handle(), _store: store });
         Some(heard)
     }
 
@@ -166,19 +179,26 @@ async fn listen(
     attempt: usize,
 ) -> Result<(), StoreError> {
     let node = link.listener(attempt).await?;
-    let mut heard = node.subscribe().await?;
-    heard.subscribe(&channel[..]).await.map_err(|source| StoreError::connecting(&node.name, source))?;
+    let lost = |source| StoreError::connecting(&node.name, source);
+    let (mut heard, mut messages) = link.in_time(node.subscribe()).await?.split();
+    link.in_time(async { heard.subscribe(&channel[..]).await.map_err(lost) }).await?;
     // The user may have been made for the other channel alone.
-    match heard.subscribe(&said[..]).await {
+    match link.in_time(async { Ok(heard.subscribe(&said[..]).await) }).await? {
         Ok(()) => drop(to.listens.send_replace(Listens::Yes)),
         Err(source) if source.code() == Some("NOPERM") => {
             tracing::warn!(%source, "chunks of streams from other processes do not reach this one; {REMEDY}");
             to.listens.send_replace(Listens::Forbidden);
         }
-        Err(source) => return Err(StoreError::connecting(&node.name, source)),
+        Err(source) => return Err(lost(source)),
     }
-    let mut messages = heard.into_on_message();
-    while let Some(message) = messages.next().await {
+    let clock = SystemClock::new();
+    loop {
+        // A network that swallows what is sent tells neither side; so a listener that hears nothing for long asks for the same again.
+        let Some(message) = within(&clock, SILENCE, messages.next()).await else {
+            link.in_time(async { heard.subscribe(&channel[..]).await.map_err(lost) }).await?;
+            continue;
+        };
+        let Some(message) = message else { return Ok(()) };
         // What is no text was not said by a store.
         let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) else { continue };
         if message.get_channel_name().as_bytes() == &said[..] {
@@ -194,5 +214,4 @@ async fn listen(
             let _ = to.runs.send(Notice::new(run));
         }
     }
-    Ok(())
 }

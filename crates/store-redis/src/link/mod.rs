@@ -7,8 +7,9 @@ mod slots;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
-use ferrata_store::{Clock, Error, ErrorKind, Result};
+use ferrata_store::{Clock, Error, ErrorKind, Result, SystemClock, within};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, TlsCertificates, Value};
 
 pub(crate) use self::call::{Call, Script};
@@ -25,6 +26,7 @@ pub(crate) struct Link {
     is_cluster: bool,
     root_certificates: Option<Vec<u8>>,
     config: AsyncConnectionConfig,
+    connect_timeout: Duration,
     clock: Arc<dyn Clock>,
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     slots: RwLock<Arc<SlotMap>>,
@@ -56,6 +58,7 @@ impl Link {
             is_cluster,
             root_certificates,
             config,
+            connect_timeout,
             clock,
             nodes: Mutex::default(),
             slots: RwLock::default(),
@@ -154,6 +157,15 @@ impl Link {
         }
         self.refresh(&[]).await?;
         self.map().servers().iter().map(|address| self.node(address)).collect()
+    }
+
+    /// Does one step of listening, which must not take longer than to connect.
+    pub(crate) async fn in_time<T>(
+        &self,
+        step: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let late = || StoreError::strange("the server does not answer whoever listens");
+        within(&SystemClock::new(), self.connect_timeout, step).await.unwrap_or_else(|| Err(late()))
     }
 
     /// Says texts on a channel; a server of a cluster passes them on to the others.

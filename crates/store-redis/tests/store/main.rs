@@ -7,6 +7,7 @@ mod common;
 mod batches;
 mod cluster;
 mod crash;
+mod hearing;
 mod index;
 mod load;
 mod refusals;

@@ -1,0 +1,55 @@
+//! What processes say to each other goes on: after the runtime that began to listen, and after a connection on which nothing comes.
+use std::time::Duration;
+
+use crate::common::Place;
+use crate::common::author::eventually;
+use ferrata_store::{CheckpointStore, Relay, SystemClock, Texts, within};
+use ferrata_store_redis::RedisStore;
+use ferrata_test_servers::{Act, Fault, Place as In, Proxy, Redis, RedisOptions as Server, Trigger};
+
+fn relay(store: &RedisStore) -> &dyn Relay {
+    store.relay().unwrap()
+}
+
+/// Checks that what another process says is heard.
+async fn is_heard(mut texts: Texts, place: &Place) {
+    relay(&place.store()).say(vec!["word".to_owned()]).await.unwrap();
+    let heard = within(&SystemClock::new(), Duration::from_secs(20), texts.next()).await;
+    assert_eq!(heard.expect("nothing is heard").unwrap().as_deref(), Some("word"));
+}
+
+#[test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+fn who_listens_outlives_the_runtime_that_began_it() {
+    let server = Redis::start(Server::default()).unwrap();
+    let place = Place::at(&server.url(), false);
+    let store = place.store();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    first.block_on(async {
+        let texts = relay(&store).hear().await.unwrap();
+        is_heard(texts, &place).await;
+    });
+    drop(first);
+    runtime().block_on(async {
+        let texts = relay(&store).hear().await.unwrap();
+        is_heard(texts, &place).await;
+    });
+}
+
+/// A connection that is let in and never answered is given up as any other.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_listener_on_a_silent_network_begins_anew() {
+    let server = Redis::start(Server::default()).unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    let place = Place::at(&server.url(), false);
+    let options = place.options().with_connect_timeout(Duration::from_millis(500));
+    let store = RedisStore::from_url(&proxy.url(&server.url()), options).unwrap();
+    // The connection of what is listened on is the first.
+    proxy.arm(Trigger::Connection(1), Fault { place: In::RequestByte(0), act: Act::Delay(Duration::MAX) });
+    drop(relay(&store).hear().await);
+    eventually("a listener", async || relay(&store).hear().await.is_ok()).await;
+    assert_eq!(proxy.done().len(), 1, "the first connection was silent");
+    is_heard(relay(&store).hear().await.unwrap(), &place).await;
+}
