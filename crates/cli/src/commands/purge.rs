@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferrata::store::{At, Page, RunQuery};
-use ferrata::{CheckpointStore, RunId, RunKey, RunStatus, Runtime, TenantId};
+use ferrata::{CheckpointStore, HeadRef, RunId, RunKey, RunStatus, Runtime, TenantId};
 use ferrata_dot::Pipeline;
 use ferrata_dot::run_dir::RunDirectory;
 use futures_util::TryStreamExt as _;
@@ -49,6 +49,10 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
         Err(failure) => Err(failure),
     };
     let runs: Vec<_> = each(&chosen.names, |name| Box::pin(meant(name))).try_collect().await?;
+    let runtime = Runtime::builder_with(Arc::clone(&store)).operator();
+    let checked: Vec<_> =
+        runs.iter().filter(|(_, head)| head.is_some()).map(|(run, _)| run.clone()).collect();
+    runtime.check_purge(&checked).await?;
     if !runs.is_empty() {
         let listed: Vec<String> = runs.iter().map(|(run, _)| shown(run)).collect();
         let (what, next) = match chosen.by_filter {
@@ -58,21 +62,40 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
         let traces = if runs.len() == 1 { "every trace of it" } else { "every trace of them" };
         context.confirm(args.yes, &format!("remove {what} and {traces}"), &next)?;
     }
-    let runtime = Runtime::builder_with(Arc::clone(&store)).operator();
     let mut gone = Vec::new();
+    let removed = remove(context, args, &runtime, &store, runs, &mut gone).await;
+    // What is gone is told also if the next one could not be removed.
+    if removed.is_ok() || !gone.is_empty() {
+        tell(context, &gone)?;
+    }
+    removed.map(|()| Exit::Done)
+}
+
+async fn remove(
+    context: &Context,
+    args: &PurgeArgs,
+    runtime: &Runtime,
+    store: &Arc<dyn CheckpointStore>,
+    runs: Vec<(RunKey, Option<HeadRef>)>,
+    gone: &mut Vec<Gone>,
+) -> Result<(), Failure> {
     // One after the other, the newest first where they were chosen: what is removed may be what the next was still needed for.
     for (run, expected) in runs {
-        let nodes = nodes(&store, &run).await;
+        let nodes = nodes(store, &run).await;
         // What was said to the run while the question stood here is not lost with it.
         let purged = match expected {
             Some(head) => runtime.purge_at(&run, head).await?,
             None => store.purge(&run, None).await?,
         };
-        remove_views(context, args, &*store, &run, &nodes).await?;
-        gone.push(Gone { run, records: purged.records, bytes: purged.bytes });
+        gone.push(Gone { run: run.clone(), records: purged.records, bytes: purged.bytes });
+        remove_views(context, args, &**store, &run, &nodes).await?;
     }
+    Ok(())
+}
+
+fn tell(context: &Context, gone: &[Gone]) -> Result<(), Failure> {
     context.out.all(
-        &gone,
+        gone,
         |one| shown(&one.run),
         |gone| {
             let mut table = Table::new(["RUN", "RECORDS", "BYTES"]);
@@ -85,8 +108,7 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
             }
             table
         },
-    )?;
-    Ok(Exit::Done)
+    )
 }
 
 /// Returns the nodes that a run has come to, as far as its log can be read.

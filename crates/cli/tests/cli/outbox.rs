@@ -40,3 +40,26 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
     assert!(logs.contains("eve dropped letter 1"), "{logs}");
     place.ok(&["purge", "order-1", "--yes"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_runs_none_is_purged_if_one_cannot_be() {
+    let place = Place::new();
+    let runtime = Runtime::builder_with(place.open()).build().await.unwrap();
+    let graph = Graph::<Context>::builder("order")
+        .node("confirm", async |cx, s: Draft<Context>| {
+            let update = Update::from(s);
+            Ok(if cx.run().run.as_str() == "paid" { update } else { update.send_out("mail", 1) })
+        })
+        .entry("confirm")
+        .build()
+        .unwrap();
+    for id in ["paid", "told"] {
+        runtime.start(&graph, Context::new()).id(id).await.unwrap().completed().await.unwrap();
+    }
+    runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    let refused = place.call(&["purge", "paid", "told", "--yes"]);
+    assert!(refused.code == 8 && refused.err.contains("letters that are not delivered"), "{refused:?}");
+    assert!(refused.out.is_empty(), "{refused:?}");
+    place.ok(&["show", "paid"]);
+    place.ok(&["purge", "paid", "told", "--yes", "--force"]);
+}

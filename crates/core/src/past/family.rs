@@ -1,6 +1,6 @@
 //! What keeps a run from being removed: children that go on with it, and a parent that has not noted what came of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::questions;
 use super::walk::folded_at;
@@ -71,7 +71,7 @@ pub(crate) async fn parent_of(
 }
 
 /// Checks that no run needs one that is to be removed: no child goes on that would be without a parent, and its parent does not wait to
-/// note what came of it.
+/// note what came of it. A run in `before` is removed before it, and needs nothing.
 ///
 /// # Errors
 ///
@@ -80,6 +80,7 @@ pub(crate) async fn check_removal(
     store: &dyn CheckpointStore,
     head: &RunHead,
     folded: Option<&Folded>,
+    before: &BTreeSet<&RunKey>,
 ) -> Result<()> {
     let run = &head.run;
     let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
@@ -89,7 +90,7 @@ pub(crate) async fn check_removal(
              `Runtime::drop_letters`".to_owned(),
         );
     }
-    if let Some(child) = open_child(store, run, folded).await? {
+    if let Some(child) = open_child(store, run, folded, before).await? {
         return refuse(format!(
             "its child {child} goes on, and would be without a parent; cancel the run and wait for its end, or purge the child before it"
         ));
@@ -98,6 +99,9 @@ pub(crate) async fn check_removal(
         return Ok(());
     };
     let parent = &link.parent;
+    if before.contains(parent) {
+        return Ok(());
+    }
     match parent_of(store, run, &link).await? {
         Parent::Waits { .. } if head.status.is_finished() => refuse(format!(
             "its parent {parent} has not noted yet what came of it; let the parent go on, and try again, or purge the parent before it"
@@ -115,25 +119,30 @@ async fn open_child(
     store: &dyn CheckpointStore,
     run: &RunKey,
     folded: Option<&Folded>,
+    before: &BTreeSet<&RunKey>,
 ) -> Result<Option<RunKey>> {
     let Some(Folded { machine, .. }) = folded else { return Ok(None) };
     for (key, child) in machine.all_children().filter(|(_, child)| child.ends_with_parent()) {
         let child = machine.child_ref(run, key, &child);
         let goes_on = |head: &RunHead| child.is(&head.facts) && !head.status.is_finished();
-        if store.head(&child.run).await?.as_ref().is_some_and(goes_on) {
+        if !before.contains(&child.run) && store.head(&child.run).await?.as_ref().is_some_and(goes_on) {
             return Ok(Some(child.run));
         }
     }
     Ok(None)
 }
 
-/// Checks, of a run that is to be removed by hand, what [`check_removal`] does, as far as its log can be read. Returns the head for which
-/// that holds, if it can be.
+/// Checks, of a run that is to be removed by hand after those in `before`, what [`check_removal`] does, as far as its log can be read. Returns
+/// the head for which that holds, if it can be.
 ///
 /// # Errors
 ///
 /// As [`check_removal`].
-pub(crate) async fn check_purge(store: &dyn CheckpointStore, run: &RunKey) -> Result<Option<HeadRef>> {
+pub(crate) async fn check_purge(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    before: &BTreeSet<&RunKey>,
+) -> Result<Option<HeadRef>> {
     let head = match store.head(run).await {
         Ok(Some(head)) => head,
         Ok(None) => return Ok(None),
@@ -142,7 +151,7 @@ pub(crate) async fn check_purge(store: &dyn CheckpointStore, run: &RunKey) -> Re
     };
     if matches!(head.status, RunStatus::Completed | RunStatus::Cancelled) {
         // Nothing of it is in flight, so it has no children any more.
-        check_removal(store, &head, None).await?;
+        check_removal(store, &head, None, before).await?;
         return Ok(Some(head.head()));
     }
     let folded = match folded_at(store, run, At::Latest, None).await {
@@ -150,7 +159,7 @@ pub(crate) async fn check_purge(store: &dyn CheckpointStore, run: &RunKey) -> Re
         Err(error) if is_unreadable(&error) || error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    check_removal(store, &head, folded.as_ref()).await?;
+    check_removal(store, &head, folded.as_ref(), before).await?;
     Ok(folded.map(|_| head.head()))
 }
 

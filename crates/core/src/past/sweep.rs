@@ -1,5 +1,6 @@
 //! Sweeping a store: what a policy drops of all runs, a part at a time.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -230,7 +231,7 @@ async fn remove(store: &dyn CheckpointStore, head: &RunHead, dry: bool) -> Resul
     if !folded.machine.pins().is_empty() {
         return Ok(Removal::Held);
     }
-    match check_removal(store, head, Some(&folded)).await {
+    match check_removal(store, head, Some(&folded), &BTreeSet::new()).await {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::WrongStatus => return Ok(Removal::Held),
         Err(error) => return Err(error),

@@ -1,5 +1,6 @@
 //! What an application asks of the logs: their past, forks, checks, copies and upkeep.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::requests::amend::Races;
@@ -503,16 +504,38 @@ impl Runtime {
         self.purge_run(run, Some(head)).await
     }
 
-    async fn purge_run(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        if self.shared().driver(run).is_some() {
-            let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
-            return Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
+    /// Checks that [`purge`](Self::purge) of these runs, one after the other, would be refused for none of them. It removes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongStatus`] as for [`purge`](Self::purge), of the first run that would be refused.
+    ///
+    /// <!-- held by: outbox::of_several_runs_none_is_purged_if_one_cannot_be, removal::a_failed_parent_stays_until_its_children_have_ended -->
+    pub async fn check_purge(&self, runs: &[RunKey]) -> Result<()> {
+        let mut before = BTreeSet::new();
+        for run in runs {
+            self.check_not_driven(run)?;
+            past::family::check_purge(&*self.shared().store, run, &before).await?;
+            before.insert(run);
         }
+        Ok(())
+    }
+
+    fn check_not_driven(&self, run: &RunKey) -> Result<()> {
+        if self.shared().driver(run).is_none() {
+            return Ok(());
+        }
+        let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
+        Err(Error::new(ErrorKind::WrongStatus, message).with_run(run))
+    }
+
+    async fn purge_run(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        self.check_not_driven(run)?;
         let (shared, run) = (Arc::clone(self.shared()), run.clone());
         finish(async move {
             let mut races = Races::new();
             loop {
-                let seen = past::family::check_purge(&*shared.store, &run).await?;
+                let seen = past::family::check_purge(&*shared.store, &run, &BTreeSet::new()).await?;
                 match shared.store.purge(&run, expected.or(seen)).await {
                     // What was written since the look may be a letter that waits, or a child that goes on.
                     Err(error) if error.kind() == ErrorKind::Conflict && expected.is_none() => {

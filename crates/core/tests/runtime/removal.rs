@@ -130,6 +130,9 @@ async fn a_failed_parent_stays_until_its_children_have_ended() {
     until(&world, &key("c"), RunStatus::Interrupted).await;
     assert_eq!(sweep(&runtime).await, 0, "a retry of the parent goes on with the child");
     runtime.cancel(&key("c"), "no need").await.unwrap();
+    let first = runtime.check_purge(&[key("c"), key("p")]).await.unwrap_err();
+    assert!(first.kind() == ErrorKind::WrongStatus && first.run() == Some(&key("c")), "{first}");
+    runtime.check_purge(&[key("p"), key("c")]).await.unwrap();
     assert_eq!(sweep(&runtime).await, 1, "the parent; its child was there for it until then");
     assert_eq!(sweep(&runtime).await, 1);
 }

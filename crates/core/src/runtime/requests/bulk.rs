@@ -1,5 +1,6 @@
 //! One verb for all runs of a listing.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::num::NonZeroUsize;
@@ -61,7 +62,7 @@ impl Verb {
             Self::Cancel { reason } => SignalKind::Cancel { reason },
             Self::Retry => SignalKind::Retry { settled: Settled::default() },
             Self::Purge => {
-                check_purge(&*shared.store, run).await?;
+                check_purge(&*shared.store, run, &BTreeSet::new()).await?;
                 // What was said to the run since it was listed is not lost with it.
                 shared.store.purge(run, Some(head.head())).await?;
                 shared.resting.forget(run);
