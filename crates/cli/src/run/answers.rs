@@ -42,13 +42,8 @@ impl Here {
     /// Finds what the file says: by the question's id, by `node@visit`, or by the node, of a list the one of the visit.
     fn listed(&self, question: &Question) -> Option<Answer> {
         let visit = question.visit.get();
-        let single = |key: &str| self.file.get(key)?.first();
-        let of_visit = || {
-            let values = self.file.get(question.node.as_str())?;
-            // An answer that is no list is for every visit.
-            let at = usize::try_from(visit).ok()?.checked_sub(1)?;
-            if values.len() == 1 { values.first() } else { values.get(at) }
-        };
+        let single = |key: &str| self.file.get(key)?.of_visit(1);
+        let of_visit = || self.file.get(question.node.as_str())?.of_visit(visit);
         let value = single(&question.id)
             .or_else(|| single(&format!("{}@{visit}", question.node)))
             .or_else(of_visit)?;

@@ -62,15 +62,34 @@ fn object(path: &Path, what: &str) -> Result<Map<String, Json>, Failure> {
     })
 }
 
+/// What a file of answers says of a node.
+#[derive(Debug)]
+pub(super) enum Given {
+    /// One answer, for every visit.
+    Always(Json),
+    /// One for each visit.
+    Each(Vec<Json>),
+}
+
+impl Given {
+    /// Returns the answer of a visit, which count from 1.
+    pub(super) fn of_visit(&self, visit: u32) -> Option<&Json> {
+        match self {
+            Self::Always(value) => Some(value),
+            Self::Each(values) => values.get(usize::try_from(visit).ok()?.checked_sub(1)?),
+        }
+    }
+}
+
 /// Answers by the node that asks.
-pub(super) type Answers = BTreeMap<String, Vec<Json>>;
+pub(super) type Answers = BTreeMap<String, Given>;
 
 /// Reads a file of answers.
 pub(super) fn answers(path: &Path) -> Result<Answers, Failure> {
     let listed = object(path, "a file of answers")?;
     let each = |value: Json| match value {
-        Json::Array(values) => values,
-        value => vec![value],
+        Json::Array(values) => Given::Each(values),
+        value => Given::Always(value),
     };
     Ok(listed.into_iter().map(|(node, value)| (node, each(value))).collect())
 }

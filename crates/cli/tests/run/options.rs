@@ -63,6 +63,13 @@ fn answers_come_from_a_file_for_each_visit() {
     place.write("answers.json", r#"{"ask@2": "Yes"}"#);
     place.call(&["resume", "e", "--answers", "answers.json"]).ends(0);
     place.call(&["run", "G.dot", "--run-dir", "f", "--answers", "nowhere.json"]).ends(4);
+    // A list of one answer is for one visit, and what is no list for every one.
+    place.write("answers.json", r#"{"ask": ["No"]}"#);
+    place.call(&["run", "G.dot", "--run-dir", "g", "--answers", "answers.json"]).ends(5);
+    assert_eq!(history(&place.path("g")), ["start", "work", "ask", "redo"]);
+    place.write("answers.json", r#"{"ask": "No", "ask@3": "Yes"}"#);
+    place.call(&["run", "G.dot", "--run-dir", "h", "--answers", "answers.json"]).ends(0);
+    assert_eq!(history(&place.path("h")), ["start", "work", "ask", "redo", "ask", "redo", "ask", "exit"]);
 }
 
 #[test]
