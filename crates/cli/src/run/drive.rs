@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use ferrata::ask::Question;
 use ferrata::runtime::{Events, RunEvent};
-use ferrata::{Clock, Context as State, ErrorKind, Event, Graph, Outcome, RunHandle, RunKey, Runtime};
+use ferrata::{
+    Clock, Context as State, ErrorKind, Event, Graph, Outcome, RunHandle, RunKey, RunStatus, Runtime,
+};
 use ferrata_dot::run_dir::{Restored, RunDirectory};
 use tokio::sync::{Notify, watch};
 
@@ -253,6 +255,7 @@ impl Going<'_> {
                 Stopped::Rests(Outcome::Interrupted(questions)) => {
                     let answered = tokio::select! {
                         answered = self.answer(here, &questions) => answered?,
+                        heard = self.hear(context) => heard.map(|()| true)?,
                         () = signals.next() => return Ok(Stopped::Asked),
                         () = time.as_mut() => return Ok(Stopped::Late),
                     };
@@ -282,14 +285,29 @@ impl Going<'_> {
         for question in questions {
             let Some(answer) = here.decide(question).await else { continue };
             match self.runtime.respond(&self.job.run, &question.id, answer).by(here.author()).await {
-                // Another answer may have been faster.
-                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongStatus) => {
-                    return Err(error.into());
-                }
-                _ => answered = true,
+                Ok(()) => answered = true,
+                // Another answer may have been faster, and be another one.
+                Err(error) => match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::WrongStatus | ErrorKind::AlreadyExists => {
+                        answered = true
+                    }
+                    _ => return Err(error.into()),
+                },
             }
         }
         Ok(answered)
+    }
+
+    /// Waits until something said elsewhere moves the run: an answer, a message, or its end.
+    async fn hear(&self, context: &Context) -> Result<(), Failure> {
+        loop {
+            let head = self.runtime.head(&self.job.run).await?;
+            let waits = |status| matches!(status, RunStatus::Interrupted | RunStatus::AwaitingInput);
+            if !head.is_some_and(|head| waits(head.status)) {
+                return Ok(());
+            }
+            context.clock.sleep(POLL).await;
+        }
     }
 
     async fn goes_on_elsewhere(&self) -> Result<bool, Failure> {

@@ -105,6 +105,24 @@ fn a_question_can_be_left_with_ctrl_c_and_is_asked_by_the_next_resume() {
     assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);
 }
 
+/// It heard nothing, and failed over the answer that was typed after all.
+#[test]
+fn a_resume_that_asks_hears_an_answer_from_elsewhere() {
+    for typed in ["", "y\n"] {
+        let place = Place::new();
+        place.pipeline("G", GATE);
+        place.write("go", "");
+        place.call(&["run", "G.dot", "--run-dir", "d", "--no-input"]).ends(5);
+        let terminal = Terminal::new();
+        let run = terminal.run(&place, &["resume", "d"]);
+        terminal.wait("? ask");
+        place.call(&["answer", "d", "ask@1:choice", "Y"]).ends(0);
+        type_in(&terminal.keys, typed);
+        run.end().ends(0);
+        assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);
+    }
+}
+
 #[test]
 fn nothing_is_asked_where_no_input_is_wanted() {
     let place = Place::new();
