@@ -1,5 +1,6 @@
 //! A fan-in with a prompt: whoever does tasks is asked which candidate is the best.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -40,9 +41,17 @@ fn candidates(stage: &Stage) -> Vec<(String, &Json)> {
 
 /// Finds the candidate that an answer names: the whole of it, else the first that occurs as a word.
 fn named(answer: &str, candidates: &[(String, &Json)]) -> Option<String> {
-    let is = |word: &str| candidates.iter().map(|(id, _)| id).find(|id| **id == word).cloned();
-    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
-    is(answer.trim()).or_else(|| answer.split(word).find_map(is))
+    let ids = || candidates.iter().map(|(id, _)| id).filter(|id| !id.is_empty());
+    // An id may have other signs in it, as `work:1` of an item's branch has.
+    let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let place = |id: &String| {
+        let is_word =
+            |at: usize| !answer[..at].ends_with(in_word) && !answer[at + id.len()..].starts_with(in_word);
+        answer.match_indices(id.as_str()).map(|(at, _)| at).find(|at| is_word(*at))
+    };
+    let occurring = ids().filter_map(|id| Some((place(id)?, Reverse(id.len()), id)));
+    let whole = ids().find(|id| **id == answer.trim());
+    whole.or_else(|| occurring.min().map(|(.., id)| id)).cloned()
 }
 
 #[async_trait]

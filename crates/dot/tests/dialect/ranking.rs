@@ -51,6 +51,23 @@ async fn the_answer_names_the_best() {
     );
 }
 
+/// The id of an item's branch was no word of a sentence.
+#[tokio::test]
+async fn the_answer_names_the_branch_of_an_item_in_a_sentence() {
+    let text = source(
+        "first [does=\"success/list:x+y\"] p [type=parallel] f [shape=tripleoctagon, type=\"\", prompt=\"Which is the best?\"] one \
+         start -> first -> p p -> one [for_each=\"context.list\"] one -> f f -> exit",
+    );
+    for said in ["I like one:1 best.", "The best is one:1: it is short.", "one:1", "Best:one:1"] {
+        let judge = Judge(Answer::Text(said.into()), Arc::default());
+        let registry = registry().with("codergen", Codergen::new(judge));
+        let ran = run_with(&text, registry, Context::new()).await;
+        assert_eq!(best(&ran), ["one:1", "success", "answer"], "{said}");
+    }
+    let (ran, _) = judged(Answer::Text("Best: b:".into()), "success", "success").await;
+    assert_eq!(best(&ran), ["b", "success", "answer"]);
+}
+
 #[tokio::test]
 async fn an_answer_that_names_nobody_leaves_it_to_the_score() {
     let (ran, _) = judged(Answer::Text("none of them".into()), "success/score:1", "success/score:2").await;
