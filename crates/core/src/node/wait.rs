@@ -49,14 +49,14 @@ impl NodeContext {
         async move { self.wish(format!("#sleep{number}"), Wish::Until(moment)).await.map(|_| ()) }
     }
 
-    /// Waits for a time of which each attempt has its own, where an attempt has no other timer.
+    /// Waits for the time of an attempt that has no other timer. Attempts are counted anew after a retry of the run, rounds of its child are not.
     ///
     /// # Errors
     ///
     /// As [`sleep`](Self::sleep).
-    pub(crate) async fn sleep_in_attempt(&self, time: Duration) -> Result<()> {
+    pub(crate) async fn sleep_in_round(&self, round: u32, time: Duration) -> Result<()> {
         let moment = self.scope.run.clock.now().plus(time);
-        self.wish(format!("#sleep{}", self.attempt()), Wish::Until(moment)).await.map(|_| ())
+        self.wish(format!("#sleep{round}"), Wish::Until(moment)).await.map(|_| ())
     }
 
     /// Takes the next message that was sent to the run, waiting for one if there is none.

@@ -294,6 +294,15 @@ async fn a_child_that_takes_too_long_fails_its_node_and_is_cancelled() {
     assert!(took > LONG + LONG / 2 && took < LONG * 3, "{took:?}");
     let child = only_child_of(&world, "p").await;
     assert_eq!(child.status, RunStatus::Cancelled, "both attempts waited for the same child");
+    // The attempts of a retry have times of their own.
+    runtime.retry(&key("p")).await.unwrap();
+    let began = world.clock.now();
+    until_asleep(&world, &key("p")).await;
+    let children = children_of(&world, "p").await;
+    let anew = children.iter().find(|one| one.run != child.run).unwrap_or_else(|| panic!("{children:?}"));
+    runtime.respond(&anew.run, "ok@1:gate", Answer::accept(true).unwrap()).await.unwrap();
+    until(&world, &key("p"), RunStatus::Completed).await;
+    assert!(world.clock.now().since(began) < LONG);
 }
 
 /// A child is a node like any other within a subgraph, and a graph with subgraphs is one like any other for a child.

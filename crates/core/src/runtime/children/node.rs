@@ -24,7 +24,7 @@ impl<S: State> GraphBuilder<S> {
     ///
     /// A child that fails, or is cancelled or purged, is a failure of the node: its retry policy starts the child anew, `on_failure` edges
     /// take it, and else it is the run's. See [`child_with`](Self::child_with) to deal with it otherwise. The node's timeout is how long an
-    /// attempt waits for the child, over restarts, too; the next attempt goes on with a child that has not ended, and the last one's end
+    /// attempt waits for the child, over restarts, too; the attempts of a retry have times of their own. The next attempt goes on with a child that has not ended, and the last one's end
     /// cancels it.
     ///
     /// Serve the child's workflow, too, so that the child goes on when the process ends.
@@ -126,7 +126,7 @@ where
             Some(limit) => tokio::select! {
                 biased;
                 came = child.result() => came,
-                slept = cx.sleep_in_attempt(limit) => {
+                slept = cx.sleep_in_round(child.round(), limit) => {
                     slept?;
                     let message = format!("the child {} did not end within {limit:?}", child.run());
                     return Err(NodeError::new(message));

@@ -464,6 +464,11 @@ impl<S: State> ChildHandle<S> {
         self.read(&end)
     }
 
+    /// Returns how often attempts have started the child, or gone on with it.
+    pub(super) fn round(&self) -> u32 {
+        self.child.round
+    }
+
     /// Returns the name of the wait for what comes of the child.
     pub(super) fn told_name(&self) -> String {
         self.child.told_name()
