@@ -49,6 +49,25 @@ impl NodeContext {
         async move { self.wish(format!("#sleep{number}"), Wish::Until(moment)).await.map(|_| ()) }
     }
 
+    /// Waits like [`sleep`](Self::sleep), by a timer with a name instead of a number: for what an activation may begin anew, with a time of
+    /// its own. Named as a step is, after what it is for; the same name finds the same timer whenever the activation runs again, and also
+    /// after a retry of the run.
+    ///
+    /// # Errors
+    ///
+    /// As [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or cannot name a step.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the timer stays noted, and wakes nothing.
+    ///
+    /// <!-- held by: manager::a_manager_that_failed_is_retried_with_a_child_of_its_own_time -->
+    pub async fn sleep_as(&self, name: impl Into<String>, time: Duration) -> Result<()> {
+        let moment = self.scope.run.clock.now().plus(time);
+        let name = self.claim(name.into())?;
+        self.wish(format!("#sleep.{name}"), Wish::Until(moment)).await.map(|_| ())
+    }
+
     /// Waits for the time of an attempt that has no other timer. Attempts are counted anew after a retry of the run, rounds of its child are not.
     ///
     /// # Errors

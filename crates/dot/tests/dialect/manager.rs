@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +17,10 @@ use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::testing::{self, ManualClock};
 use ferrata_core::{Clock, ErrorKind, RunKey, Timestamp};
 use ferrata_dot::compile::Compiler;
-use ferrata_dot::handler::{Answer, Backend, Codergen, HandlerError, Manager, Registry, Request};
+use ferrata_dot::handler::{
+    Answer, Backend, Codergen, Handler, HandlerError, Manager, Registry, Request, Stage,
+};
+use ferrata_dot::outcome::StageOutcome;
 use ferrata_dot::transform::Transforms;
 use serde_json::json;
 
@@ -141,6 +145,46 @@ async fn a_timeout_ends_the_child() {
     let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
     assert_eq!(failure.message, "the child took longer than the timeout of 100ms");
     assert_eq!(world.status("r.m.1").await, Some(RunStatus::Cancelled));
+}
+
+/// Comes to nothing the first time, and succeeds from then on.
+#[derive(Clone, Debug, Default)]
+struct Later {
+    hangs: bool,
+    calls: Arc<AtomicU32>,
+}
+
+#[async_trait]
+impl Handler for Later {
+    async fn run(&self, _stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        match self.calls.fetch_add(1, Ordering::SeqCst) {
+            0 if self.hangs => std::future::pending().await,
+            0 => Ok(StageOutcome::fail("not yet")),
+            _ => Ok(StageOutcome::success()),
+        }
+    }
+}
+
+/// The verdict on the first child, its cycles and its time were those of the second one, which was cancelled as soon as it had begun.
+#[tokio::test]
+async fn a_manager_that_failed_is_retried_with_a_child_of_its_own_time() {
+    let child = CHILD.replace("b start", "b [type=later] start");
+    for (hangs, more) in [(false, "label=m"), (true, "timeout=100ms"), (true, "manager.max_cycles=3")] {
+        let parent = PARENT.replace("shape=house", &format!("shape=house, {more}"));
+        let world = World::new(&parent, &child);
+        let later = Later { hangs, ..Later::default() };
+        let (runtime, graph) = world.process(registry().with("later", later)).await;
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        let Outcome::Failed { .. } = world.time.pass(run.wait()).await.unwrap() else { panic!("not failed") };
+        let ended = if hangs { RunStatus::Cancelled } else { RunStatus::Failed };
+        assert_eq!(world.status("r.m.1").await, Some(ended), "{more}");
+        runtime.retry(&key("r")).await.unwrap();
+        let run = runtime.resume(&graph, "r").await.unwrap();
+        let outcome = world.time.pass(run.wait()).await.unwrap();
+        let Outcome::Completed(context) = outcome else { panic!("{more}: {outcome:?}") };
+        assert_eq!(text(&context, "stack.child.run"), "r.m.1-2", "{more}");
+        assert_eq!(world.status("r.m.1-2").await, Some(RunStatus::Completed), "{more}");
+    }
 }
 
 #[tokio::test]

@@ -85,6 +85,8 @@ pub(super) struct Child<'a> {
     key: RunKey,
     /// What it was started as; none if another process is to start it.
     handle: Option<ChildHandle<Context>>,
+    /// What its id has behind it that tells it from those before it; nothing for the first one.
+    round: String,
 }
 
 impl<'a> Child<'a> {
@@ -102,7 +104,7 @@ impl<'a> Child<'a> {
         })?;
         if !autostart {
             let key = RunKey::new(parent.tenant.clone(), id);
-            return Ok(Self { runtime, graph, key, handle: None });
+            return Ok(Self { runtime, graph, key, handle: None, round: String::new() });
         }
         let mut input = Context::new();
         let own = |key: &str| ["internal.", "graph.", "stack."].iter().any(|prefix| key.starts_with(prefix));
@@ -114,7 +116,31 @@ impl<'a> Child<'a> {
             ChildError::Refused(error) => HandlerError::of_runtime(error),
             error => HandlerError::permanent(error.to_string()),
         })?;
-        Ok(Self { runtime, graph, key: handle.run().clone(), handle: Some(handle) })
+        let key = handle.run().clone();
+        let round = key.run.as_str().strip_prefix(id.as_str()).unwrap_or_default().to_owned();
+        Ok(Self { runtime, graph, key, handle: Some(handle), round })
+    }
+
+    /// Names something that each child has anew: what was recorded for one that has ended does not count for the next.
+    pub(super) fn named(&self, what: &str) -> String {
+        format!("{what}{}", self.round)
+    }
+
+    /// Waits for a time of this child. When the call is made decides which of the first child's timers it is: those have numbers.
+    pub(super) fn sleep<'b>(
+        &self,
+        cx: &'b NodeContext,
+        what: &str,
+        time: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<'b> {
+        let numbered = self.round.is_empty().then(|| cx.sleep(time));
+        let name = self.named(what);
+        async move {
+            match numbered {
+                Some(timer) => timer.await,
+                None => cx.sleep_as(name, time).await,
+            }
+        }
     }
 
     pub(super) fn key(&self) -> &RunKey {

@@ -38,7 +38,7 @@ const ACTIONS: &str = "observe,wait";
 ///   `stack.` keys.
 /// - A cycle looks at the child, steers it if `manager.actions` says `steer`, and then waits for `manager.poll_interval`, or for
 ///   the child's end if that comes first. Cycles and waits are recorded, so that `manager.max_cycles` counts over crashes, and a run
-///   that waits for long rests.
+///   that waits for long rests. A child that is started anew has cycles and a `timeout` of its own.
 /// - When the child completes, the outcome is `success`; when it fails or is cancelled, when the cycles are used up, or after the
 ///   node's `timeout`, it is `fail`. When `manager.stop_condition` holds, it is `success`. A child that has not ended by then is
 ///   cancelled, and so is it if the run is: a child run ends with its parent.
@@ -176,7 +176,7 @@ impl Handler for Manager {
         let child = Child::of(stage, runtime, graph, plan.autostart).await?;
         let timeout = stage.node.attributes.get("timeout").and_then(Value::as_duration);
         // The first timer of the activation, whichever cycle it is in.
-        let timer = timeout.map(|timeout| stage.cx.sleep(timeout));
+        let timer = timeout.map(|timeout| child.sleep(&stage.cx, "timeout", timeout));
         let out_of_time = async {
             match timer {
                 Some(timer) => timer.await,
@@ -222,7 +222,7 @@ impl Manager {
     ) -> Result<StageOutcome, HandlerError> {
         for number in 1..=plan.cycles {
             let work = || self.cycle(stage, plan, child, number);
-            let cycle = stage.cx.step(format!("cycle.{number}"), work);
+            let cycle = stage.cx.step(child.named(&format!("cycle.{number}")), work);
             let cycle: Cycle = cycle.await.map_err(HandlerError::of_runtime)?;
             let outcome = match cycle.verdict {
                 Verdict::GoOn => None,
@@ -235,10 +235,11 @@ impl Manager {
             }
             // What a cycle of before a crash waited for is on record, too.
             if plan.actions.iter().any(|action| action == "wait") {
+                let poll = child.sleep(&stage.cx, &format!("poll.{number}"), plan.poll);
                 tokio::select! {
                     biased;
                     () = child.ended() => {}
-                    over = stage.cx.sleep(plan.poll) => over.map_err(HandlerError::of_runtime)?,
+                    over = poll => over.map_err(HandlerError::of_runtime)?,
                 }
             }
         }
