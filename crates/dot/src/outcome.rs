@@ -163,7 +163,9 @@ impl Usage {
     #[must_use]
     pub(crate) fn plus(self, other: Self) -> Self {
         let tokens = self.tokens.saturating_add(other.tokens);
-        Self::new(self.cost + other.cost, tokens, self.seconds + other.seconds)
+        // A sum that is too large for a number is over each limit.
+        let sum = |a: f64, b: f64| (a + b).min(f64::MAX);
+        Self::new(sum(self.cost, other.cost), tokens, sum(self.seconds, other.seconds))
     }
 }
 

@@ -85,6 +85,13 @@ impl NodeContext {
         Ok(result)
     }
 
+    /// Tells whether an attempt before this one, also of before a retry of the run, has recorded a step of this name. It claims no name.
+    ///
+    /// <!-- held by: budget::what_was_spent_before_a_retry_of_the_run_counts -->
+    pub fn has_step(&self, name: &str) -> bool {
+        matches!(self.scope.memos.get(name), Some(Memo::Result(_)))
+    }
+
     /// Returns what is recorded of a step.
     pub(super) async fn recalled<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, NodeError> {
         match self.scope.memos.get(name) {

@@ -3,15 +3,18 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::crashing::{Process, at_each_write, between};
-use crate::support::{Ran, compile, registry, run, run_with, source};
-use ferrata_core::runtime::Runtime;
+use crate::support::{Ran, compile, path_of, registry, run, run_with, source};
+use async_trait::async_trait;
+use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Clock, SystemClock, Timestamp};
+use ferrata_dot::handler::{Handler, HandlerError, Stage};
+use ferrata_dot::outcome::{StageOutcome, Usage};
 
 fn cost(ran: &Ran) -> f64 {
     ran.context().get("usage.cost").unwrap().unwrap()
@@ -86,6 +89,61 @@ async fn what_a_repeated_attempt_spent_counts() {
     let text = "graph [max_cost=9] a [max_retries=2, does=\"retry/cost:1,retry/cost:1,success/cost:1\"] start -> a -> exit";
     let text = text.replace("max_retries", "retry_policy=standard, max_retries");
     assert_eq!(cost(&run(&text).await), 3.0);
+}
+
+/// Fails twice and succeeds then, and spends as much as it is told to each time.
+#[derive(Debug)]
+struct Third(f64, AtomicU32);
+
+#[async_trait]
+impl Handler for Third {
+    async fn run(&self, _stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let outcome = match self.1.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => StageOutcome::fail("not yet"),
+            _ => StageOutcome::success(),
+        };
+        Ok(outcome.with_usage(Usage::new(self.0, 10, 0.5)))
+    }
+}
+
+/// Retries a run each time that it fails, at most so often.
+async fn retried(statements: &str, cost: f64, most: u32) -> Ran {
+    let store = MemoryStore::new();
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let graph = compile(&source(statements), registry().with("third", Third(cost, AtomicU32::new(0))));
+    let mut run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    for _ in 0..most {
+        assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
+        runtime.retry(run.run()).await.unwrap();
+        run = runtime.resume(&graph, "r").await.unwrap();
+    }
+    let outcome = run.wait().await.unwrap();
+    Ran { path: path_of(&store, run.run()).await, outcome }
+}
+
+/// Each retry of a run had the whole budget again.
+#[tokio::test]
+async fn what_was_spent_before_a_retry_of_the_run_counts() {
+    let text = "graph [max_cost=LIMIT] a [type=third] b start -> a -> b -> exit";
+    let ran = retried(&text.replace("LIMIT", "9"), 1.0, 2).await;
+    assert_eq!((cost(&ran), ran.text("usage.tokens")), (3.0, "30".into()));
+    let failure = retried(&text.replace("LIMIT", "3"), 1.0, 2).await.failure();
+    assert!(failure.contains("cost 3 of 3") && failure.contains("`b` was not begun"), "{failure}");
+    let failure = retried(&text.replace("LIMIT", "2"), 1.0, 2).await.failure();
+    assert!(failure.contains("cost 2 of 2") && failure.contains("`a` was not begun"), "{failure}");
+    // Attempts of before and after a retry alike.
+    let again = text.replace("type=third", "type=third, retry_policy=standard, max_retries=1, retry_on=fail");
+    let ran = retried(&again.replace("LIMIT", "9"), 1.0, 1).await;
+    assert_eq!(cost(&ran), 3.0);
+}
+
+/// A sum that is too large for a number was none.
+#[tokio::test]
+async fn a_sum_beyond_all_numbers_is_over_each_limit() {
+    let text = "graph [max_cost=9] p [type=parallel] a [does=\"success/cost:1e308\"] b [does=\"success/cost:1e308\"] \
+                f [type=\"parallel.fan_in\"] c start -> p p -> a -> f p -> b -> f f -> c -> exit";
+    let failure = run(text).await.failure();
+    assert!(failure.contains("the budget is spent") && failure.contains("`c` was not begun"), "{failure}");
 }
 
 #[tokio::test]

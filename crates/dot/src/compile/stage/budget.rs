@@ -64,6 +64,11 @@ impl Budget {
     }
 }
 
+/// Names what an attempt has spent whose update is dropped.
+fn slot(number: u32) -> String {
+    format!("usage.{number}")
+}
+
 /// Sums up what nodes have reported.
 fn spent(state: &Context) -> Usage {
     let all = state.get_value(SPENT).and_then(Json::as_object);
@@ -77,11 +82,15 @@ impl StageNode {
     /// # Errors
     ///
     /// That the budget is spent, if the pipeline does not say where the run goes then.
-    pub(super) fn kept_from_work(&self, state: &Context) -> Result<Option<StageOutcome>, NodeError> {
+    pub(super) fn kept_from_work(
+        &self,
+        state: &Context,
+        earlier: Usage,
+    ) -> Result<Option<StageOutcome>, NodeError> {
         if !self.works || !self.budget.is_set() || state.contains_key(BEYOND) {
             return Ok(None);
         }
-        let Some(why) = self.budget.over(&spent(state)) else { return Ok(None) };
+        let Some(why) = self.budget.over(&spent(state).plus(earlier)) else { return Ok(None) };
         if self.budget.target.is_none() {
             let message =
                 format!("{why}; `{}` was not begun: raise it, or set `budget_target`", self.node.id());
@@ -95,33 +104,39 @@ impl StageNode {
         self.budget.target.clone()
     }
 
-    /// Keeps what an attempt has spent that is followed by another one.
+    /// Keeps what an attempt has spent that is followed by another one, or that fails the run: its update is dropped.
     ///
     /// # Errors
     ///
     /// What the runtime says.
     pub(super) async fn keep_usage(&self, cx: &NodeContext, usage: Option<Usage>) -> Result<(), NodeError> {
         let Some(usage) = usage.filter(|_| self.budget.is_set()) else { return Ok(()) };
+        // A retry of the run counts attempts from 1 again.
+        let unused = (1..).map(slot).find(|slot| !cx.has_step(slot)).unwrap_or_default();
         let keep = async || Ok::<_, NodeError>(usage);
-        cx.step(format!("usage.{}", cx.attempt()), keep).await.map(|_: Usage| ())
+        cx.step(unused, keep).await.map(|_: Usage| ())
     }
 
-    /// Adds what the attempts before have spent.
-    pub(super) async fn with_earlier(
-        &self,
-        cx: &NodeContext,
-        outcome: &mut StageOutcome,
-    ) -> Result<(), NodeError> {
+    /// Returns what the attempts before have spent, those of before a retry of the run included.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says.
+    pub(super) async fn earlier(&self, cx: &NodeContext) -> Result<Usage, NodeError> {
+        let mut earlier = Usage::default();
         if !self.works || !self.budget.is_set() {
-            return Ok(());
+            return Ok(earlier);
         }
-        for attempt in 1..cx.attempt() {
-            let nothing = async || Ok::<_, NodeError>(Usage::default());
-            let before: Usage = cx.step(format!("usage.{attempt}"), nothing).await?;
-            outcome.usage = Some(outcome.usage.unwrap_or_default().plus(before))
-                .filter(|usage| *usage != Usage::default());
+        for number in 1.. {
+            let slot = slot(number);
+            if cx.has_step(&slot) {
+                let nothing = async || Ok::<_, NodeError>(Usage::default());
+                earlier = earlier.plus(cx.step(slot, nothing).await?);
+            } else if number >= cx.attempt() {
+                break;
+            }
         }
-        Ok(())
+        Ok(earlier)
     }
 
     /// Tells the context what was spent by now, and returns what is to be kept of what the node has spent.

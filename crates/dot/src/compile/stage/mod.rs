@@ -24,7 +24,7 @@ use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
 use super::plan::{Next, Sent, Ways};
 use crate::fidelity::{Arrival, Told};
 use crate::handler::{Handler, Pulse, Stage};
-use crate::outcome::{StageOutcome, Status};
+use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::left;
 use crate::value::Value;
@@ -125,8 +125,11 @@ impl CoreNode<Context> for StageNode {
         };
         let settled_already = met.as_ref().and_then(|met| met.instead(self.ways.decides));
         let mut goes = met.as_ref().and_then(Met::left_for);
+        let earlier = self.earlier(&cx).await?;
+        // A further attempt is at work already, but for that of a retried run.
+        let kept = if cx.attempt() == 1 { earlier } else { Usage::default() };
         let settled_already = match settled_already {
-            None => self.kept_from_work(&state)?.inspect(|_| goes = self.budget_target()),
+            None => self.kept_from_work(&state, kept)?.inspect(|_| goes = self.budget_target()),
             settled => settled,
         };
         let passed = settled_already.is_some();
@@ -148,7 +151,9 @@ impl CoreNode<Context> for StageNode {
         if let Some(met) = &met {
             outcome = met.taken_in(outcome);
         }
-        self.with_earlier(&cx, &mut outcome).await?;
+        let own = outcome.usage;
+        outcome.usage =
+            Some(own.unwrap_or_default().plus(earlier)).filter(|usage| *usage != Usage::default());
         let spent = self.count_usage(&state, branch.as_deref(), &mut outcome);
         let results = met.map(|met| met.results);
         let mut after = Context::clone(&context);
@@ -212,10 +217,12 @@ impl CoreNode<Context> for StageNode {
                     "" => "the node failed and said nothing about it",
                     reason => reason,
                 };
+                self.keep_usage(&cx, own).await?;
                 let failure = NodeError::new(reason.to_owned()).fatal();
                 Err(if not_done { failure.not_done() } else { failure })
             }
             Next::Unmet { gate } => {
+                self.keep_usage(&cx, own).await?;
                 let message = format!(
                     "goal gate unsatisfied and no retry target: `{gate}` did not succeed; give it a `retry_target`"
                 );
