@@ -112,7 +112,11 @@ impl Inner {
                     log
                 }
             };
-            let log = if self.suspects().contains(run) { self.renew(slot, &log)? } else { log };
+            if self.suspects().contains(run) {
+                // The copy has the log's name now, and nobody holds a lock on it.
+                slot.keep(self.renew(slot, &log)?);
+                continue;
+            }
             return Ok(Some(Writer { log, _lock: lock }));
         }
         Err(StoreError::Restless { path })

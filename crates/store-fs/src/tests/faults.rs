@@ -86,6 +86,30 @@ fn after_a_failed_sync_nothing_is_said_before_the_log_is_on_another_file() {
 }
 
 #[test]
+fn a_log_that_is_copied_after_a_failed_sync_is_locked_before_it_is_written_to() {
+    let mut place = place();
+    let entry = place.author.write(&["1"]);
+    place.fail(&[1]);
+    assert_eq!(kind(append(&place.folder, &entry).unwrap_err()), ErrorKind::Indeterminate);
+    // The copy has its name, and another process appends to it before the first goes on.
+    let root = place.directory.path().join("store");
+    let rival = place.author.clone().write(&["2"]);
+    let (said, hears) = std::sync::mpsc::channel();
+    let theirs = rival.clone();
+    place.disk.meanwhile("sync_dir default", move || {
+        said.send(append(&reopened(&root), &theirs).is_ok()).unwrap();
+    });
+    let ours = append(&place.folder, &place.author.clone().write(&["3"]));
+    assert!(hears.recv().unwrap(), "nobody holds the copy, so the other process is not refused");
+    assert!(
+        matches!(ours, Err(StoreError::Conflict { actual, .. }) if actual == rival.records.last().map(|r| r.header.head())),
+        "{ours:?}"
+    );
+    let left = ids(&reopened(&place.directory.path().join("store")), &place.author.run).unwrap().unwrap();
+    assert_eq!(left.last(), Some(&rival.records[0].header.id), "what was acknowledged is there");
+}
+
+#[test]
 fn an_append_found_in_the_log_is_synced_before_it_is_acknowledged() {
     let mut place = place();
     let entry = place.author.write(&["1"]);

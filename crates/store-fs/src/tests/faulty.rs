@@ -46,6 +46,16 @@ pub(super) enum Loss {
 pub(super) struct FaultyDisk {
     graveyard: PathBuf,
     state: Mutex<State>,
+    meanwhile: Mutex<Option<Meanwhile>>,
+}
+
+/// What others do just before a call with this name.
+struct Meanwhile(&'static str, Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +89,12 @@ impl FaultyDisk {
     /// Links to removed files are kept in `graveyard`, which must be on the same file system.
     pub(super) fn new(graveyard: &Path) -> Self {
         fs::create_dir_all(graveyard).unwrap();
-        Self { graveyard: graveyard.into(), state: Mutex::default() }
+        Self { graveyard: graveyard.into(), state: Mutex::default(), meanwhile: Mutex::default() }
+    }
+
+    /// Lets others do this just before the next call with this name.
+    pub(super) fn meanwhile(&self, call: &'static str, done: impl FnOnce() + Send + 'static) {
+        *self.meanwhile.lock().unwrap() = Some(Meanwhile(call, Box::new(done)));
     }
 
     pub(super) fn trouble_at(&self, call: usize, trouble: Trouble) {
@@ -130,13 +145,18 @@ impl FaultyDisk {
 
     /// Counts a call, and says whether to do its work and what to return then.
     fn call(&self, what: &str, path: &Path) -> io::Result<Option<Trouble>> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let call = format!("{what} {name}");
+        let others = self.meanwhile.lock().unwrap().take_if(|meanwhile| meanwhile.0 == call);
+        if let Some(Meanwhile(_, done)) = others {
+            done();
+        }
         let mut state = self.state();
         if state.dead {
             return Err(io::Error::other("dead"));
         }
         let number = state.calls.len();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        state.calls.push(format!("{what} {name}"));
+        state.calls.push(call);
         let trouble = state.trouble.iter().find(|(at, _)| *at == number).map(|(_, trouble)| *trouble);
         state.dead = matches!(trouble, Some(Trouble::DieBefore | Trouble::DieAfter));
         match trouble {
