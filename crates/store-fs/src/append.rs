@@ -70,6 +70,10 @@ impl Inner {
         bytes: &[u8],
     ) -> Result<HeadRef, StoreError> {
         let path = || self.layout.log(&entry.run);
+        if writer.is_others {
+            // Else a crash could take a part of what stands before the new records, and leave these.
+            self.disk.sync(&writer.log.file).map_err(|source| self.suspect(slot, &entry.run, source))?;
+        }
         let log = &mut writer.log;
         let end = log.tail.end;
         if let Err(source) = self.disk.write_at(&log.file, bytes, end) {

@@ -48,6 +48,8 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,
+    /// Whether others may have written its end, and have died before they had synced it.
+    pub(crate) is_others: bool,
     _lock: Locked,
 }
 
@@ -102,8 +104,9 @@ impl Inner {
                     continue;
                 }
             };
+            let is_others = !known.as_ref().is_some_and(|log| log.is_as(&metadata));
             let log = match known {
-                Some(log) if log.is_as(&metadata) => Arc::unwrap_or_clone(log),
+                Some(log) if !is_others => Arc::unwrap_or_clone(log),
                 known => {
                     slot.forget();
                     let mut log = Log::read(&*self.disk, file, &path, run, &metadata)?;
@@ -117,7 +120,7 @@ impl Inner {
                 slot.keep(self.renew(slot, &log)?);
                 continue;
             }
-            return Ok(Some(Writer { log, _lock: lock }));
+            return Ok(Some(Writer { log, is_others, _lock: lock }));
         }
         Err(StoreError::Restless { path })
     }

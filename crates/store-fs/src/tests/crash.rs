@@ -212,3 +212,42 @@ fn whatever_call_fails_the_error_is_honest_and_a_retry_is_durable() {
         }
     }
 }
+
+#[test]
+fn what_a_killed_writer_left_unsynced_is_safe_before_another_writes_behind_it() {
+    let long = format!("\"{}\"", "x".repeat(1_500));
+    for loss in [Loss::None, Loss::Content, Loss::Zeros, Loss::FirstSector, Loss::Half] {
+        for call in 0.. {
+            let place = tempfile::tempdir().unwrap();
+            let root = place.path().join("store");
+            let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
+            let killed = folder(&root, Arc::clone(&disk) as _);
+            killed.set_up().unwrap();
+            let mut author = Author::new("a");
+            append(&killed, &author.write(&["0"])).unwrap();
+            let safe = author.head.unwrap();
+            // The write is done, the sync is not.
+            disk.trouble_at(disk.calls().len() + 1, Trouble::DieBefore);
+            append(&killed, &author.write(&[&long])).unwrap_err();
+            disk.revive();
+            let next = folder(&root, Arc::clone(&disk) as _);
+            disk.trouble_at(disk.calls().len() + call, Trouble::DieBefore);
+            let said = append(&next, &author.write(&[&long, &long]));
+            let (died, told) = (disk.is_dead(), format!("{loss:?} at call {call} of {:?}", disk.calls()));
+            disk.lose(loss);
+            let left = ids(&reopened(&root), &author.run);
+            let left = left.unwrap_or_else(|fault| panic!("{fault}: {told}")).unwrap();
+            assert_eq!(left[0], safe.id, "{told}");
+            if said.is_ok() {
+                assert_eq!(
+                    (left.len(), left.last()),
+                    (4, author.head.map(|head| head.id).as_ref()),
+                    "{told}"
+                );
+            }
+            if !died {
+                break;
+            }
+        }
+    }
+}
