@@ -31,17 +31,18 @@ impl Inner {
         slot.forget();
         self.remove_unborn(&self.layout.unborn(run))?;
         let path = self.layout.log(run);
-        let mut purged = Removed::default();
+        let mut purged = None;
         for _ in 0..MOVES {
             match self.purge_log(run, &path, expected, caller) {
                 Ok(removed) => {
-                    purged = removed;
+                    purged = Some(removed);
                     break;
                 }
                 Err(StoreError::Restless { .. }) => {}
                 Err(fault) => return Err(fault),
             }
         }
+        let Some(purged) = purged else { return Err(StoreError::Restless { path }) };
         self.suspects().remove(run);
         // Also if nothing was there: a purge before this one may have failed just here.
         let tenant = self.layout.tenant(&run.tenant);

@@ -148,21 +148,25 @@ fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader(
     append(&folder, &entry).unwrap();
 }
 
-/// A disk on which the first look at a log catches a writer in the middle of cutting and writing anew.
+/// A disk on which the first look at a log catches a writer in the middle of cutting and writing anew, or on which a log is
+/// always gone when it is opened, and there again when it is looked for.
 #[derive(Debug)]
-struct Shifting(AtomicBool);
+struct Shifting {
+    is_read: AtomicBool,
+    is_gone: bool,
+}
 
 impl Disk for Shifting {
     fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
         let read = RealDisk.read_at(file, buffer, at)?;
-        if !self.0.swap(true, Ordering::Relaxed) {
+        if !self.is_read.swap(true, Ordering::Relaxed) {
             buffer[read / 2] ^= 1;
         }
         Ok(read)
     }
 
     fn open(&self, path: &Path, access: Access) -> std::io::Result<File> {
-        RealDisk.open(path, access)
+        if self.is_gone { Err(std::io::ErrorKind::NotFound.into()) } else { RealDisk.open(path, access) }
     }
 
     fn stat(&self, path: &Path) -> std::io::Result<Metadata> {
@@ -181,8 +185,8 @@ impl Disk for Shifting {
         unreachable!("readers change nothing")
     }
 
-    fn sync_dir(&self, _path: &Path) -> std::io::Result<()> {
-        unreachable!("readers change nothing")
+    fn sync_dir(&self, path: &Path) -> std::io::Result<()> {
+        RealDisk.sync_dir(path)
     }
 
     fn make_dir(&self, _path: &Path) -> std::io::Result<()> {
@@ -202,11 +206,21 @@ impl Disk for Shifting {
 fn what_looks_like_damage_is_looked_at_again_under_the_lock() {
     let place = place();
     let root = place.directory.path().join("store");
-    let look = || folder(&root, Arc::new(Shifting(AtomicBool::new(false))));
+    let look = || folder(&root, Arc::new(Shifting { is_read: AtomicBool::new(false), is_gone: false }));
     let run = &place.author.run;
     assert_eq!(look().load(run, At::Latest).unwrap().unwrap().len(), 1);
     assert_eq!(look().headers(run, HeaderRange::newest(50)).unwrap().items.len(), 1);
     assert_eq!(look().head(run).unwrap().map(|head| head.head()), place.author.head);
+}
+
+#[test]
+fn a_purge_that_never_gets_hold_of_the_log_says_that_the_run_is_there() {
+    let place = place();
+    let root = place.directory.path().join("store");
+    let shifting = folder(&root, Arc::new(Shifting { is_read: AtomicBool::new(false), is_gone: true }));
+    let fault = purge(&shifting, &place.author.run).unwrap_err();
+    assert_eq!(kind(fault), ErrorKind::Unavailable);
+    assert_eq!(ids(&place.folder, &place.author.run).unwrap().unwrap().len(), 1);
 }
 
 #[test]
