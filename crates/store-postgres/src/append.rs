@@ -67,6 +67,13 @@ impl Via<'_> {
 /// One result for each entry, once it is known.
 struct Results(Vec<Option<Result<HeadRef>>>);
 
+impl Results {
+    /// Returns those of the places that have no result yet.
+    fn open(&self, places: &[usize]) -> Vec<usize> {
+        places.iter().copied().filter(|place| self.0[*place].is_none()).collect()
+    }
+}
+
 impl Appending {
     /// Appends each entry, and says what became of each.
     pub(crate) async fn run(&self, mut via: Via<'_>, batch: &[RunAppend]) -> Vec<Result<HeadRef>> {
@@ -102,13 +109,16 @@ impl Appending {
         let is_pooled = matches!(via, Via::Pool(_));
         let waits = if is_pooled && places.len() > 1 { Waits::Briefly } else { Waits::InOrder };
         let mut sent = self.write_together(via, batch, places, waits, results).await;
+        // What an earlier statement has decided stays so, whatever becomes of a later one.
+        let mut open = results.open(places);
         if waits == Waits::Briefly && sent.as_ref().is_err_and(StoreError::is_of_a_lock) {
-            sent = self.write_together(via, batch, places, Waits::InOrder, results).await;
+            sent = self.write_together(via, batch, &open, Waits::InOrder, results).await;
+            open = results.open(&open);
         }
         let Err(refused) = sent else { return };
         // In a caller's transaction nothing more can be done once a statement has failed.
-        if refused.is_of_values() && places.len() > 1 && is_pooled {
-            for place in places {
+        if refused.is_of_values() && open.len() > 1 && is_pooled {
+            for place in &open {
                 let alone = self.write_together(via, batch, &[*place], Waits::InOrder, results).await;
                 if let Err(refused) = alone {
                     results.0[*place] = Some(Err(refused.of_run(OPERATION, &batch[*place].run)));
@@ -116,7 +126,7 @@ impl Appending {
             }
             return;
         }
-        for place in places {
+        for place in &open {
             results.0[*place] = Some(Err(refused.again().of_run(OPERATION, &batch[*place].run)));
         }
     }

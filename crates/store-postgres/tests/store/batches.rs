@@ -5,7 +5,10 @@ use std::sync::Arc;
 use crate::common::Schema;
 use crate::common::author::{Author, append, is_kept};
 use crate::common::proxy::Proxy;
-use ferrata_store::{At, CheckpointStore, ErrorKind, HeaderRange, Page, RunAppend, RunQuery};
+use ferrata_store::{
+    At, CheckpointStore, ErrorKind, HeaderRange, Page, RecordHeader, RecordKind, RunAppend, RunQuery,
+    Timestamp,
+};
 use ferrata_store_postgres::PostgresStore;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -78,6 +81,35 @@ async fn batches_that_share_runs_never_wait_in_a_circle() {
     }
     assert_eq!(written, won, "each append that was acknowledged is there once, and no other");
     assert!(won > 200, "the writers did win: {won}");
+    schema.remove().await;
+}
+
+/// One statement writes a run, and another one, for a run whose row must change, fails: the first stays acknowledged.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn what_one_statement_has_written_stays_acknowledged_when_a_later_one_fails() {
+    let schema = Schema::new();
+    let store = schema.store();
+    store.setup().await.unwrap();
+    let (mut plain, mut sleeping) = (Author::new("plain"), Author::new("sleeping"));
+    let wake_at = Some(Timestamp::from_unix_ms(1));
+    append(&store, plain.next(1)).await.unwrap();
+    append(&store, sleeping.next_as(1, "{}", |header| header.wake_at = wake_at)).await.unwrap();
+    let as_node = |header: &mut RecordHeader| header.kind = RecordKind::Node;
+    let pool = schema.pool(1);
+    let mut holder = pool.begin().await.unwrap();
+    store.append_in(&mut holder, sleeping.clone().next(1)).await.unwrap();
+    let joint = if schema.url.contains('?') { '&' } else { '?' };
+    let url = format!("{}{joint}options=-c%20lock_timeout%3D200", schema.url);
+    let hasty = PostgresStore::from_url(&url, schema.options()).unwrap();
+    let batch = vec![plain.next_as(1, "{}", as_node), sleeping.clone().next_as(1, "{}", as_node)];
+    let results = hasty.append(batch).await;
+    assert_eq!(results[0].as_ref().ok(), plain.head().as_ref(), "{results:?}");
+    let refused = results[1].as_ref().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    holder.rollback().await.unwrap();
+    is_kept(&store, &plain).await;
+    is_kept(&store, &sleeping).await;
     schema.remove().await;
 }
 
