@@ -18,6 +18,9 @@ const PURGE: &str = "store.purge";
 /// How often a purge looks again because the run was changed between its look and its purge.
 const ATTEMPTS: usize = 16;
 
+/// How many records the server removes in the time of one answer at least, however slow it is.
+const RECORDS_PER_ANSWER: i64 = 20_000;
+
 /// The number of columns before those of the header.
 const BEFORE: usize = 3;
 
@@ -98,19 +101,21 @@ impl Removing {
             let rows = db.read(find).await.map_err(|failed| failed.of_run(PURGE, run))?;
             let Some(row) = rows.first() else { return Ok(Removed::default()) };
             let mut columns = Columns::new(row, 0);
-            let key = columns.next()?;
+            let (key, last): (i64, i64) = (columns.next()?, columns.next()?);
             if expected.is_some() {
-                let head = HeadRef { seq: seq(columns.next()?)?, id: RecordId::from_uuid(columns.next()?) };
+                let head = HeadRef { seq: seq(last)?, id: RecordId::from_uuid(columns.next()?) };
                 if expected != Some(head) {
                     return Err(refusal::conflict(run, expected, Some(head)).with_operation(PURGE));
                 }
             }
+            // It is one transaction, so that a refused purge removes nothing: it must be done in time as a whole.
+            let answers = u32::try_from(last / RECORDS_PER_ANSWER).unwrap_or(0).saturating_add(2);
             let (this, db, named) = (self.clone(), db.clone(), run.clone());
             let work = async move {
                 let mut held = db.hold().await?;
                 held.send();
                 let purging = this.purge_on(&mut held, (&named, key), expected, db.options().prepared);
-                let sent = db.in_time(2, purging).await;
+                let sent = db.in_time(answers, purging).await;
                 // Purging again is right whatever became of this one.
                 let rows = Db::put_back(held, sent).map_err(|error| fault(&error, Call::Read))?;
                 rows.map(|rows| sums(&rows)).transpose()

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::common::Schema;
 use crate::common::author::{Author, append};
@@ -147,4 +148,29 @@ async fn lives_of_a_name_never_mix_and_leave_nothing_behind() {
         schema.remove().await;
     }
     assert!(won > 40 && purged > 2, "the races did happen: {won} appends, {purged} purges");
+}
+
+/// A purge of a long run has longer than two answers may take: the server has many rows to delete.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_purge_has_time_for_a_long_run() {
+    let schema = Schema::new();
+    let options = schema.options().with_response_timeout(Duration::from_millis(500));
+    let store = PostgresStore::from_url(&schema.url, options).unwrap();
+    schema.store().setup().await.unwrap();
+    let mut author = Author::new("long");
+    append(&schema.store(), author.next(3)).await.unwrap();
+    // As if it had 200,000 records, which take the server three times as long as two answers.
+    schema
+        .execute(
+            "UPDATE {schema}.heads SET seq = 199999;
+             CREATE FUNCTION {schema}.linger() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN PERFORM pg_sleep(3); RETURN NULL; END';
+             CREATE TRIGGER linger AFTER DELETE ON {schema}.records FOR EACH STATEMENT EXECUTE FUNCTION {schema}.linger()",
+        )
+        .await;
+    let removed = store.purge(&author.key, None).await.unwrap();
+    assert_eq!(removed.records, 3);
+    assert_eq!(schema.store().head(&author.key).await.unwrap(), None);
+    schema.remove().await;
 }
