@@ -29,6 +29,17 @@ enum Judged {
     Lost(StoreError),
 }
 
+/// What the attempts of one append have left behind.
+#[derive(Default)]
+struct Tried {
+    /// Why an earlier attempt may have been written without our knowledge.
+    doubt: Option<StoreError>,
+    /// Where the records were last put.
+    place: Option<ObjectPlace>,
+    /// The entry of the index that was put before them.
+    entry: Option<String>,
+}
+
 /// An append on its way.
 struct Draft {
     expected: Option<HeadRef>,
@@ -55,28 +66,54 @@ impl Inner {
         if len > MOST_BYTES {
             return Err(StoreError::Large { len, max: MOST_BYTES });
         }
-        // Whether an earlier attempt may have been written without our knowledge.
-        let mut doubt = None;
-        let mut indexed = None;
-        let done = self.try_append(append, &mut doubt, &mut indexed, stale).await;
+        let mut tried = Tried::default();
+        let done = self.try_append(append, &mut tried, stale).await;
         match done {
-            Err(StoreError::Conflict { .. }) => {
-                // Our records will never be in the log, so nothing needs their entry.
-                stale.extend(indexed);
-                done
-            }
-            Err(fault) if doubt.is_some() && fault.sort() != Sort::Lost => {
-                Err(StoreError::Unsure(Box::new(doubt.unwrap_or(fault))))
+            Err(fault @ StoreError::Conflict { .. }) => self.settle(append, tried, fault, stale).await,
+            Err(fault) if tried.doubt.is_some() && fault.sort() != Sort::Lost => {
+                Err(StoreError::Unsure(Box::new(tried.doubt.unwrap_or(fault))))
             }
             done => done,
+        }
+    }
+
+    /// Finds out whether records that do not end the log are in it all the same, as others went on behind them: an earlier
+    /// attempt, or an earlier call, may have written them.
+    async fn settle(
+        &self,
+        append: &RunAppend,
+        tried: Tried,
+        conflict: StoreError,
+        stale: &mut Vec<String>,
+    ) -> Result<HeadRef, StoreError> {
+        let (run, ours) = (&append.run, append.records.last().map(|record| record.header.head()));
+        let Some((place, ours)) = tried.place.zip(ours) else { return Err(conflict) };
+        // Mostly the winner's object is the one that was just looked at.
+        let seen = self.cache.get(run).filter(|seen| seen.place == place && seen.last.id != ours.id);
+        let is_ours = match seen {
+            Some(_) => Some(false),
+            None => match self.head_of(&self.layout.object(run, place)).await {
+                Ok(found) => found.map(|(head, _)| is_repeat(head.headers().iter().rev(), append)),
+                Err(fault) => return Err(StoreError::Unsure(Box::new(fault))),
+            },
+        };
+        match (is_ours, tried.doubt) {
+            (Some(true), _) => Ok(ours),
+            (Some(false), _) => {
+                // Our records will never be in the log, so nothing needs their entry.
+                stale.extend(tried.entry);
+                Err(conflict)
+            }
+            // What was there is pruned or purged. The entry may be that of a run that goes on; if not, a listing removes it.
+            (None, Some(doubt)) => Err(StoreError::Unsure(Box::new(doubt))),
+            (None, None) => Err(conflict),
         }
     }
 
     async fn try_append(
         &self,
         append: &RunAppend,
-        doubt: &mut Option<StoreError>,
-        indexed: &mut Option<String>,
+        tried: &mut Tried,
         stale: &mut Vec<String>,
     ) -> Result<HeadRef, StoreError> {
         let run = &append.run;
@@ -104,9 +141,10 @@ impl Inner {
                 let told = self.bucket.put(entry, bytes::Bytes::new()).await?;
                 draft.confirmed = draft.confirmed.or(told.at);
                 // An attempt before may have been for an earlier life.
-                stale.extend(indexed.replace(entry.clone()).filter(|before| before != entry));
+                stale.extend(tried.entry.replace(entry.clone()).filter(|before| before != entry));
             }
             let key = self.layout.object(run, draft.place);
+            tried.place = Some(draft.place);
             match self.bucket.put_new(&key, draft.head.encode(&append.records)).await {
                 Ok(Answer { value: Put::Done(etag), at }) => {
                     return self.appended(run, draft, etag, at, stale).await;
@@ -120,7 +158,7 @@ impl Inner {
                 }
                 Err(fault) => match fault.sort() {
                     Sort::Busy => failed = fault,
-                    Sort::Unsure => *doubt = Some(fault),
+                    Sort::Unsure => tried.doubt = Some(fault),
                     _ => return Err(fault),
                 },
             }

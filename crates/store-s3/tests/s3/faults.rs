@@ -1,6 +1,7 @@
 //! A fault at every request of every write: what was said is true, and the same call again settles it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use ferrata_store::{
     At, CheckpointStore as _, Error, ErrorKind, HeaderRange, PruneCut, Removed, RunStatus, Seq,
@@ -230,6 +231,89 @@ async fn our_own_success_is_no_conflict() {
     append_to(&scene.store, &start.next(3)).await.unwrap();
     scene.memory.no_plan();
     is_kept(&author, &scene.store, "after 412 for a write that was done").await;
+}
+
+/// Two listings hours later, when all that is stale has gone, still show the run.
+async fn is_listed_for_good(scene: &Scene, author: &Log, what: &str) {
+    for _ in 0..2 {
+        scene.memory.advance(Duration::from_secs(60 * 60));
+        is_kept(author, &scene.another(), what).await;
+    }
+}
+
+/// The answer of an append that ends a run was lost, and another writer went on before it was looked for.
+#[tokio::test]
+async fn an_append_whose_answer_was_lost_is_no_conflict_when_another_has_gone_on() {
+    let scene = Scene::new().await;
+    let mut author = written(&scene.store, "r", &[1, 2]).await;
+    let end = next_in(&author, 1, RunStatus::Completed);
+    let mut is_first = true;
+    scene.memory.plan(move |asked| {
+        (asked.is_conditional && std::mem::take(&mut is_first)).then_some(Fault::LoseReply)
+    });
+    let look = scene.memory.hold_next(|asked| asked.path.contains("list-type"));
+    let meanwhile = async {
+        look.arrived().await;
+        author.took(&end);
+        let signal = next_in(&author, 1, RunStatus::Completed);
+        append_to(&scene.another(), &signal).await.unwrap();
+        author.took(&signal);
+        look.open();
+    };
+    let (said, ()) = tokio::join!(append_to(&scene.store, &end), meanwhile);
+    scene.memory.no_plan();
+    assert_eq!(said.unwrap(), end.records[0].header.head(), "it is in the log");
+    is_listed_for_good(&scene, &author, "after a lost answer").await;
+}
+
+/// An append that ends a run was dropped when it had been written, another writer went on, and the caller makes it again.
+#[tokio::test]
+async fn a_dropped_append_made_again_is_no_conflict_when_another_has_gone_on() {
+    let scene = Scene::new().await;
+    let mut author = written(&scene.store, "r", &[1, 2]).await;
+    let end = next_in(&author, 1, RunStatus::Completed);
+    scene.memory.plan(|asked| asked.is_conditional.then_some(Fault::LoseReply));
+    let look = scene.memory.hold_next(|asked| asked.path.contains("list-type"));
+    tokio::select! {
+        biased;
+        _ = append_to(&scene.store, &end) => panic!("its look is held back"),
+        () = look.arrived() => {}
+    }
+    scene.memory.no_plan();
+    author.took(&end);
+    let signal = next_in(&author, 1, RunStatus::Completed);
+    append_to(&scene.another(), &signal).await.unwrap();
+    author.took(&signal);
+    assert_eq!(append_to(&scene.store, &end).await.unwrap(), end.records[0].header.head());
+    is_listed_for_good(&scene, &author, "after the same append again").await;
+}
+
+/// The answer of an append was lost, another writer went on, and its records were pruned away: nobody can tell.
+#[tokio::test]
+async fn an_append_whose_answer_was_lost_is_in_doubt_once_it_is_pruned() {
+    let scene = Scene::new().await;
+    let mut author = written(&scene.store, "r", &[1, 2]).await;
+    let append = author.next(1);
+    let mut is_first = true;
+    scene.memory.plan(move |asked| {
+        (asked.is_conditional && std::mem::take(&mut is_first)).then_some(Fault::LoseReply)
+    });
+    let look = scene.memory.hold_next(|asked| asked.path.contains("list-type"));
+    let meanwhile = async {
+        look.arrived().await;
+        author.took(&append);
+        let other = scene.another();
+        author.write(&other, 1).await;
+        let base = Some(author.as_base(4));
+        other.prune(&author.key, PruneCut { at: Seq::new(4), base: base.clone() }).await.unwrap();
+        author.pruned(4, base);
+        look.open();
+    };
+    let (said, ()) = tokio::join!(append_to(&scene.store, &append), meanwhile);
+    scene.memory.no_plan();
+    let error = said.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    is_kept(&author, &scene.store, "after a prune").await;
 }
 
 /// A server that never decides: the call ends, and says that nothing was written.
