@@ -97,16 +97,15 @@ impl Inner {
                 Err(fault) => return Err(StoreError::Unsure(Box::new(fault))),
             },
         };
-        match (is_ours, tried.doubt) {
-            (Some(true), _) => Ok(ours),
-            (Some(false), _) => {
+        match is_ours {
+            Some(true) => self.repeated(ours, &tried).await,
+            Some(false) => {
                 // Our records will never be in the log, so nothing needs their entry.
                 stale.extend(tried.entry);
                 Err(conflict)
             }
             // What was there is pruned or purged. The entry may be that of a run that goes on; if not, a listing removes it.
-            (None, Some(doubt)) => Err(StoreError::Unsure(Box::new(doubt))),
-            (None, None) => Err(conflict),
+            None => Err(tried.doubt.map_or(conflict, |doubt| StoreError::Unsure(Box::new(doubt)))),
         }
     }
 
@@ -131,7 +130,7 @@ impl Inner {
                 None => self.look(run).await?,
             };
             match self.judge(&look, append).await? {
-                Judged::Repeat(head) => return Ok(head),
+                Judged::Repeat(head) => return self.repeated(head, tried).await,
                 Judged::Lost(fault) => return Err(fault),
                 Judged::Next => {}
             }
@@ -169,10 +168,18 @@ impl Inner {
         // Once more: the last attempt may have come through.
         let look = self.look(run).await?;
         match self.judge(&look, append).await? {
-            Judged::Repeat(head) => Ok(head),
+            Judged::Repeat(head) => self.repeated(head, tried).await,
             Judged::Lost(fault) => Err(fault),
             Judged::Next => Err(failed),
         }
+    }
+
+    /// Acknowledges records that an earlier attempt, or an earlier call, has written.
+    async fn repeated(&self, head: HeadRef, tried: &Tried) -> Result<HeadRef, StoreError> {
+        if let Some(entry) = &tried.entry {
+            self.put_again(entry).await?;
+        }
+        Ok(head)
     }
 
     /// Compares an append with the head that was found.
@@ -296,9 +303,9 @@ impl Inner {
         entry: Option<&str>,
     ) -> Result<(), StoreError> {
         self.cache.forget(run);
+        // The records are written, so whatever fails from here on leaves them in doubt.
         if let Some(entry) = entry {
-            // A listing may have taken it for what a lost writer left.
-            self.bucket.put(entry, bytes::Bytes::new()).await?;
+            self.put_again(entry).await?;
         }
         let log = self.open(run).await.map_err(|fault| StoreError::Unsure(Box::new(fault)))?;
         let actual = match log {
@@ -314,6 +321,12 @@ impl Inner {
         }
         tracing::warn!(%run, seq = place.start, "an append came after the run had been pruned or purged, and was withdrawn");
         Err(StoreError::Conflict { expected, actual })
+    }
+
+    /// Puts the entry of records that are written once more: a listing may have taken it for what a lost writer left.
+    async fn put_again(&self, entry: &str) -> Result<(), StoreError> {
+        let put = self.bucket.put(entry, bytes::Bytes::new()).await;
+        put.map(drop).map_err(|fault| StoreError::Unsure(Box::new(fault)))
     }
 
     /// Removes entries of the index that nothing stands on. What fails is left to the next listing that meets them.

@@ -108,10 +108,12 @@ enum Kind {
     Known,
     Unknown,
     OtherStatus,
+    /// The same, by a store that saw the head so long ago that it looks again after its write.
+    AfterANap,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Start, Self::Known, Self::Unknown, Self::OtherStatus];
+    const ALL: [Self; 5] = [Self::Start, Self::Known, Self::Unknown, Self::OtherStatus, Self::AfterANap];
 
     /// Prepares a scene, and returns the log before the append, the append, and the store that makes it.
     async fn prepare(self) -> (Scene, Log, ferrata_store::RunAppend, S3Store) {
@@ -120,8 +122,11 @@ impl Kind {
             Self::Start => log_of("r", 1),
             _ => written(&scene.store, "r", &[1, 2]).await,
         };
-        let status =
-            if matches!(self, Self::OtherStatus) { RunStatus::Completed } else { RunStatus::InProgress };
+        let is_end = matches!(self, Self::OtherStatus | Self::AfterANap);
+        let status = if is_end { RunStatus::Completed } else { RunStatus::InProgress };
+        if matches!(self, Self::AfterANap) {
+            scene.memory.advance(Duration::from_secs(11 * 60));
+        }
         let append = next_in(&author, 2, status);
         let store = match self {
             Self::Unknown => scene.another(),

@@ -287,3 +287,27 @@ async fn a_start_that_was_pruned_meanwhile_was_written() {
     assert_eq!(said.unwrap(), start.records[0].header.head(), "it was written, and others went on from it");
     is_kept(&log, &scene.other, "after the look").await;
 }
+
+/// A start whose entry a listing took for abandoned while its write was on its way, and whose answer was lost: the run is listed.
+#[tokio::test]
+async fn a_start_that_slept_for_hours_and_lost_its_answer_is_listed() {
+    let scene = scene().await;
+    let mut log = log_of("r", 1);
+    let start = log.next(1);
+    let mut is_first = true;
+    scene.memory.plan(move |asked| {
+        (asked.is_conditional && std::mem::take(&mut is_first)).then_some(Fault::LoseReply)
+    });
+    let gate = scene.memory.hold();
+    let meanwhile = async {
+        gate.arrived().await;
+        scene.memory.advance(HOURS);
+        is_kept(&log, &scene.other, "before it arrives").await;
+        assert_eq!(scene.memory.keys("some/prefix/index").len(), 0, "its entry was taken for abandoned");
+        gate.open();
+    };
+    let (said, ()) = tokio::join!(append_to(&scene.sleeper, &start), meanwhile);
+    assert_eq!(said.unwrap(), start.records[0].header.head());
+    log.took(&start);
+    is_kept(&log, &scene.other, "after the lost answer").await;
+}
