@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::inner::{ATTEMPTS, Inner, TRUSTED};
 use crate::layout::{ObjectPlace, Tree};
 use crate::line::Tag;
-use crate::object::Head;
+use crate::object::{GONE, Head};
 use crate::view::{Look, Seen};
 
 /// The most bytes of bodies in one append: an object of this size goes out within the default time on a slow line, and the
@@ -273,7 +273,7 @@ impl Inner {
         let Draft { expected, place, confirmed, head, last, entry, entry_before, facts } = draft;
         let is_fresh = confirmed.zip(at).is_some_and(|(before, now)| now - before <= TRUSTED);
         if !is_fresh {
-            self.confirm(run, place, expected, entry.as_deref()).await?;
+            self.confirm(run, (place, &etag), expected, entry.as_deref()).await?;
         }
         let mut seen = Seen::of(place, etag, at.unwrap_or(i64::MAX), &head, last);
         let actual = seen.last.head();
@@ -298,7 +298,7 @@ impl Inner {
     async fn confirm(
         &self,
         run: &RunKey,
-        place: ObjectPlace,
+        (place, etag): (ObjectPlace, &str),
         expected: Option<HeadRef>,
         entry: Option<&str>,
     ) -> Result<(), StoreError> {
@@ -308,19 +308,26 @@ impl Inner {
             self.put_again(entry).await?;
         }
         let log = self.open(run).await.map_err(|fault| StoreError::Unsure(Box::new(fault)))?;
-        let actual = match log {
-            // Who wrote the first object of a life has begun it, whatever was pruned since.
-            Some(log) if log.life() == place.life && (place.start == 0 || place.start >= log.first()) => {
-                return Ok(());
-            }
-            log => log.map(|log| log.seen.last.head()),
-        };
-        // It is below where the log begins, or in a life that has ended: no reader reads it, and no other writer has its key.
+        let is_of_life = log.as_ref().is_some_and(|log| log.life() == place.life);
+        // Who wrote the first object of a life has begun it, whatever was pruned since. And a log may begin within an object.
+        if let Some(log) = log.as_ref().filter(|_| is_of_life)
+            && (place.start == 0 || place.start >= log.cut().object)
+        {
+            return Ok(());
+        }
+        // It is below where the log begins, or in a life that has ended: no reader reads it. Its key stays taken, as that of
+        // others that were pruned.
+        let key = self.layout.object(run, place);
         if place != ObjectPlace::FIRST {
-            self.bucket.delete(&self.layout.object(run, place)).await?;
+            let withdrawn = self.replace(&key, etag, bytes::Bytes::from_static(GONE)).await;
+            withdrawn.map_err(|fault| StoreError::Unsure(Box::new(fault)))?;
         }
         tracing::warn!(%run, seq = place.start, "an append came after the run had been pruned or purged, and was withdrawn");
-        Err(StoreError::Conflict { expected, actual })
+        if is_of_life {
+            // Others may have gone on from it before it was pruned.
+            return Err(StoreError::Unsure(Box::new(StoreError::Passed { key })));
+        }
+        Err(StoreError::Conflict { expected, actual: log.map(|log| log.seen.last.head()) })
     }
 
     /// Puts the entry of records that are written once more: a listing may have taken it for what a lost writer left.

@@ -71,6 +71,8 @@ pub(crate) enum StoreError {
     Doubled,
     #[error("{what} changed again and again while it was read; retry")]
     Restless { what: String },
+    #[error("the run was pruned beyond {key} before its write was seen to be in the log")]
+    Passed { key: String },
     #[error("{0}")]
     Checked(#[source] Error),
 }
@@ -105,7 +107,9 @@ impl StoreError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Refused { .. } => self.verdict().map_or(ErrorKind::Unavailable, |verdict| verdict.kind),
-            Self::Unreached { .. } | Self::Nonsense { .. } | Self::Restless { .. } => ErrorKind::Unavailable,
+            Self::Unreached { .. } | Self::Nonsense { .. } | Self::Restless { .. } | Self::Passed { .. } => {
+                ErrorKind::Unavailable
+            }
             Self::Unsure(_) => ErrorKind::Indeterminate,
             Self::Damaged { .. } | Self::Missing { .. } => ErrorKind::Corrupt,
             Self::Newer { .. } | Self::Older { .. } | Self::NewerRecord { .. } | Self::Unfit { .. } => {

@@ -117,7 +117,12 @@ impl Inner {
     }
 
     /// Replaces an object that has this tag, and returns its new tag; `None` if another replaced it.
-    async fn replace(&self, key: &str, etag: &str, bytes: Bytes) -> Result<Option<String>, StoreError> {
+    pub(crate) async fn replace(
+        &self,
+        key: &str,
+        etag: &str,
+        bytes: Bytes,
+    ) -> Result<Option<String>, StoreError> {
         let mut failed = StoreError::Restless { what: key.to_owned() };
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_over(key, etag, bytes.clone()).await {
