@@ -104,6 +104,12 @@ impl StoreError {
         self.is_damage() || matches!(self, Self::Newer { .. } | Self::Older { .. } | Self::NewerRecord { .. })
     }
 
+    /// Tells whether the server refuses an object of the run, or the run changes without a pause. If it is so with this run alone,
+    /// a listing goes on with the others.
+    pub(crate) fn may_be_of_run(&self) -> bool {
+        matches!(self, Self::Refused { doing: Doing::Get, status: 403, .. } | Self::Restless { .. })
+    }
+
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Refused { .. } => self.verdict().map_or(ErrorKind::Unavailable, |verdict| verdict.kind),

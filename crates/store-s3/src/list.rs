@@ -245,6 +245,8 @@ impl Inner {
     }
 
     /// Reads the heads of candidates in their order, and adds those that meet the query until there are enough.
+    ///
+    /// A run whose object the server refuses is left out; if it refuses all, that is no matter of a run.
     async fn check(
         &self,
         inquiry: &Inquiry<'_>,
@@ -255,6 +257,7 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let parallel = self.options.parallel.get();
         let mut rest = candidates.as_slice();
+        let (mut refused, mut is_any_read) = (None, false);
         // Most candidates meet most queries, so no more are read at first than are wanted; if few do, more at a time.
         let mut count = (wanted - found.len()).min(parallel);
         while !rest.is_empty() {
@@ -263,34 +266,43 @@ impl Inner {
             let tasks = now_read
                 .iter()
                 .map(|candidate| Box::pin(self.head_of_candidate(inquiry, candidate, now)) as Task<'_, _>);
-            found.extend(bounded_join::all(tasks.collect(), parallel).await?.into_iter().flatten());
+            for read in bounded_join::all(tasks.collect(), parallel).await? {
+                match read {
+                    Ok(head) => {
+                        is_any_read = true;
+                        found.extend(head);
+                    }
+                    Err(fault) => refused = Some(fault),
+                }
+            }
             if found.len() >= wanted {
                 found.truncate(wanted);
                 break;
             }
         }
-        Ok(())
+        refused.filter(|_| !is_any_read).map_or(Ok(()), Err)
     }
 
-    /// Reads the head of a run that the index shows; `None` if it does not meet the query, is not there, or cannot be read.
+    /// Reads the head of a run that the index shows; `None` if it does not meet the query, is not there, or cannot be read. An error
+    /// within is that of an object which the server refuses.
     async fn head_of_candidate(
         &self,
         inquiry: &Inquiry<'_>,
         candidate: &Candidate,
         now: Option<ServerTime>,
-    ) -> Result<Option<RunHead>, StoreError> {
+    ) -> Result<Result<Option<RunHead>, StoreError>, StoreError> {
         let run = &candidate.place.run;
         let log = match self.open(run).await {
             Ok(log) => log,
-            Err(error) if error.is_of_run() => {
+            Err(error) if error.is_of_run() || error.may_be_of_run() => {
                 tracing::warn!(%run, %error, "left a run out of a listing, as it cannot be read");
-                return Ok(None);
+                return Ok(if error.is_of_run() { Ok(None) } else { Err(error) });
             }
             Err(fault) => return Err(fault),
         };
         let Some(log) = log else {
             self.clear_absent(candidate, now).await?;
-            return Ok(None);
+            return Ok(Ok(None));
         };
         let alive = match log.seen.last.owner {
             Some(owner) => self.alive(inquiry, owner).await?,
@@ -310,7 +322,7 @@ impl Inner {
             self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
         }
         let now = Timestamp::from_unix_ms(now.unwrap_or(i64::MIN));
-        Ok((is_here && inquiry.query.matches(&head, now)).then_some(head))
+        Ok(Ok((is_here && inquiry.query.matches(&head, now)).then_some(head)))
     }
 
     /// Removes the entries of a run that is no more, or never was.

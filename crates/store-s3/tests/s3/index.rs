@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_store::{CheckpointStore as _, Order, Page, RunQuery, RunStatus};
+use ferrata_store::{CheckpointStore as _, ErrorKind, Order, Page, RunQuery, RunStatus};
 use ferrata_store_s3::S3Store;
 
 use crate::author::{append_to, every_run, is_kept, log_of, next_in, written};
@@ -107,4 +107,35 @@ async fn a_run_that_changes_its_status_is_in_every_listing() {
         () = reading => {}
     }
     is_kept(&log, &store, "in the end").await;
+}
+
+/// One run whose objects the server does not give out is left out of listings; when it gives out none, the caller hears of it.
+#[tokio::test]
+async fn a_run_whose_object_is_refused_is_left_out_of_listings() {
+    for (status, code) in [(403, "InvalidObjectState"), (403, "AccessDenied")] {
+        let (memory, store) = scene().await;
+        let mut logs = Vec::new();
+        for n in 0..3 {
+            logs.push(written(&store, &format!("r-{n}"), &[1]).await);
+        }
+        let refuse = |what: &'static str| {
+            memory.plan(move |asked| {
+                let is_meant = asked.method == "GET" && asked.path.contains(what);
+                (is_meant && !asked.path.contains("list-type")).then_some(Fault::Refuse(status, code))
+            });
+        };
+        let reader = Raw::on(&memory).store();
+        reader.setup().await.unwrap();
+        refuse("/r-1/");
+        let listed: Vec<_> = every_run(&reader).await.into_iter().map(|head| head.run).collect();
+        assert_eq!(listed, [logs[2].key.clone(), logs[0].key.clone()], "{code}: the others");
+        let error = reader.head(&logs[1].key).await.unwrap_err();
+        assert!(error.kind() != ErrorKind::Corrupt, "{code}: {error:?}");
+        refuse("/log/");
+        let page = Page::first(10);
+        let error = reader.runs(&RunQuery::default(), page).await.unwrap_err();
+        assert!(error.to_string().contains(code), "{code}: {error:?}");
+        memory.no_plan();
+        assert_eq!(every_run(&reader).await.len(), 3, "{code}: afterwards");
+    }
 }
