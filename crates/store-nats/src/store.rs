@@ -176,11 +176,11 @@ impl Relay for NatsStore {
                 link.tell(layout.said(), Sent::plain(text.clone())).await?;
             }
             // What others said before has come by then, too.
-            link.settle(&layout.logs()).await?;
-            texts.iter().for_each(|text| hearing.say(text));
-            Ok(())
+            link.settle(&layout.logs()).await
         };
-        said.await.map_err(|fault| fault.into_error("store.say", Doubt::None))
+        said.await.map_err(|fault| fault.into_error("store.say", Doubt::None))?;
+        texts.iter().for_each(|text| hearing.say(text));
+        Ok(())
     }
 
     async fn hear(&self) -> Result<Texts> {
