@@ -95,18 +95,17 @@ fn a_log_that_is_copied_after_a_failed_sync_is_locked_before_it_is_written_to() 
     let root = place.directory.path().join("store");
     let rival = place.author.clone().write(&["2"]);
     let (said, hears) = std::sync::mpsc::channel();
-    let theirs = rival.clone();
+    let their_append = rival.clone();
     place.disk.meanwhile("sync_dir default", move || {
-        said.send(append(&reopened(&root), &theirs).is_ok()).unwrap();
+        said.send(append(&reopened(&root), &their_append).is_ok()).unwrap();
     });
     let ours = append(&place.folder, &place.author.clone().write(&["3"]));
     assert!(hears.recv().unwrap(), "nobody holds the copy, so the other process is not refused");
-    assert!(
-        matches!(ours, Err(StoreError::Conflict { actual, .. }) if actual == rival.records.last().map(|r| r.header.head())),
-        "{ours:?}"
-    );
+    let theirs = rival.records[0].header.head();
+    let is_refused = matches!(ours, Err(StoreError::Conflict { actual, .. }) if actual == Some(theirs));
+    assert!(is_refused, "{ours:?}");
     let left = ids(&reopened(&place.directory.path().join("store")), &place.author.run).unwrap().unwrap();
-    assert_eq!(left.last(), Some(&rival.records[0].header.id), "what was acknowledged is there");
+    assert_eq!(left.last(), Some(&theirs.id), "what was acknowledged is there");
 }
 
 #[test]
