@@ -188,7 +188,7 @@ async fn a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it() {
     drop(handle);
     process.resume(&graph, "r").await.unwrap().completed().await.unwrap();
     assert!(last(&store, &run).await > 30);
-    // As somebody cut it who looked before the pinned record was there.
+    // Another process, which looked before the pinned record was there, cuts it here.
     cut_at(&store, &run, 12).await;
     let keep_one = RetentionPolicy::keep_all().keep_last(1);
     process.apply_retention(&run, &keep_one).await.unwrap();

@@ -129,7 +129,7 @@ async fn a_deadline_comes_due_while_the_run_waits() {
     }
 }
 
-/// A start found a run at rest whose time had come, and watched it: nobody took it up in processes that do not serve.
+/// A caller that starts a run at rest whose time has come takes it up, also in a process that does not serve.
 #[tokio::test]
 async fn a_start_takes_up_a_run_whose_time_has_come() {
     let hour = Duration::from_secs(3_600);

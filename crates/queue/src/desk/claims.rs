@@ -7,8 +7,7 @@ use ferrata_core::Epoch;
 
 use super::Desk;
 
-/// A place by its id, and the attempt that asks for it: the claim of the run, and its number. One before may have left its place to somebody who
-/// still has it.
+/// The id of a place, and the attempt that asks for it, by its epoch and number. A detached task of an earlier attempt may still hold the place.
 pub(crate) type Asked = (String, Epoch, u32);
 
 /// The places that nodes of the process hold or wait for.

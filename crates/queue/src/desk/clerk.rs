@@ -162,8 +162,8 @@ impl Clerk {
         self.ledger = None;
     }
 
-    /// Does what is asked in one record, and tells what came of it. Where it has not looked, a question alone is nothing to tell of: whoever asks
-    /// would hear that something has happened, and ask again.
+    /// Writes what callers ask for in one record, and tells them what came of it. Without a look, the clerk tells nobody of a mere question: its
+    /// caller would hear of a change, and ask again.
     async fn serve(&mut self, runtime: &Runtime, commands: Vec<Command>, is_look: bool) {
         self.starts.forget();
         let mut ops = std::mem::take(&mut self.owed);

@@ -12,8 +12,8 @@ use crate::settings::{Rate, Settings};
 /// How long whom a limit protects can have it closed, whatever the clocks say.
 pub(crate) const LONGEST_CLOSED: Duration = Duration::from_secs(86_400);
 
-/// How far ahead of its own clock a process believes that a queue is closed. Twice as long: the clock of whoever closed it may be a day ahead of it.
-/// Beyond that it opens the queue. If it made the time shorter instead, each look would close the queue for a day from then.
+/// How far ahead of its own clock a process believes that a queue is closed. Twice as long: the clock of the process that closed it may be a day ahead.
+/// Beyond that the process opens the queue. If it shortened the time instead, each look would close the queue for a day from then.
 const MOST_AHEAD: Duration = Duration::from_secs(2 * 86_400);
 
 /// Whose turn it is.

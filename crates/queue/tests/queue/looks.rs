@@ -99,7 +99,7 @@ async fn who_is_asked_again_and_again_looks_all_the_same() {
     empty(&world, &mail).await;
 }
 
-/// As long as a node asked for places and gave them back, nobody looked whether other holders were there: one waited for the place of a dead process.
+/// A process finds a dead holder of another process also while its own nodes ask for places and give them back without a pause.
 #[tokio::test]
 async fn a_dead_holder_is_found_whatever_is_asked_meanwhile() {
     let (world, witness) = (World::new(), Witness::default());

@@ -246,16 +246,21 @@ async fn is_listed_for_good(scene: &Scene, author: &Log, what: &str) {
     }
 }
 
+/// Carries out the next conditional write, and loses its answer.
+fn lose_first_reply(scene: &Scene) {
+    let mut is_first = true;
+    scene.memory.plan(move |asked| {
+        (asked.is_conditional && std::mem::take(&mut is_first)).then_some(Fault::LoseReply)
+    });
+}
+
 /// The answer of an append that ends a run was lost, and another writer went on before it was looked for.
 #[tokio::test]
 async fn an_append_whose_answer_was_lost_is_no_conflict_when_another_has_gone_on() {
     let scene = Scene::new().await;
     let mut author = written(&scene.store, "r", &[1, 2]).await;
     let end = next_in(&author, 1, RunStatus::Completed);
-    let mut is_first = true;
-    scene.memory.plan(move |asked| {
-        (asked.is_conditional && std::mem::take(&mut is_first)).then_some(Fault::LoseReply)
-    });
+    lose_first_reply(&scene);
     let look = scene.memory.hold_next(|asked| asked.path.contains("list-type"));
     let meanwhile = async {
         look.arrived().await;
@@ -299,10 +304,7 @@ async fn an_append_whose_answer_was_lost_is_in_doubt_once_it_is_pruned() {
     let scene = Scene::new().await;
     let mut author = written(&scene.store, "r", &[1, 2]).await;
     let append = author.next(1);
-    let mut is_first = true;
-    scene.memory.plan(move |asked| {
-        (asked.is_conditional && std::mem::take(&mut is_first)).then_some(Fault::LoseReply)
-    });
+    lose_first_reply(&scene);
     let look = scene.memory.hold_next(|asked| asked.path.contains("list-type"));
     let meanwhile = async {
         look.arrived().await;

@@ -172,8 +172,8 @@ impl Committer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`]: nobody can tell, as the log cannot be read, or was cut behind the place of the record: what was
-    /// there is not kept.
+    /// [`ErrorKind::Indeterminate`]: the store cannot read the log, or another caller has cut it behind the place of the record, and the
+    /// store does not keep what was there.
     pub(crate) async fn is_on_record(&self, run: &RunKey, record: HeadRef) -> Result<bool> {
         let in_doubt = |message: &str| Error::new(ErrorKind::Indeterminate, message.to_owned()).with_run(run);
         let unread = |error: Error| {

@@ -11,7 +11,7 @@ use ferrata_core::store::Notices;
 use super::{Clerk, Mine, acts};
 use crate::tasks::spawn;
 
-/// How many holders are looked after at a time, and how many times rarer where nobody waits.
+/// How many holders the clerk looks after at a time, and how many times rarer it does so while nobody waits.
 const HOLDERS: usize = 64;
 const RARER: u32 = 15;
 
