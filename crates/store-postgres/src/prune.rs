@@ -48,13 +48,11 @@ pub(crate) fn cut() -> String {
 /// One statement, so that it is done or not done. What it removes was there when the cut was read, so that its view of the
 /// table, which is from before it waited for the run's head, holds all of it.
 pub(crate) const PRUNE_SQL: &str = "\
-    WITH cut AS (SELECT key, run, tenant FROM {heads} \
-        WHERE tenant = $8 AND run = $9 AND key = $1 AND first_seq <= $2 FOR NO KEY UPDATE), \
+    WITH moved AS (UPDATE {heads} SET first_seq = $2 \
+        WHERE tenant = $8 AND run = $9 AND key = $1 AND first_seq <= $2 RETURNING key), \
     based AS (UPDATE {records} c SET base = true, format = $4, kind = $5, crc = $6, body = $7 \
-        FROM cut WHERE c.run = cut.key AND c.seq = $2 AND c.id = $3 AND NOT c.base AND $7::bytea IS NOT NULL), \
-    moved AS (UPDATE {heads} h SET first_seq = $2 FROM cut \
-        WHERE h.run = cut.run AND h.tenant = cut.tenant AND h.key = cut.key AND h.first_seq <= $2), \
-    gone AS (DELETE FROM {records} c USING cut WHERE c.run = cut.key AND c.seq < $2 \
+        FROM moved WHERE c.run = moved.key AND c.seq = $2 AND c.id = $3 AND NOT c.base AND $7::bytea IS NOT NULL), \
+    gone AS (DELETE FROM {records} c USING moved WHERE c.run = moved.key AND c.seq < $2 \
         RETURNING octet_length(c.body) AS bytes) \
     SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
 

@@ -41,25 +41,31 @@ pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -
         return Err(Error::new(ErrorKind::Corrupt, message).with_run(run));
     };
     first.verify(run)?;
-    let place = |record: &Record, error: Error| error.with_run(run).with_seq(record.header.seq);
+    let place = |error: Error| error.with_run(run).with_seq(first.header.seq);
     let base = codec::base(run, first)?;
     let mut folded = Folded {
-        machine: Machine::restore(&base.machine, plan.cloned()).map_err(|error| place(first, error))?,
-        channels: Channels::from_json(base.state.get()).map_err(|error| place(first, error))?,
+        machine: Machine::restore(&base.machine, plan.cloned()).map_err(place)?,
+        channels: Channels::from_json(base.state.get()).map_err(place)?,
         version: base.version,
         last: first.header.clone(),
         base_bytes: first.body.len() as u64,
         since_bytes: 0,
         since_records: 0,
     };
-    for record in &records[1..] {
-        record.verify(run)?;
-        folded.absorb(run, record).map_err(|error| place(record, error))?;
-    }
+    folded.follow(run, &records[1..])?;
     Ok(folded)
 }
 
 impl Folded {
+    /// Takes in the records that come next.
+    pub(crate) fn follow(&mut self, run: &RunKey, records: &[Record]) -> Result<()> {
+        for record in records {
+            record.verify(run)?;
+            self.absorb(run, record).map_err(|error| error.with_run(run).with_seq(record.header.seq))?;
+        }
+        Ok(())
+    }
+
     /// Takes in the next record.
     pub(crate) fn absorb(&mut self, run: &RunKey, record: &Record) -> Result<()> {
         if record.header.seq != self.last.seq.next() || record.header.prev != Some(self.last.id) {

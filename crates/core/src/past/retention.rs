@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::walk::folded_at;
 use crate::clock::Timestamp;
-use crate::engine::fold::missing;
+use crate::engine::fold::{Folded, fold, missing};
 use crate::error::{ErrorKind, Result};
 use crate::id::{RecordId, RunKey, Seq};
 use crate::record::body::Base;
@@ -86,6 +86,11 @@ impl RetentionPolicy {
         limited.then(|| self.last.map_or(1_000, |last| u64::from(last.max(16))))
     }
 
+    /// How many records it keeps of each run, if that is all that it goes by.
+    fn only_last(&self) -> Option<u32> {
+        self.last.filter(|_| self.age.is_none() && self.bytes.is_none())
+    }
+
     fn prunes(&self, status: RunStatus) -> bool {
         self.stride().is_some() && (self.statuses.is_empty() || self.statuses.contains(&status))
     }
@@ -141,6 +146,11 @@ pub(super) async fn prune_found(
     if policy.last.is_some_and(|last| records <= u64::from(last)) {
         return Ok((0, 0));
     }
+    if let (Some(last), false) = (policy.only_last(), dry)
+        && let Some(planned) = plan_at_once(store, run, last).await?
+    {
+        return carry_out(store, run, planned).await;
+    }
     let Some(Cut { at, whole }) = cut(store, run, head.first, policy, now).await? else { return Ok((0, 0)) };
     // Only a start that is still there has no pins in its base: a pin of a record to come outlives its signal in the base of a cut.
     let may_have_pins = |headers: &Vec<RecordHeader>| {
@@ -168,8 +178,26 @@ pub(super) async fn prune_found(
         }
         base => base?,
     };
-    let based = base.as_ref().map(|base| base.header.id);
-    match store.prune(run, PruneCut { at, base }).await {
+    carry_out(store, run, PruneCut { at, base }).await
+}
+
+/// Plans a cut that leaves so many records, from one load; none if a base lies behind it, or a pin holds what is before it.
+async fn plan_at_once(store: &dyn CheckpointStore, run: &RunKey, last: u32) -> Result<Option<PruneCut>> {
+    let records = store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
+    let Some((kept, newer)) = records.len().checked_sub(last as usize).map(|at| records.split_at(at + 1))
+    else {
+        return Ok(None);
+    };
+    let mut folded = fold(run, kept, None)?;
+    let (at, base) = (folded.last.seq, kept.last().map_or(Ok(None), |record| base_of(run, record, &folded))?);
+    folded.follow(run, newer)?;
+    Ok((!folded.machine.pins().iter().any(|pin| *pin < at)).then_some(PruneCut { at, base }))
+}
+
+/// Drops what is before a cut. Returns how many records and bytes.
+async fn carry_out(store: &dyn CheckpointStore, run: &RunKey, cut: PruneCut) -> Result<(u64, u64)> {
+    let based = cut.base.as_ref().map(|base| base.header.id);
+    match store.prune(run, cut).await {
         // Purged and started anew since it was read: what was to be dropped is gone, and the run that has its name now was not looked at.
         Err(error) if error.kind() == ErrorKind::Invalid && is_gone(store, run, based).await? => Ok((0, 0)),
         pruned => pruned.map(|pruned| (pruned.records, pruned.bytes)),
@@ -246,8 +274,15 @@ fn weigh_these(headers: &[RecordHeader], cut: Seq) -> (u64, u64) {
 /// Makes a base of the record at the cut; none if it is one.
 async fn base_at(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<Option<Record>> {
     let records = store.load(run, At::Seq(cut)).await?.ok_or_else(|| missing(run))?;
-    let folded = crate::engine::fold::fold(run, &records, None)?;
-    let Some(record) = records.last().filter(|record| !record.header.base) else { return Ok(None) };
+    let folded = fold(run, &records, None)?;
+    records.last().map_or(Ok(None), |record| base_of(run, record, &folded))
+}
+
+/// Makes a base of a record and the run as of it; none if it is one.
+fn base_of(run: &RunKey, record: &Record, folded: &Folded) -> Result<Option<Record>> {
+    if record.header.base {
+        return Ok(None);
+    }
     let event = codec::decode(run, record)?.event;
     let base = Base {
         state: codec::to_raw(&folded.channels)?,
