@@ -155,6 +155,11 @@ pub use otel::OpenTelemetry;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// That of the crate's own page is compiled.
+#[cfg(all(doctest, feature = "fs"))]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;
+
 /// The programs of the pages, too.
 #[cfg(doctest)]
 mod pages {

@@ -66,9 +66,14 @@ impl Bounded {
             Some(span) => Box::pin(within(&*self.clock, bound, call).instrument(span)).await,
         };
         let answer = answer.unwrap_or_else(|| Err(unanswered(operation, kind, bound)));
-        measured.end(answer.as_ref().err().map(Error::kind));
+        measured.end(answer.as_ref().err().map(Error::kind).filter(is_failure));
         answer
     }
+}
+
+/// A conflict is an answer of a store that is well.
+fn is_failure(kind: &ErrorKind) -> bool {
+    *kind != ErrorKind::Conflict
 }
 
 fn unanswered(operation: Operation, kind: ErrorKind, bound: Duration) -> Error {
@@ -108,9 +113,8 @@ impl CheckpointStore for Bounded {
             Some(span) => Box::pin(within(&*self.clock, self.bound, call).instrument(span)).await,
         };
         let results = answer.unwrap_or_else(|| runs.iter().map(lost).collect());
-        // A conflict is an answer of a store that is well.
         let mut failed = results.iter().filter_map(|result| result.as_ref().err().map(Error::kind));
-        measured.end(failed.find(|kind| *kind != ErrorKind::Conflict));
+        measured.end(failed.find(is_failure));
         self.meter.appended(&weights, &results);
         results
     }
@@ -210,9 +214,12 @@ impl Transactions for Bounded {
     }
 
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
+        let weights = StoreMeter::weigh(std::slice::from_ref(&append));
         // The caller rolls back after any error, so there is no doubt.
         let append = self.transactions_inside()?.append_in(connection, append);
-        self.call(Operation::Append, ErrorKind::Unavailable, append).await
+        let written = self.call(Operation::Append, ErrorKind::Unavailable, append).await;
+        self.meter.appended(&weights, std::slice::from_ref(&written));
+        written
     }
 
     fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {

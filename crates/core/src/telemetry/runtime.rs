@@ -1,7 +1,7 @@
 //! What is measured of a runtime beside its runs.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ferrata_store::RunFilter;
@@ -23,31 +23,46 @@ pub(crate) struct Telemetry {
     queues: Mutex<HashMap<String, [Gauge; 3]>>,
     /// Of the workflows beyond the most, and of those that this process does not know.
     other: RunMeter,
-    alive: Counter,
+    /// Made before they move: of a series that begins with 1, Prometheus tells no increase.
+    beats: [Counter; Tried::ALL.len()],
     beat_at: Gauge,
+    /// Made with the first look: a process that serves nothing would else say for good that no runs wait.
+    recovery: OnceLock<RecoveryMeter>,
+}
+
+/// The meter of looks for runs without a driver.
+struct RecoveryMeter {
     orphaned: Gauge,
     due: Gauge,
     failed: Gauge,
     unserved: Gauge,
 }
 
+impl RecoveryMeter {
+    fn new() -> Self {
+        let lag = |listing: &'static str| gauge(&all::RECOVERY_LAG, &[(LISTING, listing.into())]);
+        let stalled = |why: &'static str| gauge(&all::RECOVERY_STALLED, &[(OUTCOME, why.into())]);
+        Self {
+            orphaned: lag("orphaned"),
+            due: lag("due"),
+            failed: stalled("failed"),
+            unserved: stalled("unserved"),
+        }
+    }
+}
+
 impl Telemetry {
     /// Takes the recorder that is installed now; `by_node` has what concerns nodes counted apart for each.
     pub(crate) fn new(by_node: bool) -> Self {
         describe_all();
-        let lag = |listing: &'static str| gauge(&all::RECOVERY_LAG, &[(LISTING, listing.into())]);
-        let stalled = |why: &'static str| gauge(&all::RECOVERY_STALLED, &[(OUTCOME, why.into())]);
         Self {
             by_node,
             workflows: Mutex::default(),
             queues: Mutex::default(),
             other: RunMeter::new(OTHER, false),
-            alive: beats(Tried::Alive),
+            beats: Tried::ALL.map(beats),
             beat_at: gauge(&all::HEARTBEAT_TIME, &[]),
-            orphaned: lag("orphaned"),
-            due: lag("due"),
-            failed: stalled("failed"),
-            unserved: stalled("unserved"),
+            recovery: OnceLock::new(),
         }
     }
 
@@ -85,21 +100,21 @@ impl Telemetry {
 
     /// A heartbeat was tried.
     pub(crate) fn beat(&self, tried: Tried, now: impl FnOnce() -> Timestamp) {
-        match tried {
-            Tried::Alive => {
-                self.alive.increment(1);
-                let elapsed = now().since(Timestamp::from_unix_ms(0));
-                self.beat_at.set(elapsed);
-            }
-            _ => beats(tried).increment(1),
+        let place = Tried::ALL.iter().position(|one| *one == tried).unwrap_or_default();
+        if let Some(beats) = self.beats.get(place) {
+            beats.increment(1);
+        }
+        if tried == Tried::Alive {
+            self.beat_at.set(now().since(Timestamp::from_unix_ms(0)));
         }
     }
 
     /// A look at a listing found runs, the oldest of which has waited for so long.
     pub(crate) fn looked(&self, listing: RunFilter, oldest: Duration) {
+        let recovery = self.recovery.get_or_init(RecoveryMeter::new);
         match listing {
-            RunFilter::Due => self.due.set(oldest),
-            _ => self.orphaned.set(oldest),
+            RunFilter::Due => recovery.due.set(oldest),
+            _ => recovery.orphaned.set(oldest),
         }
     }
 
@@ -124,8 +139,9 @@ impl Telemetry {
     /// So many runs could not be taken up here, or are not served here.
     pub(crate) fn stalled(&self, runs: impl FnOnce() -> (usize, usize)) {
         let (failed, unserved) = runs();
-        self.failed.set(count(failed));
-        self.unserved.set(count(unserved));
+        let recovery = self.recovery.get_or_init(RecoveryMeter::new);
+        recovery.failed.set(count(failed));
+        recovery.unserved.set(count(unserved));
     }
 }
 

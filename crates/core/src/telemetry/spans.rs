@@ -62,7 +62,7 @@ fn is_on() -> bool {
 pub(crate) fn attempt(run: &RunKey, node: &NodeName, visit: Visit, attempt: u32) -> Option<Span> {
     let span = is_on().then(|| {
         debug_span!(
-            "ferrata.node", run.id = %run.run, node.id = %node, node.visit = %visit, attempt, error.type = Empty, otel.status_code = Empty
+            "ferrata.node", run.id = %run, node.id = %node, node.visit = %visit, attempt, error.type = Empty, otel.status_code = Empty
         )
     });
     span.filter(|span| !span.is_disabled())

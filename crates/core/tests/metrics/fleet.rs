@@ -122,6 +122,53 @@ pub(crate) async fn what_cannot_be_taken_up_is_told() {
     .await;
 }
 
+/// Of the least that processes tell, an alert is made: who looks for no runs tells nothing.
+#[tokio::test]
+pub(crate) async fn a_process_that_serves_nothing_tells_nothing_of_recovery() {
+    observe(async |world| {
+        let runtime = world.process().await;
+        let quick =
+            Graph::<Context>::builder("w").node("a", async |_cx, s| Ok(s)).entry("a").build().unwrap();
+        world.pass(world.start(&runtime, &quick).await.wait()).await.unwrap();
+        assert!(world.value("ferrata.heartbeat.tries", &[("ferrata.outcome", "alive")]) > 0.0);
+        let told = || ["stalled", "lag"].map(|what| world.seen.has(&format!("ferrata.recovery.{what}"), &[]));
+        assert_eq!(told(), [false, false]);
+        runtime.serve(&quick).unwrap();
+        world.pass_until(|| told() == [true, true]).await;
+    })
+    .await;
+}
+
+/// The first page holds none that is served: they are found by the list of their workflow.
+#[tokio::test]
+pub(crate) async fn the_oldest_run_behind_many_that_are_not_served_is_told() {
+    observe(async |world| {
+        let (store, mortal) = world.mortal().await;
+        let sleeping = |name: &str| {
+            let sleep = async |cx: NodeContext, s: Draft<Context>| {
+                cx.sleep(Duration::from_secs(100)).await?;
+                Ok(s)
+            };
+            Graph::<Context>::builder(name).node("sleep", sleep).entry("sleep").build().unwrap()
+        };
+        let (others, own) = (sleeping("others"), sleeping("w"));
+        for number in 0..1_100 {
+            let id = format!("secret-a{number}");
+            mortal.start(&others, Context::new()).id(id).await.unwrap().wait().await.unwrap();
+        }
+        world.start_as(&mortal, &own, "secret-z").await.wait().await.unwrap();
+        store.crash();
+        world.clock.advance(Duration::from_secs(130));
+        let live = world.process().await;
+        live.serve(&own).unwrap();
+        let lag = || world.seen.series("ferrata.recovery.lag", &[("ferrata.recovery.listing", "due")]);
+        let delay = || world.seen.series("ferrata.run.claim.delay", &[WORKFLOW]);
+        world.pass_until(|| delay().moves == 1 && lag().moves > 0).await;
+        assert!(lag().most > 29.0, "since it was due: {:?}", lag());
+    })
+    .await;
+}
+
 #[tokio::test]
 pub(crate) async fn a_run_that_is_taken_up_without_progress_is_counted_as_parked() {
     observe(async |world| {
@@ -152,6 +199,9 @@ pub(crate) async fn heartbeats_and_their_loss_are_counted() {
         let run = world.start(&runtime, &stuck("stuck")).await;
         let before = world.value("ferrata.heartbeat.time", &[]);
         assert_eq!(before, 1_000.0);
+        // Of a series that begins with its first loss, Prometheus tells no increase.
+        let known = ["alive", "failed", "lost", "still_lost"].map(|outcome| ("ferrata.outcome", outcome));
+        assert!(known.iter().all(|outcome| world.seen.has("ferrata.heartbeat.tries", &[*outcome])));
         world.pass_until(|| beats("alive") > 1.0).await;
         assert!(world.value("ferrata.heartbeat.time", &[]) > before);
         store.crash();

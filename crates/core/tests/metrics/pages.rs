@@ -68,6 +68,14 @@ fn alerts_and_dashboard_name_metrics_that_exist() {
         }
         assert!(names(rule).any(|name| of(name).is_some()), "{rule}");
     }
+    // Made with their first event, by label: `increase` sees no series begin.
+    for late in ["ferrata_run_parked_total", "ferrata_run_errors_total"] {
+        let rule = alerts.lines().find(|line| line.contains(&format!("increase({late}"))).unwrap();
+        assert!(rule.contains(&format!("unless {late} offset 15m)")), "{rule}");
+    }
+    let increased = alerts.matches("increase(").count();
+    // The third is one of heartbeats, which are counted from 0.
+    assert_eq!(increased, 3, "does each of the others see its first event?");
     let titles: Vec<&str> = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert_eq!(titles.len(), alerted);
     let told = page("metrics.md");

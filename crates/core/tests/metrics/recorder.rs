@@ -111,6 +111,16 @@ impl Remembering {
             .unwrap_or_default()
     }
 
+    /// Whether a series is there, moved or not.
+    pub(crate) fn has(&self, name: &str, labels: &[(&str, &str)]) -> bool {
+        let seen = self.0.lock().unwrap();
+        let is_it = |(named, has): &(String, Labels)| {
+            let has = |(label, value): &(&str, &str)| has.iter().any(|(l, v)| l == label && v == value);
+            named == name && labels.iter().all(has)
+        };
+        seen.series.keys().any(is_it)
+    }
+
     /// Returns the value of a series.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.series(name, labels).value

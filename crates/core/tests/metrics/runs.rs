@@ -6,12 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use ferrata_core::Seq;
 use ferrata_core::ask::Answer;
 use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
-use ferrata_core::runtime::{Letter, Outcome, Outlet, RunLimits, Runtime, Undelivered};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{
+    Letter, Outcome, Outlet, RetentionPolicy, RunLimits, Runtime, SweepLimits, Undelivered,
+};
 use ferrata_core::state::{Context, Draft, Update};
-use ferrata_core::store::CheckpointStore;
+use ferrata_core::store::{CheckpointStore, LedgerStore};
 use tokio::sync::Notify;
 
 use crate::world::{WORKFLOW, gated, key, observe};
@@ -218,6 +222,52 @@ pub(crate) async fn what_is_made_again_after_a_conflict_is_counted_once() {
         assert_eq!(world.value("ferrata.activation.ended", &[WORKFLOW, COMPLETED]), 1.0);
         let records = world.store.head(&key()).await.unwrap().unwrap().seq.get() + 1;
         assert_eq!(records, 3, "start, message, end");
+    })
+    .await;
+}
+
+/// An alert holds the runs that fail against those that were started.
+#[tokio::test]
+pub(crate) async fn a_start_within_a_transaction_is_counted() {
+    observe(async |world| {
+        let store = LedgerStore::new();
+        let runtime = Runtime::builder(store.clone()).clock(Arc::clone(&world.clock) as _);
+        let runtime = runtime.build().await.unwrap();
+        let graph =
+            Graph::<Context>::builder("w").node("a", async |_cx, s| Ok(s)).entry("a").build().unwrap();
+        let mut tx = store.transaction().await.unwrap();
+        let ticket = runtime.start(&graph, Context::new()).id("secret-1").within(&mut *tx).await.unwrap();
+        store.finish(tx).await.unwrap();
+        assert_eq!(world.value("ferrata.run.started", &[WORKFLOW]), 1.0);
+        let appended = ("ferrata.store.operation", "append");
+        let name = ("ferrata.store.name", store.capabilities().name);
+        assert_eq!(world.value("ferrata.store.records", &[name, appended]), 1.0);
+        world.pass(ticket.follow().await.unwrap().wait()).await.unwrap();
+        assert_eq!(world.value("ferrata.run.started", &[WORKFLOW]), 1.0);
+    })
+    .await;
+}
+
+/// A store that says who was first is well, whatever was asked of it.
+#[tokio::test]
+pub(crate) async fn a_purge_that_another_writer_forestalls_is_no_failure_of_the_store() {
+    observe(async |world| {
+        let (store, runtime) = world.mortal().await;
+        let other = world.process().await;
+        let graph =
+            Graph::<Context>::builder("w").node("a", async |_cx, s| Ok(s)).entry("a").build().unwrap();
+        world.pass(world.start(&runtime, &graph).await.wait()).await.unwrap();
+        let (begun, policy) = (store.operations(), RetentionPolicy::keep_all());
+        let policy = policy.purge_after(RunStatus::Completed, Duration::ZERO);
+        // The next write, which is the purge.
+        let pin = async move { other.pin(&key(), Seq::new(0)).await.unwrap() };
+        store.before(begun, pin);
+        let swept = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
+        assert_eq!((swept.purged, swept.failed.len()), (0, 0));
+        let operation = ("ferrata.store.operation", "purge");
+        let name = "ferrata.store.operation.duration";
+        assert!(world.seen.has(name, &[operation]), "{} calls", store.operations() - begun);
+        assert!(!world.seen.has(name, &[("error.type", "CONFLICT")]));
     })
     .await;
 }

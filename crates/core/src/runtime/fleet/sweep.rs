@@ -189,7 +189,6 @@ impl Sweeper {
             self.round = round;
             self.oldest = Duration::ZERO;
             let (some, unserved, end) = self.list(shared, &any, from).await?;
-            shared.telemetry().looked(filter, self.oldest);
             found |= some;
             match end {
                 End::More(cursor) if unserved => {
@@ -211,6 +210,7 @@ impl Sweeper {
                 End::Full => shared.recovery.fill(),
                 End::Contended => {}
             }
+            shared.telemetry().looked(filter, self.oldest);
         }
         Ok(found)
     }

@@ -113,7 +113,10 @@ async fn begin<S: State>(mut checked: Checked<S>, connection: &mut (dyn Any + Se
     log.epoch = Epoch::NEVER;
     let append = log.begin(&event, &machine, text, true, facts.clone())?;
     match transactions.append_in(connection, append).await {
-        Ok(_) => Ok(Ticket { shared, graph, run, facts, policy }),
+        Ok(_) => {
+            shared.telemetry().of(Some(&facts.workflow)).started();
+            Ok(Ticket { shared, graph, run, facts, policy })
+        }
         Err(error) if error.kind() == ErrorKind::Conflict => {
             let message = "there is a run with the id; use another, or roll the transaction back and start it to find it";
             Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&run).with_source(error))
