@@ -46,7 +46,8 @@ where
 pub(crate) async fn finish<T: Send + 'static>(
     request: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    spawn(request.in_current_span()).await.unwrap_or_else(|ended| Err(unfinished(ended)))
+    // In a box: a start takes some thousand bytes, and tokio moves what it is given several times before and after it runs.
+    spawn(Box::pin(request).in_current_span()).await.unwrap_or_else(|ended| Err(unfinished(ended)))
 }
 
 fn unfinished(ended: JoinError) -> Error {

@@ -132,7 +132,8 @@ pub(crate) async fn resume<S: State>(
             None => shared.store.head(run).await?.ok_or_else(|| missing(run))?.into(),
         };
         let meter = || shared.telemetry().of(Some(graph.name()));
-        let claimed = claim(shared, graph, known, policy, terms, &mut permit).await;
+        // Large, and part of each start and each node with a child, which seldom come to it.
+        let claimed = Box::pin(claim(shared, graph, known, policy, terms, &mut permit)).await;
         match claimed.inspect_err(|error| meter().not_claimed(lost(error)))? {
             Claim::Taken(handle) => return Ok(handle),
             Claim::Overtaken(epoch) => {

@@ -304,7 +304,8 @@ impl<S: State> Checked<S> {
     async fn start_once(mut self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let text = self.text()?;
         if let Some(hold) = self.hold.take() {
-            return self.start_on_hold(hold, text).await;
+            // Rare and large, so not a part of each start.
+            return Box::pin(self.start_on_hold(hold, text)).await;
         }
         let Self { shared, graph, run, facts, policy, .. } = &self;
         let policy = *policy;
