@@ -10,9 +10,8 @@ use crate::args::{Cli, Command};
 use crate::failure::Failure;
 use crate::store;
 
-/// How a log of files is called, and the file that says which layout its store has.
+/// How a log of files is called.
 const SUFFIX: &str = "jsonl";
-const MARKER: &str = "ferrata.json";
 
 /// A copy of a log up to its damage; it is removed when this is dropped.
 #[derive(Debug)]
@@ -126,7 +125,7 @@ fn copy_file(root: &Path, folder: &Path, log: &Path, kept: &[u8]) -> std::io::Re
     if let Some(directory) = folder.join(log).parent() {
         std::fs::create_dir_all(directory)?;
     }
-    std::fs::copy(root.join(MARKER), folder.join(MARKER))?;
+    std::fs::copy(root.join(store::MARKER), folder.join(store::MARKER))?;
     std::fs::write(folder.join(log), kept)
 }
 

@@ -13,6 +13,9 @@ use crate::failure::Failure;
 /// The store unless another is named: files beside the pipelines that use them.
 pub(crate) const DEFAULT: &str = "file:.ferrata/store";
 
+/// The file that says which layout a store of files has.
+pub(crate) const MARKER: &str = "ferrata.json";
+
 /// How long an operator's command waits for a connection: a person at a terminal wants to hear of a dead server at once.
 const PATIENCE: &str = "acquire_timeout_ms=1500";
 
@@ -141,6 +144,32 @@ pub(crate) fn folder(url: &str) -> Option<std::path::PathBuf> {
     let path = url.strip_prefix("file:")?;
     let path = path.strip_prefix("//").map_or(path, |rest| rest);
     (!path.contains(['%', '?'])).then(|| path.into())
+}
+
+/// Removes a store of files in which no run is left: its folders, and what ended processes left in them. Tells whether it is gone.
+///
+/// A listing leaves out what cannot be read, and a process may start a run meanwhile. So nothing but an empty folder is removed before
+/// the folder of the logs itself is gone.
+pub(crate) fn remove_empty(store: &Path) -> bool {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let (runs, executors) = (store.join("runs"), store.join("executors"));
+    for tenant in entries(&runs) {
+        // It stays if anything is in it.
+        let _ = std::fs::remove_dir(tenant.path());
+    }
+    if std::fs::remove_dir(&runs).is_err() {
+        return false;
+    }
+    for executor in entries(&executors) {
+        // A live process has a lock on its file.
+        let file = std::fs::File::open(executor.path());
+        if file.is_ok_and(|file| file.try_lock().is_ok()) {
+            let _ = std::fs::remove_file(executor.path());
+        }
+    }
+    std::fs::remove_dir(&executors).is_ok()
+        && std::fs::remove_file(store.join(MARKER)).is_ok()
+        && std::fs::remove_dir(store).is_ok()
 }
 
 /// Returns the URL as it may be shown: without a password, and without what follows a question mark but for names.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata::store::{At, Page, RunQuery};
+use ferrata::store::At;
 use ferrata::{CheckpointStore, HeadRef, RunId, RunKey, RunStatus, Runtime, TenantId};
 use ferrata_dot::Pipeline;
 use ferrata_dot::run_dir::RunDirectory;
@@ -88,7 +88,7 @@ async fn remove(
             None => store.purge(&run, None).await?,
         };
         gone.push(Gone { run: run.clone(), records: purged.records, bytes: purged.bytes });
-        remove_views(context, args, &**store, &run, &nodes).await?;
+        remove_views(context, args, &run, &nodes)?;
     }
     Ok(())
 }
@@ -120,13 +120,7 @@ async fn nodes(store: &Arc<dyn CheckpointStore>, run: &RunKey) -> Vec<String> {
 }
 
 /// Removes the files that tell of a run: prompts, answers and outputs are traces, too.
-async fn remove_views(
-    context: &Context,
-    args: &PurgeArgs,
-    store: &dyn CheckpointStore,
-    run: &RunKey,
-    nodes: &[String],
-) -> Result<(), Failure> {
+fn remove_views(context: &Context, args: &PurgeArgs, run: &RunKey, nodes: &[String]) -> Result<(), Failure> {
     let usual = place::usual(run);
     let is_its = |directory: &Path| {
         let manifest = RunDirectory::manifest(directory).ok().flatten();
@@ -144,11 +138,7 @@ async fn remove_views(
         RunDirectory::remove(&beside, nodes.iter().map(String::as_str))?;
     }
     let inside = RunDirectory::store_directory(&directory);
-    let is_inside = context.global.store == crate::store::of_folder(&inside);
-    let empty = is_inside && store.runs(&RunQuery::default(), Page::first(1)).await?.items.is_empty();
-    if empty {
-        std::fs::remove_dir_all(&inside)
-            .map_err(|error| Failure::internal(&format!("{} cannot be removed", inside.display()), &error))?;
+    if context.global.store == crate::store::of_folder(&inside) && crate::store::remove_empty(&inside) {
         // It stays if something else is kept in it.
         let _ = std::fs::remove_dir(&directory);
     }

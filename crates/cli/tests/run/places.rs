@@ -109,6 +109,42 @@ fn a_purge_leaves_no_trace_and_what_is_not_its_own() {
     assert!(!place.path("q").exists());
 }
 
+/// A listing leaves out what cannot be read, and a store without a run in its listing was removed as a whole.
+#[test]
+fn a_purge_of_a_directory_leaves_the_log_of_another_run_that_cannot_be_read() {
+    let place = forked();
+    let log = place.path("t/.ferrata/runs/default/child.jsonl");
+    let whole = std::fs::read(&log).unwrap();
+    let mut damaged = whole.clone();
+    let at = damaged.len() - 30;
+    damaged[at] ^= 1;
+    std::fs::write(&log, &damaged).unwrap();
+    place.call(&["purge", "t", "--yes", "--force"]).ends(0);
+    assert!(!place.path("t/.ferrata/runs/default/orig.jsonl").exists());
+    assert!(std::fs::read(&log).is_ok_and(|left| left == damaged), "nobody named it");
+    // Once it can be read again, it goes on.
+    std::fs::write(&log, &whole).unwrap();
+    place.call(&["resume", "t", "--id", "child", "--backend", "echo answer"]).ends(0);
+}
+
+/// A process that was killed leaves the file of its heartbeat behind.
+#[test]
+fn a_purge_of_the_last_run_takes_the_folders_of_its_store_with_it() {
+    let place = Place::new();
+    place.pipeline("P", r#"a [tool_command="echo out"] start -> a -> exit"#);
+    place.call(&["run", "P.dot", "--run-dir", "q"]).ends(0);
+    let dead = "q/.ferrata/executors/019a6f2e-0000-7000-8000-000000000000";
+    place.write(dead, "");
+    let held = std::fs::File::open(place.path(dead)).unwrap();
+    held.lock().unwrap();
+    place.call(&["purge", "q", "--yes"]).ends(0);
+    assert!(place.path("q/.ferrata/ferrata.json").exists(), "a process is about to start a run in it");
+    drop(held);
+    place.call(&["run", "P.dot", "--run-dir", "q"]).ends(0);
+    place.call(&["purge", "q", "--yes"]).ends(0);
+    assert!(!place.path("q").exists());
+}
+
 #[test]
 fn prompts_in_files_and_variables_reach_the_backend_also_after_a_resume() {
     let place = Place::new();
