@@ -1,8 +1,10 @@
 //! The runs that a verb is for: named one by one, or chosen by what is known of them.
 
+use std::fmt;
+
 use ferrata::runtime::is_spared;
 use ferrata::store::{Page, RunHead};
-use ferrata::{CheckpointStore, RunStatus};
+use ferrata::{CheckpointStore, RunKey, RunStatus};
 use futures_util::TryStreamExt as _;
 
 use crate::args::Filter;
@@ -15,10 +17,26 @@ use crate::find::shown;
 use crate::input;
 use crate::output::Format;
 
+/// Which run is meant.
+pub(crate) enum Meant {
+    /// The one that a person's word stands for: an id, or a beginning of one.
+    Named(String),
+    /// This one alone. Where it is gone, no other that begins so is meant.
+    Exactly(RunKey),
+}
+
+impl fmt::Display for Meant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Exactly(run) => f.write_str(&shown(run)),
+        }
+    }
+}
+
 /// The runs that a verb is for.
 pub(crate) struct Chosen {
-    /// Their names, as the verb finds them.
-    pub(crate) names: Vec<String>,
+    pub(crate) runs: Vec<Meant>,
     /// Whether they were chosen and not named.
     pub(crate) by_filter: bool,
 }
@@ -26,8 +44,8 @@ pub(crate) struct Chosen {
 impl Chosen {
     /// Says which runs are meant, in a few words.
     pub(crate) fn told(&self) -> String {
-        match (self.by_filter, self.names.len()) {
-            (false, _) => self.names.join(" "),
+        match (self.by_filter, self.runs.len()) {
+            (false, _) => self.runs.iter().map(Meant::to_string).collect::<Vec<_>>().join(" "),
             (true, 1) => "1 run".to_owned(),
             (true, runs) => format!("{runs} runs"),
         }
@@ -44,13 +62,29 @@ impl Context {
         is_for: &[RunStatus],
     ) -> Result<Chosen, Failure> {
         if !named.is_empty() {
-            return Ok(Chosen { names: input::runs(named)?, by_filter: false });
+            return Ok(Chosen { runs: self.named(named)?, by_filter: false });
         }
         let heads = self.matching(store, filter, is_for).await?;
         if heads.is_empty() && self.out.format == Format::Table {
             self.out.note("no such runs");
         }
-        Ok(Chosen { names: heads.iter().map(|head| shown(&head.run)).collect(), by_filter: true })
+        Ok(Chosen { runs: heads.into_iter().map(|head| Meant::Exactly(head.run)).collect(), by_filter: true })
+    }
+
+    /// Returns the runs that words name; `-` stands for those on stdin, one a line, which a command printed in full.
+    fn named(&self, words: &[String]) -> Result<Vec<Meant>, Failure> {
+        let mut all = Vec::new();
+        for word in words {
+            if word != "-" {
+                all.push(Meant::Named(word.clone()));
+                continue;
+            }
+            let lines = input::text("-")?;
+            for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+                all.push(Meant::Exactly(self.exactly(line)?));
+            }
+        }
+        Ok(all)
     }
 
     /// Prints the runs that are meant, and does nothing.
@@ -60,7 +94,7 @@ impl Context {
         chosen: &Chosen,
     ) -> Result<(), Failure> {
         let heads: Vec<_> =
-            each(&chosen.names, |name| Box::pin(self.find(store, name))).try_collect().await?;
+            each(&chosen.runs, |meant| Box::pin(self.find_meant(store, meant))).try_collect().await?;
         let (now, time) = (self.now(), self.out.time);
         self.out.all(
             &heads,

@@ -3,6 +3,7 @@
 use ferrata::store::{Order, Page, RunHead, RunQuery};
 use ferrata::{CheckpointStore, RunId, RunKey, TenantId};
 
+use crate::choose::Meant;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::quoted;
@@ -11,19 +12,40 @@ use crate::output::quoted;
 const NAMED: usize = 10;
 
 impl Context {
-    /// Finds the run that is meant by `name`: an id, a beginning of one, or either after a tenant and a slash.
-    pub(crate) async fn find(&self, store: &dyn CheckpointStore, name: &str) -> Result<RunHead, Failure> {
+    /// Finds the run that is meant.
+    pub(crate) async fn find_meant(
+        &self,
+        store: &dyn CheckpointStore,
+        meant: &Meant,
+    ) -> Result<RunHead, Failure> {
+        let run = match meant {
+            Meant::Named(name) => return self.find(store, name).await,
+            Meant::Exactly(run) => run,
+        };
+        let gone = || missing(run, "there is no such run, and none whose id begins so is meant");
+        store.head(run).await?.ok_or_else(gone)
+    }
+
+    /// Returns the run whose id is written in full: with its tenant, or of that of `--tenant`.
+    pub(crate) fn exactly(&self, name: &str) -> Result<RunKey, Failure> {
         let unfit = |error| Failure::from(error).or_type("ferrata ls");
         let (tenant, id) = match name.split_once('/') {
-            Some((tenant, id)) => (Some(TenantId::new(tenant).map_err(unfit)?), id),
-            None => (self.global.tenant.clone(), name),
+            Some((tenant, id)) => (TenantId::new(tenant).map_err(unfit)?, id),
+            None => (self.global.tenant.clone().unwrap_or_default(), name),
         };
         // What is no id is no beginning of one either.
-        let whole = RunId::new(id).map_err(unfit)?;
-        let exact = RunKey::new(tenant.clone().unwrap_or_default(), whole);
+        Ok(RunKey::new(tenant, RunId::new(id).map_err(unfit)?))
+    }
+
+    /// Finds the run that is meant by `name`: an id, a beginning of one, or either after a tenant and a slash.
+    pub(crate) async fn find(&self, store: &dyn CheckpointStore, name: &str) -> Result<RunHead, Failure> {
+        let exact = self.exactly(name)?;
         if let Some(head) = store.head(&exact).await? {
             return Ok(head);
         }
+        // Without a tenant, the runs of all are looked at.
+        let is_of_one = self.global.tenant.is_some() || name.contains('/');
+        let (tenant, id) = (is_of_one.then(|| exact.tenant.clone()), exact.run.as_str());
         let mut found = begins_with(store, tenant, id).await?;
         let same: Vec<usize> = found
             .iter()
@@ -32,19 +54,17 @@ impl Context {
             .map(|(at, _)| at)
             .collect();
         match (found.len(), same.as_slice()) {
-            (0, _) => Err(Failure::from(
-                ferrata::Error::new(
-                    ferrata::ErrorKind::NotFound,
-                    "there is no such run, nor one whose id begins so",
-                )
-                .with_run(&exact),
-            )
-            .or_type("ferrata ls")),
+            (0, _) => Err(missing(&exact, "there is no such run, nor one whose id begins so")),
             (1, _) => Ok(found.remove(0)),
             (_, &[at]) => Ok(found.swap_remove(at)),
             (count, _) => Err(ambiguous(name, count, &found)),
         }
     }
+}
+
+fn missing(run: &RunKey, why: &str) -> Failure {
+    let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, why.to_owned()).with_run(run);
+    Failure::from(error).or_type("ferrata ls")
 }
 
 async fn begins_with(

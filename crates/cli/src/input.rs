@@ -58,20 +58,6 @@ pub(crate) fn json_or_text(text: &str) -> Value {
         .unwrap_or_else(|_| Value::String(text.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
-/// Returns the runs that are meant; `-` stands for those on stdin, one a line.
-pub(crate) fn runs(words: &[String]) -> Result<Vec<String>, Failure> {
-    let mut all = Vec::new();
-    for word in words {
-        if word == "-" {
-            let lines = text("-")?;
-            all.extend(lines.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
-        } else {
-            all.push(word.clone());
-        }
-    }
-    Ok(all)
-}
-
 impl Context {
     /// Tells whether there is a person to ask.
     pub(crate) fn is_attended(&self) -> bool {

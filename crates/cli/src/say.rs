@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use crate::args::Runs;
-use crate::choose::Chosen;
+use crate::choose::{Chosen, Meant};
 use crate::context::Context;
 use crate::each::each;
 use crate::exit::Exit;
@@ -55,13 +55,11 @@ impl Context {
         what: impl Fn(&Runtime, &RunKey) -> SignalRequest,
     ) -> Result<(Vec<RunKey>, Exit), Failure> {
         let runtime = self.runtime()?;
-        let names = chosen.names;
         if target.dry_run {
-            let chosen = Chosen { names, by_filter: chosen.by_filter };
             return self.print_chosen(&**runtime.store(), &chosen).await.map(|()| (Vec::new(), Exit::Done));
         }
-        let say = async |name: &String| {
-            let run = self.find(&**runtime.store(), name).await?.run;
+        let say = async |meant: &Meant| {
+            let run = self.find_meant(&**runtime.store(), meant).await?.run;
             let request = what(&runtime, &run);
             let request = match &target.by {
                 Some(by) => request.by(by.clone()),
@@ -71,11 +69,11 @@ impl Context {
             Ok::<_, Failure>(run)
         };
         let (mut told, mut refused) = (Vec::new(), None);
-        let mut said = pin!(each(&names, |name| Box::pin(say(name))));
+        let mut said = pin!(each(&chosen.runs, |meant| Box::pin(say(meant))));
         while let Some(said) = said.next().await {
             match said {
                 Ok(run) => told.push(Done::new(run, done)),
-                Err(failure) if names.len() == 1 => return Err(failure),
+                Err(failure) if chosen.runs.len() == 1 => return Err(failure),
                 Err(failure) => {
                     self.out.failure(&failure, &self.global);
                     refused.get_or_insert(failure.exit());

@@ -14,7 +14,7 @@ pub(super) const UNFINISHED: [RunStatus; 3] =
 pub(super) async fn run(context: &Context, args: &CancelArgs) -> Result<Exit, Failure> {
     let store = context.store()?;
     let chosen = context.chosen(&*store, &args.target.runs, &args.target.filter, &UNFINISHED).await?;
-    if !args.target.dry_run && !chosen.names.is_empty() {
+    if !args.target.dry_run && !chosen.runs.is_empty() {
         // What was typed again, with a yes: not the names, which may be many.
         let next = match chosen.by_filter {
             true => "ferrata cancel .. --yes".to_owned(),

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferrata::store::At;
-use ferrata::{CheckpointStore, HeadRef, RunId, RunKey, RunStatus, Runtime, TenantId};
+use ferrata::{CheckpointStore, HeadRef, RunKey, RunStatus, Runtime};
 use ferrata_dot::Pipeline;
 use ferrata_dot::run_dir::RunDirectory;
 use futures_util::TryStreamExt as _;
 use serde::Serialize;
 
 use crate::args::PurgeArgs;
+use crate::choose::Meant;
 use crate::context::Context;
 use crate::each::each;
 use crate::exit::Exit;
@@ -33,7 +34,7 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     if args.dry_run {
         return context.print_chosen(&*store, &chosen).await.map(|()| Exit::Done);
     }
-    let meant = async |name: &String| match context.find(&*store, name).await {
+    let ready = async |meant: &Meant| match context.find_meant(&*store, meant).await {
         Ok(head) if args.force => Ok((head.run, None)),
         Ok(head) if head.status.is_finished() => Ok((head.run.clone(), Some(head.head()))),
         Ok(head) => {
@@ -44,11 +45,14 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
         }
         // A damaged run has no head to be found by: its id in full is enough to remove it.
         Err(failure) if args.force && failure.code() == Some(ferrata::ErrorKind::Corrupt.code()) => {
-            Ok((exactly(context, name)?, None))
+            match meant {
+                Meant::Named(name) => Ok((context.exactly(name)?, None)),
+                Meant::Exactly(run) => Ok((run.clone(), None)),
+            }
         }
         Err(failure) => Err(failure),
     };
-    let runs: Vec<_> = each(&chosen.names, |name| Box::pin(meant(name))).try_collect().await?;
+    let runs: Vec<_> = each(&chosen.runs, |meant| Box::pin(ready(meant))).try_collect().await?;
     let runtime = Runtime::builder_with(Arc::clone(&store)).operator();
     let checked: Vec<_> =
         runs.iter().filter(|(_, head)| head.is_some()).map(|(run, _)| run.clone()).collect();
@@ -143,12 +147,4 @@ fn remove_views(context: &Context, args: &PurgeArgs, run: &RunKey, nodes: &[Stri
         let _ = std::fs::remove_dir(&directory);
     }
     Ok(())
-}
-
-fn exactly(context: &Context, name: &str) -> Result<RunKey, Failure> {
-    let (tenant, id) = match name.split_once('/') {
-        Some((tenant, id)) => (TenantId::new(tenant)?, id),
-        None => (context.global.tenant.clone().unwrap_or_default(), name),
-    };
-    Ok(RunKey::new(tenant, RunId::new(id)?))
 }

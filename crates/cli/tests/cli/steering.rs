@@ -128,6 +128,40 @@ async fn a_verb_is_for_all_runs_that_its_flags_choose() {
     assert_eq!(place.ok(&["ls", "-o", "ids"]).split_whitespace().collect::<Vec<_>>(), ["chat-1"]);
 }
 
+/// An id whose run was gone stood for the one run that began so, whosever it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_on_stdin_stands_for_no_run_that_begins_so() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    let run = service.run(&busy(), "busy-12", Context::new()).await;
+    let other = service.runtime.start(&chat(), Context::new()).id("chat-1").tenant("red").await.unwrap();
+    service.until(other.run(), RunStatus::AwaitingInput).await;
+    let url = place.url();
+    let env = [("FERRATA_STORE", url.as_str())];
+    for (line, input) in [
+        (&["cancel", "-", "--yes"][..], "busy-1\n"),
+        (&["cancel", "-", "--yes"], "chat-1\n"),
+        (&["cancel", "-", "--yes", "--tenant", "red"], "chat\n"),
+        (&["cancel", "-", "--dry-run"], "busy-1\n"),
+        (&["purge", "-", "--yes", "--force"], "busy-1\n"),
+        (&["purge", "-", "--yes", "--force"], "red/chat\n"),
+    ] {
+        let said = place.call_with(line, input, &env);
+        assert_eq!((said.code, said.out.as_str()), (4, ""), "{line:?} {input}: {said:?}");
+        assert!(said.err.contains("none whose id begins so is meant"), "{line:?} {input}: {said:?}");
+    }
+    // Both go on as if nothing had been said.
+    for (run, records) in [(&run, 0), (other.run(), 1)] {
+        let head = service.runtime.head(run).await.unwrap().unwrap();
+        assert!(!head.status.is_finished() && head.seq.get() <= records, "{head:?}");
+    }
+    // A word on the command line is one that a person typed.
+    assert_eq!(place.call(&["cancel", "busy-1", "--dry-run", "-o", "ids"]).out, "busy-12\n");
+    let said = place.call_with(&["cancel", "-", "--yes", "--tenant", "red"], "chat-1\n", &env);
+    assert_eq!(said.code, 0, "{said:?}");
+    service.until(other.run(), RunStatus::Cancelled).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_after_an_edit_mends_a_failed_run() {
     let place = Place::new();
