@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::find::shown;
 use crate::output::quoted;
+use crate::table::clean_lines;
 
 /// How long a process that serves the workflow is given to take a run up: it looks for such runs every second unless set otherwise.
 pub(crate) const TAKE_UP: Duration = Duration::from_secs(2);
@@ -30,11 +31,27 @@ impl Context {
         &self,
         store: &dyn CheckpointStore,
         runs: impl IntoIterator<Item = &RunKey>,
-    ) -> Result<(), Failure> {
+    ) {
         // It would have no reader; and what was forked from a copy of a damaged log is not in this store.
         if self.global.quiet || self.real_store.is_some() {
-            return Ok(());
+            return;
         }
+        if let Err(failure) = self.look_for_idle(store, runs).await {
+            self.tell_unseen(&failure);
+        }
+    }
+
+    /// Says that a look after something was recorded failed. It is no failure of the command: a script would record the same again.
+    pub(crate) fn tell_unseen(&self, failure: &Failure) {
+        let why = clean_lines(failure.message());
+        self.out.note(&format!("it is recorded; what comes of it cannot be seen: {why}"));
+    }
+
+    async fn look_for_idle(
+        &self,
+        store: &dyn CheckpointStore,
+        runs: impl IntoIterator<Item = &RunKey>,
+    ) -> Result<(), Failure> {
         let until = self.clock.monotonic().saturating_add(TAKE_UP);
         let mut idle = Vec::new();
         for run in runs {

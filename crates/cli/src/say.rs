@@ -81,17 +81,23 @@ impl Context {
             }
         }
         self.print_done(&told)?;
-        self.tell_idle(&**runtime.store(), told.iter().map(|done| &done.run)).await?;
+        self.tell_idle(&**runtime.store(), told.iter().map(|done| &done.run)).await;
         Ok((told.into_iter().map(|done| done.run).collect(), refused.unwrap_or(Exit::Done)))
     }
 
     /// Tells how many runs below these a signal reaches with them.
-    pub(crate) async fn tell_below(&self, runs: &[RunKey], what: &str) -> Result<(), Failure> {
-        let runtime = self.runtime()?;
-        if runs.len() > FAMILIES {
-            // Each is a listing of its own.
-            return Ok(());
+    pub(crate) async fn tell_below(&self, runs: &[RunKey], what: &str) {
+        // Each is a listing of its own.
+        if self.global.quiet || runs.len() > FAMILIES {
+            return;
         }
+        if let Err(failure) = self.look_below(runs, what).await {
+            self.tell_unseen(&failure);
+        }
+    }
+
+    async fn look_below(&self, runs: &[RunKey], what: &str) -> Result<(), Failure> {
+        let runtime = self.runtime()?;
         for run in runs {
             let Some(head) = runtime.store().head(run).await? else { continue };
             let below = match Family::below(&**runtime.store(), head).await?.bound() {

@@ -64,7 +64,7 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
     };
     answered.map_err(|error| Failure::from(error).or_type(format!("ferrata questions {name}")))?;
     context.print_done(&[Done::new(run.clone(), "answered")])?;
-    context.tell_idle(&**runtime.store(), [&run]).await?;
+    context.tell_idle(&**runtime.store(), [&run]).await;
     Ok(Exit::Done)
 }
 

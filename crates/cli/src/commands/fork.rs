@@ -78,7 +78,7 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     }
     context.print_done(&[Done::new(forked.clone(), "forked")])?;
     if !pipeline {
-        context.tell_idle(&**runtime.store(), [&forked]).await?;
+        context.tell_idle(&**runtime.store(), [&forked]).await;
     }
     Ok(Exit::Done)
 }

@@ -20,6 +20,6 @@ pub(super) async fn run(context: &Context, args: &GotoArgs) -> Result<Exit, Fail
         None => request.await?,
     }
     context.print_done(&[Done::new(run.clone(), "moved")])?;
-    context.tell_idle(&**runtime.store(), [&run]).await?;
+    context.tell_idle(&**runtime.store(), [&run]).await;
     Ok(Exit::Done)
 }

@@ -63,12 +63,19 @@ pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Fa
                 (_, true) => Some(runtime.drop_letters(&run, &args.letters)),
                 _ => None,
             };
+            let is_asked = request.is_some();
             match (request, &args.by) {
                 (Some(request), Some(by)) => request.by(by.clone()).await?,
                 (Some(request), None) => request.await?,
                 (None, _) => {}
             }
-            runtime.letters(&run).await?
+            match runtime.letters(&run).await {
+                Err(error) if is_asked => {
+                    context.tell_unseen(&error.into());
+                    return Ok(Exit::Done);
+                }
+                letters => letters?,
+            }
         }
         None => of_all(context, &runtime, args.limit).await?,
     };

@@ -13,6 +13,6 @@ pub(super) async fn run(context: &Context, args: &PauseArgs) -> Result<Exit, Fai
     let chosen = context.chosen(&*store, &args.target.runs, &args.target.filter, &UNFINISHED).await?;
     let pause = |runtime: &Runtime, run: &RunKey| runtime.pause(run, args.reason.clone());
     let (paused, exit) = context.say_to(&args.target, "paused", chosen, pause).await?;
-    context.tell_below(&paused, "paused").await?;
+    context.tell_below(&paused, "paused").await;
     Ok(exit)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use ferrata::queue::{Kind, Overrides, Queue, QueueStatus, Queues, Rate};
-use ferrata::{ErrorKind, Runtime};
+use ferrata::{ErrorKind, RunKey, Runtime};
 
 use crate::args::{LimitArgs, QueueArgs, QueueCommand, QueueName};
 use crate::context::Context;
@@ -22,13 +22,15 @@ pub(super) async fn run(context: &Context, args: &QueueArgs) -> Result<Exit, Fai
         QueueCommand::Set(args) => set(context, &runtime, args).await,
         QueueCommand::Pause(args) => {
             let queue = find(&runtime, &args.steer.queue, args.steer.by.as_deref()).await?;
+            let run = queue.status().await?.run;
             queue.pause(&args.reason).await?;
-            say(context, &queue, "paused").await
+            say(context, run, "paused")
         }
         QueueCommand::Unpause(args) => {
             let queue = find(&runtime, &args.queue, args.by.as_deref()).await?;
+            let run = queue.status().await?.run;
             queue.unpause().await?;
-            say(context, &queue, "unpaused").await
+            say(context, run, "unpaused")
         }
     }
 }
@@ -58,8 +60,9 @@ async fn set(context: &Context, runtime: &Runtime, args: &LimitArgs) -> Result<E
         set.rate = rate(args.rate, args.burst).or(set.rate);
         set.rate_per_key = rate(args.rate_per_key, args.burst_per_key).or(set.rate_per_key);
     };
+    let run = queue.status().await?.run;
     queue.set(change).await?;
-    say(context, &queue, "set").await
+    say(context, run, "set")
 }
 
 async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
@@ -189,7 +192,8 @@ fn people(context: &Context, one: &QueueStatus) -> String {
     text
 }
 
-async fn say(context: &Context, queue: &Queue, done: &'static str) -> Result<Exit, Failure> {
-    context.print_done(&[Done::new(queue.status().await?.run, done)])?;
+/// Says what was done. Which run the queue is was asked before: a look that fails afterwards would hide that it was done.
+fn say(context: &Context, run: RunKey, done: &'static str) -> Result<Exit, Failure> {
+    context.print_done(&[Done::new(run, done)])?;
     Ok(Exit::Done)
 }

@@ -253,11 +253,12 @@ async fn say(
     by: Option<&str>,
     done: &'static str,
 ) -> Result<Exit, Failure> {
+    // Asked before, since a look that fails afterwards would hide that it was done.
+    let run: RunKey = schedule.status().await?.run;
     match by {
         Some(by) => request.by(by).await?,
         None => request.await?,
     };
-    let run: RunKey = schedule.status().await?.run;
     context.print_done(&[Done::new(run, done)])?;
     Ok(Exit::Done)
 }

@@ -23,6 +23,6 @@ pub(super) async fn run(context: &Context, args: &SendArgs) -> Result<Exit, Fail
         None => request.await?,
     }
     context.print_done(&[Done::new(run.clone(), "sent")])?;
-    context.tell_idle(&**runtime.store(), [&run]).await?;
+    context.tell_idle(&**runtime.store(), [&run]).await;
     Ok(Exit::Done)
 }

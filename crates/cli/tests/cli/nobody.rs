@@ -1,5 +1,7 @@
 //! What is recorded for a run that no process serves, and what a fork may do a second time: said before somebody waits for it.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ferrata::record::RunStatus;
@@ -53,6 +55,42 @@ async fn a_run_that_nobody_takes_up_is_told_by_each_verb_that_says_something_to_
     service.until(&key("chat-1"), RunStatus::AwaitingInput).await;
     let said = place.call(&["send", "chat-1", "bye"]);
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+}
+
+/// Each of them ended as a failure of the store, although what it said was recorded: whoever then said it again said it twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_recorded_is_no_failure_when_the_store_is_away_afterwards() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    service.runtime.shutdown(Duration::ZERO).await.unwrap();
+    let (here, away) = (place.folder.path().join("runs"), place.folder.path().join("away"));
+    let lines: [&[&str]; 6] = [
+        &["answer", "pay-1", "yes"],
+        &["pause", "pay-1"],
+        &["goto", "chat-1", "end", "--reason", "enough", "--yes"],
+        &["send", "chat-1", "hello"],
+        &["retry", "pay-3"],
+        &["fork", "pay-2", "approve@1", "--id", "again", "--yes"],
+    ];
+    for line in lines {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ferrata"))
+            .args(line)
+            .args(["-o", "ids", "--store", &place.url()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // From now on it looks whether a process takes the run up, for as long as two seconds.
+        let mut told = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut told).unwrap();
+        assert!(told.starts_with(if line[0] == "fork" { "again" } else { line[1] }), "{line:?}: {told}");
+        std::fs::rename(&here, &away).unwrap();
+        let output = child.wait_with_output().unwrap();
+        std::fs::rename(&away, &here).unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{line:?}: {told}");
+        assert!(!told.contains("error: "), "{line:?}: {told}");
+    }
 }
 
 /// A fork from the shell made payments behind the place again, with new keys, and did not say so.
