@@ -17,20 +17,12 @@ pub(crate) struct Failure {
     details: Vec<String>,
     /// The command to type next.
     next: String,
-    quiet: bool,
 }
 
 impl Failure {
     /// Makes a failure; `next` is a command line, as in `ferrata ls`.
     pub(crate) fn new(exit: Exit, message: impl Into<String>, next: impl Into<String>) -> Self {
-        Self {
-            exit,
-            code: None,
-            message: message.into(),
-            details: Vec::new(),
-            next: next.into(),
-            quiet: false,
-        }
+        Self { exit, code: None, message: message.into(), details: Vec::new(), next: next.into() }
     }
 
     /// The command line is wrong in a way that clap does not see.
@@ -41,11 +33,6 @@ impl Failure {
     /// The command itself failed.
     pub(crate) fn internal(message: &str, error: &dyn std::error::Error) -> Self {
         Self::new(Exit::Internal, format!("{message}: {error}"), "ferrata --help")
-    }
-
-    /// Everything was said already; only the exit code is left.
-    pub(crate) fn silent(exit: Exit) -> Self {
-        Self { quiet: true, ..Self::new(exit, "", "") }
     }
 
     /// Sets the command to type next.
@@ -71,10 +58,6 @@ impl Failure {
 
     pub(crate) fn exit(&self) -> Exit {
         self.exit
-    }
-
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.quiet
     }
 
     pub(crate) fn code(&self) -> Option<&'static str> {

@@ -1,6 +1,7 @@
 //! Where things go: data to stdout, everything else to stderr.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anstyle::{AnsiColor, Style};
@@ -102,15 +103,13 @@ impl Output {
     /// Writes what was kept: on a terminal in the place of what was there. Tells whether it was anything.
     pub(crate) fn end_screen(&self) -> Result<bool, Failure> {
         let kept = screen().take().unwrap_or_default();
-        let mut stdout = io::stdout().lock();
-        let written = if stdout.is_terminal() {
+        if io::stdout().is_terminal() {
             // Each line is overwritten, so that nothing flickers, and what is below is cleared.
             let lines: String = kept.lines().map(|line| format!("{line}\u{1b}[K\n")).collect();
-            stdout.write_all(format!("\u{1b}[H{lines}\u{1b}[J").as_bytes())
+            to_stdout(&format!("\u{1b}[H{lines}\u{1b}[J"))?;
         } else {
-            stdout.write_all(kept.as_bytes())
-        };
-        written.and_then(|()| stdout.flush()).map_err(unwritten)?;
+            to_stdout(&kept)?;
+        }
         Ok(!kept.is_empty())
     }
 
@@ -126,8 +125,12 @@ impl Output {
             kept.push_str(&text);
             return Ok(());
         }
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(unwritten)
+        to_stdout(&text)
+    }
+
+    /// Tells whether stdout has a reader, as far as it is known: a verb without an end of its own ends with its reader.
+    pub(crate) fn is_read(&self) -> bool {
+        !UNREAD.load(Ordering::Relaxed)
     }
 
     /// Writes data as a line.
@@ -205,9 +208,6 @@ impl Output {
 
     /// Says why the command came to nothing, and what to type next.
     pub(crate) fn failure(&self, failure: &Failure, global: &Global) {
-        if failure.is_quiet() {
-            return;
-        }
         let next = completed(failure.next(), global);
         if matches!(self.format, Format::Json | Format::Jsonl) {
             let error = serde_json::json!({ "error": {
@@ -273,13 +273,21 @@ pub(crate) fn to_stderr(text: &str, color: bool) {
     let _ = stderr.write_all(safe(text, color).as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// A reader that has gone, as in `ferrata ls | head`, is no failure.
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
-fn unwritten(error: io::Error) -> Failure {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        Failure::silent(Exit::Done)
-    } else {
-        Failure::internal("the output cannot be written", &error)
+/// Whether the reader of stdout has gone, as in `ferrata ls | head`.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
+/// Writes data to stdout. That nobody reads it is no failure, and changes nothing of how the command ends.
+fn to_stdout(text: &str) -> Result<(), Failure> {
+    if UNREAD.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            UNREAD.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        written => written.map_err(|error| Failure::internal("the output cannot be written", &error)),
     }
 }
 

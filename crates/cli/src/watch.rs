@@ -47,6 +47,7 @@ impl Watch {
             let shown = context.out.end_screen()?;
             match seen {
                 Ok(Seen::Over(exit)) => return Ok(exit),
+                Ok(Seen::MayChange) if !context.out.is_read() => return Ok(Exit::Done),
                 Ok(Seen::MayChange) => {}
                 // A store that is away for a moment is looked at again.
                 Err(failure) if shown && !first && failure.code() == Some(ErrorKind::Unavailable.code()) => {

@@ -57,6 +57,9 @@ async fn follow(
         if let Some(exit) = Exit::of_status(now.status).filter(|_| now.status.is_finished()) {
             return Ok(exit);
         }
+        if !context.out.is_read() {
+            return Ok(Exit::Done);
+        }
         context.clock.sleep(LOOK).await;
         let gone =
             || ferrata::Error::new(ferrata::ErrorKind::NotFound, "the run was purged").with_run(&head.run);

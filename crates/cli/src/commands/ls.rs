@@ -73,7 +73,7 @@ async fn list(context: &Context, runtime: &Runtime, turns: &Turns, args: &LsArgs
             all.extend(page);
         }
         cursor = found.next;
-        if cursor.is_none() {
+        if cursor.is_none() || !context.out.is_read() {
             break;
         }
     }

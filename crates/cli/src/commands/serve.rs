@@ -55,7 +55,16 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
     let viewer = viewer(context, args);
     let inspector = inspector.access(move |_| Some(viewer.clone())).outlines(outlines(context));
     let url = url(address, token.as_deref());
-    say(context, args, &url)?;
+    context.out.one(
+        &json!({ "url": url, "writes": args.allow_writes }),
+        |_| url.clone(),
+        |_| format!("{url}\n"),
+    )?;
+    // It has no end of its own, and nobody learned where it is.
+    if !context.out.is_read() {
+        return Ok(Exit::Done);
+    }
+    say(context, args, &url);
     let served = axum::serve(listener, inspector.into_router());
     tokio::select! {
         // It ends with the process alone.
@@ -142,13 +151,8 @@ fn url(address: SocketAddr, token: Option<&str>) -> String {
     format!("http://{host}:{}/{token}", address.port())
 }
 
-/// Tells where the page is, and opens it.
-fn say(context: &Context, args: &ServeArgs, url: &str) -> Result<(), Failure> {
-    context.out.one(
-        &json!({ "url": url, "writes": args.allow_writes }),
-        |_| url.to_owned(),
-        |_| format!("{url}\n"),
-    )?;
+/// Tells what the page shows, and opens it.
+fn say(context: &Context, args: &ServeArgs, url: &str) {
     let may =
         if args.allow_writes { "it may act on them" } else { "it only reads; --allow-writes lets it act" };
     context.out.note(&format!(
@@ -167,5 +171,4 @@ fn say(context: &Context, args: &ServeArgs, url: &str) -> Result<(), Failure> {
             context.out.note(&format!("`{opener}` cannot be run: open the address yourself"));
         }
     }
-    Ok(())
 }

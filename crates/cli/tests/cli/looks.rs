@@ -127,6 +127,38 @@ async fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
 }
 
+/// Whatever a command came to, it ended with 0 once nobody read what it printed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_nobody_reads_ends_as_if_it_were_read() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    let wrong = place.write("wrong.dot", "digraph Wrong { a -> b }");
+    let lines: &[(&[&str], i32)] = &[
+        (&["wait", "pay-3"], 1),
+        (&["wait", "pay-1"], 5),
+        (&["lint", wrong.to_str().unwrap()], 3),
+        (&["logs", "pay-3", "-f"], 1),
+        (&["show", "pay-3", "--watch=10ms"], 1),
+        (&["pause", "pay-1", "pay-2", "--quiet", "-o", "jsonl"], 8),
+        (&["ls", "-o", "jsonl"], 0),
+        // These have no end of their own.
+        (&["ls", "--watch=10ms"], 0),
+        (&["logs", "chat-1", "-f"], 0),
+        (&["serve"], 0),
+    ];
+    for (line, code) in lines {
+        let (_, unread) = std::io::pipe().unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ferrata"));
+        command.args(*line).args(["--store", &place.url()]).stdin(std::process::Stdio::null());
+        let output = command.stdout(unread).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(*code), "{line:?}: {told}");
+        assert!(!told.contains("Broken pipe") && !told.contains("cannot be written"), "{line:?}: {told}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_are_listed_by_the_user_whom_they_are_for() {
     let place = Place::new();
