@@ -172,19 +172,12 @@ pub(crate) fn remove_empty(store: &Path) -> bool {
         && std::fs::remove_dir(store).is_ok()
 }
 
-/// Returns the URL as it may be shown: without a password, and without what follows a question mark but for names.
+/// Returns the URL as it may be shown: without a password or a token, and without what follows a question mark but for names.
 pub(crate) fn shown(url: &str) -> String {
-    let (main, query) = url.split_once('?').map_or((url, None), |(main, query)| (main, Some(query)));
-    let mut shown = match main.split_once("://") {
-        Some((scheme, rest)) => match rest.rsplit_once('@') {
-            Some((user, host)) => {
-                let name = user.split_once(':').map_or(user, |(name, _)| name);
-                format!("{scheme}://{name}{}@{host}", if user.contains(':') { ":***" } else { "" })
-            }
-            None => main.to_owned(),
-        },
-        None => main.to_owned(),
-    };
+    let unnamed = unnamed(url);
+    let (main, query) =
+        unnamed.split_once('?').map_or((&*unnamed, None), |(main, query)| (main, Some(query)));
+    let mut shown = main.to_owned();
     if let Some(query) = query {
         let parts: Vec<String> = query
             .split('&')
@@ -197,6 +190,29 @@ pub(crate) fn shown(url: &str) -> String {
         shown.push_str(&parts.join("&"));
     }
     shown
+}
+
+/// Returns the URL with `***` in the place of what lets somebody in before an `@`.
+///
+/// A password may hold an `@`, and a person may have left a `?`, a `/` or a `#` in it as they are: it ends at the last `@`.
+fn unnamed(url: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = url.split_once(':') else { return url.into() };
+    let is = |names: &[&str]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name));
+    let rest = rest.trim_start_matches('/');
+    // The name of a file may hold anything, and nobody is let in.
+    let Some((who, host)) = rest.rsplit_once('@').filter(|_| !is(&["file", "sqlite", "sharded"])) else {
+        return url.into();
+    };
+    let begin = &url[..url.len() - rest.len()];
+    let name = who.split([':', '/', '?', '#', '@']).next().unwrap_or_default();
+    if who[name.len()..].starts_with(':') {
+        return format!("{begin}{name}:***@{host}").into();
+    }
+    // What stands alone is a token for NATS, and a user for others.
+    match is(&["nats", "tls"]) {
+        true => format!("{begin}***@{host}").into(),
+        false => url.into(),
+    }
 }
 
 /// Tells whether the value under a key may be a secret.
@@ -216,6 +232,18 @@ mod tests {
             ("postgres://me:s3cret@db/app?schema=a", "postgres://me:***@db/app?schema=a"),
             ("postgres://me@db/app?password=s3cret", "postgres://me@db/app?password=***"),
             ("redis://:s3c@ret@host:1/0", "redis://:***@host:1/0"),
+            ("postgres://me:s3?c/r#e@t@db/app?schema=a", "postgres://me:***@db/app?schema=a"),
+            ("postgres://me:s3?c=r@db/app?password=s3cret", "postgres://me:***@db/app?password=***"),
+            ("postgres://me:s3/c:r@db", "postgres://me:***@db"),
+            ("postgres://db/app?password=s3:c@ret&schema=a", "postgres://db/app?password=***&schema=a"),
+            ("postgres:/me:s3cret@db", "postgres:/me:***@db"),
+            // A token stands alone.
+            ("nats://s3cret@host:1?namespace=a", "nats://***@host:1?namespace=a"),
+            ("TLS://s3?c@ret@host:1,host:2", "TLS://***@host:1,host:2"),
+            ("nats://s3cret@a:1,s3cret@b:2", "nats://***@b:2"),
+            ("nats://me:s3cret@host:1", "nats://me:***@host:1"),
+            ("nats://host:1,host:2?namespace=a", "nats://host:1,host:2?namespace=a"),
+            ("file:/home/a:b@c/runs", "file:/home/a:b@c/runs"),
             (
                 "s3://bucket/p?secret_access_key=s3cret&region=x",
                 "s3://bucket/p?secret_access_key=***&region=x",

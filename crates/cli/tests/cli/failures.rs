@@ -53,7 +53,9 @@ fn a_store_that_is_away_or_unknown_is_named_without_its_password() {
     let place = Place::new();
     for (code, url) in [
         (70, "postgres://me:s3cret@127.0.0.1:1/app?acquire_timeout_ms=250"),
+        (2, "postgres://me:a?s3cret@127.0.0.1:1/app"),
         (70, "redis://:s3cret@127.0.0.1:1"),
+        (70, "nats://s3cret@127.0.0.1:1?response_timeout_ms=250"),
         (70, "pigeon://me:s3cret@loft"),
         (2, "s3://key:s3cret@bucket"),
         (2, "s3cret"),
@@ -62,7 +64,7 @@ fn a_store_that_is_away_or_unknown_is_named_without_its_password() {
             let said = place.call(&["ls", "--store", url, "-o", format]);
             assert_eq!(said.code, code, "{url}: {said:?}");
             assert!(said.err.contains("next"), "{said:?}");
-            assert!(!said.err.contains("me:s3cret") && !said.err.contains(":s3cret@"), "{said:?}");
+            assert!(!said.err.contains("s3cret") || url == "s3cret", "{said:?}");
         }
         let said = place.call_with(&["ls", "--help"], "", &[("FERRATA_STORE", url)]);
         assert!(!said.out.contains("s3cret"), "the help shows the variable's value");
