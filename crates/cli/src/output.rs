@@ -100,17 +100,21 @@ impl Output {
         *screen() = Some(String::new());
     }
 
-    /// Writes what was kept: on a terminal in the place of what was there. Tells whether it was anything.
-    pub(crate) fn end_screen(&self) -> Result<bool, Failure> {
+    /// Forgets what was kept: what stands on the terminal stays.
+    pub(crate) fn drop_screen(&self) {
+        screen().take();
+    }
+
+    /// Writes what was kept: on a terminal in the place of what was there.
+    pub(crate) fn end_screen(&self) -> Result<(), Failure> {
         let kept = screen().take().unwrap_or_default();
         if io::stdout().is_terminal() {
             // Each line is overwritten, so that nothing flickers, and what is below is cleared.
             let lines: String = kept.lines().map(|line| format!("{line}\u{1b}[K\n")).collect();
-            to_stdout(&format!("\u{1b}[H{lines}\u{1b}[J"))?;
+            to_stdout(&format!("\u{1b}[H{lines}\u{1b}[J"))
         } else {
-            to_stdout(&kept)?;
+            to_stdout(&kept)
         }
-        Ok(!kept.is_empty())
     }
 
     /// Tells whether a mistake on the command line is coloured: it is not known then what the options say.

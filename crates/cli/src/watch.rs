@@ -44,16 +44,20 @@ impl Watch {
         loop {
             context.out.begin_screen();
             let seen = once().await;
-            let shown = context.out.end_screen()?;
-            match seen {
-                Ok(Seen::Over(exit)) => return Ok(exit),
-                Ok(Seen::MayChange) if !context.out.is_read() => return Ok(Exit::Done),
-                Ok(Seen::MayChange) => {}
-                // A store that is away for a moment is looked at again.
-                Err(failure) if shown && !first && failure.code() == Some(ErrorKind::Unavailable.code()) => {
-                    context.out.failure(&failure, &context.global);
+            if let Err(failure) = &seen
+                && !first
+                && failure.code() == Some(ErrorKind::Unavailable.code())
+            {
+                // A store that is away for a moment is looked at again; what was seen last stays until then.
+                context.out.drop_screen();
+                context.out.failure(failure, &context.global);
+            } else {
+                context.out.end_screen()?;
+                match seen? {
+                    Seen::Over(exit) => return Ok(exit),
+                    Seen::MayChange if !context.out.is_read() => return Ok(Exit::Done),
+                    Seen::MayChange => {}
                 }
-                Err(failure) => return Err(failure),
             }
             first = false;
             tokio::select! {

@@ -314,3 +314,29 @@ async fn what_is_watched_is_printed_until_nothing_changes_any_more() {
         .unwrap();
     assert_eq!(list.wait().unwrap().code(), Some(130));
 }
+
+/// A look that failed had printed nothing, and so was the last.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_watched_is_looked_at_again_after_the_store_was_away() {
+    let place = Place::new();
+    drop(some_runs(&place).await);
+    let mut list = std::process::Command::new(env!("CARGO_BIN_EXE_ferrata"))
+        .args(["ls", "--watch=10ms", "-o", "ids", "--store", &place.url()])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(list.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let mut told = std::io::BufReader::new(list.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+    assert_eq!(lines.next().as_deref(), Some("pay-3"));
+    let (here, away) = (place.folder.path().join("runs"), place.folder.path().join("away"));
+    std::fs::rename(&here, &away).unwrap();
+    assert!(told.any(|line| line.starts_with("error: ")), "it is told that the store is away");
+    std::fs::rename(&away, &here).unwrap();
+    // What it printed before is read before what it prints now.
+    place.ok(&["fork", "pay-1", "--id", "new", "--quiet"]);
+    assert!(lines.any(|line| line == "new"));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&list), rustix::process::Signal::INT)
+        .unwrap();
+    assert_eq!(list.wait().unwrap().code(), Some(130));
+}
