@@ -167,6 +167,11 @@ impl Output {
         }
     }
 
+    /// Whether each of several things is written as soon as it is known.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.format, Format::Jsonl | Format::Ids)
+    }
+
     /// Writes several things of a kind.
     pub(crate) fn all<T: Serialize>(
         &self,

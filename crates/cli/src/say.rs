@@ -68,11 +68,17 @@ impl Context {
             request.await?;
             Ok::<_, Failure>(run)
         };
-        let (mut told, mut refused) = (Vec::new(), None);
+        let (mut told, mut refused, mut written) = (Vec::new(), None, Ok(()));
         let mut said = pin!(each(&chosen.runs, |meant| Box::pin(say(meant))));
         while let Some(said) = said.next().await {
             match said {
-                Ok(run) => told.push(Done::new(run, done)),
+                Ok(run) => {
+                    let one = Done::new(run, done);
+                    if self.out.is_stream() && written.is_ok() {
+                        written = self.print_done(std::slice::from_ref(&one));
+                    }
+                    told.push(one);
+                }
                 Err(failure) if chosen.runs.len() == 1 => return Err(failure),
                 Err(failure) => {
                     self.out.failure(&failure, &self.global);
@@ -80,7 +86,11 @@ impl Context {
                 }
             }
         }
-        self.print_done(&told)?;
+        // What was begun for others is carried out whether or not it can be told.
+        written?;
+        if !self.out.is_stream() {
+            self.print_done(&told)?;
+        }
         self.tell_idle(&**runtime.store(), told.iter().map(|done| &done.run)).await;
         Ok((told.into_iter().map(|done| done.run).collect(), refused.unwrap_or(Exit::Done)))
     }

@@ -41,7 +41,7 @@ async fn list(context: &Context, runtime: &Runtime, turns: &Turns, args: &LsArgs
     let roots = args.filter.roots;
     let limit = if args.all { usize::MAX } else { args.limit };
     let query = query(context, store, &args.filter).await?;
-    let stream = matches!(context.out.format, Format::Jsonl | Format::Ids);
+    let stream = context.out.is_stream();
     let (mut all, mut listed) = (Vec::new(), 0);
     let mut cursor = None;
     loop {

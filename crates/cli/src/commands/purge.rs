@@ -69,7 +69,7 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     let mut gone = Vec::new();
     let removed = remove(context, args, &runtime, &store, runs, &mut gone).await;
     // What is gone is told also if the next one could not be removed.
-    if removed.is_ok() || !gone.is_empty() {
+    if !context.out.is_stream() && (removed.is_ok() || !gone.is_empty()) {
         tell(context, &gone)?;
     }
     removed.map(|()| Exit::Done)
@@ -91,8 +91,11 @@ async fn remove(
             Some(head) => runtime.purge_at(&run, head).await?,
             None => store.purge(&run, None).await?,
         };
-        gone.push(Gone { run: run.clone(), records: purged.records, bytes: purged.bytes });
+        let one = Gone { run: run.clone(), records: purged.records, bytes: purged.bytes };
+        let told = if context.out.is_stream() { tell(context, std::slice::from_ref(&one)) } else { Ok(()) };
+        gone.push(one);
         remove_views(context, args, &run, &nodes)?;
+        told?;
     }
     Ok(())
 }

@@ -315,6 +315,31 @@ async fn what_is_watched_is_printed_until_nothing_changes_any_more() {
     assert_eq!(list.wait().unwrap().code(), Some(130));
 }
 
+/// A list of what was said came when all was said: Ctrl-C before that lost it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_to_many_runs_is_told_run_by_run() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    for (verb, format) in [("pause", "jsonl"), ("cancel", "ids")] {
+        // The second run takes nothing while this has it.
+        let log = std::fs::File::open(place.folder.path().join("runs/runs/default/chat-1.jsonl")).unwrap();
+        log.lock_shared().unwrap();
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ferrata"))
+            .args(["-o", format, "--quiet", "--store", &place.url(), verb, "pay-1", "chat-1"])
+            .args((verb == "cancel").then_some("--yes"))
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines =
+            std::io::BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+        assert!(lines.next().unwrap().contains("pay-1"));
+        drop(log);
+        assert!(lines.next().expect("the second is told, too").contains("chat-1"));
+        assert_eq!((lines.next(), child.wait().unwrap().code()), (None, Some(0)));
+    }
+}
+
 /// A look that failed had printed nothing, and so was the last.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_watched_is_looked_at_again_after_the_store_was_away() {
