@@ -24,7 +24,9 @@ pub(crate) fn resolve(cli: &mut Cli) -> Result<(), Failure> {
     if cli.global.store == implied && inside.is_dir() {
         cli.global.store = store::of_folder(&inside);
     }
-    *word = shown(&place::key(&manifest)?);
+    let run = place::key(&manifest)?;
+    *word = shown(&run);
+    cli.global.of_directory = Some(run);
     if let Command::Purge(args) = &mut cli.command {
         args.directory = Some(directory);
     }

@@ -18,16 +18,17 @@ impl Context {
         store: &dyn CheckpointStore,
         meant: &Meant,
     ) -> Result<RunHead, Failure> {
-        let run = match meant {
-            Meant::Named(name) => return self.find(store, name).await,
-            Meant::Exactly(run) => run,
-        };
-        let gone = || missing(run, "there is no such run, and none whose id begins so is meant");
-        store.head(run).await?.ok_or_else(gone)
+        match meant {
+            Meant::Named(name) => self.find(store, name).await,
+            Meant::Exactly(run) => head(store, run).await,
+        }
     }
 
-    /// Returns the run whose id is written in full: with its tenant, or of that of `--tenant`.
+    /// Returns the run whose id is written in full: that of a directory, or with its tenant, or of that of `--tenant`.
     pub(crate) fn exactly(&self, name: &str) -> Result<RunKey, Failure> {
+        if let Some(run) = self.global.of_directory.as_ref().filter(|run| shown(run) == name) {
+            return Ok(run.clone());
+        }
         let unfit = |error| Failure::from(error).or_type("ferrata ls");
         let (tenant, id) = match name.split_once('/') {
             Some((tenant, id)) => (TenantId::new(tenant).map_err(unfit)?, id),
@@ -40,6 +41,9 @@ impl Context {
     /// Finds the run that is meant by `name`: an id, a beginning of one, or either after a tenant and a slash.
     pub(crate) async fn find(&self, store: &dyn CheckpointStore, name: &str) -> Result<RunHead, Failure> {
         let exact = self.exactly(name)?;
+        if self.global.of_directory.as_ref() == Some(&exact) {
+            return head(store, &exact).await;
+        }
         if let Some(head) = store.head(&exact).await? {
             return Ok(head);
         }
@@ -60,6 +64,12 @@ impl Context {
             (count, _) => Err(ambiguous(name, count, &found)),
         }
     }
+}
+
+/// Returns the head of a run that is named in full, by whatever did.
+async fn head(store: &dyn CheckpointStore, run: &RunKey) -> Result<RunHead, Failure> {
+    let gone = || missing(run, "there is no such run, and none whose id begins so is meant");
+    store.head(run).await?.ok_or_else(gone)
 }
 
 fn missing(run: &RunKey, why: &str) -> Failure {

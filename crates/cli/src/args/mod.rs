@@ -16,7 +16,7 @@ mod verbs;
 mod wait;
 
 use clap::{Parser, Subcommand};
-use ferrata::TenantId;
+use ferrata::{RunKey, TenantId};
 
 pub(crate) use blobs::{BlobsArgs, BlobsCommand, CollectArgs};
 pub(crate) use completions::CompletionsArgs;
@@ -98,6 +98,9 @@ pub(crate) struct Global {
     /// Never ask anything on the terminal.
     #[arg(long, global = true)]
     pub(crate) no_input: bool,
+    /// The run whose directory was named in the place of its id.
+    #[arg(skip)]
+    pub(crate) of_directory: Option<RunKey>,
 }
 
 /// What is to be done.

@@ -127,6 +127,23 @@ fn a_purge_of_a_directory_leaves_the_log_of_another_run_that_cannot_be_read() {
     place.call(&["resume", "t", "--id", "child", "--backend", "echo answer"]).ends(0);
 }
 
+/// Where the run of a directory was gone, the one run of its store whose id begins so was cancelled or purged for it.
+#[test]
+fn a_directory_stands_for_no_run_that_begins_as_its_own() {
+    let place = forked();
+    place.call(&["fork", "t", "a@1", "--id", "orig-2"]).ends(0);
+    let store = ["--store", "file:t/.ferrata"];
+    let kept = place.read("t/manifest.json");
+    place.call(&[&["purge", "orig", "--yes", "--force"], &store[..]].concat()).ends(0);
+    place.write("t/manifest.json", &kept);
+    for line in [&["show", "t"][..], &["cancel", "t", "--yes"], &["purge", "t", "--yes", "--force"]] {
+        let said = place.call(line).ends(4);
+        assert!(said.err.contains("none whose id begins so is meant"), "{line:?}: {said:?}");
+    }
+    place.call(&[&["show", "orig-2"], &store[..]].concat()).ends(0);
+    place.call(&["resume", "t", "--id", "orig-2", "--backend", "echo answer"]).ends(0);
+}
+
 /// A process that was killed leaves the file of its heartbeat behind.
 #[test]
 fn a_purge_of_the_last_run_takes_the_folders_of_its_store_with_it() {
