@@ -11,6 +11,7 @@ mod known;
 mod list;
 mod map;
 mod mark;
+mod purge;
 mod setup;
 mod shard;
 mod store;

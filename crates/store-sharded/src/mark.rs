@@ -36,9 +36,18 @@ pub(crate) fn signpost(start: &RunAppend) -> Result<RunAppend> {
         let message = "only the first append of a run has signposts; give records and facts";
         return Err(Error::new(ErrorKind::Invalid, message).with_run(&start.run));
     };
+    elsewhere(&start.run, (first.header.id, first.header.at), facts)
+}
+
+/// Makes the signpost to a run that was begun and has lost it.
+pub(crate) fn signpost_to(head: &RunHead) -> Result<RunAppend> {
+    elsewhere(&head.run, (head.id, head.updated), &head.facts)
+}
+
+fn elsewhere(run: &RunKey, (id, at): (RecordId, Timestamp), facts: &RunFacts) -> Result<RunAppend> {
     let facts = RunFacts::new(WorkflowName::new(ELSEWHERE)?, "1", facts.graph, facts.input, facts.created)?;
-    let record = record(first.header.id, None, first.header.at, Bytes::from_static(b"{}"))?;
-    Ok(RunAppend { run: start.run.clone(), expected: None, records: vec![record], facts: Some(facts) })
+    let record = record(id, None, at, Bytes::from_static(b"{}"))?;
+    Ok(RunAppend { run: run.clone(), expected: None, records: vec![record], facts: Some(facts) })
 }
 
 /// The key of the run that holds the map.

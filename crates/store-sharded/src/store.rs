@@ -269,53 +269,12 @@ impl CheckpointStore for ShardedStore {
     }
 
     /// Removes the run, and then the signposts to it.
+    ///
+    /// Without an expected head, a run that was begun anew in another shard meanwhile stays.
+    ///
+    /// <!-- held by: starts::a_purge_removes_no_later_life_of_the_id_in_another_shard -->
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        if map_key().is_ok_and(|key| key == *run) {
-            return Ok(Removed::default());
-        }
-        let places = self.map.places(run);
-        // Signposts go last and the oldest at the very end: as long as there is a run, no process may start it elsewhere.
-        let (mut runs, mut first, mut last) = (Vec::new(), Vec::new(), Vec::new());
-        let mut is_beyond = false;
-        for index in places.shards.iter().rev() {
-            let shard = &self.shards[*index];
-            match shard.head(run).await {
-                Ok(Some(head)) if is_mark(&head) => {
-                    is_beyond |= places.shards.last() == Some(index);
-                    last.push(shard);
-                }
-                Err(error) if !crate::append::exists(&error) => return Err(error),
-                // Also where there is no run: a purge that was cut off may have left something.
-                Ok(None) => first.push(shard),
-                _ => runs.push(shard),
-            }
-        }
-        if is_beyond && runs.is_empty() {
-            return Err(beyond("store.purge", run));
-        }
-        self.known.forget(run);
-        let mut purged = Removed::default();
-        // The run before anything else: a refusal for its head leaves all as it was.
-        for shard in runs {
-            let one = shard.store.purge(run, expected).await.map_err(|error| shard.named(error))?;
-            purged.records += one.records;
-            purged.bytes += one.bytes;
-        }
-        for shard in first {
-            match shard.store.purge(run, expected).await {
-                Ok(one) => {
-                    purged.records += one.records;
-                    purged.bytes += one.bytes;
-                }
-                // It was started anew there meanwhile.
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
-                Err(error) => return Err(shard.named(error)),
-            }
-        }
-        for shard in last {
-            shard.store.purge(run, None).await.map_err(|error| shard.named(error))?;
-        }
-        Ok(purged)
+        self.remove(run, expected).await
     }
 
     /// Sends the heartbeat to all shards, and is `Ok` when one of them has it.

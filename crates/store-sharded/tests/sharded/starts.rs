@@ -61,6 +61,68 @@ async fn a_run_that_all_start_at_once_has_one_log() {
     }
 }
 
+/// The newest generation brings the home `a` back, so a start there looks at no other place.
+const BACK: &[&str] = &["a", "b", "a"];
+
+/// Starts `run-0` anew through `store` right before the shard removes what it has.
+fn starts_before_a_purge(world: &World, shard: &str, store: ShardedStore) {
+    world.store(shard).before_purge.set(async move {
+        start(&store, "run", 1).await;
+    });
+}
+
+/// Another process has purged the run meanwhile, and the id was begun anew.
+#[tokio::test]
+async fn a_purge_removes_no_later_life_of_the_id_in_another_shard() {
+    let run = key("run-0");
+    for expected in [true, false] {
+        let world = World::default();
+        let (before, now) = (world.open(&BACK[..2]), world.open(BACK));
+        start(&before, "run", 1).await;
+        let head = now.head(&run).await.unwrap().unwrap().head();
+        let other = world.open(BACK);
+        world.store("b").before_purge.set(async move {
+            other.purge(&key("run-0"), Some(head)).await.unwrap();
+            start(&other, "run", 1).await;
+        });
+        now.purge(&run, expected.then_some(head)).await.unwrap();
+        assert!(now.head(&run).await.unwrap().is_some(), "the run of the new life, expected {expected}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_begun_while_the_id_is_purged_keeps_its_signposts() {
+    let run = key("run-0");
+    for expected in [true, false] {
+        let world = World::default();
+        let (before, now) = (world.open(&BACK[..2]), world.open(BACK));
+        start(&before, "run", 1).await;
+        let head = now.head(&run).await.unwrap().unwrap().head();
+        // The start meets the signpost and goes on to `b`.
+        starts_before_a_purge(&world, "a", world.open(&BACK[..2]));
+        now.purge(&run, expected.then_some(head)).await.unwrap();
+        assert_eq!(before.shard_of(&run).await.unwrap(), Some("b"));
+        let error = append(&now, next("run-0", None, 0, None)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "there is the run already, expected {expected}");
+        // With the run its signpost goes.
+        now.purge(&run, None).await.unwrap();
+        assert!(world.content().await.iter().all(Vec::is_empty));
+    }
+}
+
+/// A place that was empty when the purge looked may have a signpost when it gets there.
+#[tokio::test]
+async fn a_purge_of_nothing_takes_no_signpost_of_a_run_that_is_begun_meanwhile() {
+    let world = World::default();
+    let store = world.open(&["a", "b"]);
+    // `b` is purged first, and `a` last.
+    starts_before_a_purge(&world, "a", world.open(&["a", "b"]));
+    store.purge(&key("run-0"), None).await.unwrap();
+    assert_eq!(store.shard_of(&key("run-0")).await.unwrap(), Some("b"));
+    let error = append(&world.open(BACK), next("run-0", None, 0, None)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+}
+
 #[tokio::test]
 async fn a_start_that_is_repeated_is_the_same_start() {
     let world = World::default();

@@ -1,5 +1,7 @@
 //! Three stores that can be away, maps over them, and runs by hand.
 
+use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,6 +30,32 @@ pub(crate) struct Shaky {
     pub(crate) dice: Option<Arc<Mutex<u64>>>,
     pub(crate) beats: Arc<AtomicU64>,
     pub(crate) silence: Arc<Mutex<Silence>>,
+    pub(crate) before_purge: Once,
+}
+
+/// What happens once, if anything is to.
+#[derive(Clone, Default)]
+pub(crate) struct Once(Arc<Mutex<Option<Happening>>>);
+
+type Happening = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Once {
+    pub(crate) fn set(&self, what: impl Future<Output = ()> + Send + 'static) {
+        *self.0.lock().unwrap() = Some(Box::pin(what));
+    }
+
+    async fn happen(&self) {
+        let what = self.0.lock().unwrap().take();
+        if let Some(what) = what {
+            what.await;
+        }
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Once")
+    }
 }
 
 /// Which calls a store never answers.
@@ -117,6 +145,7 @@ impl CheckpointStore for Shaky {
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        self.before_purge.happen().await;
         self.reach().await?;
         self.inner.purge(run, expected).await
     }

@@ -1,0 +1,80 @@
+//! Removing a run of which there may be signposts in other shards.
+
+use ferrata_store::{ErrorKind, HeadRef, RecordId, Removed, Result, RunHead, RunKey, Seq};
+
+use crate::mark::{is_mark, map_key, signpost_to};
+use crate::shard::Shard;
+use crate::store::{ShardedStore, beyond};
+
+/// A head that no run has: with it a purge removes what an earlier one left, and no run that was begun since.
+const NO_HEAD: HeadRef = HeadRef { seq: Seq::new(0), id: RecordId::from_uuid(uuid::Uuid::nil()) };
+
+impl ShardedStore {
+    pub(crate) async fn remove(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        if map_key().is_ok_and(|key| key == *run) {
+            return Ok(Removed::default());
+        }
+        let places = self.map.places(run);
+        // Signposts go last and the oldest at the very end: as long as there is a run, no process may start it elsewhere.
+        let (mut runs, mut others, mut signposts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut is_beyond = false;
+        for index in places.shards.iter().rev() {
+            let shard = &self.shards[*index];
+            match shard.head(run).await {
+                Ok(Some(head)) if is_mark(&head) => {
+                    is_beyond |= places.shards.last() == Some(index);
+                    signposts.push((shard, head.head()));
+                }
+                Err(error) if !crate::append::exists(&error) => return Err(error),
+                // Also where there is no run: a purge that was cut off may have left something.
+                Ok(None) => others.push((shard, expected.unwrap_or(NO_HEAD))),
+                _ => runs.push(shard),
+            }
+        }
+        if is_beyond && runs.is_empty() {
+            return Err(beyond("store.purge", run));
+        }
+        self.known.forget(run);
+        let mut purged = Removed::default();
+        // The run before anything else: a refusal for its head leaves all as it was.
+        for shard in runs {
+            let one = shard.store.purge(run, expected).await.map_err(|error| shard.named(error))?;
+            purged.records += one.records;
+            purged.bytes += one.bytes;
+        }
+        for (shard, head) in others {
+            remove_at(shard, run, head).await?;
+        }
+        if signposts.is_empty() {
+            return Ok(purged);
+        }
+        for (shard, head) in &signposts {
+            remove_at(shard, run, *head).await?;
+        }
+        // A start that met one of them before it was gone has begun the run behind it.
+        for (at, index) in places.shards.iter().enumerate() {
+            if let Some(head) = self.shards[*index].head(run).await?.filter(|head| !is_mark(head)) {
+                for index in &places.shards[..at] {
+                    put_back(&self.shards[*index], &head).await?;
+                }
+            }
+        }
+        Ok(purged)
+    }
+}
+
+/// Removes what has this head; another life of the id, which was begun there since, stays.
+async fn remove_at(shard: &Shard, run: &RunKey, head: HeadRef) -> Result<()> {
+    match shard.store.purge(run, Some(head)).await {
+        Err(error) if error.kind() != ErrorKind::Conflict => Err(shard.named(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Puts a signpost to a run where there is nothing.
+async fn put_back(shard: &Shard, head: &RunHead) -> Result<()> {
+    match shard.append(vec![signpost_to(head)?]).await.pop() {
+        Some(Err(error)) if error.kind() != ErrorKind::Conflict => Err(error),
+        _ => Ok(()),
+    }
+}
