@@ -3,7 +3,8 @@
 use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 
 /// Gives each record that a store keeps of a run to `take`, in pieces from the newest base backwards: in memory is one piece at a time, as
-/// when the run is loaded. Returns whether all were there that the head tells of: false if some were pruned or the run was purged meanwhile.
+/// when the run is loaded. Returns whether all were there that the head tells of: false if some were pruned or the run was purged meanwhile, also
+/// if its id was begun anew.
 ///
 /// Records that were appended since are given, too, as far as they came before the first piece was read.
 ///
@@ -38,13 +39,13 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 /// # }
 /// ```
 ///
-/// <!-- held by: collection::a_name_that_is_passed_on_before_it_is_read_is_found, usage::each_record_counts_once_under_the_key_that_it_needs -->
+/// <!-- held by: collection::a_name_that_is_passed_on_before_it_is_read_is_found, collection::a_run_that_is_begun_anew_between_its_pieces_is_not_taken_for_the_one_before, usage::each_record_counts_once_under_the_key_that_it_needs -->
 pub async fn each_record(
     store: &dyn CheckpointStore,
     head: &RunHead,
     mut take: impl FnMut(&Record) -> Result<()> + Send,
 ) -> Result<bool> {
-    let mut at = At::Latest;
+    let (mut at, mut prev, mut is_seen) = (At::Latest, None, false);
     loop {
         let records = match store.load(&head.run, at).await {
             Ok(Some(records)) => records,
@@ -52,15 +53,20 @@ pub async fn each_record(
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error.with_run(&head.run)),
         };
+        // A run that was removed and begun anew has other records in their place.
+        let last = records.last().map(|record| record.header.id);
+        if at != At::Latest && last != prev {
+            return Ok(false);
+        }
         for record in &records {
+            is_seen |= record.header.head() == head.head();
             take(record)?;
         }
-        let first = records.first().map_or(head.first, |record| record.header.seq);
-        if first <= head.first {
-            // A run that was removed and begun anew has other records in their place.
-            let last = records.last().filter(|_| at == At::Latest);
-            return Ok(last.is_none_or(|last| last.header.seq >= head.seq));
+        match records.first().map(|record| &record.header) {
+            Some(first) if first.seq > head.first => {
+                (at, prev) = (At::Seq(Seq::new(first.seq.get() - 1)), first.prev);
+            }
+            _ => return Ok(is_seen),
         }
-        at = At::Seq(Seq::new(first.get() - 1));
     }
 }

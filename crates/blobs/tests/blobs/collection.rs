@@ -1,13 +1,13 @@
 //! What no record names is removed, and nothing else, whatever happens meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ferrata_blobs::{Blobs, CollectOptions, Collected};
 use ferrata_store::testing::{Log, facts};
-use ferrata_store::{CheckpointStore, ErrorKind, MemoryStore, RunId, RunKey, Seq};
+use ferrata_store::{CheckpointStore, ErrorKind, MemoryStore, RunAppend, RunId, RunKey, Seq, each_record};
 use futures_util::FutureExt as _;
 use object_store::ObjectStoreExt as _;
 use proptest::prelude::*;
@@ -144,9 +144,11 @@ async fn a_run_that_cannot_be_read_stops_a_collection() {
     assert_eq!(blobs.get(&blob).await.unwrap(), "unnamed");
 }
 
-/// Each time the run that has the name is about to be read, the name is copied to the next one and the run removed: so many times.
+/// Each time the run that has the name is about to be read, the name is copied to the next one and the run removed: so many times. Its id may
+/// be begun anew at once, by a run that names nothing.
 async fn collect_from_runs_that_pass_a_name_on(
     times: u32,
+    is_begun_anew: bool,
 ) -> (Blobs, Result<Collected, ferrata_store::Error>) {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let blob = blobs.put("passed on").await.unwrap();
@@ -155,15 +157,19 @@ async fn collect_from_runs_that_pass_a_name_on(
     let body = format!("\"{blob}\"");
     run_of(&store, "r0", 0, body.clone()).await;
     let act = {
-        let store = store.clone();
+        let (store, passed) = (store.clone(), Arc::new(AtomicU32::new(0)));
         move |asked: Option<RunKey>| {
-            let (store, body) = (store.clone(), body.clone());
+            let (store, passed, body) = (store.clone(), Arc::clone(&passed), body.clone());
             async move {
                 let Some(asked) = asked else { return };
                 let number: u32 = asked.run.as_str()[1..].parse().unwrap();
-                if number < times && store.head(&asked).await.unwrap().is_some() {
+                if number < times && passed.load(Ordering::Relaxed) == number {
+                    passed.store(number + 1, Ordering::Relaxed);
                     run_of(&store, &format!("r{}", number + 1), i64::from(number) + 1, body).await;
                     store.purge(&asked, None).await.unwrap();
+                    if is_begun_anew {
+                        run_of(&store, asked.run.as_str(), i64::from(number), "{}".into()).await;
+                    }
                 }
             }
             .boxed()
@@ -177,13 +183,54 @@ async fn collect_from_runs_that_pass_a_name_on(
 
 #[tokio::test]
 async fn a_name_that_is_passed_on_before_it_is_read_is_found() {
-    for times in 0..9 {
-        let (_, collected) = collect_from_runs_that_pass_a_name_on(times).await;
-        assert_eq!(collected.unwrap().named, 1, "{times}");
+    for is_begun_anew in [false, true] {
+        for times in 0..9 {
+            let (_, collected) = collect_from_runs_that_pass_a_name_on(times, is_begun_anew).await;
+            assert_eq!(collected.unwrap().named, 1, "{times}");
+        }
+        // Without end, nothing is removed, and the caller is told.
+        let (_, collected) = collect_from_runs_that_pass_a_name_on(u32::MAX, is_begun_anew).await;
+        assert_eq!(collected.unwrap_err().kind(), ErrorKind::Unavailable);
     }
-    // Without end, nothing is removed, and the caller is told.
-    let (_, collected) = collect_from_runs_that_pass_a_name_on(u32::MAX).await;
-    assert_eq!(collected.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// A run that is read in pieces is removed between them, and its id begun anew.
+#[tokio::test]
+async fn a_run_that_is_begun_anew_between_its_pieces_is_not_taken_for_the_one_before() {
+    for records in [3, 4, 9] {
+        let store = MemoryStore::new();
+        let mut log = Log::new(RunId::new("r").unwrap()).with_bases_every(2);
+        log.write(&store, 4).await;
+        let head = store.head(&log.key).await.unwrap().unwrap();
+        for piece in 0..2 {
+            let act = {
+                let (store, loads) = (store.clone(), AtomicU32::new(0));
+                move |asked: Option<RunKey>| {
+                    let is_now = loads.fetch_add(1, Ordering::Relaxed) == piece;
+                    let (store, asked) = (store.clone(), asked.unwrap());
+                    async move {
+                        if is_now {
+                            store.purge(&asked, None).await.unwrap();
+                            Log::new(asked).with_bases_every(2).write(&store, records).await;
+                        }
+                    }
+                    .boxed()
+                }
+            };
+            let acting = Acting { store: store.clone(), page: 1_000, act: Box::new(act) };
+            let is_whole = each_record(&acting, &head, |_| Ok(())).await.unwrap();
+            assert!(!is_whole, "{records} records before piece {piece}");
+            store.purge(&log.key, None).await.unwrap();
+            let again = RunAppend {
+                run: log.key.clone(),
+                expected: None,
+                records: log.records.clone(),
+                facts: Some(facts("review", 0)),
+            };
+            store.append(vec![again]).await.remove(0).unwrap();
+            assert!(each_record(&store, &head, |_| Ok(())).await.unwrap());
+        }
+    }
 }
 
 #[tokio::test]
@@ -197,7 +244,7 @@ async fn a_run_of_a_wrong_clock_is_not_passed_over() {
     // Between the pages: what the second names is copied to a run that says it is older than the first, and the second is removed.
     let act = {
         let store = store.clone();
-        let pages = std::sync::atomic::AtomicU32::new(0);
+        let pages = AtomicU32::new(0);
         move |asked: Option<RunKey>| {
             let is_second_page = asked.is_none() && pages.fetch_add(1, Ordering::Relaxed) == 1;
             let (store, body, second) = (store.clone(), body.clone(), second.clone());
