@@ -214,34 +214,37 @@ fn here() -> SystemTime {
 /// A name may be copied from one run to another while they are read, and the first be removed before it is read. Then nothing names the value in
 /// what was read, but the copy does. So after a round in which a run was lost before it was read, what changed since is read again: a round without a
 /// loss has read every run that was there when it began, and each name that came later is a copy of one of theirs. There are two rounds at least: the
-/// second finds runs that a wrong clock had the first listing pass over.
+/// second finds runs that a wrong clock had the first listing pass over, and those that moved to a store that was listed already. For the copy
+/// may be in another store: a round lists all stores before it reads any.
 async fn named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> {
     let mut ids = HashSet::new();
-    let mut runs = 0;
-    for store in stores {
-        // What was read of each run: up to which record.
-        let mut read: HashMap<RunKey, HeadRef> = HashMap::new();
-        let mut rounds = 0;
-        loop {
-            let mut is_lost = false;
-            for head in heads(*store).await? {
-                if read.get(&head.run) != Some(&head.head()) {
-                    is_lost |= !scan(*store, &head, &mut ids).await?;
-                    read.insert(head.run.clone(), head.head());
+    // What was read of each run of a store: up to which record.
+    let mut read: HashMap<(usize, RunKey), HeadRef> = HashMap::new();
+    let mut rounds = 0;
+    loop {
+        let mut listed = Vec::with_capacity(stores.len());
+        for store in stores {
+            listed.push(heads(*store).await?);
+        }
+        let mut is_lost = false;
+        for (index, heads) in listed.into_iter().enumerate() {
+            for head in heads {
+                let place = (index, head.run.clone());
+                if read.get(&place) != Some(&head.head()) {
+                    is_lost |= !scan(stores[index], &head, &mut ids).await?;
+                    read.insert(place, head.head());
                 }
             }
-            rounds += 1;
-            if rounds > 1 && !is_lost {
-                break;
-            }
-            if rounds == ROUNDS {
-                let message = "runs were removed or pruned each time the store was read; nothing was collected: retry at a quieter time";
-                return Err(Error::new(ErrorKind::Unavailable, message));
-            }
         }
-        runs += read.len() as u64;
+        rounds += 1;
+        if rounds > 1 && !is_lost {
+            return Ok((ids, read.len() as u64));
+        }
+        if rounds == ROUNDS {
+            let message = "runs were removed or pruned each time the stores were read; nothing was collected: retry at a quieter time";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
     }
-    Ok((ids, runs))
 }
 
 /// Lists all runs. The oldest come first, so that a run that is made meanwhile is not passed over.

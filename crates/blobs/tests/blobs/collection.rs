@@ -37,6 +37,12 @@ async fn run_of(store: &MemoryStore, name: &str, created: i64, body: String) -> 
     log
 }
 
+/// The append that begins a run with all records of this one.
+fn whole(log: &Log) -> RunAppend {
+    let facts = Some(log.facts.clone());
+    RunAppend { run: log.key.clone(), expected: None, records: log.records.clone(), facts }
+}
+
 #[tokio::test]
 async fn what_no_record_names_goes_and_nothing_else() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
@@ -221,15 +227,36 @@ async fn a_run_that_is_begun_anew_between_its_pieces_is_not_taken_for_the_one_be
             let is_whole = each_record(&acting, &head, |_| Ok(())).await.unwrap();
             assert!(!is_whole, "{records} records before piece {piece}");
             store.purge(&log.key, None).await.unwrap();
-            let again = RunAppend {
-                run: log.key.clone(),
-                expected: None,
-                records: log.records.clone(),
-                facts: Some(facts("review", 0)),
-            };
-            store.append(vec![again]).await.remove(0).unwrap();
+            store.append(vec![whole(&log)]).await.remove(0).unwrap();
             assert!(each_record(&store, &head, |_| Ok(())).await.unwrap());
         }
+    }
+}
+
+/// Imported into the store that is read first, and purged from the other: while that is listed, or right before its runs are read.
+#[tokio::test]
+async fn a_run_that_moves_from_one_store_to_another_keeps_its_values() {
+    for is_listed in [false, true] {
+        let ([one, other], blobs) = ([MemoryStore::new(), MemoryStore::new()], Blobs::in_memory());
+        let blob = blobs.put("moved").await.unwrap();
+        collect(&blobs, &one).await;
+        let log = run(&other, "r", format!("\"{blob}\"")).await;
+        let act = {
+            let (one, other) = (one.clone(), other.clone());
+            move |asked: Option<RunKey>| {
+                let (one, other, log) = (one.clone(), other.clone(), log.clone());
+                async move {
+                    if asked.is_some() == is_listed && other.head(&log.key).await.unwrap().is_some() {
+                        one.append(vec![whole(&log)]).await.remove(0).unwrap();
+                        other.purge(&log.key, None).await.unwrap();
+                    }
+                }
+                .boxed()
+            }
+        };
+        let acting = Acting { store: other, page: 1_000, act: Box::new(act) };
+        let collected = blobs.collect(&[&one, &acting], now()).await.unwrap();
+        assert_eq!((collected.named, collected.removed), (1, 0), "after it was listed: {is_listed}");
     }
 }
 
