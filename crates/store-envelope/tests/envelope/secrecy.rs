@@ -57,3 +57,9 @@ async fn an_error_shows_nothing_of_what_was_encrypted() {
     shown += &format!("{:?}", store.append(vec![marked(&log, 2)]).await.remove(0).unwrap_err());
     assert!(!shown.contains("Ann Fowler"), "{shown}");
 }
+
+#[test]
+fn what_is_said_passes_through_no_store_with_keys() {
+    assert!(wrapped(EnvelopeOptions::default()).1.relay().is_some());
+    assert!(wrapped(all()).1.relay().is_none());
+}

@@ -195,6 +195,24 @@ async fn each_shard_is_a_part_and_what_concerns_several_is_another() {
     assert_eq!(parts[3].len(), 2, "a and c, b and c");
 }
 
+/// One that lets none through may have encrypted what its runs say.
+#[test]
+fn chunks_pass_through_no_shard_while_another_lets_none_through() {
+    let plain = MemoryStore::new;
+    let both = ShardedStore::builder().shard("a", plain()).shard("b", plain()).build().unwrap();
+    assert!(both.relay().is_some());
+    let silent = Shaky::default();
+    assert!(silent.relay().is_none());
+    for is_eldest in [false, true] {
+        let (first, second): (Arc<dyn CheckpointStore>, Arc<dyn CheckpointStore>) = match is_eldest {
+            true => (Arc::new(silent.clone()), Arc::new(plain())),
+            false => (Arc::new(plain()), Arc::new(silent.clone())),
+        };
+        let mixed = ShardedStore::builder().shard("a", first).shard("b", second).build().unwrap();
+        assert!(mixed.relay().is_none(), "the silent one is the first: {is_eldest}");
+    }
+}
+
 /// A heartbeat that nobody waits for any more is one that the shard may have missed.
 #[tokio::test]
 async fn a_heartbeat_that_is_given_up_is_sent_again_before_the_next_append() {
