@@ -1,6 +1,7 @@
 //! The store that wraps another.
 
 use std::any::Any;
+use std::collections::{HashMap, HashSet};
 use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use ferrata_store::{
     Headers, Notices, Page, Paged, PruneCut, Record, Removed, Resealing, Result, RunAppend, RunHead, RunKey,
     RunQuery, TenantId, Transactions, check_append, check_batch, check_reseal, is_repeat,
 };
+
+use futures_util::future::join_all;
 
 use crate::envelope;
 use crate::keys::Keyring;
@@ -161,9 +164,9 @@ impl<S> EnvelopeStore<S> {
         }
     }
 
-    async fn closed_append(&self, append: &RunAppend) -> Result<RunAppend> {
+    fn closed_append(&self, keys: Result<Option<Arc<Keyring>>>, append: &RunAppend) -> Result<RunAppend> {
         let run = &append.run;
-        let keys = self.keys(&run.tenant).await.map_err(|error| error.with_run(run))?;
+        let keys = keys.map_err(|error| error.with_run(run))?;
         let records: Result<Vec<Record>> =
             append.records.iter().map(|record| self.closed(keys.as_deref(), run, record)).collect();
         let facts = match (&append.facts, &self.options.labels) {
@@ -216,12 +219,14 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let checked = check_batch(&batch, check_append);
+        let closing = batch.iter().zip(&checked).filter(|(_, checked)| checked.is_ok());
+        let tenants: HashSet<&TenantId> = closing.map(|(append, _)| &append.run.tenant).collect();
+        // At the same time: of several tenants whose keys do not come, the batch waits for one.
+        let asked = tenants.into_iter().map(|tenant| async move { (tenant, self.keys(tenant).await) });
+        let keys: HashMap<&TenantId, _> = join_all(asked).await.into_iter().collect();
         let (mut results, mut sent) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (append, checked) in batch.iter().zip(checked) {
-            let closed = match checked {
-                Ok(()) => self.closed_append(append).await,
-                Err(refused) => Err(refused),
-            };
+            let closed = checked.and_then(|()| self.closed_append(keys[&append.run.tenant].clone(), append));
             // What is refused here never reaches the store inside: it would be kept as it is.
             results.push(closed.map(|append| sent.push(append)));
         }
@@ -321,7 +326,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
 impl<S: CheckpointStore> EnvelopeStore<S> {
     async fn checked(&self, append: &RunAppend) -> Result<RunAppend> {
         check_append(append)?;
-        self.closed_append(append).await
+        self.closed_append(self.keys(&append.run.tenant).await, append)
     }
 
     pub(crate) fn resealing_inside(&self) -> Result<&dyn Resealing> {

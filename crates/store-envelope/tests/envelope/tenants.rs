@@ -22,7 +22,7 @@ struct Service {
     rings: Mutex<HashMap<String, Keyring>>,
     asked: AtomicUsize,
     is_away: Mutex<bool>,
-    is_slow_for: Mutex<Option<String>>,
+    is_slow_for: Mutex<Vec<&'static str>>,
 }
 
 impl Service {
@@ -45,7 +45,7 @@ impl KeyProvider for Service {
         self.asked.fetch_add(1, Ordering::Relaxed);
         // Others come in between.
         tokio::task::yield_now().await;
-        if self.is_slow_for.lock().unwrap().as_deref() == Some(tenant.as_str()) {
+        if self.is_slow_for.lock().unwrap().contains(&tenant.as_str()) {
             std::future::pending::<()>().await;
         }
         if *self.is_away.lock().unwrap() {
@@ -183,7 +183,7 @@ async fn a_service_that_does_not_answer_is_waited_for_no_longer_than_the_patienc
     let service = Arc::new(Service::default());
     service.set("acme", &["a"]);
     service.set("bolt", &["b"]);
-    *service.is_slow_for.lock().unwrap() = Some("acme".to_owned());
+    *service.is_slow_for.lock().unwrap() = vec!["acme"];
     let (clock, cached) = cached(&service);
     let (acme, bolt): (TenantId, TenantId) = ("acme".parse().unwrap(), "bolt".parse().unwrap());
     let waiting = tokio::spawn({
@@ -204,7 +204,37 @@ async fn a_service_that_does_not_answer_is_waited_for_no_longer_than_the_patienc
     clock.advance(Duration::from_secs(1));
     dropped.abort();
     let _ = dropped.await;
-    *service.is_slow_for.lock().unwrap() = None;
+    service.is_slow_for.lock().unwrap().clear();
     clock.advance(Duration::from_secs(1));
     cached.keyring(&acme).await.unwrap();
+}
+
+/// The rings of a batch were asked for one after the other: two tenants made the others wait twice, and a batch has 256 runs.
+#[tokio::test]
+async fn a_batch_waits_for_the_keys_of_all_its_tenants_at_once() {
+    let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
+    for tenant in ["acme", "bolt", "cord"] {
+        service.set(tenant, &["a"]);
+    }
+    *service.is_slow_for.lock().unwrap() = vec!["acme", "bolt"];
+    let (clock, cached) = cached(&service);
+    let store = store_with(cached, &inner);
+    let runs = [("acme", "r"), ("bolt", "r"), ("cord", "r"), ("bolt", "s"), ("cord", "s")];
+    let batch = runs.map(|(tenant, run)| log(tenant, run).next(1)).to_vec();
+    let appending = tokio::spawn(async move { store.append(batch).await });
+    clock.until_sleepers(1).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(service.asked(), 3, "each tenant's once");
+    clock.advance(Duration::from_secs(5));
+    let answers = appending.await.unwrap();
+    let kinds = answers.iter().map(|answer| answer.as_ref().err().map(|error| error.kind()));
+    let refused = Some(ErrorKind::Unavailable);
+    assert_eq!(kinds.collect::<Vec<_>>(), [refused, refused, None, refused, None]);
+    for (answer, (tenant, run)) in answers.iter().zip(runs) {
+        let named = answer.as_ref().err().map(|error| error.run().unwrap().to_string());
+        assert!(named.is_none_or(|named| named == format!("{tenant}/{run}")));
+        assert_eq!(inner.head(&log(tenant, run).key).await.unwrap().is_some(), answer.is_ok());
+    }
 }
