@@ -64,8 +64,11 @@ impl<P: KeyProvider + ?Sized> KeyProvider for Arc<P> {
 ///   found without a restart.
 /// - A ring whose life is over is not used, also if the provider does not answer: a key that was erased is gone from every process by
 ///   then.
-/// - An error holds for a second. An answer that takes longer than the patience, five seconds unless set, is [`ErrorKind::Unavailable`].
-/// - Callers of one tenant share one question; those of others do not wait for it.
+/// - An error holds for a second. A ring that still lives goes on being used, unless the error is [`ErrorKind::Unsupported`]: then its keys
+///   were erased. An answer that takes longer than the patience, five seconds unless set, is [`ErrorKind::Unavailable`].
+/// - Callers of one tenant share one question; those of others do not wait for it, nor who finds a ring that lives.
+///
+/// <!-- held by: tenants::a_ring_is_asked_for_once_in_its_life_however_many_ask_at_once, tenants::a_ring_is_used_for_its_life_also_if_a_key_is_asked_for_in_vain -->
 ///
 /// # Examples
 ///
@@ -99,12 +102,20 @@ pub struct CachedKeys<P> {
     known: Mutex<HashMap<TenantId, Arc<Entry>>>,
 }
 
-/// What was said of a tenant, and when; held by the one who asks while it asks.
-type Entry = tokio::sync::Mutex<Option<Said>>;
+#[derive(Default)]
+struct Entry {
+    said: Mutex<Said>,
+    /// Held by the one who asks while it asks.
+    asking: tokio::sync::Mutex<()>,
+}
 
+/// What was said of a tenant.
+#[derive(Default)]
 struct Said {
-    ring: Result<Arc<Keyring>>,
-    at: Duration,
+    /// The newest ring, and since when it is known.
+    ring: Option<(Arc<Keyring>, Duration)>,
+    /// What the last question failed with, if it did, and when.
+    failed: Option<(Error, Duration)>,
 }
 
 impl<P: KeyProvider> CachedKeys<P> {
@@ -149,12 +160,13 @@ impl<P: KeyProvider> CachedKeys<P> {
     /// Returns what was said less than `life` ago, and asks otherwise.
     async fn said(&self, tenant: &TenantId, life: Duration) -> Result<Arc<Keyring>> {
         let entry = self.entry(tenant);
-        let mut said = entry.lock().await;
-        let age = |at: Duration| self.clock.monotonic().saturating_sub(at);
-        if let Some(Said { ring, at }) = &*said
-            && age(*at) < if ring.is_ok() { life } else { PAUSE }
-        {
-            return ring.clone();
+        if let Some(said) = self.holds(&entry, life) {
+            return said;
+        }
+        let _asking = entry.asking.lock().await;
+        // By whoever asked meanwhile.
+        if let Some(said) = self.holds(&entry, life) {
+            return said;
         }
         let slow = || {
             let message =
@@ -163,8 +175,34 @@ impl<P: KeyProvider> CachedKeys<P> {
         };
         let asked = self.provider.keyring(tenant);
         let ring = within(&*self.clock, self.patience, asked).await.unwrap_or_else(slow);
-        *said = Some(Said { ring: ring.clone(), at: self.clock.monotonic() });
+        let now = self.clock.monotonic();
+        let mut said = entry.said();
+        match &ring {
+            Ok(ring) => *said = Said { ring: Some((Arc::clone(ring), now)), failed: None },
+            Err(error) => {
+                // A question that fails says nothing of the ring that was known, unless that its keys were erased.
+                let is_erased = error.kind() == ErrorKind::Unsupported;
+                said.ring.take_if(|(_, at)| is_erased || now.saturating_sub(*at) >= self.life);
+                said.failed = Some((error.clone(), now));
+            }
+        }
         ring
+    }
+
+    /// Returns what was said, if it still holds.
+    fn holds(&self, entry: &Entry, life: Duration) -> Option<Result<Arc<Keyring>>> {
+        let is_within = |life, at: Duration| self.clock.monotonic().saturating_sub(at) < life;
+        match &*entry.said() {
+            Said { ring: Some((ring, at)), .. } if is_within(life, *at) => Some(Ok(Arc::clone(ring))),
+            Said { failed: Some((error, at)), .. } if is_within(PAUSE, *at) => Some(Err(error.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Entry {
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,6 +13,7 @@ use ferrata_store::{
     RunQuery, TenantId, Timestamp,
 };
 use ferrata_store_envelope::{CachedKeys, EnvelopeOptions, EnvelopeStore, KeyProvider, Keyring};
+use futures_util::FutureExt as _;
 
 use super::keys;
 
@@ -176,6 +177,50 @@ async fn a_key_that_was_added_is_found_without_a_restart() {
         assert_eq!(kind(&store, &log.key).await, Err(ErrorKind::Unsupported));
     }
     assert!(service.asked() <= 2);
+}
+
+/// One record that names an unknown key took the ring that the tenant's other runs were read and written with.
+#[tokio::test]
+async fn a_ring_is_used_for_its_life_also_if_a_key_is_asked_for_in_vain() {
+    let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
+    service.set("acme", &["a"]);
+    let (clock, cached) = cached(&service);
+    let store = store_with(Arc::clone(&cached), &inner);
+    let (mut good, mut strange) = (log("acme", "r"), log("acme", "s"));
+    good.write(&store, 1).await;
+    strange.write(&store_with(keys(&["stranger"]), &inner), 1).await;
+    service.asked();
+    *service.is_away.lock().unwrap() = true;
+    clock.advance(Duration::from_secs(2));
+    for asked in [1, 0, 0] {
+        // Whether there is such a key is not known.
+        assert_eq!(kind(&store, &strange.key).await, Err(ErrorKind::Unavailable));
+        assert_eq!(service.asked(), asked);
+        good.write(&store, 1).await;
+        assert_eq!(kind(&store, &good.key).await, Ok(()));
+    }
+    // Nor does who has a ring wait for the question of another.
+    *service.is_slow_for.lock().unwrap() = vec!["acme"];
+    clock.advance(Duration::from_secs(1));
+    let asking = tokio::spawn({
+        let (cached, acme) = (Arc::clone(&cached), good.key.tenant.clone());
+        async move { cached.renewed(&acme).await.map(drop) }
+    });
+    clock.until_sleepers(1).await;
+    assert!(cached.keyring(&good.key.tenant).now_or_never().is_some_and(|ring| ring.is_ok()));
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(asking.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+    service.is_slow_for.lock().unwrap().clear();
+    clock.advance(LIFE - Duration::from_secs(8));
+    assert_eq!(kind(&store, &good.key).await, Err(ErrorKind::Unavailable), "its life is over");
+    *service.is_away.lock().unwrap() = false;
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(kind(&store, &good.key).await, Ok(()));
+    // That they were erased is an answer, and not used any longer than it has to be.
+    service.erase("acme");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(kind(&store, &strange.key).await, Err(ErrorKind::Unsupported));
+    assert_eq!(kind(&store, &good.key).await, Err(ErrorKind::Unsupported));
 }
 
 #[tokio::test]
