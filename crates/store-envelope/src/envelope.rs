@@ -43,7 +43,8 @@ pub(crate) fn close(
     body: &Bytes,
 ) -> Result<Bytes> {
     let compressed = match options.compress_from {
-        Some(least) if body.len() >= least => compress(body)?,
+        // One that is larger than is decompressed stays as it is: it could not be read again.
+        Some(least) if body.len() >= least && body.len() as u64 <= options.max_body => compress(body)?,
         _ => None,
     };
     let key = keys.and_then(Keyring::newest);
@@ -158,7 +159,8 @@ pub(crate) fn open(
     };
     match flags(run, header, stored)? & COMPRESSED {
         0 => Ok(inside),
-        _ => decompress(&inside, options.max_body).map_err(|why| corrupt(&why)),
+        _ => decompress(&inside, options.max_body)
+            .map_err(|message| at(run, header, ErrorKind::Corrupt, message)),
     }
 }
 
@@ -225,12 +227,17 @@ fn compress(body: &[u8]) -> Result<Option<Vec<u8>>> {
 
 /// Decompresses, and stops when more comes out than a body may have.
 fn decompress(compressed: &[u8], most: u64) -> Result<Bytes, String> {
-    let failed = |error: std::io::Error| format!("the record cannot be decompressed ({error})");
+    let failed = |error: std::io::Error| {
+        format!("the record cannot be decompressed ({error}); restore the run from a backup")
+    };
     let decoder = zstd::stream::read::Decoder::with_buffer(compressed).map_err(failed)?;
     let mut body = Vec::new();
     decoder.take(most.saturating_add(1)).read_to_end(&mut body).map_err(failed)?;
     match body.len() as u64 > most {
-        true => Err(format!("the record would be larger than {most} bytes when decompressed")),
+        true => Err(format!(
+            "the record would be larger than {most} bytes when decompressed; if its writer has a larger \
+             `EnvelopeOptions::max_body`, set the same here, and restore the run from a backup otherwise"
+        )),
         false => Ok(body.into()),
     }
 }

@@ -33,9 +33,13 @@ pub struct EnvelopeOptions {
     pub accept_plain: bool,
     /// From how many bytes on a body is compressed, if that makes it smaller; none to compress nothing. 1,024 by default.
     pub compress_from: Option<usize>,
-    /// How many bytes a body may have when it is decompressed; 1 GiB by default. A larger one is taken for damage.
+    /// How many bytes a body may have when it is decompressed; 1 GiB by default. A larger one is taken for damage, so
+    /// one that is written is not compressed if it is larger. The same in all processes.
+    ///
+    /// <!-- held by: hostile::a_body_that_would_grow_beyond_the_bound_is_not_read, hostile::a_body_beyond_the_bound_that_is_written_is_read -->
     pub max_body: u64,
-    /// The key with which the values of labels, and users, are encrypted; none by default, and then the store inside keeps them as they are.
+    /// The key with which the values of labels, and users, are encrypted; none by default, and then the store inside
+    /// keeps them as they are.
     ///
     /// Labels of Ferrata itself, which begin with `ferrata.`, and the names of labels stay as they are.
     pub labels: Option<LabelKey>,
@@ -78,8 +82,8 @@ impl EnvelopeOptions {
 }
 
 impl EnvelopeOptions {
-    /// Encrypts the values of labels, and users, with this key, and finds runs by them. Runs that were written without it, or with another, are
-    /// not found by them any more.
+    /// Encrypts the values of labels, and users, with this key, and finds runs by them. Runs that were written without
+    /// it, or with another, are not found by them any more.
     ///
     /// <!-- held by: labels::a_listing_finds_the_same_runs_with_the_same_facts -->
     #[must_use]
@@ -91,8 +95,8 @@ impl EnvelopeOptions {
 
 /// A store whose bodies are compressed and encrypted before the store inside keeps them.
 ///
-/// Whatever the store inside promises holds; `docs/at-rest.md` says what is encrypted and what is not. [`headers`](CheckpointStore::headers)
-/// tell length and checksum of what is stored.
+/// Whatever the store inside promises holds; `docs/at-rest.md` says what is encrypted and what is not.
+/// [`headers`](CheckpointStore::headers) tell length and checksum of what is stored.
 ///
 /// # Examples
 ///
@@ -185,7 +189,8 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         records.into_iter().map(opened).collect::<Result<_>>().map(Some)
     }
 
-    /// Tells whether what was refused is the end of the log already, in other envelopes: the key or the compression has changed since.
+    /// Tells whether what was refused is the end of the log already, in other envelopes: the key or the compression has
+    /// changed since.
     async fn is_repeat(&self, append: &RunAppend, refused: &Error) -> bool {
         let Some(last) = append.records.last() else { return false };
         if refused.kind() != ErrorKind::Conflict

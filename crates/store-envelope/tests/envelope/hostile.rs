@@ -148,7 +148,27 @@ async fn a_body_that_would_grow_beyond_the_bound_is_not_read() {
         let loaded = store.load(&log.key, At::Latest).await;
         match is_read {
             true => assert_eq!(loaded.unwrap().unwrap()[0].body.len(), bytes),
-            false => assert_eq!(loaded.unwrap_err().kind(), ErrorKind::Corrupt, "{bytes}"),
+            false => {
+                let error = loaded.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{bytes}");
+                assert!(error.to_string().contains("`EnvelopeOptions::max_body`"), "{error}");
+            }
+        }
+    }
+}
+
+/// It was compressed, acknowledged, and never read again.
+#[tokio::test]
+async fn a_body_beyond_the_bound_that_is_written_is_read() {
+    for options in [EnvelopeOptions::default(), encrypting(&["k"])] {
+        let (inner, store) = wrapped(options.with_max_body(1 << 12));
+        for (bytes, is_compressed) in [(1 << 12, true), ((1 << 12) + 1, false)] {
+            let mut log = Log::new(RunId::new(format!("r{bytes}")).unwrap());
+            let append = log.next_body(vec![b'1'; bytes]);
+            store.append(vec![append.clone()]).await.remove(0).unwrap();
+            log.took(&append);
+            assert_eq!(store.load(&log.key, At::Latest).await.unwrap().unwrap(), log.records, "{bytes}");
+            assert_eq!(stored(&inner, &log.key).await[0].body.len() < bytes, is_compressed, "{bytes}");
         }
     }
 }
