@@ -213,9 +213,10 @@ fn here() -> SystemTime {
 ///
 /// A name may be copied from one run to another while they are read, and the first be removed before it is read. Then nothing names the value in
 /// what was read, but the copy does. So after a round in which a run was lost before it was read, what changed since is read again: a round without a
-/// loss has read every run that was there when it began, and each name that came later is a copy of one of theirs. There are two rounds at least: the
-/// second finds runs that a wrong clock had the first listing pass over, and those that moved to a store that was listed already. For the copy
-/// may be in another store: a round lists all stores before it reads any.
+/// loss has read every run that was there when it began, and each name that came later is a copy of one of theirs. The
+/// copy may be in another store, so a round lists all stores before it reads any. There are two rounds at least: the
+/// second finds runs that a wrong clock had the first listing pass over, and those that moved to a store that was
+/// listed already.
 async fn named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> {
     let mut ids = HashSet::new();
     // What was read of each run of a store: up to which record.
@@ -241,7 +242,8 @@ async fn named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> 
             return Ok((ids, read.len() as u64));
         }
         if rounds == ROUNDS {
-            let message = "runs were removed or pruned each time the stores were read; nothing was collected: retry at a quieter time";
+            let message = "runs were removed or pruned each time the stores were read; nothing was collected: \
+                           retry at a quieter time";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
     }

@@ -64,8 +64,9 @@ impl<P: KeyProvider + ?Sized> KeyProvider for Arc<P> {
 ///   found without a restart.
 /// - A ring whose life is over is not used, also if the provider does not answer: a key that was erased is gone from every process by
 ///   then.
-/// - An error holds for a second. A ring that still lives goes on being used, unless the error is [`ErrorKind::Unsupported`]: then its keys
-///   were erased. An answer that takes longer than the patience, five seconds unless set, is [`ErrorKind::Unavailable`].
+/// - An error holds for a second. A ring that still lives goes on being used, unless the error is
+///   [`ErrorKind::Unsupported`]: then its keys were erased. An answer that takes longer than the patience, five seconds
+///   unless set, is [`ErrorKind::Unavailable`].
 /// - Callers of one tenant share one question; those of others do not wait for it, nor who finds a ring that lives.
 ///
 /// <!-- held by: tenants::a_ring_is_asked_for_once_in_its_life_however_many_ask_at_once, tenants::a_ring_is_used_for_its_life_also_if_a_key_is_asked_for_in_vain -->

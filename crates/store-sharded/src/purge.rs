@@ -15,7 +15,8 @@ impl ShardedStore {
             return Ok(Removed::default());
         }
         let places = self.map.places(run);
-        // Signposts go last and the oldest at the very end: as long as there is a run, no process may start it elsewhere.
+        // Signposts go last and the oldest at the very end: as long as there is a run, no process may start it
+        // elsewhere.
         let (mut runs, mut others, mut signposts) = (Vec::new(), Vec::new(), Vec::new());
         let mut is_beyond = false;
         for index in places.shards.iter().rev() {

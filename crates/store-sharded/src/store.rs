@@ -312,8 +312,8 @@ impl CheckpointStore for ShardedStore {
         self.shards.iter().all(|shard| shard.store.resealing().is_some()).then_some(self)
     }
 
-    /// That of one shard, which all processes know, if all shards have one: a text is of any run, and one of a shard that encrypts must not pass
-    /// through another.
+    /// That of one shard, which all processes know, if all shards have one: a text is of any run, and one of a shard
+    /// that encrypts must not pass through another.
     ///
     /// <!-- held by: silence::chunks_pass_through_no_shard_while_another_lets_none_through -->
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {

@@ -3,8 +3,8 @@
 use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 
 /// Gives each record that a store keeps of a run to `take`, in pieces from the newest base backwards: in memory is one piece at a time, as
-/// when the run is loaded. Returns whether all were there that the head tells of: false if some were pruned or the run was purged meanwhile, also
-/// if its id was begun anew.
+/// when the run is loaded. Returns whether all were there that the head tells of: false if some were pruned or the run
+/// was purged meanwhile, also if its id was begun anew.
 ///
 /// Records that were appended since are given, too, as far as they came before the first piece was read.
 ///

@@ -150,8 +150,8 @@ async fn a_run_that_cannot_be_read_stops_a_collection() {
     assert_eq!(blobs.get(&blob).await.unwrap(), "unnamed");
 }
 
-/// Each time the run that has the name is about to be read, the name is copied to the next one and the run removed: so many times. Its id may
-/// be begun anew at once, by a run that names nothing.
+/// Each time the run that has the name is about to be read, the name is copied to the next one and the run removed: so
+/// many times. Its id may be begun anew at once, by a run that names nothing.
 async fn collect_from_runs_that_pass_a_name_on(
     times: u32,
     is_begun_anew: bool,
@@ -233,7 +233,8 @@ async fn a_run_that_is_begun_anew_between_its_pieces_is_not_taken_for_the_one_be
     }
 }
 
-/// Imported into the store that is read first, and purged from the other: while that is listed, or right before its runs are read.
+/// Imported into the store that is read first, and purged from the other: while that is listed, or right before its
+/// runs are read.
 #[tokio::test]
 async fn a_run_that_moves_from_one_store_to_another_keeps_its_values() {
     for is_listed in [false, true] {
@@ -268,7 +269,8 @@ async fn a_run_of_a_wrong_clock_is_not_passed_over() {
     let body = format!("\"{blob}\"");
     run_of(&store, "first", 10, "{}".into()).await;
     let second = run_of(&store, "second", 20, body.clone()).await.key;
-    // Between the pages: what the second names is copied to a run that says it is older than the first, and the second is removed.
+    // Between the pages: what the second names is copied to a run that says it is older than the first, and the second
+    // is removed.
     let act = {
         let store = store.clone();
         let pages = AtomicU32::new(0);
@@ -289,8 +291,8 @@ async fn a_run_of_a_wrong_clock_is_not_passed_over() {
     assert_eq!(blobs.get(&blob).await.unwrap(), "copied");
 }
 
-/// Runs come, copy names from each other, are pruned and go, while collections begin, fail at any write and are repeated: no value that a
-/// record names is lost, and when it is quiet, none is kept that no record names.
+/// Runs come, copy names from each other, are pruned and go, while collections begin, fail at any write and are
+/// repeated: no value that a record names is lost, and when it is quiet, none is kept that no record names.
 async fn at_random(seed: u64) {
     let world = Arc::new(World::new(seed));
     let stirred = Acting::stirred(&world);

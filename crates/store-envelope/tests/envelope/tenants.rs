@@ -254,7 +254,8 @@ async fn a_service_that_does_not_answer_is_waited_for_no_longer_than_the_patienc
     cached.keyring(&acme).await.unwrap();
 }
 
-/// The rings of a batch were asked for one after the other: two tenants made the others wait twice, and a batch has 256 runs.
+/// The rings of a batch were asked for one after the other: two tenants made the others wait twice, and a batch has 256
+/// runs.
 #[tokio::test]
 async fn a_batch_waits_for_the_keys_of_all_its_tenants_at_once() {
     let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
