@@ -81,17 +81,17 @@ impl LabelKey {
         }
     }
 
-    /// Encrypts what a listing asks for.
-    ///
-    /// # Errors
-    ///
-    /// As [`closed`](Self::closed).
-    pub(crate) fn asked(&self, query: &RunQuery) -> Result<RunQuery> {
+    /// Encrypts what a listing asks for; `None` if no run can have it, since it would be refused as too long.
+    pub(crate) fn asked(&self, query: &RunQuery) -> Result<Option<RunQuery>> {
+        let labels = query.labels.iter().filter(|(key, _)| !key.starts_with(OWN)).map(|(_, value)| value);
+        if query.user.iter().chain(labels).any(|text| text.len() > MOST) {
+            return Ok(None);
+        }
         let mut asked = query.clone();
         asked.user = query.user.as_deref().map(|user| self.user(user)).transpose()?;
         let label = |(key, value): &(String, String)| Ok((key.clone(), self.label(key, value)?));
         asked.labels = query.labels.iter().map(label).collect::<Result<_>>()?;
-        Ok(asked)
+        Ok(Some(asked))
     }
 
     /// Decrypts what is said of a run. What was written without this key stays as it stands.

@@ -273,7 +273,8 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         let Some(key) = &self.options.labels else { return self.inner.runs(query, page).await };
-        let Paged { items, next } = self.inner.runs(&key.asked(query)?, page).await?;
+        let Some(asked) = key.asked(query)? else { return Ok(Paged { items: Vec::new(), next: None }) };
+        let Paged { items, next } = self.inner.runs(&asked, page).await?;
         Ok(Paged { items: items.into_iter().map(|head| self.shown(head)).collect(), next })
     }
 

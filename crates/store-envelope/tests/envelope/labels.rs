@@ -74,6 +74,9 @@ async fn a_listing_finds_the_same_runs_with_the_same_facts() {
         query(None, &[("patient", "nobody")]),
         query(Some("nobody"), &[]),
         query(None, &[("other", MARKER)]),
+        // No run that is encrypted can have it.
+        query(None, &[("patient", &"x".repeat(149))]),
+        query(Some(&"x".repeat(149)), &[]),
     ] {
         assert_eq!(listed(&store, &asked).await, listed(&plain, &asked).await, "{asked:?}");
     }
