@@ -20,6 +20,9 @@ use crate::blob::named_in;
 use crate::blobs::Blobs;
 use crate::place::{self, Kind};
 
+/// What the envelopes of `ferrata-store-envelope` begin with, and no body of a record, which is JSON.
+const ENVELOPE: u8 = 0xFE;
+
 /// How often the stores are read again because runs were removed or pruned while they were read.
 const ROUNDS: u32 = 10;
 
@@ -102,12 +105,14 @@ impl Blobs {
     /// - [`ErrorKind::Unavailable`] from a store or the place: call it again. So it is when runs were removed each time the stores were read.
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record of a run cannot be read, so it is not known what it names. Restore, purge or
     ///   upgrade first. Nothing was removed.
+    /// - [`ErrorKind::Invalid`]: a record is in an envelope; give the `EnvelopeStore` in place of the store inside. Nothing was
+    ///   removed.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: what was not removed is removed by the next.
     ///
-    /// <!-- held by: collection::what_no_record_names_goes_and_nothing_else, collection::a_run_that_cannot_be_read_stops_a_collection -->
+    /// <!-- held by: collection::what_no_record_names_goes_and_nothing_else, collection::a_run_that_cannot_be_read_stops_a_collection, collection::a_collection_refuses_the_store_inside_of_one_with_envelopes -->
     pub async fn collect(
         &self,
         stores: &[&dyn CheckpointStore],
@@ -266,6 +271,12 @@ async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
 /// Reads all records of a run; false if some that were there when it was listed are gone.
 async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uuid>) -> Result<bool> {
     let take = |record: &Record| {
+        if record.body.first() == Some(&ENVELOPE) {
+            let message = "the record is in an envelope, which hides what it names; give the collection the \
+                           `EnvelopeStore` in place of the store inside";
+            let error = Error::new(ErrorKind::Invalid, message);
+            return Err(error.with_run(&head.run).with_seq(record.header.seq));
+        }
         named_in(&record.body, ids);
         Ok(())
     };

@@ -8,10 +8,12 @@ use bytes::Bytes;
 use ferrata_blobs::{Blobs, CollectOptions, Collected};
 use ferrata_store::testing::{Log, facts};
 use ferrata_store::{CheckpointStore, ErrorKind, MemoryStore, RunAppend, RunId, RunKey, Seq, each_record};
+use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
 use futures_util::FutureExt as _;
 use object_store::ObjectStoreExt as _;
 use proptest::prelude::*;
 
+use super::keys;
 use super::world::{Acting, World};
 
 /// No grace: each step is due at once.
@@ -148,6 +150,29 @@ async fn a_run_that_cannot_be_read_stops_a_collection() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_eq!(error.run(), Some(&log.key));
     assert_eq!(blobs.get(&blob).await.unwrap(), "unnamed");
+}
+
+/// It would take every envelope for a record that names nothing.
+#[tokio::test]
+async fn a_collection_refuses_the_store_inside_of_one_with_envelopes() {
+    for options in [
+        EnvelopeOptions::default().with_keys(keys(&[1])),
+        EnvelopeOptions::default().with_compress_from(Some(0)),
+    ] {
+        let (inner, blobs) = (MemoryStore::new(), Blobs::in_memory());
+        let store = EnvelopeStore::new(inner.clone(), options);
+        let blob = blobs.put("named").await.unwrap();
+        let mut log = Log::new(RunId::new("r").unwrap());
+        let append = log.next_body(format!("[\"{}\",\"{blob}\"]", "the same ".repeat(50)));
+        store.append(vec![append.clone()]).await.remove(0).unwrap();
+        log.took(&append);
+        let error = blobs.collect(&[&inner], now()).await.unwrap_err();
+        assert_eq!((error.kind(), error.run()), (ErrorKind::Invalid, Some(&log.key)));
+        assert!(error.to_string().contains("`EnvelopeStore`"), "{error}");
+        // Nothing was condemned: a put returns the same name.
+        assert_eq!(blobs.put("named").await.unwrap(), blob);
+        assert_eq!(blobs.collect(&[&store], now()).await.unwrap().named, 1);
+    }
 }
 
 /// Each time the run that has the name is about to be read, the name is copied to the next one and the run removed: so
