@@ -1,4 +1,4 @@
-//! The contract between the library and a store: one trait of ten methods that a store must have and five that it may, and what goes in and comes out.
+//! The contract between the library and a store: one trait of ten methods that a store must have and six that it may, and what goes in and comes out.
 
 use std::fmt;
 use std::future::{Future as _, poll_fn};
