@@ -31,7 +31,10 @@ impl Database for Sqlite {
 }
 
 /// A transaction on the store's file, which holds the one lock of the file. It reads as the `sqlx` connection, and is rolled back when it
-/// is dropped.
+/// is dropped. SQLite refuses a commit before that of the run, also of a statement that a caller executes after SQLite has rolled the
+/// transaction back by itself; that is done by the commit hook of the connection, which is not the caller's to set.
+///
+/// <!-- held by: transactions::a_transaction_that_sqlite_rolled_back_commits_no_record -->
 pub struct SqliteTransaction {
     opened: Opened,
 }
@@ -59,7 +62,13 @@ impl fmt::Debug for SqliteTransaction {
 #[async_trait]
 impl Transactions for SqliteStore {
     async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
-        let opened = self.db().begin().await.map_err(|failed| failed.of_run(BEGIN, run))?;
+        let of_run = |failed: StoreError| failed.of_run(BEGIN, run);
+        let mut opened = self.db().begin().await.map_err(of_run)?;
+        // Once SQLite has rolled back by itself, each further statement would be a transaction of its own, committed at once.
+        let mut handle =
+            opened.connection.lock_handle().await.map_err(|error| of_run(fault(&error, Call::Read)))?;
+        handle.set_commit_hook(|| false);
+        drop(handle);
         Ok(Box::new(SqliteTransaction { opened }))
     }
 
@@ -78,6 +87,8 @@ impl Transactions for SqliteStore {
             return Err(of_run(StoreError::new(ErrorKind::Invalid, message)));
         }
         let head = self.append_in(&mut opened.connection, append.clone()).await?;
+        let handle = opened.connection.lock_handle().await;
+        handle.map_err(|error| of_run(fault(&error, Call::Read)))?.remove_commit_hook();
         let committed = SqliteTransactionManager::commit(&mut opened.connection).await;
         committed.map_err(|error| of_run(fault(&error, Call::Write)))?;
         if !self.db().is_there(&opened) {

@@ -136,8 +136,8 @@ async fn a_dropped_transaction_leaves_nothing() {
     assert_eq!(booked(&mut mine).await, "");
 }
 
-/// SQLite rolls a transaction back by itself after some errors, as of a full disk: a node that goes on after one has no transaction any more,
-/// and its record must not be there without its rows.
+/// SQLite rolls a transaction back by itself after some errors, as of a full disk: a node that goes on after one has no transaction any more.
+/// Its record must not be there without its rows, nor the rows that it writes after the rollback without the record.
 #[tokio::test]
 async fn a_transaction_that_sqlite_rolled_back_commits_no_record() {
     let place = place(SqliteOptions::default()).await;
@@ -149,6 +149,8 @@ async fn a_transaction_that_sqlite_rolled_back_commits_no_record() {
     execute(&mut transaction, "INSERT INTO booked VALUES (1)").await;
     let again = sqlx::query("INSERT INTO booked VALUES (1)").execute(&mut **transaction).await;
     again.unwrap_err();
+    let after = sqlx::query("INSERT INTO booked VALUES (2)").execute(&mut **transaction).await;
+    after.unwrap_err();
     let refused = place.store.commit(transaction, log.next(1)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused:?}");
     is_kept(&place.store, &log).await;
