@@ -167,6 +167,16 @@ impl StoreError {
         matches!(self, Self::Io { source, .. } if is_exhaustion(source))
     }
 
+    /// Tells whether the names in a directory could not be read.
+    pub(crate) fn is_of_listing(&self) -> bool {
+        matches!(self, Self::Io { doing: Doing::List, .. })
+    }
+
+    /// Tells whether a file was where a directory should be.
+    pub(crate) fn is_no_directory(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotADirectory)
+    }
+
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { doing, source, .. } => verdict(*doing, source).0,

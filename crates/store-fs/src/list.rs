@@ -92,10 +92,22 @@ impl Inner {
         };
         match tenant {
             Some(tenant) => in_tenant(tenant),
-            None => for_each_name(&self.slots, self.layout.runs(), |name| match TenantId::new(name) {
-                Ok(tenant) => in_tenant(&tenant),
+            None => for_each_name(&self.slots, self.layout.runs(), |name| {
                 // Not ours.
-                Err(_) => Ok(()),
+                let Ok(tenant) = TenantId::new(name) else { return Ok(()) };
+                match in_tenant(&tenant) {
+                    Err(fault) if fault.is_of_listing() && !fault.is_exhaustion() => {
+                        // A file of a name that a tenant could have is not ours either.
+                        if !fault.is_no_directory() {
+                            tracing::warn!(
+                                path = %self.layout.tenant(&tenant).display(), error = %fault,
+                                "left a tenant out of a listing, as its folder cannot be listed"
+                            );
+                        }
+                        Ok(())
+                    }
+                    done => done,
+                }
             }),
         }
     }

@@ -321,7 +321,7 @@ fn something_else_in_the_place_of_a_log_is_damage_and_purging_takes_what_is_ours
     fs::write(folder.layout.tenant(&author.run.tenant), "").unwrap();
     assert_eq!(kind(folder.load(&author.run, At::Latest).unwrap_err()), ErrorKind::Corrupt);
     assert_eq!(kind(append(&folder, &author.write(&["0"])).unwrap_err()), ErrorKind::Corrupt);
-    assert_eq!(ids(&folder, &Author::new("other").run).unwrap().unwrap(), place.other);
+    place.check_others(&folder);
 
     // Files that are nobody's are passed over.
     for name in ["x y.jsonl", "README", ".hidden", ".r.new"] {
@@ -341,6 +341,18 @@ fn a_run_left_out_of_a_listing_is_named_in_a_warning() {
     let heard = heard.0.lock().unwrap().join("\n");
     assert!(heard.contains("runs/default/r.jsonl") && heard.contains("the file is empty"), "{heard}");
     assert!(!heard.contains("other"), "{heard}");
+}
+
+#[test]
+fn a_tenant_whose_folder_cannot_be_listed_hides_no_other() {
+    let place = place();
+    let folder = place.folder();
+    let tenant = folder.layout.tenant(&"t".parse().unwrap());
+    std::os::unix::fs::symlink(&tenant, &tenant).unwrap();
+    let heard = Warnings::default();
+    tracing::subscriber::with_default(heard.clone(), || assert!(place.check_others(&folder)));
+    let heard = heard.0.lock().unwrap().join("\n");
+    assert!(heard.contains("runs/t") && !heard.contains("default"), "{heard}");
 }
 
 #[test]
