@@ -32,7 +32,8 @@ pub struct PostgresOptions {
     /// When it ends, the connection is closed. A read is sent again over another, up to four times in all, and fails with
     /// [`ErrorKind::Unavailable`] then; an append fails with [`ErrorKind::Indeterminate`] at once. A network that swallows what
     /// is sent tells neither side. `setup` may take ten times as long, and a purge twice, and once more for each 20,000 records
-    /// of the run. Raised: a silent server is noticed later. Lowered: one that is slow, or waits for a lock, is taken for silent.
+    /// of the run; a prune may take once more for each 20,000 records that it removes. Raised: a silent server is noticed later.
+    /// Lowered: one that is slow, or waits for a lock, is taken for silent.
     pub response_timeout: Duration,
     /// Whether to keep prepared statements on each connection; true by default.
     ///

@@ -166,7 +166,7 @@ impl Db {
         loop {
             tries += 1;
             let held = self.hold().await?;
-            match self.send(held, make(), map.clone(), Call::Read).await? {
+            match self.send(held, make(), map.clone(), Call::Read, 1).await? {
                 Ok(rows) => return Ok(rows),
                 Err(error) if is_lost(&error) && tries < READS => {}
                 Err(error) => return Err(fault(&error, Call::Read)),
@@ -179,8 +179,18 @@ impl Db {
         &self,
         query: Query<'static, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, StoreError> {
+        self.write_in_time(1, query).await
+    }
+
+    /// Writes with one statement that may take as long as so many answers.
+    pub(crate) async fn write_in_time(
+        &self,
+        answers: u32,
+        query: Query<'static, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, StoreError> {
         let held = self.hold().await?;
-        self.send(held, query, |row| row, Call::Write).await?.map_err(|error| fault(&error, Call::Write))
+        let sent = self.send(held, query, |row| row, Call::Write, answers).await?;
+        sent.map_err(|error| fault(&error, Call::Write))
     }
 
     /// Sends one statement, in a transaction of its own.
@@ -190,8 +200,9 @@ impl Db {
         query: Query<'static, Postgres, PgArguments>,
         map: impl FnMut(PgRow) -> T + Send + 'static,
         call: Call,
+        answers: u32,
     ) -> Result<Result<Vec<T>, sqlx::Error>, StoreError> {
-        let (mut held, patience) = (held, self.options.response_timeout);
+        let (mut held, patience) = (held, self.options.response_timeout.saturating_mul(answers));
         held.send();
         if self.options.prepared {
             let sent = query.map(map).fetch_all(&mut *held);

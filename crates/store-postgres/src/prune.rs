@@ -76,7 +76,7 @@ impl Removing {
         let make = || query(&self.cut).bind(run.tenant.as_str()).bind(run.run.as_str()).bind(number(cut.at));
         let rows = db.read(make).await.map_err(|failed| failed.of_run(PRUNE, run))?;
         let planned = plan(&rows, run, cut).map_err(|error| error.with_operation(PRUNE).with_run(run))?;
-        let Some((key, base)) = planned else { return Ok(Removed::default()) };
+        let Some(Cut { key, before, base }) = planned else { return Ok(Removed::default()) };
         let header = base.map(|base| &base.header);
         let query = query(&self.prune)
             .bind(key)
@@ -88,7 +88,8 @@ impl Removing {
             .bind(base.map(|base| &*base.body))
             .bind(run.tenant.as_str())
             .bind(run.run.as_str());
-        let rows = db.write(query).await.map_err(|failed| failed.of_run(PRUNE, run))?;
+        let answers = answers_for(before).saturating_add(1);
+        let rows = db.write_in_time(answers, query).await.map_err(|failed| failed.of_run(PRUNE, run))?;
         let (records, bytes) = sums(&rows).map_err(|failed| failed.of_run(PRUNE, run))?;
         Ok(Removed { records, bytes })
     }
@@ -107,7 +108,7 @@ impl Removing {
                 }
             }
             // It is one transaction, so that a refused purge removes nothing: it must be done in time as a whole.
-            let answers = u32::try_from(last / RECORDS_PER_ANSWER).unwrap_or(0).saturating_add(2);
+            let answers = answers_for(last).saturating_add(2);
             let (this, db, named) = (self.clone(), db.clone(), run.clone());
             let work = async move {
                 let mut held = db.hold().await?;
@@ -154,12 +155,20 @@ impl Removing {
     }
 }
 
-/// Decides from the record at the cut whether there is anything to do, and which base is to be put there.
-fn plan<'c>(
-    rows: &[PgRow],
-    run: &RunKey,
-    cut: &'c PruneCut,
-) -> Result<Option<(i64, Option<&'c ferrata_store::Record>)>> {
+/// Returns how many answers the server may take longer to remove so many records.
+fn answers_for(records: i64) -> u32 {
+    u32::try_from(records / RECORDS_PER_ANSWER).unwrap_or(0)
+}
+
+/// What a prune is to do: to the life of the run with this key, which keeps so many records before the cut, and the base to put there.
+struct Cut<'c> {
+    key: i64,
+    before: i64,
+    base: Option<&'c ferrata_store::Record>,
+}
+
+/// Decides from the record at the cut whether there is anything to do.
+fn plan<'c>(rows: &[PgRow], run: &RunKey, cut: &'c PruneCut) -> Result<Option<Cut<'c>>> {
     let Some(row) = rows.first() else {
         return Err(Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started"));
     };
@@ -176,7 +185,8 @@ fn plan<'c>(
         let message = "the record is gone; restore the run from a backup";
         return Err(Error::new(ErrorKind::Corrupt, message).with_seq(cut.at));
     }
-    Ok(Some((key, check_prune(run, &header(row, BEFORE, run)?, cut)?)))
+    let before = number(cut.at).saturating_sub(number(first));
+    Ok(Some(Cut { key, before, base: check_prune(run, &header(row, BEFORE, run)?, cut)? }))
 }
 
 fn sums(rows: &[PgRow]) -> Result<(u64, u64), StoreError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::Schema;
 use crate::common::author::{Author, append};
 use ferrata_store::{
-    At, CheckpointStore, ErrorKind, HeadRef, PruneCut, RecordHeader, RecordId, RecordKind, RunStatus,
+    At, CheckpointStore, ErrorKind, HeadRef, PruneCut, RecordHeader, RecordId, RecordKind, RunStatus, Seq,
 };
 use ferrata_store_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -173,4 +173,33 @@ async fn a_purge_has_time_for_a_long_run() {
     assert_eq!(removed.records, 3);
     assert_eq!(schema.store().head(&author.key).await.unwrap(), None);
     schema.remove().await;
+}
+
+/// A prune that removes many records has longer than an answer may take, with prepared statements and without.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_prune_has_time_for_many_records() {
+    for prepared in [true, false] {
+        let schema = Schema::new();
+        let options =
+            schema.options().with_response_timeout(Duration::from_millis(500)).with_prepared(prepared);
+        let store = PostgresStore::from_url(&schema.url, options).unwrap();
+        schema.store().setup().await.unwrap();
+        let mut author = Author::new("long");
+        append(&schema.store(), author.next(6)).await.unwrap();
+        // As if 200,000 records stood before the last one, a base.
+        schema
+            .execute(
+                "UPDATE {schema}.heads SET seq = 200000;
+                 UPDATE {schema}.records SET seq = 200000 WHERE seq = 5;
+                 CREATE FUNCTION {schema}.linger() RETURNS trigger LANGUAGE plpgsql AS \
+                 'BEGIN PERFORM pg_sleep(3); RETURN NULL; END';
+                 CREATE TRIGGER linger AFTER DELETE ON {schema}.records FOR EACH STATEMENT EXECUTE FUNCTION {schema}.linger()",
+            )
+            .await;
+        let cut = PruneCut { at: Seq::new(200_000), base: None };
+        assert_eq!(store.prune(&author.key, cut).await.unwrap().records, 5, "prepared: {prepared}");
+        assert_eq!(schema.store().load(&author.key, At::Latest).await.unwrap().unwrap().len(), 1);
+        schema.remove().await;
+    }
 }
