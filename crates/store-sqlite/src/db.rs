@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ferrata_store::ErrorKind;
@@ -14,7 +14,9 @@ use sqlx::sqlite::{
 };
 use sqlx::{ConnectOptions as _, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::config::{SqliteOptions, Synchronous};
 use crate::error::{Call, StoreError, fault};
@@ -202,7 +204,19 @@ impl Db {
     }
 
     /// Reads with one statement, and so from one state of the database.
-    pub(crate) async fn read(&self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
+    ///
+    /// On a task, which ends with the caller: a caller that is not polled would keep its turn, and hold up every other reader.
+    pub(crate) async fn read(self: &Arc<Self>, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
+        let Ok(runtime) = Handle::try_current() else { return self.read_in_turn(statement).await };
+        let (mut task, db) = (JoinSet::new(), Arc::clone(self));
+        task.spawn_on(async move { db.read_in_turn(statement).await }, &runtime);
+        match task.join_next().await {
+            Some(Ok(read)) => read,
+            _ => Err(StoreError::new(ErrorKind::Unavailable, "the runtime shut down during the read; retry")),
+        }
+    }
+
+    async fn read_in_turn(&self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
         let closed = |_| StoreError::new(ErrorKind::Closed, "the store was closed; open another");
         let _turn = self.turns.acquire().await.map_err(closed)?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -1,5 +1,7 @@
 //! Listing runs: the query as SQL that an index answers, a page in one statement.
 
+use std::sync::Arc;
+
 use ferrata_store::{
     Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunPlace, RunQuery, RunStatus, Timestamp,
 };
@@ -19,7 +21,12 @@ const TO_ADOPT: &str = "r.status = 'in_progress' AND r.wake_at IS NULL";
 const TO_WAKE: &str = "r.wake_at IS NOT NULL";
 
 /// Lists a page of the runs that meet the query.
-pub(crate) async fn run(db: &Db, asked: &RunQuery, page: &Page, now: Timestamp) -> Result<Paged<RunHead>> {
+pub(crate) async fn run(
+    db: &Arc<Db>,
+    asked: &RunQuery,
+    page: &Page,
+    now: Timestamp,
+) -> Result<Paged<RunHead>> {
     let listing = Listing::of_runs(asked, page.order);
     let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
     let wanted = page.len();
@@ -53,7 +60,7 @@ pub(crate) async fn run(db: &Db, asked: &RunQuery, page: &Page, now: Timestamp) 
     Ok(Paged { items, next })
 }
 
-async fn head_of(db: &Db, row: &SqliteRow, now: Timestamp) -> Result<Option<RunHead>> {
+async fn head_of(db: &Arc<Db>, row: &SqliteRow, now: Timestamp) -> Result<Option<RunHead>> {
     load::head(db, &row::key(row)?, now).await
 }
 

@@ -1,5 +1,7 @@
 //! Reading one run: its head, a range of its headers, and the newest base with what follows it, each in one statement.
 
+use std::sync::Arc;
+
 use ferrata_store::{
     Anchor, At, Error, HeadRef, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, Timestamp,
     check_loaded, check_news, refusal,
@@ -15,7 +17,7 @@ const LOAD: &str = "store.load";
 const HEADERS: &str = "store.headers";
 
 /// Reads the head of a run.
-pub(crate) async fn head(db: &Db, run: &RunKey, now: Timestamp) -> Result<Option<RunHead>> {
+pub(crate) async fn head(db: &Arc<Db>, run: &RunKey, now: Timestamp) -> Result<Option<RunHead>> {
     let columns = row::head_columns("?1");
     let look = format!("SELECT {columns} FROM ferrata_runs r {LAST} WHERE r.tenant = ?2 AND r.run = ?3");
     let look = Statement::new(&look).bind(now.unix_ms()).bind(run.tenant.as_str()).bind(run.run.as_str());
@@ -25,7 +27,7 @@ pub(crate) async fn head(db: &Db, run: &RunKey, now: Timestamp) -> Result<Option
 }
 
 /// Loads up to a position. There is a row also when there is no record to load, so that a run without is told from no run.
-pub(crate) async fn load(db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+pub(crate) async fn load(db: &Arc<Db>, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
     let mut look = Statement::default().bind(run.tenant.as_str()).bind(run.run.as_str());
     let end = match at {
         At::Latest => HEAD.to_owned(),
@@ -64,7 +66,7 @@ fn records(run: &RunKey, at: At, row: &SqliteRow, rows: &[SqliteRow]) -> Result<
 }
 
 /// Loads what came after a record, or as much as a load of the head if that record is not kept.
-pub(crate) async fn load_since(db: &Db, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+pub(crate) async fn load_since(db: &Arc<Db>, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
     let look = format!(
         "SELECT {HEADER}, CASE WHEN c.seq > ?3 THEN c.body END FROM ferrata_runs r \
          JOIN ferrata_records c ON c.run = r.key AND c.seq >= ?3 WHERE r.tenant = ?1 AND r.run = ?2 ORDER BY c.seq"
@@ -84,7 +86,7 @@ pub(crate) async fn load_since(db: &Db, run: &RunKey, known: HeadRef) -> Result<
 }
 
 /// Lists the headers of a range, by the key of the table, without a body.
-pub(crate) async fn headers(db: &Db, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+pub(crate) async fn headers(db: &Arc<Db>, run: &RunKey, range: HeaderRange) -> Result<Headers> {
     let (anchor, within) = match range.anchor() {
         Anchor::From(seq) => (seq, "c.seq >= max(?3, r.first_seq) AND c.seq < max(?3, r.first_seq) + ?4"),
         Anchor::UpTo(seq) => {

@@ -1,12 +1,15 @@
 //! Many writers: what they share, what they wait for, and what they are told.
 
 use std::future::{Future as _, poll_fn};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, ExecutorId, PruneCut, Seq, SystemClock, within};
+use ferrata_store::{
+    At, CheckpointStore, Clock as _, ErrorKind, ExecutorId, PruneCut, Seq, SystemClock, within,
+};
 use ferrata_store_sqlite::{SqliteOptions, Synchronous};
 use sqlx::Connection as _;
 use tokio::task::JoinSet;
@@ -205,6 +208,24 @@ async fn a_caller_that_is_not_polled_holds_up_no_other() {
     }
     for log in [&first, &second] {
         is_kept(&place.store, log).await;
+    }
+}
+
+/// A caller that began to read and then waits for something else, and one that waits for its turn so, hold up no other reader.
+#[tokio::test]
+async fn a_reader_that_is_not_polled_holds_up_no_other() {
+    let place = place(SqliteOptions::default().with_readers(NonZeroUsize::MIN)).await;
+    let mut log = log("r");
+    log.write(&place.store, 2).await;
+    let mut left: Vec<_> = (0..3).map(|_| Box::pin(place.store.load(&log.key, At::Latest))).collect();
+    for reads in &mut left {
+        poll_fn(|cx| Poll::Ready(reads.as_mut().poll(cx).is_ready())).await;
+    }
+    let other = within(&SystemClock::new(), Duration::from_secs(20), place.store.head(&log.key)).await;
+    let head = other.expect("the readers that are not polled hold up the others").unwrap();
+    assert_eq!(head.map(|head| head.head()), log.head());
+    for reads in left {
+        assert_eq!(reads.await.unwrap(), Some(log.loaded(1)));
     }
 }
 
