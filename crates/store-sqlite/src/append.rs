@@ -87,11 +87,13 @@ fn standing(header: &RecordHeader) -> [Value; 3] {
     [header.status.as_str().into(), owner.into(), Value::Number(header.wake_at.map(|at| at.unix_ms()))]
 }
 
-/// Decides on each entry by the rows of [`look`], and returns what is to be written.
+/// Decides on each entry by the rows of [`look`], and returns what is to be written. A start that no caller awaits any more is not: the next life
+/// of the run may have come and gone meanwhile.
 pub(crate) async fn decide(
     connection: &mut SqliteConnection,
     entries: &[RunAppend],
     rows: &[SqliteRow],
+    is_awaited: impl Fn(usize) -> bool,
 ) -> Result<(Vec<Result<HeadRef>>, Vec<Statement>), StoreError> {
     let mut results: Vec<_> = entries.iter().map(|entry| Err(unanswered(&entry.run))).collect();
     let mut writes = Writes::default();
@@ -103,6 +105,9 @@ pub(crate) async fn decide(
         let run = &entry.run;
         results[place] = match found(row, run) {
             Ok(found) => match found.as_ref().map(|found| found.last.head()) {
+                None if entry.expected.is_none() && !is_awaited(place) => {
+                    Err(StoreError::given_up().of_run(OPERATION, run))
+                }
                 actual if actual == entry.expected => {
                     let greatest = get::<Option<i64>>(row, 3).ok().flatten();
                     writes.add(entry, found.as_ref(), greatest.unwrap_or(0))

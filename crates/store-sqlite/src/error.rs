@@ -41,6 +41,11 @@ impl StoreError {
         Self::new(kind, message)
     }
 
+    /// No caller awaits the answer.
+    pub(crate) fn given_up() -> Self {
+        Self::new(ErrorKind::Unavailable, "the caller gave the call up; nothing was written, retry")
+    }
+
     /// Another connection holds the lock that is needed.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.code & 0xff, BUSY | 6)

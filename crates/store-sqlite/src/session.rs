@@ -110,15 +110,19 @@ impl Session {
     }
 
     /// Appends each entry, all in one transaction; alone, if one of them is why it failed.
-    pub(crate) async fn append(&mut self, entries: &[RunAppend]) -> Vec<Result<HeadRef>> {
-        let failed = match self.append_together(entries).await {
+    pub(crate) async fn append(
+        &mut self,
+        entries: &[RunAppend],
+        is_awaited: impl Fn(usize) -> bool,
+    ) -> Vec<Result<HeadRef>> {
+        let failed = match self.append_together(entries, &is_awaited).await {
             Ok(results) => return results,
             Err(failed) => failed,
         };
         let mut results = Vec::with_capacity(entries.len());
-        for entry in entries {
+        for (place, entry) in entries.iter().enumerate() {
             let alone = match failed.is_of_one() && entries.len() > 1 {
-                true => self.append_together(std::slice::from_ref(entry)).await,
+                true => self.append_together(std::slice::from_ref(entry), |_| is_awaited(place)).await,
                 false => Err(failed.clone()),
             };
             let alone = alone.and_then(|mut results| results.pop().ok_or(failed.clone()));
@@ -148,7 +152,11 @@ impl Session {
         Some(done.map(|()| head).map_err(|failed| failed.of_run(APPEND, &entry.run)))
     }
 
-    async fn append_together(&mut self, entries: &[RunAppend]) -> Result<Vec<Result<HeadRef>>, StoreError> {
+    async fn append_together(
+        &mut self,
+        entries: &[RunAppend],
+        is_awaited: impl Fn(usize) -> bool,
+    ) -> Result<Vec<Result<HeadRef>>, StoreError> {
         if let [entry] = entries
             && let Some(done) = self.step(entry).await
         {
@@ -156,37 +164,57 @@ impl Session {
         }
         let rows = self.begin(append::look(entries)).await?;
         let Some(mut opened) = self.opened.take() else { return Err(self.moved()) };
-        let (results, statements) = append::decide(&mut opened.connection, entries, &rows).await?;
+        let (results, statements) =
+            append::decide(&mut opened.connection, entries, &rows, is_awaited).await?;
         self.opened = Some(opened);
         self.commit(statements).await?;
         Ok(results)
     }
 
-    pub(crate) async fn prune(&mut self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
+    pub(crate) async fn prune(
+        &mut self,
+        run: &RunKey,
+        cut: &PruneCut,
+        is_awaited: impl Fn() -> bool,
+    ) -> Result<Removed> {
         let planned = |rows: &[SqliteRow]| prune::plan_prune(rows, run, cut);
-        self.change(prune::PRUNE, run, prune::look_prune(run, cut), planned).await
+        self.change(prune::PRUNE, run, prune::look_prune(run, cut), planned, is_awaited).await
     }
 
-    pub(crate) async fn purge(&mut self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+    pub(crate) async fn purge(
+        &mut self,
+        run: &RunKey,
+        expected: Option<HeadRef>,
+        is_awaited: impl Fn() -> bool,
+    ) -> Result<Removed> {
         let planned = |rows: &[SqliteRow]| prune::plan_purge(rows, run, expected);
-        self.change(prune::PURGE, run, prune::look_purge(run), planned).await
+        self.change(prune::PURGE, run, prune::look_purge(run), planned, is_awaited).await
     }
 
-    pub(crate) async fn reseal(&mut self, run: &RunKey, records: &[Record]) -> Result<u64> {
+    pub(crate) async fn reseal(
+        &mut self,
+        run: &RunKey,
+        records: &[Record],
+        is_awaited: impl Fn() -> bool,
+    ) -> Result<u64> {
         let planned = |rows: &[SqliteRow]| reseal::plan(rows, run, records);
-        self.change(reseal::RESEAL, run, reseal::look(run, records), planned).await
+        self.change(reseal::RESEAL, run, reseal::look(run, records), planned, is_awaited).await
     }
 
-    /// Looks at a run, and does in the same transaction what follows.
+    /// Looks at a run, and does in the same transaction what follows; nothing if no caller awaits it any more, as the next life of the run may
+    /// have begun while the lock was waited for.
     async fn change<T>(
         &mut self,
         operation: &'static str,
         run: &RunKey,
         look: Statement,
         plan: impl Fn(&[SqliteRow]) -> Result<(T, Vec<Statement>)>,
+        is_awaited: impl Fn() -> bool,
     ) -> Result<T> {
         let of_run = |failed: StoreError| failed.of_run(operation, run);
-        let (said, statements) = match plan(&self.begin(look).await.map_err(of_run)?) {
+        let rows = self.begin(look).await.map_err(of_run)?;
+        let planned = if is_awaited() { plan(&rows) } else { Err(of_run(StoreError::given_up())) };
+        let (said, statements) = match planned {
             Ok((said, statements)) => (Ok(said), statements),
             Err(refused) => (Err(refused), Vec::new()),
         };

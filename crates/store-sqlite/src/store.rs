@@ -104,7 +104,7 @@ impl SqliteStore {
         let entries = std::slice::from_ref(&append);
         let rows = append::look(entries).query().fetch_all(&mut *connection).await;
         let rows = rows.map_err(|error| of_run(&error))?;
-        let decided = append::decide(&mut *connection, entries, &rows).await;
+        let decided = append::decide(&mut *connection, entries, &rows, |_| true).await;
         let (mut results, statements) =
             decided.map_err(|failed| failed.of_run("store.append", &append.run))?;
         for statement in statements {

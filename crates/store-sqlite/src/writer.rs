@@ -75,7 +75,8 @@ impl Writer {
         self.run(|reply| Job::Append(entries, reply)).await
     }
 
-    /// Hands a job over and waits for its end. A caller that is dropped meanwhile does not stop it.
+    /// Hands a job over and waits for its end. A caller that is dropped does not stop it once it has the lock of the file; a start, a prune and a
+    /// purge that still wait for the lock come to nothing.
     pub(crate) async fn run<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
         let (reply, replied) = oneshot::channel();
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
@@ -148,12 +149,21 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
                 }
                 count = group.waiting.len();
                 shared.is_crowd.store(count > 1, Ordering::Relaxed);
-                let results = session.append(&group.entries).await;
+                let results = session.append(&group.entries, |place| group.is_awaited(place)).await;
                 group.answer(results);
             }
-            Job::Prune(run, cut, reply) => drop(reply.send(session.prune(&run, &cut).await)),
-            Job::Purge(run, expected, reply) => drop(reply.send(session.purge(&run, expected).await)),
-            Job::Reseal(run, records, reply) => drop(reply.send(session.reseal(&run, &records).await)),
+            Job::Prune(run, cut, reply) => {
+                let done = session.prune(&run, &cut, || !reply.is_closed()).await;
+                drop(reply.send(done));
+            }
+            Job::Purge(run, expected, reply) => {
+                let done = session.purge(&run, expected, || !reply.is_closed()).await;
+                drop(reply.send(done));
+            }
+            Job::Reseal(run, records, reply) => {
+                let done = session.reseal(&run, &records, || !reply.is_closed()).await;
+                drop(reply.send(done));
+            }
             Job::Write(statement, reply) => drop(reply.send(session.write(statement).await)),
             Job::SetUp(reply) => drop(reply.send(session.set_up().await)),
         }
@@ -201,6 +211,16 @@ impl Group {
         self.waiting.push((entries.len(), reply));
         self.entries.extend(entries);
         None
+    }
+
+    /// Tells whether the caller of the entry at this place still waits for it.
+    fn is_awaited(&self, place: usize) -> bool {
+        let mut end = 0;
+        let caller = self.waiting.iter().find(|(count, _)| {
+            end += count;
+            place < end
+        });
+        caller.is_some_and(|(_, reply)| !reply.is_closed())
     }
 
     fn answer(self, mut results: Vec<Result<HeadRef>>) {

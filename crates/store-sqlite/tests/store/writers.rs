@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ferrata_store::{
-    At, CheckpointStore, Clock as _, ErrorKind, ExecutorId, PruneCut, Seq, SystemClock, within,
+    At, CheckpointStore, Clock as _, ErrorKind, ExecutorId, HeaderRange, PruneCut, Seq, SystemClock, within,
 };
 use ferrata_store_sqlite::{SqliteOptions, Synchronous};
 use sqlx::Connection as _;
@@ -101,6 +101,47 @@ async fn a_lock_that_is_held_too_long_is_unavailable_and_nothing_is_written() {
     log.took(&entry);
     is_kept(&place.store, &log).await;
     log.write(&place.store, 1).await;
+}
+
+/// A purge, a prune and a start that waited for the lock of another process when their callers were dropped are not carried out later, on the
+/// life of the run that the other process began meanwhile.
+#[tokio::test]
+async fn what_a_dropped_caller_wanted_is_not_done_to_the_next_life() {
+    let place = place(SqliteOptions::default().with_lock_wait(Duration::from_secs(120))).await;
+    let (mut purged, mut pruned, started) = (log("purged"), log("pruned"), log("started"));
+    for log in [&mut purged, &mut pruned] {
+        log.write(&place.store, 5).await;
+    }
+    let mut other = place.connection().await;
+    execute(&mut other, "BEGIN IMMEDIATE").await;
+    // The fourth record of a log is a base.
+    let cut = PruneCut { at: Seq::new(4), base: None };
+    let mut purge = Box::pin(place.store.purge(&purged.key, None));
+    let mut prune = Box::pin(place.store.prune(&pruned.key, cut));
+    let mut start = Box::pin(place.store.append(vec![started.next(1)]));
+    poll_fn(|cx| {
+        let is_done = purge.as_mut().poll(cx).is_ready() || prune.as_mut().poll(cx).is_ready();
+        assert!(!is_done && start.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    drop((purge, prune, start));
+    execute(&mut other, "DELETE FROM ferrata_records; DELETE FROM ferrata_runs").await;
+    let (mut again, mut anew) = (log("purged"), log("pruned"));
+    for log in [&mut again, &mut anew] {
+        let entry = log.next(5);
+        place.store.append_in(&mut other, entry.clone()).await.unwrap();
+        log.took(&entry);
+    }
+    execute(&mut other, "COMMIT").await;
+    // The one writer comes to this after what it had to do before.
+    log("last").write(&place.store, 1).await;
+    for log in [&again, &anew] {
+        is_kept(&place.store, log).await;
+        let kept = place.store.headers(&log.key, HeaderRange::oldest(10)).await.unwrap();
+        assert_eq!(kept.items, log.headers(), "the log of {}", log.key);
+    }
+    is_kept(&place.store, &started).await;
 }
 
 /// A writer that always has more to do leaves the lock free now and then, and one that waits looks often enough to meet that. With
