@@ -14,15 +14,19 @@ const MAX_ROWS: usize = 2_000;
 
 /// Reads where the run of each entry stands, and the greatest key in use.
 pub(crate) fn look(entries: &[RunAppend]) -> Statement {
-    let mut look = Statement::new(&format!(
-        "SELECT v.column1, r.key, r.first_seq, (SELECT max(key) FROM ferrata_runs), {HEADER} FROM "
-    ));
+    let before = format!(
+        "SELECT v.column1, r.key, r.first_seq, (SELECT max(key) FROM ferrata_runs), {HEADER} FROM (VALUES "
+    );
+    let after = format!(") v LEFT JOIN ferrata_runs r ON r.tenant = v.column2 AND r.run = v.column3 {LAST};");
     let rows = (0_i64..).zip(entries).map(|(place, entry)| {
         let RunKey { tenant, run } = &entry.run;
         [place.into(), tenant.as_str().into(), run.as_str().into()]
     });
-    let after = format!(") v LEFT JOIN ferrata_runs r ON r.tenant = v.column2 AND r.run = v.column3 {LAST};");
-    look.rows("(VALUES ", rows, &after);
+    let mut rows = rows.peekable();
+    let mut look = Statement::default();
+    while rows.peek().is_some() {
+        look.rows(&before, rows.by_ref().take(MAX_ROWS), &after);
+    }
     look
 }
 

@@ -47,6 +47,23 @@ async fn a_thousand_runs_at_once_share_few_commits() {
     assert!((3..300).contains(&commits), "{commits} commits of 3,000 appends");
 }
 
+/// A batch has more entries than SQLite takes values in one statement.
+#[tokio::test]
+async fn a_batch_has_as_many_entries_as_its_caller_likes() {
+    let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
+    let mut logs: Vec<_> = (0..11_000).map(|run| log(&format!("r-{run}"))).collect();
+    let batch: Vec<_> = logs.iter().map(|log| log.next(1)).collect();
+    let written = place.store.append(batch.clone()).await;
+    assert_eq!(written.len(), batch.len());
+    for (log, (entry, written)) in logs.iter_mut().zip(batch.iter().zip(written)) {
+        log.took(entry);
+        assert_eq!(Some(written.unwrap()), log.head());
+    }
+    for log in logs.iter().step_by(1_999) {
+        is_kept(&place.store, log).await;
+    }
+}
+
 /// A step that moves its run between no listings writes its record and nothing else, as an insert without a library does.
 #[tokio::test]
 async fn a_step_writes_the_page_of_its_record_alone() {
