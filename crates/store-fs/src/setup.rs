@@ -63,9 +63,13 @@ impl Inner {
         }
     }
 
-    /// Makes the root ready before the first write.
+    /// Makes the root ready before the first write, unless a reader has found it set up and it is gone.
     pub(crate) fn ready_to_write(&self) -> Result<(), StoreError> {
-        if self.ready.load(Ordering::Relaxed) { Ok(()) } else { self.set_up() }
+        if self.ready.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.still_there(Ok(()))?;
+        self.set_up()
     }
 
     /// Looks at the marker before the first read; writes nothing, as a reader may have no right to.

@@ -300,12 +300,18 @@ async fn a_folder_that_is_taken_away_is_unavailable_until_it_is_back() {
     store.heartbeat(&executor, hour).await.unwrap();
     let mut author = Author::new("r");
     append(&store, author.write(&["0"])).await.unwrap();
+    // It has only read before.
+    let reader = FsStore::open(&folder).unwrap();
+    assert!(reader.head(&author.run).await.unwrap().is_some());
     std::fs::rename(&folder, &away).unwrap();
     let (before, mut new) = (author.clone(), Author::new("new"));
     let (next, first) = (author.write(&["1"]), new.write(&["0"]));
     for error in [
         append(&store, next.clone()).await.unwrap_err(),
         append(&store, first.clone()).await.unwrap_err(),
+        append(&reader, next.clone()).await.unwrap_err(),
+        append(&reader, first.clone()).await.unwrap_err(),
+        reader.heartbeat(&executor, hour).await.unwrap_err(),
         store.heartbeat(&executor, hour).await.unwrap_err(),
         store.head(&author.run).await.unwrap_err(),
         store.load(&author.run, At::Latest).await.unwrap_err(),
@@ -320,7 +326,7 @@ async fn a_folder_that_is_taken_away_is_unavailable_until_it_is_back() {
     std::fs::rename(&away, &folder).unwrap();
     assert_eq!(store.head(&before.run).await.unwrap().unwrap().head(), before.head.unwrap());
     append(&store, next).await.unwrap();
-    append(&store, first).await.unwrap();
+    append(&reader, first).await.unwrap();
     store.heartbeat(&executor, hour).await.unwrap();
 
     std::fs::remove_dir_all(&folder).unwrap();
