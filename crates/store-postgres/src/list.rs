@@ -162,8 +162,9 @@ fn statement(
             plain(&conditions.sql, &order)
         }
     };
+    // A run whose head is missing counts, too: without its row the page would seem to be the last one.
     let sql = format!(
-        "SELECT {} FROM ({from}) r JOIN {{heads}} h ON h.run = r.run AND h.tenant = r.tenant {order}",
+        "SELECT {} FROM ({from}) r LEFT JOIN {{heads}} h ON h.run = r.run AND h.tenant = r.tenant {order}",
         row::head_columns()
     );
     Some((sql, conditions.values))

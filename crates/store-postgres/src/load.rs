@@ -46,12 +46,12 @@ pub(crate) const BY_SEQ: &str = "$3::int8";
 /// Ids are compared within the run only: there is no index of all ids, which would cost each step more than it is worth.
 pub(crate) const BY_ID: &str = "(SELECT max(i.seq) FROM {records} i WHERE i.run = r.key AND i.id = $3)";
 
-/// Writes a statement that reads a record without its body, and those after it with theirs.
+/// Writes a statement that reads a record without its body, and those after it with theirs, each with the number of the last one.
 pub(crate) fn since() -> String {
     let header = header_columns();
     format!(
-        "SELECT {header}, CASE WHEN c.seq > $3 THEN c.body END \
-         FROM {{runs}} r JOIN {{records}} c ON c.run = r.key AND c.seq >= $3 \
+        "SELECT r.seq, {header}, CASE WHEN c.seq > $3 THEN c.body END \
+         FROM {{heads}} r JOIN {{records}} c ON c.run = r.key AND c.seq >= $3 AND c.seq <= r.seq \
          WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq"
     )
 }
@@ -62,14 +62,21 @@ impl Loading {
         let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
         let make = || query(&self.since).bind(tenant).bind(name).bind(number(known.seq));
         let rows = db.read(make).await.map_err(|failed| failed.of_run(OPERATION, run))?;
-        let rest = match rows.split_first() {
+        let (first, rest) = match rows.split_first() {
             // One that cannot be read is told of by the load.
-            Some((first, rest)) if header(first, 0, run).is_ok_and(|first| first.head() == known) => rest,
+            Some((first, rest)) if header(first, 1, run).is_ok_and(|first| first.head() == known) => {
+                (first, rest)
+            }
             _ => return self.run(db, run, At::Latest).await,
         };
         let read = || {
-            let records: Vec<Record> = rest.iter().map(|row| record(row, 0, run)).collect::<Result<_>>()?;
-            check_news(run, known, &records).map(|()| records)
+            let records: Vec<Record> = rest.iter().map(|row| record(row, 1, run)).collect::<Result<_>>()?;
+            check_news(run, known, &records)?;
+            let last = records.last().map_or(known.seq, |record| record.header.seq);
+            match last < seq(Columns::new(first, 0).next()?)? {
+                true => Err(refusal::gone(run, last.next())),
+                false => Ok(records),
+            }
         };
         read().map(Some).map_err(|error| error.with_operation(OPERATION).with_run(run))
     }

@@ -20,10 +20,10 @@ pub(crate) const FACTS: &str = "r.workflow, r.version, r.graph, r.input, r.creat
 pub(crate) const CREATED: usize = 16;
 
 /// Returns the columns of a head, of the tables `h` of heads and `r` of runs; whether its owner lives is looked up for each row
-/// that has one.
+/// that has one. The name is that of `r`, so that a row without its head has one, too.
 pub(crate) fn head_columns() -> String {
     format!(
-        "h.tenant, h.run, h.seq, h.id, h.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
+        "r.tenant, r.run, h.seq, h.id, h.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
          {FACTS}, h.owner IS NOT NULL \
          AND coalesce((SELECT b.until > {{now}} FROM {{heartbeats}} b WHERE b.executor = h.owner), false)"
     )
