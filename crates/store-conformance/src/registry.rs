@@ -219,16 +219,23 @@ macro_rules! __properties {
                 core: a_dropped_start_is_done_or_not_done;
                 core: a_dropped_prune_can_be_called_again;
                 core: a_dropped_purge_can_be_called_again;
+                core: a_dropped_purge_that_expects_a_head_spares_the_next_life;
             }
             damage {
                 damage: a_changed_body_is_corrupt;
                 damage: a_changed_body_harms_no_other_run;
                 damage: a_damaged_run_can_be_purged;
+                damage: a_refused_purge_of_a_damaged_run_removes_nothing;
+                damage: a_refused_append_to_a_damaged_run_writes_nothing;
+                damage: a_damaged_run_in_a_batch_harms_no_other_entry;
                 gap: a_missing_record_is_corrupt;
                 gap: a_missing_base_is_corrupt;
                 torn: a_torn_tail_is_cut_off_or_corrupt;
                 newer: a_newer_format_is_unsupported;
                 newer: a_newer_format_harms_no_other_run;
+                newer: a_refused_purge_of_a_newer_format_removes_nothing;
+                newer: a_refused_append_to_a_newer_format_writes_nothing;
+                newer: a_newer_format_in_a_batch_harms_no_other_entry;
             }
             durability {
                 durable: what_was_acknowledged_is_there_after_reopening;

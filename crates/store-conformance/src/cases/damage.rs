@@ -3,7 +3,7 @@
 use ferrata_store::{At, Error, ErrorKind, HeaderRange, Order, Record, Result, RunQuery, Seq};
 
 use crate::factory::Damage;
-use crate::stage::{Log, Stage, every_run, expect_refusal, is_kept, is_kept_at_head, ok};
+use crate::stage::{Log, Stage, append_one, every_run, expect_refusal, is_kept, is_kept_at_head, ok};
 
 /// Writes a log to be damaged, between two that are not: nine records with bases at 0, 4 and 8.
 async fn three(stage: &Stage) -> [Log; 3] {
@@ -65,6 +65,68 @@ async fn is_not_empty(stage: &Stage, log: &Log, kind: ErrorKind) {
     }
 }
 
+/// Checks that a purge that expects a head removes the whole of a run that cannot be read, or is refused and removes nothing of it.
+async fn is_purged_or_kept(stage: &Stage, log: &Log, kind: ErrorKind) {
+    let store = stage.store();
+    let [.., before, last] = &log.records[..] else { panic!("the log is long enough") };
+    let other = store.purge(&log.key, Some(before.header.head())).await;
+    let what = "a purge that expects another head than that of a run that cannot be read";
+    expect_refusal(other, &[ErrorKind::Conflict, kind], what);
+    is_not_empty(stage, log, kind).await;
+    match store.purge(&log.key, Some(last.header.head())).await {
+        Ok(_) => {}
+        Err(error) => {
+            assert_eq!(error.kind(), kind, "a purge that expects the head: {error:?}");
+            is_not_empty(stage, log, kind).await;
+        }
+    }
+    can_be_purged(stage, log).await;
+}
+
+/// Checks that what is appended to a run that cannot be read is written whole, or refused and not written.
+async fn is_written_or_refused(stage: &Stage, log: &Log, kind: ErrorKind) {
+    let store = stage.store();
+    let mut behind = log.clone();
+    behind.records.pop();
+    // A start, and what follows another record than the head.
+    for refused in [stage.log(log.key.run.as_str()).next(1), behind.next(1)] {
+        let result = append_one(&*store, &refused).await;
+        expect_refusal(result, &[ErrorKind::Conflict, kind], "an append with another head than the run's");
+    }
+    let mut most = log.records.len();
+    match append_one(&*store, &log.next(2)).await {
+        Ok(_) => most += 2,
+        Err(error) => assert_eq!(error.kind(), kind, "an append that expects the head: {error:?}"),
+    }
+    // Where nothing else of the run can be read, only this tells how much there was.
+    let removed = ok(store.purge(&log.key, None).await, "purging a run that cannot be read");
+    assert!(
+        removed.records <= most as u64,
+        "a refused append writes nothing: {removed:?} of {most} records at most"
+    );
+}
+
+/// Checks that a run that cannot be read, in the middle of a batch, harms no other entry of it.
+async fn others_are_written_beside(stage: &Stage, [a, log, b]: [&mut Log; 3], kind: ErrorKind) {
+    let store = stage.store();
+    let batch = vec![a.next(2), log.next(1), b.next(1), stage.log("new").next(1)];
+    let results = store.append(batch.clone()).await;
+    assert_eq!(results.len(), batch.len(), "one result for each entry: {results:?}");
+    for (place, (result, entry)) in results.into_iter().zip(&batch).enumerate() {
+        match result {
+            Err(error) if place == 1 => {
+                assert_eq!(error.kind(), kind, "the run that cannot be read: {error:?}")
+            }
+            result => {
+                ok(result, &format!("the entry of {} beside that of a run that cannot be read", entry.run));
+            }
+        }
+    }
+    a.took(&batch[0]);
+    b.took(&batch[2]);
+    others_go_on(stage, [a, b]).await;
+}
+
 /// A record whose body was changed is `Corrupt` wherever it is needed.
 pub(crate) async fn a_changed_body_is_corrupt(mut stage: Stage) {
     // The head, a record in the middle, and bases.
@@ -101,6 +163,27 @@ pub(crate) async fn a_damaged_run_can_be_purged(stage: Stage) {
     let stage = stage.damaged(&log, Damage::Body(Seq::new(4))).await;
     can_be_purged(&stage, &log).await;
     others_go_on(&stage, [&mut before, &mut after]).await;
+}
+
+/// A purge that expects the head of a damaged run removes it, or is refused and removes nothing.
+pub(crate) async fn a_refused_purge_of_a_damaged_run_removes_nothing(stage: Stage) {
+    let log = stage.written("r-1", 9).await;
+    let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
+    is_purged_or_kept(&stage, &log, ErrorKind::Corrupt).await;
+}
+
+/// An append to a damaged run is refused and writes nothing, or is written where the head can be read.
+pub(crate) async fn a_refused_append_to_a_damaged_run_writes_nothing(stage: Stage) {
+    let log = stage.written("r-1", 9).await;
+    let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
+    is_written_or_refused(&stage, &log, ErrorKind::Corrupt).await;
+}
+
+/// A damaged run in a batch harms no other entry.
+pub(crate) async fn a_damaged_run_in_a_batch_harms_no_other_entry(stage: Stage) {
+    let [mut before, mut log, mut after] = three(&stage).await;
+    let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
+    others_are_written_beside(&stage, [&mut before, &mut log, &mut after], ErrorKind::Corrupt).await;
 }
 
 /// A record that is gone leaves a hole, which is `Corrupt`, not a shorter log.
@@ -174,4 +257,25 @@ pub(crate) async fn a_newer_format_harms_no_other_run(stage: Stage) {
     others_go_on(&stage, [&mut before, &mut after]).await;
     can_be_purged(&stage, &log).await;
     others_go_on(&stage, [&mut before, &mut after]).await;
+}
+
+/// A purge that expects the head of a run of a newer format removes it, or is refused and removes nothing.
+pub(crate) async fn a_refused_purge_of_a_newer_format_removes_nothing(stage: Stage) {
+    let log = stage.written("r-1", 9).await;
+    let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
+    is_purged_or_kept(&stage, &log, ErrorKind::Unsupported).await;
+}
+
+/// An append to a run of a newer format is refused and writes nothing, or is written where the head can be read.
+pub(crate) async fn a_refused_append_to_a_newer_format_writes_nothing(stage: Stage) {
+    let log = stage.written("r-1", 9).await;
+    let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
+    is_written_or_refused(&stage, &log, ErrorKind::Unsupported).await;
+}
+
+/// A run of a newer format in a batch harms no other entry.
+pub(crate) async fn a_newer_format_in_a_batch_harms_no_other_entry(stage: Stage) {
+    let [mut before, mut log, mut after] = three(&stage).await;
+    let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
+    others_are_written_beside(&stage, [&mut before, &mut log, &mut after], ErrorKind::Unsupported).await;
 }

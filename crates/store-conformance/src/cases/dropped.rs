@@ -92,3 +92,23 @@ pub(crate) async fn a_dropped_purge_can_be_called_again(stage: Stage) {
         is_kept(&*store, &log).await;
     }
 }
+
+/// A purge that expects a head and was dropped removes nothing of the next life of the run, also if it arrives later.
+pub(crate) async fn a_dropped_purge_that_expects_a_head_spares_the_next_life(stage: Stage) {
+    let store = stage.store();
+    for polls in 0..POLLS {
+        let mut log = stage.written(&format!("r-{polls}"), 11).await;
+        let expected = log.head();
+        drop_after(polls, store.purge(&log.key, expected)).await;
+        ok(store.purge(&log.key, expected).await, "purging again");
+        log.records.clear();
+        is_kept_at_head(&*store, &log).await;
+        for _ in 0..2 {
+            log.write(&*store, 2).await;
+            for _ in 0..POLLS {
+                tokio::task::yield_now().await;
+            }
+            is_kept(&*store, &log).await;
+        }
+    }
+}

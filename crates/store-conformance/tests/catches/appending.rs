@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use ferrata_store::{
-    CheckpointStore, Error, ErrorKind, HeadRef, MemoryStore, Record, Result, RunAppend, RunKey, is_repeat,
+    At, CheckpointStore, Error, ErrorKind, HeadRef, MemoryStore, Record, Result, RunAppend, RunKey, is_repeat,
 };
 
 use super::liar::Liar;
@@ -86,6 +86,15 @@ impl Liar {
                 }
                 self.one_by_one(batch, &[]).await
             }
+            Lie::DamageRefusesAll => {
+                for append in &batch {
+                    if let Err(error) = self.shared.store.load(&append.run, At::Latest).await {
+                        let refused = |_| Err(Error::new(error.kind(), "a run of the batch is damaged"));
+                        return batch.iter().map(refused).collect();
+                    }
+                }
+                self.one_by_one(batch, &[]).await
+            }
             Lie::CutsLongBatches => {
                 let late = batch.split_off(batch.len().min(100));
                 let mut results = self.one_by_one(batch, &[]).await;
@@ -134,10 +143,20 @@ impl Liar {
     }
 
     async fn append_alone(&self, append: RunAppend) -> Result<HeadRef> {
+        let store = &self.shared.store;
+        if self.tells(Lie::WritesBehindDamage)
+            && let Err(error) = store.load(&append.run, At::Latest).await
+        {
+            force(store, &append).await?;
+            return Err(error);
+        }
         let result = self.append_as_told(append.clone()).await;
         match result {
             Ok(head) => {
                 self.note(&append);
+                if self.shared.notes().late.contains(&append.run) {
+                    store.purge(&append.run, None).await?;
+                }
                 Ok(head)
             }
             Err(error) if self.tells(Lie::HidesTheHead) && error.kind() == ErrorKind::Conflict => {

@@ -136,6 +136,18 @@ impl Liar {
                 self.shared.notes().locked.remove(run);
             }
             Lie::PurgesAnyHead => expected = None,
+            Lie::PurgesWhatItRefuses if expected.is_some() => {
+                if let Err(error) = store.load(run, At::Latest).await {
+                    store.purge(run, None).await?;
+                    return Err(error);
+                }
+            }
+            Lie::PurgesLate if expected.is_some() => {
+                self.shared.notes().late.push(run.clone());
+                self.pause().await;
+                // That of a caller that was dropped stays, and is done with the next append.
+                self.shared.notes().late.pop();
+            }
             Lie::PurgesByNumber => {
                 let there = store.head(run).await.ok().flatten().map(|head| head.head());
                 expected =

@@ -63,6 +63,8 @@ pub(crate) struct Notes {
     pub(crate) read: HashSet<RunKey>,
     pub(crate) locked: HashSet<RunKey>,
     pub(crate) current: Option<RunKey>,
+    /// Runs of which a purge is still on its way.
+    pub(crate) late: Vec<RunKey>,
     pub(crate) setups: usize,
 }
 
