@@ -246,7 +246,7 @@ impl Inner {
     /// Runs of which a sync has failed, so that it is unknown what of their log is on stable storage.
     ///
     /// After a failed sync the system may take the lost pages for written, and the next sync says `Ok`. So such a log is
-    /// copied to a new file before anything else is said about it.
+    /// copied to a new file before a writer acknowledges anything of it. A reader is shown it as it is, as during each sync.
     pub(crate) fn suspects(&self) -> MutexGuard<'_, HashSet<RunKey>> {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }

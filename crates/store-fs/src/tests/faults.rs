@@ -79,6 +79,11 @@ fn after_a_failed_sync_nothing_is_said_before_the_log_is_on_another_file() {
         place.fail(&[call]);
         assert_eq!(kind(append(&place.folder, &entry).unwrap_err()), ErrorKind::Indeterminate, "call {call}");
     }
+    // A reader is shown what the system holds.
+    assert_eq!(
+        ids(&place.folder, &place.author.run).unwrap().unwrap().last(),
+        Some(&entry.records[0].header.id)
+    );
     append(&place.folder, &entry).unwrap();
     let calls = place.disk.calls();
     assert!(calls.iter().any(|call| call == "rename r.jsonl"), "{calls:?}");
