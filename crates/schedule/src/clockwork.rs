@@ -83,8 +83,8 @@ pub(crate) fn graph<S: State>(work: &Arc<Clockwork<S>>) -> Result<Graph<Context>
         .route("wait", ["wait", "tick", "moved"], |s: &Context, _| {
             let progress = s.get::<Progress>(PROGRESS).ok().flatten().unwrap_or_default();
             match progress.due.is_empty() {
+                _ if s.contains_key(SUCCESSOR) => "moved",
                 false => "tick",
-                true if s.contains_key(SUCCESSOR) => "moved",
                 true => "wait",
             }
         });
@@ -123,12 +123,13 @@ async fn wait<S: State>(
     mut state: Draft<Context>,
 ) -> Result<ferrata_core::state::Update<Context>, NodeError> {
     let mut progress = state.get::<Progress>(PROGRESS)?.unwrap_or_default();
-    if !progress.due.is_empty() {
-        return Ok(state.into());
-    }
+    // First of all: a line may never be empty, and those in it have their runs in the new log.
     if progress.ticks >= TICKS_OF_A_LOG {
         move_on(work, cx, &progress).await?;
         state.set(SUCCESSOR, true)?;
+        return Ok(state.into());
+    }
+    if !progress.due.is_empty() {
         return Ok(state.into());
     }
     let plan: Plan = cx

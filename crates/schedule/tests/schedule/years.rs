@@ -6,9 +6,9 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
 use ferrata_core::testing::Process;
 use ferrata_core::{Clock, ErrorKind, Timestamp};
-use ferrata_schedule::{Schedules, Times};
+use ferrata_schedule::{Overlap, Schedules, Times};
 
-use crate::support::{DAY, HOUR, MINUTE, assert_healthy, calm, day, report, runs, text, ticks, world};
+use crate::support::{DAY, HOUR, MINUTE, assert_healthy, calm, day, report, runs, slow, text, ticks, world};
 
 /// Both changes of the clock are in it: at 02:30, one night has no such time, and another has two.
 #[tokio::test]
@@ -56,6 +56,30 @@ async fn a_schedule_goes_on_in_a_new_log_and_misses_nothing() {
     assert_eq!(logs.iter().filter(|head| !head.status.is_finished()).count(), 1);
     assert_eq!(logs.len(), 2);
     assert!(logs.iter().all(|head| head.seq.get() < 8_000), "{logs:?}");
+    assert_healthy(&process).await;
+}
+
+/// Each run ends when the next tick is due, so something waits in the line whenever a run has ended.
+#[tokio::test]
+async fn a_schedule_whose_line_is_never_empty_goes_on_in_a_new_log() {
+    let world = world();
+    let process = calm(&world).await;
+    let often = process.schedule("often").cron("* * * * *").overlap(Overlap::Queue(2));
+    let often = often.start(&slow(Duration::from_secs(90)), Context::new()).await.unwrap();
+    let first = often.status().await.unwrap().run;
+    world.pass_for(390 * MINUTE).await;
+    let status = often.status().await.unwrap();
+    assert_ne!(status.run, first, "{status:?}");
+    let found = ticks(&often).await;
+    let mut unique = found.clone();
+    unique.dedup();
+    assert_eq!(found, unique);
+    // Each is started as soon as the one before it has ended, also over the change of the log.
+    assert_eq!(found.len(), 260, "{status:?}");
+    assert_eq!(status.progress.started, 259, "{status:?}");
+    assert_eq!(status.progress.missed, 0, "{status:?}");
+    let logs = process.runs().workflow("schedule:often").await.unwrap().items;
+    assert_eq!(logs.iter().filter(|head| !head.status.is_finished()).count(), 1, "{logs:?}");
     assert_healthy(&process).await;
 }
 
