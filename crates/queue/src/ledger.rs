@@ -98,7 +98,8 @@ pub(crate) enum Op {
         id: String,
         seen: Box<Held>,
     },
-    /// A run that was to begin at once begins on hold: its starter died before it was recorded, and this process takes no runs.
+    /// A run that was to begin at once begins on hold: its starter died before it was recorded, and this process takes no runs; or it is on record
+    /// on hold, of before the queue was purged.
     Hold(String),
     /// The claim of its run in which this one asked is not in the log: the store has lost its last records.
     Lost {
@@ -291,7 +292,7 @@ impl Ledger {
                 }
             }
             Op::Hold(id) => {
-                if self.held.get(&id).is_some_and(|held| held.kind == Kind::Run) {
+                if self.held.get(&id).is_some_and(|held| held.kind == Kind::Run && !held.on_hold) {
                     self.held.update(&id, |held| held.on_hold = true);
                 }
             }

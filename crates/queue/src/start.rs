@@ -6,8 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime, StartRequest};
 use ferrata_core::state::State;
+use ferrata_core::store::At;
 use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
 use serde_json::Value;
 
@@ -207,7 +209,7 @@ impl<S: State> QueuedStart<S> {
     }
 
     async fn start(self) -> Result<Queued<S>> {
-        let Self { request, queue, key, priority, not_before, deadline, once, debounce } = self;
+        let Self { request, queue, key, priority, not_before, deadline, once, mut debounce } = self;
         let key = key.of(request.input())?;
         let keys = once.iter().map(|(key, _)| key).chain(debounce.iter().map(|debounce| &debounce.key));
         std::iter::once(&key).chain(keys).try_for_each(|key| check_key(key))?;
@@ -232,18 +234,23 @@ impl<S: State> QueuedStart<S> {
         };
         // One that is on record took its place in the line before, and takes no other's by being started again.
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
-            let handle = request.only_in(desk.tags().await?).on_hold(waits_in(&queue)).await?;
-            return Ok(Queued { runtime, desk, run, handle: Some(handle) });
+            if desk.is_held_back(id.clone()).await? || !is_on_hold(&runtime, &run, &queue).await? {
+                let handle = request.only_in(desk.tags().await?).on_hold(waits_in(&queue)).await?;
+                return Ok(Queued { runtime, desk, run, handle: Some(handle) });
+            }
+            // The queue has forgotten it.
+            debounce = None;
         }
         let once = once.map(|(key, within)| (key, ms(within)));
         let Started { said, tags, entered } =
             desk.start(Ask { id: id.clone(), waiting, once, debounce }).await?;
         let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
+        let begins_here = said == Said::Granted && takes_it;
         let request = request.only_in(tags);
         let started = match said {
             Said::Granted if takes_it => request.await,
             Said::Granted => {
-                if runtime.head(&run).await?.is_none() {
+                if runtime.head(&run).await?.is_none() || is_on_hold(&runtime, &run, &queue).await? {
                     desk.call(Op::Hold(id.clone())).await?;
                 }
                 request.on_hold(waits_in(&queue)).await
@@ -258,6 +265,10 @@ impl<S: State> QueuedStart<S> {
                 desk.send(Command::Look);
                 if !handle.is_driven_here() {
                     give_back(&runtime, &run).await;
+                    // It was recorded before, and the queue has forgotten it: it is let go as one whose turn has come in the line.
+                    if begins_here && is_on_hold(&runtime, &run, &queue).await? {
+                        desk.call(Op::Hold(id)).await?;
+                    }
                 }
                 Ok(Queued { runtime, desk, run, handle: Some(handle) })
             }
@@ -274,6 +285,15 @@ impl<S: State> QueuedStart<S> {
             }
         }
     }
+}
+
+/// Tells whether a run is on record and on hold for this queue, and for nothing else.
+async fn is_on_hold(runtime: &Runtime, run: &RunKey, queue: &str) -> Result<bool> {
+    let head = runtime.head(run).await?;
+    if head.is_none_or(|head| (head.status, head.epoch) != (RunStatus::Interrupted, Epoch::NEVER)) {
+        return Ok(false);
+    }
+    Ok(runtime.checkpoint(run, At::Latest).await?.paused == Some(waits_in(queue)))
 }
 
 fn waits_in(queue: &str) -> String {

@@ -1,11 +1,13 @@
 //! Settings: of the highest version, and of operators.
 
-use ferrata_core::ErrorKind;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::RunLimits;
 use ferrata_core::state::Context;
 use ferrata_core::testing::World;
+use ferrata_core::{Epoch, ErrorKind};
 use ferrata_queue::{Enqueue, Queue, Queues, Rate};
 
-use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
+use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};
 
 #[tokio::test]
 async fn the_highest_version_wins_and_not_the_last_process() {
@@ -144,4 +146,63 @@ async fn a_queue_that_was_purged_begins_anew() {
     world.pass(first.wait()).await.unwrap();
     world.pass(second.wait()).await.unwrap();
     empty(&world, &mail).await;
+}
+
+/// A run waits on hold, and the queue forgets it: its next start finds the run on record, a free place, and nobody who would let it go.
+#[tokio::test]
+async fn a_run_on_hold_that_a_purged_queue_forgot_begins_when_it_is_started_again() {
+    for (case, is_debounced, tags) in
+        [("plain", false, vec![]), ("debounced", true, vec![]), ("elsewhere", false, vec!["gpu"])]
+    {
+        let (world, witness) = (World::new(), Witness::default());
+        let graph = slow(&witness, WHILE);
+        let starter = process(&world).await;
+        let worker = world.process_with(|b| set_up(b, WHILE).tags(["gpu"])).await.unwrap();
+        starter.serve(&graph).unwrap();
+        worker.serve(&graph).unwrap();
+        let declare = || starter.queue("mail").at_once(1).tags(tags.clone()).declare();
+        let start = |id: &str| {
+            let start = starter.start(&graph, Context::new()).id(id).queue("mail");
+            if is_debounced { start.debounce("key", MOMENT) } else { start }
+        };
+        let mail = declare().await.unwrap();
+        mail.pause("not yet").await.unwrap();
+        let forgotten = world.pass(start("forgotten")).await.unwrap();
+        assert!(forgotten.is_waiting().await.unwrap(), "{case}");
+        let run = mail.status().await.unwrap().run;
+        starter.cancel(&run, "away with it").await.unwrap();
+        starter.purge(&run).await.unwrap();
+        let mail = declare().await.unwrap();
+        worker.queue("mail").at_once(1).tags(tags.clone()).declare().await.unwrap();
+        world.pass_for(WHILE).await;
+        assert_eq!(witness.came().len(), 0, "{case}");
+
+        let again = world.pass(start("forgotten")).await.unwrap();
+        assert!(again.is_new(), "{case}");
+        world.pass_for(3 * WHILE).await;
+        let head = starter.head(again.run()).await.unwrap().unwrap();
+        assert_eq!(head.status, RunStatus::Completed, "{case}");
+        assert_eq!(witness.came(), ["forgotten"], "{case}");
+        empty(&world, &mail).await;
+    }
+}
+
+/// It has its place, and waits in its process for room: nobody has claimed it, as nobody has a run on hold.
+#[tokio::test]
+async fn a_run_that_an_operator_paused_stays_paused_when_it_is_started_again() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, 10 * WHILE);
+    let limits = RunLimits::new().with_runs(1);
+    let process = world.process_with(|b| set_up(b, 60 * WHILE).run_limits(limits)).await.unwrap();
+    process.serve(&graph).unwrap();
+    process.queue("mail").at_once(2).declare().await.unwrap();
+    let start = |id: &str| process.start(&graph, Context::new()).id(id).queue("mail");
+    world.pass(start("first")).await.unwrap();
+    let second = world.pass(start("second")).await.unwrap();
+    process.pause(second.run(), "by hand").await.unwrap();
+    world.pass(start("second")).await.unwrap();
+    world.pass_for(20 * WHILE).await;
+    let head = process.head(second.run()).await.unwrap().unwrap();
+    assert_eq!((head.status, head.epoch), (RunStatus::Interrupted, Epoch::NEVER));
+    assert_eq!(witness.came(), ["first"]);
 }
