@@ -155,6 +155,42 @@ async fn a_fresh_start_does_not_give_the_money_back() {
     assert_eq!(ran.path.iter().filter(|node| *node == "a").count(), 3);
 }
 
+/// The node that takes the edge is the one that spends, and what its last visit has spent is told to it.
+#[tokio::test]
+async fn what_a_node_that_asks_for_a_fresh_start_has_spent_counts() {
+    let text = "graph [max_cost=3] a [does=\"fail/cost:1\"] start -> a a -> a [condition=\"outcome=fail\", loop_restart=true] \
+                a -> exit [condition=\"outcome=success\"]";
+    let ran = run(text).await;
+    assert!(ran.failure().contains("the budget is spent: cost 3 of 3"), "{}", ran.failure());
+    // The last one is not begun.
+    assert_eq!(ran.path(), "start a a a a");
+    let text = "a [does=\"fail/cost:1 success/cost:1\"] b start -> a a -> b [condition=\"outcome=fail\", loop_restart=true] b -> exit";
+    let ran = run(text).await;
+    assert_eq!((cost(&ran), ran.text("usage.tokens")), (1.0, "10".into()));
+}
+
+/// What the node came to is refused, and the run fails with it: the work was paid for all the same.
+#[tokio::test]
+async fn what_was_spent_on_an_outcome_that_is_refused_counts_after_a_retry() {
+    for (case, text) in [
+        (
+            "the failure came back",
+            "graph [max_cost=2, loop_restart_signature_limit=1] a [type=third] start -> a \
+             a -> a [condition=\"outcome=fail\", loop_restart=true] a -> exit [condition=\"outcome=success\"]",
+        ),
+        (
+            "a key that is not for nodes",
+            "graph [max_cost=2] a [does=\"success/cost:1/internal.x:1\"] start -> a -> exit",
+        ),
+    ] {
+        let failure = retried(text, 1.0, 2).await.failure();
+        assert!(
+            failure.contains("cost 2 of 2") && failure.contains("`a` was not begun"),
+            "{case}: {failure}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_crash_at_any_write_neither_loses_nor_doubles_what_was_spent() {
     let text = source(

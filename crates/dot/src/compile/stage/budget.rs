@@ -117,6 +117,23 @@ impl StageNode {
         cx.step(unused, keep).await.map(|_: Usage| ())
     }
 
+    /// Keeps what an attempt has spent whose outcome is refused, as [`keep_usage`](Self::keep_usage).
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused, or what the runtime says.
+    pub(super) async fn or_kept<T>(
+        &self,
+        cx: &NodeContext,
+        usage: Option<Usage>,
+        came: Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        if came.is_err() {
+            self.keep_usage(cx, usage).await?;
+        }
+        came
+    }
+
     /// Returns what the attempts before have spent, those of before a retry of the run included.
     ///
     /// # Errors

@@ -159,7 +159,8 @@ impl CoreNode<Context> for StageNode {
         let mut after = Context::clone(&context);
         // A gate whose work was not done was not missed.
         let passed = left || passed && goes.is_some();
-        let mut changes = self.changes(&outcome, results.as_ref(), &mut after, passed, &told, &cx)?;
+        let changes = self.changes(&outcome, results.as_ref(), &mut after, passed, &told, &cx);
+        let mut changes = self.or_kept(&cx, own, changes).await?;
         if self.ways.forks
             && outcome.status.is_success()
             && goes.is_none()
@@ -195,7 +196,7 @@ impl CoreNode<Context> for StageNode {
         let beyond =
             passed && sent.leave.is_none() && sent.goes.is_some() && sent.goes == self.budget_target();
         let update = changes.into_update(sent.branch.as_deref());
-        let mut update = budget::counted(update, spent, beyond);
+        let mut update = budget::counted(update, spent.clone(), beyond);
         if next == Next::Fork
             && let Ok((counts, _)) = self.ways.items(&after)
             && !counts.is_empty()
@@ -232,7 +233,8 @@ impl CoreNode<Context> for StageNode {
                 self.tell(&cx, &to, &reason.to_string())?;
                 sent.carries = carries;
                 if restart {
-                    let update = self.afresh(&after, &outcome)?;
+                    let update = self.or_kept(&cx, own, self.afresh(&after, &outcome)).await?;
+                    let update = budget::counted(update, spent, beyond);
                     return Ok(finish(update, &outcome, Sent { restart: Some(to), ..sent }));
                 }
                 Ok(finish(update, &outcome, sent))

@@ -42,6 +42,10 @@ impl StageNode {
         for (key, value) in input.iter().filter(|(key, _)| !after.contains_key(key)) {
             update = update.set(key, value);
         }
+        // What the node has spent itself is told, too, and is not in the state yet.
+        for (key, value) in outcome.context_updates.iter().filter(|(key, _)| key.starts_with(USAGE)) {
+            update = update.set(key, value);
+        }
         if outcome.status == Status::Fail
             && let Some(limit) = self.ways.signature_limit
         {
