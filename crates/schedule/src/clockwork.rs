@@ -200,7 +200,16 @@ async fn tick<S: State>(
 ) -> Result<ferrata_core::state::Update<Context>, NodeError> {
     let mut progress = state.get::<Progress>(PROGRESS)?.unwrap_or_default();
     let Some(&tick) = progress.due.front() else { return Ok(state.into()) };
-    let (by, (run, end)) = carry_out(work, cx, tick).await?;
+    let decided = match progress.decided {
+        Some(decided) => decided,
+        // Other times have come with a newer definition, and count from now on, whatever goes on.
+        None => {
+            let name = format!("times-{}", work.definition.version);
+            cx.step(name, async || Ok::<_, NodeError>(cx.now())).await?
+        }
+    };
+    progress.decided = Some(decided);
+    let (by, (run, end)) = carry_out(work, cx, tick, decided).await?;
     let span: Span = cx
         .step("ended", async || {
             let head = match &run {
@@ -227,6 +236,7 @@ async fn carry_out<S: State>(
     work: &Clockwork<S>,
     cx: &NodeContext,
     tick: Timestamp,
+    decided: Timestamp,
 ) -> Result<(Definition, Ended), NodeError> {
     let definition = &work.definition;
     let mut round = 0;
@@ -235,7 +245,7 @@ async fn carry_out<S: State>(
         let step = nth("began", round);
         let terms = cx.step(step, async || Ok::<_, NodeError>(ours)).await?;
         let by = Definition { overlap: terms.overlap, ..definition.clone() };
-        let start = Start { by: &by, times: &work.times, cx, tick, round };
+        let start = Start { by: &by, times: &work.times, cx, tick, decided, round };
         if terms.workflow == definition.workflow {
             let ended = start.carry_out(&work.graph, &work.input).await?;
             return Ok((by, ended));
@@ -259,6 +269,8 @@ struct Start<'a> {
     times: &'a Times,
     cx: &'a NodeContext,
     tick: Timestamp,
+    /// Up to which moment ticks have been decided on: none of those cancels the run.
+    decided: Timestamp,
     round: u32,
 }
 
@@ -305,16 +317,19 @@ impl Start<'_> {
 
     /// Starts a run that is cancelled when the next tick comes, and waits for either.
     async fn until_the_next<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<Ended, NodeError> {
-        let Some(next) = self.times.after(self.tick) else {
+        let Some(next) = self.times.after(self.tick.max(self.decided)) else {
             return self.to_the_end(graph, input, OnParentEnd::Cancel).await;
         };
         let handle = match self.child(graph, input, OnParentEnd::Cancel).start().await {
             Ok(handle) => handle,
             Err(error) => return Ok((None, end_of(error)?)),
         };
+        // The timer of an older definition is for a tick that may not come.
+        let timer = format!("next-{}", self.by.version);
+        let left = self.by.start_of(next).since(self.cx.now());
         let end = tokio::select! {
             ended = handle.result() => came_of(ended)?,
-            slept = self.cx.sleep_until(self.by.start_of(next)) => {
+            slept = self.cx.sleep_as(timer, left) => {
                 slept?;
                 // The end of the activation cancels the child that belongs to it.
                 TickEnd::Overtaken

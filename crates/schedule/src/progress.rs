@@ -121,8 +121,6 @@ impl Progress {
             self.started += 1;
         }
         self.say(Happened { tick, end, count: 1 });
-        // Other times have come with a newer definition while the run went on.
-        self.decided.get_or_insert(span.ended);
         let room = match definition.overlap {
             Overlap::Skip => 0,
             Overlap::Queue(most) => (most as usize).saturating_sub(self.due.len()),

@@ -143,11 +143,21 @@ async fn a_run_that_goes_on_is_waited_for_as_it_was_started() {
         world.pass_for(3 * HOUR).await;
         let status = daily.status().await.unwrap();
         let of_noon = runs(&daily).await.swap_remove(0);
-        assert_eq!((of_noon.0, of_noon.2), (at(&[0], 12).swap_remove(0), RunStatus::Completed), "{case}");
+        let (ended, end) = match before {
+            Overlap::CancelOld => (RunStatus::Cancelled, TickEnd::Overtaken),
+            _ => (RunStatus::Completed, TickEnd::Completed),
+        };
+        assert_eq!((of_noon.0, of_noon.2), (at(&[0], 12).swap_remove(0), ended), "{case}");
         if before != Overlap::Allow {
-            assert_eq!(ticks(&daily).await, at(&[0], 12), "{case}");
-            assert_eq!((status.definition.version, status.progress.started), (2, 1), "{case}: {status:?}");
-            assert_eq!(status.progress.recent[0].end, TickEnd::Completed, "{case}");
+            // The first tick of the new definition is skipped, waits in the line, or cancels the run.
+            let next = if before == Overlap::Skip { Vec::new() } else { at(&[0], 15) };
+            let found = ticks(&daily).await;
+            assert!(found[1..].starts_with(&next) && found.len() > next.len(), "{case}: {found:?}");
+            assert_eq!(status.definition.version, 2, "{case}: {status:?}");
+            assert_eq!(status.progress.recent[0].end, end, "{case}");
+            if before == Overlap::Skip {
+                assert_eq!((found.len(), status.progress.skipped), (1, 3), "{case}: {status:?}");
+            }
         }
         world.pass_for(HOUR).await;
         assert!(ticks(&daily).await.ends_with(&at(&[0], 18)) || after == Overlap::Skip, "{case}");
@@ -156,5 +166,32 @@ async fn a_run_that_goes_on_is_waited_for_as_it_was_started() {
         assert_eq!(workflow, if is_other { "report" } else { "slow" }, "{case}");
         let recent = daily.status().await.unwrap().progress.recent;
         assert!(!recent.iter().any(|one| matches!(one.end, TickEnd::Refused(_))), "{case}: {recent:?}");
+    }
+}
+
+/// The times that the run was started with do not hold any more: of the newer ones, none is lost that comes after them.
+#[tokio::test]
+async fn other_times_count_from_when_they_come_and_not_from_the_end_of_a_run() {
+    let hours =
+        |hours: &[u32]| -> Vec<_> { hours.iter().map(|hour| text(day(0).plus(HOUR * *hour))).collect() };
+    for (overlap, started, skipped) in [
+        (Overlap::CancelOld, hours(&[12, 15, 16, 17, 18]), 0),
+        (Overlap::Skip, hours(&[12, 18]), 3),
+        (Overlap::Queue(1), hours(&[12, 15]), 2),
+    ] {
+        let case = format!("{overlap:?}");
+        let world = world();
+        let old = lively(&world).await;
+        let work = slow(5 * HOUR);
+        let daily = old.schedule("daily").cron("0 12 * * *").overlap(overlap);
+        let daily = daily.start(&work, Context::new()).await.unwrap();
+        world.pass_for(14 * HOUR + 30 * MINUTE).await;
+        let new = lively(&world).await;
+        let hourly = new.schedule("daily").version(2).cron("0 * * * *").overlap(overlap);
+        world.pass(hourly.start(&work, Context::new())).await.unwrap();
+        world.pass_for(4 * HOUR).await;
+        let progress = daily.status().await.unwrap().progress;
+        assert_eq!(ticks(&daily).await, started, "{case}: {progress:?}");
+        assert_eq!((progress.skipped, progress.missed), (skipped, 0), "{case}: {progress:?}");
     }
 }
