@@ -153,12 +153,15 @@ impl Ledger {
         let Waiting { run, kind, places, key, executor, epoch, question, .. } = waiting;
         self.in_use = self.in_use.saturating_add(places);
         self.keys.hold(&key, places);
-        if settings.rate.is_some() || self.keys.take_turns() {
+        let is_noted = settings.rate_per_key.is_some() || self.keys.take_turns();
+        if settings.rate.is_some() || is_noted {
             self.pulse.turn += 1;
             self.pulse.next = after(settings.rate, self.pulse.next, now);
             self.touched.pulse = true;
         }
-        self.keys.serve(&key, self.pulse.turn, |next| after(settings.rate_per_key, next, now));
+        if is_noted {
+            self.keys.serve(&key, self.pulse.turn, |next| after(settings.rate_per_key, next, now));
+        }
         let on_hold = kind == Kind::Run;
         self.given.push(id.to_owned());
         let held = Held { run, kind, places, key, executor, epoch, at: now, question, woken: None, on_hold };

@@ -56,7 +56,7 @@ impl Keys {
         self.notes.bytes()
     }
 
-    /// Tells whether keys take turns: not as long as all have the same.
+    /// Tells whether keys take turns: not as long as nobody names one, and none has a rate.
     pub(super) fn take_turns(&self) -> bool {
         !self.notes.is_empty()
     }
@@ -86,8 +86,14 @@ impl Keys {
 
     /// Takes in that one of this key came at this turn. A key that was not there is served after those that were, once each.
     pub(super) fn come(&mut self, key: &str, turn: u64) {
-        if (!key.is_empty() || self.take_turns()) && !self.notes.contains_key(key) {
-            self.notes.insert(key, KeyNote { turn, next: 0 });
+        if !key.is_empty() || self.take_turns() {
+            // Those without a key take turns from now on, too.
+            let keyless = self.loads.contains_key("").then_some("");
+            for key in keyless.into_iter().chain([key]) {
+                if !self.notes.contains_key(key) {
+                    self.notes.insert(key, KeyNote { turn, next: 0 });
+                }
+            }
         }
         self.enter(key);
     }
@@ -107,7 +113,8 @@ impl Keys {
 
     /// Takes in that a key had a turn, and when its next may be.
     pub(super) fn serve(&mut self, key: &str, turn: u64, next: impl FnOnce(i64) -> i64) {
-        self.notes.update(key, |note| (note.turn, note.next) = (turn, next(note.next)));
+        let before = self.notes.get(key).map_or(0, |note| note.next);
+        self.notes.insert(key, KeyNote { turn, next: next(before) });
     }
 
     /// Takes in that one of this key is not there any more, and gave back so many places.

@@ -38,6 +38,11 @@ fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Time
     Op::Ask(Box::new(Ask { id: format!("run:default/run-{who:03}"), waiting, once: None, debounce: None }))
 }
 
+/// One of the keys of the model is that of those who name none.
+fn named(key: u8) -> String {
+    if key == 0 { String::new() } else { format!("key-{key}") }
+}
+
 /// What a caller does, in the words of the model.
 #[derive(Clone, Debug)]
 enum Step {
@@ -203,7 +208,7 @@ proptest! {
             let at = Timestamp::from_unix_ms(now);
             match step {
                 Step::Ask { who, key, priority, places: wanted, delay, patience } => {
-                    let Op::Ask(mut one) = ask(who, me, &format!("key-{key}"), priority, wanted, at) else { unreachable!() };
+                    let Op::Ask(mut one) = ask(who, me, &named(key), priority, wanted, at) else { unreachable!() };
                     // Whoever asks for no delay may begin at any time, also if the clock is set back.
                     let from = if delay > 0 { now + i64::from(delay) } else { i64::MIN };
                     let until = (patience > 0).then_some(now + i64::from(patience));
@@ -219,7 +224,7 @@ proptest! {
                     }
                 }
                 Step::Last { who, key, by, quiet, most } => {
-                    let Op::Ask(mut one) = ask(who, me, &format!("key-{key}"), 0, 1, at) else { unreachable!() };
+                    let Op::Ask(mut one) = ask(who, me, &named(key), 0, 1, at) else { unreachable!() };
                     one.waiting.kind = Kind::Run;
                     let most_ms = most.map(u64::from);
                     one.debounce = Some(Debounce { key: format!("last-{by}"), period: quiet.into(), most: most_ms });
@@ -372,6 +377,39 @@ fn a_rate_lets_in_as_many_as_it_says_and_tells_when_the_next_is_due() {
         ledger.grant(at(second * 1_000));
         assert_eq!(ledger.held.len() as i64, 3 + second);
     }
+}
+
+/// Those who name no key are one key: its rate holds for them, and the others take turns with them.
+#[test]
+fn those_without_a_key_have_a_rate_and_turns_as_any_key() {
+    let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
+    let mut settings = Settings::new();
+    settings.rate_per_key = Some(Rate::new(60, Duration::from_secs(60)));
+    let (mut ledger, me) = (Ledger::new(settings), executor());
+    for who in 0..3 {
+        ledger.apply(ask(who, me, "", 0, 1, at(0)), at(0));
+    }
+    assert_eq!(ledger.held.len(), 1);
+    assert_eq!(ledger.grant(at(0)), Some(at(1_000)));
+    ledger.grant(at(1_000));
+    assert_eq!(ledger.held.len(), 2);
+
+    let mut settings = Settings::new();
+    settings.at_once = Some(1);
+    let mut ledger = Ledger::new(settings);
+    for who in 0..5 {
+        ledger.apply(ask(who, me, "", 0, 1, at(who.into())), at(who.into()));
+    }
+    ledger.apply(ask(5, me, "ann", 0, 1, at(5)), at(5));
+    ledger.apply(ask(6, me, "ann", 0, 1, at(6)), at(6));
+    let mut came = Vec::new();
+    while let Some((id, held)) = ledger.held.first_key_value() {
+        let id = id.clone();
+        came.push(held.key.clone());
+        ledger.apply(Op::Leave(id), at(10));
+        ledger.grant(at(10));
+    }
+    assert_eq!(came, ["", "", "ann", "", "ann", "", ""]);
 }
 
 /// A clock that was ahead by a year closes a queue for no longer than a burst takes.
