@@ -13,7 +13,7 @@ use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use crate::desk::{Claim, Desk, closed};
+use crate::desk::{Asker, Command, Desk, closed};
 use crate::ledger::{Ask, Kind, LONGEST_CLOSED, Op, Said, Waiting};
 use crate::settings::check_key;
 
@@ -150,7 +150,7 @@ impl<'a> AcquireRequest<'a> {
         let runtime = Runtime::of(cx)?;
         let desk = Desk::open(&runtime, &queue)?;
         let id = format!("node:{}:{name}", cx.idempotency_key());
-        let Some(claim) = Claim::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
+        let Some(asker) = Asker::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
             let message = format!(
                 "the node has a place of the queue `{queue}` already, by its `limit` or an `acquire`, or waits for one; give that back before, or \
                  tell the two apart with `.name(..)`"
@@ -181,7 +181,7 @@ impl<'a> AcquireRequest<'a> {
                 id: Some(id.clone()),
                 executor: waiting.executor,
                 clock: Arc::clone(runtime.clock()),
-                _claim: Arc::clone(&claim),
+                asker: Arc::clone(&asker),
             };
             let said = match desk.ask(ask, turn).await {
                 Ok(Said::Stale(executor, epoch)) => {
@@ -362,7 +362,10 @@ impl fmt::Debug for AcquireRequest<'_> {
     }
 }
 
-/// A place of a queue. Dropped, it is given back, beside the caller.
+/// A place of a queue. Dropped, it is given back, beside the caller. An attempt that asks for it while a task of an earlier attempt still has it
+/// takes it over: then that task gives nothing back.
+///
+/// <!-- held by: nodes::a_place_that_an_earlier_attempt_gives_back_is_not_that_of_the_next -->
 #[must_use = "a place that is dropped is given back"]
 pub struct Place {
     desk: Arc<Desk>,
@@ -370,7 +373,7 @@ pub struct Place {
     executor: ExecutorId,
     clock: Arc<dyn Clock>,
     /// The place may be asked for again when it was given back.
-    _claim: Arc<Claim>,
+    asker: Arc<Asker>,
 }
 
 impl Place {
@@ -403,7 +406,11 @@ impl Place {
     /// <!-- held by: nodes::a_place_that_was_released_is_free_at_once -->
     pub async fn release(mut self) -> Result<()> {
         let Some(id) = self.id.clone() else { return Ok(()) };
-        self.desk.call(Op::LeaveNode { id, executor: self.executor }).await?;
+        let (reply, said) = oneshot::channel();
+        let op = Op::LeaveNode { id, executor: self.executor };
+        if self.asker.leave(Command::Do { op, reply: Some(reply) }) {
+            said.await.map_err(|_| closed())??;
+        }
         self.id = None;
         Ok(())
     }
@@ -412,7 +419,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            self.desk.tell(Op::LeaveNode { id, executor: self.executor });
+            let op = Op::LeaveNode { id, executor: self.executor };
+            self.asker.leave(Command::Do { op, reply: None });
         }
     }
 }

@@ -2,7 +2,7 @@
 //! come, and looks after places whose holders are gone.
 
 mod acts;
-mod claims;
+mod askers;
 mod clerk;
 mod report;
 mod seen;
@@ -16,8 +16,8 @@ use ferrata_core::runtime::{Runtime, WeakRuntime};
 use ferrata_core::{Error, ErrorKind, Result, RunKey};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-pub(crate) use self::claims::Claim;
-use self::claims::Claims;
+pub(crate) use self::askers::Asker;
+use self::askers::Askers;
 use self::clerk::Clerk;
 use crate::cell::QUEUE;
 use crate::ledger::{Ask, Entered, Op, RUN, Said};
@@ -64,7 +64,7 @@ pub(crate) enum Command {
 pub(crate) struct Desk {
     commands: mpsc::UnboundedSender<Command>,
     changed: watch::Receiver<u64>,
-    claims: Claims,
+    askers: Askers,
 }
 
 impl Desk {
@@ -114,11 +114,6 @@ impl Desk {
         let (reply, said) = oneshot::channel();
         self.send(Command::IsHeldBack { id, reply });
         said.await.map_err(|_| closed())?
-    }
-
-    /// Does something to the queue beside the caller.
-    pub(crate) fn tell(&self, op: Op) {
-        self.send(Command::Do { op, reply: None });
     }
 
     /// Tells when the queue was changed, or looked at.
@@ -174,7 +169,7 @@ impl Desks {
         let weak: WeakRuntime = runtime.downgrade();
         let clerk = Clerk::new(runtime, name, asked, commands.downgrade(), changes)?;
         spawn(clerk.work(weak));
-        let desk = Arc::new(Desk { commands, changed, claims: Claims::default() });
+        let desk = Arc::new(Desk { commands, changed, askers: Askers::default() });
         desks.insert(name.to_owned(), Arc::clone(&desk));
         Ok(desk)
     }

@@ -10,7 +10,7 @@ use ferrata_core::runtime::{Outcome, Runtime, StateCell};
 use ferrata_core::state::{Context, Draft, Op, Patch};
 use ferrata_core::testing::World;
 use ferrata_core::{Clock, ErrorKind, RunKey};
-use ferrata_queue::{Acquire, Limit, Queues};
+use ferrata_queue::{Acquire, Limit, Place, Queues};
 use serde_json::json;
 
 use crate::deaf::Deaf;
@@ -446,4 +446,51 @@ async fn an_attempt_is_not_refused_for_a_place_of_the_one_before() {
     world.pass(run.completed()).await.unwrap();
     drop(kept.lock().unwrap().take());
     empty(&world, &gpu).await;
+}
+
+/// Somebody beside an attempt gives its place back while the next attempt is at work in it.
+#[tokio::test]
+async fn a_place_that_an_earlier_attempt_gives_back_is_not_that_of_the_next() {
+    for is_released in [false, true] {
+        let (world, witness) = (World::new(), Witness::default());
+        let process = process(&world).await;
+        let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+        let kept = Arc::new(std::sync::Mutex::new(None));
+        let (beside, seen) = (Arc::clone(&kept), witness.clone());
+        let work = move |cx: NodeContext, s: Draft<Context>| {
+            let (kept, witness) = (Arc::clone(&beside), seen.clone());
+            async move {
+                let place = cx.acquire("gpu", 1).await?;
+                if cx.attempt() == 1 {
+                    *kept.lock().unwrap() = Some(place);
+                    return Err(NodeError::new("try again").retry_after(MOMENT));
+                }
+                let inside = witness.enter("kept");
+                cx.sleep(20 * MOMENT).await?;
+                drop((inside, place));
+                Ok(s)
+            }
+        };
+        let graph = Graph::<Context>::builder("keeps")
+            .node("work", work)
+            .retry(RetryPolicy::none().with_attempts(2))
+            .entry("work")
+            .build()
+            .unwrap();
+        let first = process.start(&graph, Context::new()).await.unwrap();
+        world.pass_for(5 * MOMENT).await;
+        assert_eq!(witness.inside(), 1);
+        let next = process.start(&in_a_place(&witness, MOMENT), Context::new()).id("next").await.unwrap();
+        world.pass_for(MOMENT).await;
+        let place: Place = kept.lock().unwrap().take().unwrap();
+        match is_released {
+            true => world.pass(place.release()).await.unwrap(),
+            false => drop(place),
+        }
+        world.pass(first.completed()).await.unwrap();
+        world.pass(next.completed()).await.unwrap();
+        assert_eq!(witness.came(), ["kept", "next"]);
+        assert_eq!(witness.most(), 1, "released: {is_released}");
+        empty(&world, &gpu).await;
+    }
 }

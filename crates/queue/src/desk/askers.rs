@@ -1,0 +1,55 @@
+//! What the nodes of a process ask a queue for: no attempt of one twice by the same name.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferrata_core::Epoch;
+
+use super::{Command, Desk};
+
+/// The id of a place, and the attempt that asks for it, by its epoch and number. A detached task of an earlier attempt may still hold the place.
+pub(crate) type Asked = (String, Epoch, u32);
+
+/// The attempts of the process that hold places or wait for them.
+#[derive(Debug, Default)]
+pub(super) struct Askers(Mutex<BTreeSet<Asked>>);
+
+impl Askers {
+    fn all(&self) -> MutexGuard<'_, BTreeSet<Asked>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An attempt that has a place, or waits for it. Dropped, it may ask for it again.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    desk: Arc<Desk>,
+    asked: Asked,
+}
+
+impl Asker {
+    /// Notes that a place is asked for; `None` if the attempt has it, or waits for it.
+    pub(crate) fn new(desk: &Arc<Desk>, asked: Asked) -> Option<Arc<Self>> {
+        let is_new = desk.askers.all().insert(asked.clone());
+        is_new.then(|| Arc::new(Self { desk: Arc::clone(desk), asked }))
+    }
+
+    /// Sends what gives the place back, and tells whether it did: not where a later attempt has asked for the place, for it is that one's by then.
+    pub(crate) fn leave(&self, command: Command) -> bool {
+        // Until it is sent, no later attempt asks.
+        let all = self.desk.askers.all();
+        let later = all.range((Bound::Excluded(&self.asked), Bound::Unbounded)).next();
+        let is_last = later.is_none_or(|(id, ..)| *id != self.asked.0);
+        if is_last {
+            self.desk.send(command);
+        }
+        is_last
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        self.desk.askers.all().remove(&self.asked);
+    }
+}
