@@ -92,15 +92,15 @@ impl Acquire for NodeContext {
 /// - [`ErrorKind::Invalid`]: there are not so many places, the name or the key is none, or the activation has the place of this
 ///   [name](Self::name) already, or waits for it.
 /// - [`ErrorKind::Unavailable`]: as many wait as may, or the queue has no room. Nothing was done.
-/// - [`ErrorKind::Closed`]: the run is left.
+/// - [`ErrorKind::Closed`]: the run is left, or a later attempt waits for the place.
 ///
-/// A store that fails is asked again, every second.
+/// A store that fails is asked again, every second; a queue that was purged and declared anew while the node waited in memory, at the next look.
 ///
 /// # Cancel safety
 ///
 /// Cancel safe: dropped, it does not wait any more, and a place that it was given is given back. Where the run rests while it waits, it waits on.
 ///
-/// <!-- held by: outages::a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail, nodes::never_more_nodes_than_places_and_each_has_its_turn, nodes::a_node_that_gives_up_waiting_leaves_its_place_to_others, nodes::a_node_that_drops_its_wait_and_asks_again_at_once_keeps_its_place -->
+/// <!-- held by: outages::a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail, outages::a_node_that_waits_in_memory_asks_a_queue_again_that_was_purged, nodes::never_more_nodes_than_places_and_each_has_its_turn, nodes::a_node_that_gives_up_waiting_leaves_its_place_to_others, nodes::a_node_that_drops_its_wait_and_asks_again_at_once_keeps_its_place -->
 #[must_use = "nothing is asked for before it is awaited"]
 pub struct AcquireRequest<'a> {
     cx: &'a NodeContext,
@@ -217,14 +217,24 @@ impl<'a> AcquireRequest<'a> {
                 }
                 Err(error) => return Err(error),
             }
-            let patience = runtime.clock().sleep(runtime.pace().rest_after);
+            let patience = async { runtime.clock().sleep(runtime.pace().rest_after).await };
             tokio::select! {
                 biased;
-                turn = &mut my_turn => {
-                    turn.map_err(|_| closed())?;
-                    tell(cx, TURN, &queue, &waiting);
-                    return Ok(place);
-                }
+                turn = &mut my_turn => match turn {
+                    Ok(()) => {
+                        tell(cx, TURN, &queue, &waiting);
+                        return Ok(place);
+                    }
+                    Err(_) if asker.is_last() => {
+                        // The queue has forgotten it: it was purged, or the store has lost its last records.
+                        place.id = None;
+                        continue;
+                    }
+                    Err(_) => {
+                        let message = "a later attempt of the node waits for the place; end what an earlier one has begun";
+                        return Err(Error::new(ErrorKind::Closed, message).with_node(cx.node()));
+                    }
+                },
                 () = patience, if may_rest => {}
             }
             match rest(cx, &mut place, my_turn, &waiting, &queue, &name, &mut rounds).await {

@@ -39,12 +39,21 @@ impl Asker {
     pub(crate) fn leave(&self, command: Command) -> bool {
         // Until it is sent, no later attempt asks.
         let all = self.desk.askers.all();
-        let later = all.range((Bound::Excluded(&self.asked), Bound::Unbounded)).next();
-        let is_last = later.is_none_or(|(id, ..)| *id != self.asked.0);
+        let is_last = self.is_last_of(&all);
         if is_last {
             self.desk.send(command);
         }
         is_last
+    }
+
+    /// Tells whether no later attempt has asked for the place.
+    pub(crate) fn is_last(&self) -> bool {
+        self.is_last_of(&self.desk.askers.all())
+    }
+
+    fn is_last_of(&self, all: &BTreeSet<Asked>) -> bool {
+        let later = all.range((Bound::Excluded(&self.asked), Bound::Unbounded)).next();
+        later.is_none_or(|(id, ..)| *id != self.asked.0)
     }
 }
 

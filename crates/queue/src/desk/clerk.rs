@@ -369,9 +369,12 @@ impl Clerk {
         })
     }
 
-    /// Tells nodes of this process whose turn has come, and gives back places that no node of it wants.
+    /// Tells nodes of this process whose turn has come, and those that the queue has forgotten; gives back places that no node of it wants.
     fn tell(&mut self) {
         let Some(ledger) = &self.ledger else { return };
+        let is_known = |id: &String| ledger.waiting.contains_key(id) || ledger.held.contains_key(id);
+        // Whoever hears that nobody is to tell it asks again.
+        self.mine.retain(|id, mine| matches!(mine, Mine::Holds) || is_known(id));
         for (id, held) in ledger.held.iter() {
             if held.kind != Kind::Node || held.executor != self.me || held.question.is_some() {
                 continue;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ferrata_core::graph::Graph;
+use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{Fault, FaultPlan, FaultStore};
@@ -11,7 +12,7 @@ use ferrata_core::testing::World;
 use ferrata_queue::{Acquire, Queues};
 use tokio::sync::Notify;
 
-use crate::support::{MOMENT, WHILE, empty, process, set_up};
+use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, process, set_up};
 
 #[tokio::test]
 async fn a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail() {
@@ -45,4 +46,37 @@ async fn a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail() {
         world.pass_for(MOMENT).await;
         empty(&world, &queue).await;
     }
+}
+
+/// A node that cannot rest waits for its turn alone, and the queue that would tell it has forgotten it.
+#[tokio::test]
+async fn a_node_that_waits_in_memory_asks_a_queue_again_that_was_purged() {
+    let (world, witness) = (World::new(), Witness::default());
+    let (beside, process) = (patient(&world, 100 * WHILE).await, process(&world).await);
+    let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+    let holder = beside.start(&in_a_place(&witness, 60 * WHILE), Context::new()).id("holder").await.unwrap();
+    world.pass_for(MOMENT).await;
+    let seen = witness.clone();
+    let work = move |cx: NodeContext, s: Draft<Context>| {
+        let witness = seen.clone();
+        async move {
+            let place = cx.acquire("gpu", 1).await?;
+            drop((witness.enter("external"), place));
+            Ok::<_, NodeError>(s)
+        }
+    };
+    let graph = Graph::<Context>::builder("external").node("work", work).effect(Effect::External);
+    let graph = graph.entry("work").build().unwrap();
+    let external = process.start(&graph, Context::new()).id("external").await.unwrap();
+    world.pass_for(5 * WHILE).await;
+    assert_eq!((gpu.status().await.unwrap().waiting, witness.came().len()), (1, 1));
+    let run = gpu.status().await.unwrap().run;
+    process.cancel(&run, "away with it").await.unwrap();
+    process.purge(&run).await.unwrap();
+    let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+    world.pass_for(WHILE).await;
+    let head = process.head(external.run()).await.unwrap().unwrap();
+    assert_eq!((head.status, witness.came().len()), (RunStatus::Completed, 2));
+    world.pass(holder.completed()).await.unwrap();
+    empty(&world, &gpu).await;
 }
