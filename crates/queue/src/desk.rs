@@ -9,9 +9,8 @@ mod seen;
 mod starts;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferrata_core::record::Labels;
 use ferrata_core::runtime::{Runtime, WeakRuntime};
 use ferrata_core::{Error, ErrorKind, Result, RunKey};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -19,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 pub(crate) use self::askers::Asker;
 use self::askers::Askers;
 use self::clerk::Clerk;
-use crate::cell::QUEUE;
+use crate::cell::{QUEUE, run_of};
 use crate::ledger::{Ask, Entered, Op, RUN, Said};
 use crate::settings::check_name;
 use crate::tasks::spawn;
@@ -76,6 +75,11 @@ impl Desk {
     pub(crate) fn open(runtime: &Runtime, name: &str) -> Result<Arc<Self>> {
         check_name(name)?;
         runtime.extension(|| Desks::new(runtime)).open(runtime, name)
+    }
+
+    /// Returns the desk of a queue if this process has it.
+    fn of(runtime: &Runtime, name: &str) -> Option<Arc<Self>> {
+        runtime.extension(|| Desks::new(runtime)).all().get(name).map(Arc::clone)
     }
 
     pub(crate) fn send(&self, command: Command) {
@@ -141,11 +145,12 @@ impl Desks {
                     continue;
                 }
                 let Some(runtime) = weak.upgrade() else { return };
-                if let Some(labels) = labels.filter(|_| run.has_ended) {
-                    leave(&runtime, labels, &run.run);
+                let name = labels.filter(|_| run.has_ended).and_then(|labels| labels.get(QUEUE));
+                if let Some(desk) = name.and_then(|name| Desk::of(&runtime, name)) {
+                    desk.send(Command::Ended { id: id_of(&run.run) });
                     continue;
                 }
-                // It rests or goes on elsewhere; or its end was on record before this process came to drive it.
+                // It rests or goes on elsewhere; its end was on record before this process came to drive it; or the process has no such desk yet.
                 let (weak, reads) = (weak.clone(), Arc::clone(&reads));
                 drop(runtime);
                 spawn(async move {
@@ -159,8 +164,12 @@ impl Desks {
         Self(Mutex::default())
     }
 
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Desk>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn open(&self, runtime: &Runtime, name: &str) -> Result<Arc<Desk>> {
-        let mut desks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desks = self.all();
         if let Some(desk) = desks.get(name) {
             return Ok(Arc::clone(desk));
         }
@@ -175,20 +184,19 @@ impl Desks {
     }
 }
 
-/// Gives back the place of a run that has ended, if it has one.
+/// Gives back the place of a run that has ended, if it has one. Its label may name no queue: then no desk is opened, which would ask for that for ever.
 pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
     // One that cannot be read now is looked at again with all that hold places.
     let Ok(Some(head)) = runtime.head(run).await else { return };
-    if head.status.is_finished() {
-        leave(runtime, &head.facts.labels, run);
-    }
-}
-
-/// Gives back the place of a run with these labels that has ended.
-fn leave(runtime: &Runtime, labels: &Labels, run: &RunKey) {
-    if let Some(name) = labels.get(QUEUE)
-        && let Ok(desk) = Desk::open(runtime, name)
-    {
+    let Some(name) = head.facts.labels.get(QUEUE).filter(|_| head.status.is_finished()) else { return };
+    let desk = match Desk::of(runtime, name) {
+        Some(desk) => Ok(desk),
+        None => match run_of(name) {
+            Ok(queue) if matches!(runtime.head(&queue).await, Ok(Some(_))) => Desk::open(runtime, name),
+            _ => return,
+        },
+    };
+    if let Ok(desk) = desk {
         desk.send(Command::Ended { id: id_of(run) });
     }
 }

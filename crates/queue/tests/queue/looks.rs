@@ -139,3 +139,52 @@ async fn a_dead_holder_is_found_whatever_is_asked_meanwhile() {
     world.pass(steady.completed()).await.unwrap();
     empty(&world, &gpu).await;
 }
+
+/// The label is anybody's: a service may have its own `queue`, of which there is none here.
+#[tokio::test]
+async fn runs_with_a_label_that_names_no_queue_cost_nothing_once_they_have_ended() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, Duration::ZERO);
+    let beside = process(&world).await;
+    let (idle, asked) = Deaf::process(&world, &beside).await;
+    idle.serve(&graph).unwrap();
+    let mail = idle.queue("mail").at_once(1).declare().await.unwrap();
+    let mut read = Vec::new();
+    for many in [0, 50] {
+        for n in 0..many {
+            let run = idle.start(&graph, Context::new()).label("queue", format!("of-their-own-{n}"));
+            world.pass(world.pass(run).await.unwrap().completed()).await.unwrap();
+        }
+        world.pass_for(WHILE).await;
+        let before = asked.reads.load(Ordering::Relaxed);
+        world.pass_for(60 * 10 * MOMENT).await;
+        read.push(asked.reads.load(Ordering::Relaxed) - before);
+    }
+    assert!(read[1].abs_diff(read[0]) < 10, "{read:?} reads in 60 looks");
+    empty(&world, &mail).await;
+}
+
+/// A process that serves the workflow and has declared another queue alone: it gives back the places of the runs that end in it.
+#[tokio::test]
+async fn a_run_that_ends_where_its_queue_was_not_declared_gives_its_place_back_at_once() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, WHILE);
+    let (starter, worker) = (patient(&world, 10 * WHILE).await, patient(&world, 10 * WHILE).await);
+    worker.serve(&graph).unwrap();
+    worker.queue("other").declare().await.unwrap();
+    let mail = starter.queue("mail").at_once(1).declare().await.unwrap();
+    for id in ["a", "b", "c"] {
+        world.pass(starter.start(&graph, Context::new()).id(id).queue("mail")).await.unwrap();
+    }
+    let second = async || starter.head(&"b".try_into().unwrap()).await.unwrap().unwrap();
+    while second().await.owner.is_none() {
+        world.pass_for(MOMENT).await;
+    }
+    assert_eq!(second().await.owner, Some(worker.executor()));
+    while !second().await.status.is_finished() {
+        world.pass_for(MOMENT / 10).await;
+    }
+    world.pass_for(MOMENT / 10).await;
+    assert_eq!(mail.status().await.unwrap().held[0].run.run.as_str(), "c");
+    empty(&world, &mail).await;
+}
