@@ -38,15 +38,16 @@ pub(super) struct Call<'a> {
 impl Call<'_> {
     /// Asks whether the tool may be called. `Err` in it is why not.
     pub(super) async fn before(&self) -> Result<Result<(), String>, HandlerError> {
-        self.run("pre", json!({})).await.map_err(HandlerError::not_done)
+        self.run("pre", json!({})).await.map_err(|lost| HandlerError::transient(lost).not_done())
     }
 
-    /// Tells what came of the call. `Err` in it is what went wrong with the hook.
-    pub(super) async fn after(&self, result: Json) -> Result<Result<(), String>, HandlerError> {
-        self.run("post", result).await
+    /// Tells what came of the call. The error is what went wrong with the hook, also where it could not be started: the tool was called.
+    pub(super) async fn after(&self, result: Json) -> Result<(), String> {
+        self.run("post", result).await.unwrap_or_else(Err)
     }
 
-    async fn run(&self, when: &str, result: Json) -> Result<Result<(), String>, HandlerError> {
+    /// Runs a hook. The error in the result is how it ended, the other one that it was lost.
+    async fn run(&self, when: &str, result: Json) -> Result<Result<(), String>, String> {
         let line = hook(self.stage, when);
         if line.is_empty() {
             return Ok(Ok(()));
@@ -69,8 +70,7 @@ impl Call<'_> {
         };
         let finished = run(shell, &self.stage.cx).await;
         let what = format!("the hook `tool_hooks.{when}`");
-        // Whether the tool was called does not depend on whether its hook was.
-        let finished = finished.map_err(|lost| HandlerError::transient(lost.said(&what)))?;
+        let finished = finished.map_err(|lost| lost.said(&what))?;
         if finished.status.success() {
             return Ok(Ok(()));
         }

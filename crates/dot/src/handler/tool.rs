@@ -121,7 +121,7 @@ impl Handler for Tool {
                 format!("{}; no variable of the environment tells {}", outcome.notes, colliding.join(", "));
         }
         let told = json!({"exit_code": code, "output": output, "errors": errors});
-        if let Err(why) = call.after(told).await? {
+        if let Err(why) = call.after(told).await {
             outcome.notes = format!("{}; {why}", outcome.notes);
         }
         Ok(outcome.with("tool.output", output).with("tool.errors", errors).with("tool.exit_code", code))

@@ -495,6 +495,9 @@ async fn a_hook_that_says_no_skips_the_tool() {
 async fn a_hook_that_fails_afterwards_does_not_change_the_outcome() {
     let (ran, ..) = hooked("tool_hooks.post=\"exit 1\"", "true").await;
     assert_eq!(ran.path(), "start a exit");
+    // Nor does one that cannot be started: the command has taken the directory away in which it would run.
+    let (ran, ..) = hooked("tool_hooks.post=\"true\"", "rmdir $PWD").await;
+    assert_eq!((ran.path().as_str(), &*ran.text("tool.exit_code")), ("start a exit", "0"));
 }
 
 #[tokio::test]
