@@ -72,6 +72,8 @@ pub(crate) struct Version {
     pub(crate) key: String,
     pub(crate) id: String,
     pub(crate) is_latest: bool,
+    /// Whether it is a mark of deletion.
+    pub(crate) is_marker: bool,
 }
 
 /// A bucket on a server.
@@ -301,15 +303,17 @@ impl Bucket {
                 let request = self.clients().await.patient.list_object_versions().bucket(&self.name);
                 let request = request.prefix(prefix).set_key_marker(key).set_version_id_marker(id);
                 let answer = request.send().await.map_err(|error| fault(Doing::Versions, prefix, &error))?;
-                let version = |key: Option<&str>, id: Option<&str>, is_latest: Option<bool>| Version {
-                    key: key.unwrap_or_default().to_owned(),
-                    id: id.unwrap_or_default().to_owned(),
-                    is_latest: is_latest.unwrap_or(false),
-                };
-                all.extend(answer.versions().iter().map(|v| version(v.key(), v.version_id(), v.is_latest())));
-                all.extend(
-                    answer.delete_markers().iter().map(|v| version(v.key(), v.version_id(), v.is_latest())),
-                );
+                let version =
+                    |key: Option<&str>, id: Option<&str>, is_latest: Option<bool>, is_marker| Version {
+                        key: key.unwrap_or_default().to_owned(),
+                        id: id.unwrap_or_default().to_owned(),
+                        is_latest: is_latest.unwrap_or(false),
+                        is_marker,
+                    };
+                let versions = answer.versions().iter();
+                all.extend(versions.map(|v| version(v.key(), v.version_id(), v.is_latest(), false)));
+                let markers = answer.delete_markers().iter();
+                all.extend(markers.map(|v| version(v.key(), v.version_id(), v.is_latest(), true)));
                 if !answer.is_truncated().unwrap_or(false) {
                     return Ok(all);
                 }

@@ -370,23 +370,13 @@ impl Inner {
             return Ok(());
         }
         let prefix = self.layout.run(run);
-        let here: std::collections::HashSet<String> = {
-            let (mut here, mut after) = (std::collections::HashSet::new(), None);
-            loop {
-                let listed = self.bucket.list(&prefix, after.as_deref(), 1_000).await?.value;
-                after = listed.items.last().map(|item| item.key.clone());
-                here.extend(listed.items.into_iter().map(|item| item.key));
-                if !listed.more {
-                    break here;
-                }
-            }
-        };
         let old: Vec<_> = self
             .bucket
             .versions(&prefix)
             .await?
             .into_iter()
-            .filter(|version| !(version.is_latest && here.contains(&version.key)))
+            // The newest may belong to a life that has begun meanwhile.
+            .filter(|version| version.is_marker || !version.is_latest)
             .map(|version| (version.key, Some(version.id)))
             .collect();
         self.bucket.delete_all(&old).await

@@ -42,6 +42,8 @@ pub(crate) enum Habit {
     RefusesAndWrites,
     /// Does not list what is new.
     ListsLate,
+    /// Keeps old versions of its objects, and no marks of deletion.
+    KeepsVersions,
 }
 
 /// What happens to one request.
@@ -81,6 +83,8 @@ pub(crate) struct Stored {
 
 struct Inner {
     objects: Mutex<BTreeMap<String, Stored>>,
+    /// Versions that are not the newest of their key, with [`Habit::KeepsVersions`].
+    old: Mutex<Vec<(String, Stored)>>,
     habit: Habit,
     /// How many looked for each key and then wrote it, by [`Habit::LooksThenWrites`].
     looked: Mutex<BTreeMap<String, u32>>,
@@ -129,6 +133,7 @@ impl Memory {
     pub(crate) async fn start_as(habit: Habit) -> Self {
         let inner = Arc::new(Inner {
             objects: Mutex::default(),
+            old: Mutex::default(),
             habit,
             looked: Mutex::default(),
             tags: AtomicU64::new(1),
@@ -325,6 +330,13 @@ impl Objects {
     fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Stored>> {
         self.0.objects.lock().unwrap()
     }
+
+    /// Keeps what was the newest version of a key.
+    fn keep(&self, key: String, before: Option<Stored>) {
+        if self.0.habit == Habit::KeepsVersions {
+            self.0.old.lock().unwrap().extend(before.map(|before| (key, before)));
+        }
+    }
 }
 
 async fn collect(body: Option<StreamingBlob>) -> S3Result<Bytes> {
@@ -381,8 +393,10 @@ impl S3 for Objects {
             }
         }
         let e_tag = Some(tag(stored.etag));
-        objects.insert(key, stored);
-        Ok(S3Response::new(PutObjectOutput { e_tag, ..Default::default() }))
+        let version_id = (habit == Habit::KeepsVersions).then(|| stored.etag.to_string());
+        let before = objects.insert(key.clone(), stored);
+        self.keep(key, before);
+        Ok(S3Response::new(PutObjectOutput { e_tag, version_id, ..Default::default() }))
     }
 
     async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
@@ -445,7 +459,8 @@ impl S3 for Objects {
         req: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         check_bucket(&req.input.bucket)?;
-        self.objects().remove(&req.input.key);
+        let before = self.objects().remove(&req.input.key);
+        self.keep(req.input.key, before);
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
@@ -455,9 +470,39 @@ impl S3 for Objects {
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         check_bucket(&req.input.bucket)?;
         let mut objects = self.objects();
-        for object in req.input.delete.objects {
-            objects.remove(&object.key);
+        for ObjectIdentifier { key, version_id, .. } in req.input.delete.objects {
+            let Some(id) = version_id else {
+                let before = objects.remove(&key);
+                self.keep(key, before);
+                continue;
+            };
+            let is_meant = |stored: &Stored| stored.etag.to_string() == id;
+            if objects.get(&key).is_some_and(is_meant) {
+                objects.remove(&key);
+            }
+            self.0.old.lock().unwrap().retain(|(of, stored)| *of != key || !is_meant(stored));
         }
         Ok(S3Response::new(DeleteObjectsOutput::default()))
+    }
+
+    async fn list_object_versions(
+        &self,
+        req: S3Request<ListObjectVersionsInput>,
+    ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+        check_bucket(&req.input.bucket)?;
+        let prefix = req.input.prefix.unwrap_or_default();
+        let (objects, old) = (self.objects(), self.0.old.lock().unwrap());
+        let newest = objects.iter().map(|(key, stored)| (key, stored, true));
+        let versions = newest
+            .chain(old.iter().map(|(key, stored)| (key, stored, false)))
+            .filter(|(key, ..)| key.starts_with(&prefix))
+            .map(|(key, stored, is_latest)| ObjectVersion {
+                key: Some(key.clone()),
+                version_id: Some(stored.etag.to_string()),
+                is_latest: Some(is_latest),
+                ..Default::default()
+            })
+            .collect();
+        Ok(S3Response::new(ListObjectVersionsOutput { versions: Some(versions), ..Default::default() }))
     }
 }

@@ -1,10 +1,12 @@
-//! What only a real server shows: its conditional writes are sound, and a purge leaves no version in a bucket that keeps them.
+//! What only a real server shows: its conditional writes are sound. And buckets that keep versions: a purge leaves none of the
+//! run, and takes none of the run that begins after it.
 
 use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
 use ferrata_store::{CheckpointStore as _, PruneCut, Seq};
 use ferrata_store_s3::{S3Options, S3Store};
 
-use crate::author::{is_kept, written};
+use crate::author::{is_kept, log_of, written};
+use crate::memory::{Habit, Memory};
 use crate::raw::Raw;
 use crate::spaces::server_client;
 
@@ -61,4 +63,24 @@ async fn a_purge_leaves_no_version_of_a_run() {
     store.purge(&log.key, None).await.unwrap();
     store.purge(&other.key, None).await.unwrap();
     raw.clear().await;
+}
+
+/// A purge that clears versions away meets the first records of the run's next life: they stay.
+#[tokio::test]
+async fn a_purge_takes_no_version_of_the_next_life() {
+    let memory = Memory::start_as(Habit::KeepsVersions).await;
+    let (store, other) = (Raw::on(&memory).store(), Raw::on(&memory).store());
+    store.setup().await.unwrap();
+    let old = written(&store, "r", &[1, 2, 1]).await;
+    let mut log = log_of("r", 9);
+    let look = memory.hold_next(|asked| asked.path.contains("versions"));
+    let meanwhile = async {
+        look.arrived().await;
+        log.write(&other, 2).await;
+        log.write(&other, 1).await;
+        look.open();
+    };
+    let (purged, ()) = tokio::join!(store.purge(&old.key, None), meanwhile);
+    assert_eq!(purged.unwrap().records, 4);
+    is_kept(&log, &Raw::on(&memory).store(), "the next life").await;
 }
