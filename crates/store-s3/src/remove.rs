@@ -172,19 +172,26 @@ impl Inner {
     /// Removes a run and every trace of it but two marks: its newest key stays taken, and says that this life has ended; and so
     /// does its first, for a start would take it.
     pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, StoreError> {
-        let purged = match expected {
-            Some(expected) => self.end_at(run, expected).await?,
-            None => self.end(run).await?,
-        };
-        self.cache.forget(run);
-        self.clear(run).await?;
-        Ok(purged)
+        for attempt in 0..READS {
+            let purged = match expected {
+                Some(expected) => self.end_at(run, expected).await?,
+                None => self.end(run).await?,
+            };
+            self.cache.forget(run);
+            let ended = self.clear(run).await?;
+            match purged {
+                // Others have appended and pruned before the mark came, so that it stands below where the log begins.
+                Some((life, _)) if ended.is_none_or(|ended| ended < life) => self.pause(attempt).await,
+                purged => return Ok(purged.map(|(_, purged)| purged).unwrap_or_default()),
+            }
+        }
+        Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Ends the life of a run with a mark after the expected head, where the next append would go: whichever of the two takes
-    /// the key is the one that counts.
-    async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Removed, StoreError> {
-        let Some(log) = self.open(run).await? else { return Ok(Removed::default()) };
+    /// the key is the one that counts. Returns the life, and what it had; `None` if there is no run.
+    async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Option<(u32, Removed)>, StoreError> {
+        let Some(log) = self.open(run).await? else { return Ok(None) };
         let conflict = |actual| StoreError::Conflict { expected: Some(expected), actual };
         let head = log.seen.last.head();
         if head != expected {
@@ -192,27 +199,25 @@ impl Inner {
         }
         let end = ObjectPlace { life: log.life(), start: head.seq.next().get() };
         if self.put_mark(run, end).await? {
-            return Ok(count(&log));
+            return Ok(Some((log.life(), count(&log))));
         }
         // Another caller appended, or purged the run.
         match self.open(run).await? {
             Some(log) => Err(conflict(Some(log.seen.last.head()))),
-            None => Ok(Removed::default()),
+            None => Ok(None),
         }
     }
 
-    /// Ends the life of a run with a mark after its last record, and counts what there was; zeros if there is no run.
-    async fn end(&self, run: &RunKey) -> Result<Removed, StoreError> {
+    /// Ends the life of a run with a mark after its last record. Returns the life, and what it had; `None` if there is no run.
+    async fn end(&self, run: &RunKey) -> Result<Option<(u32, Removed)>, StoreError> {
         let log = match self.open(run).await {
             Ok(Some(log)) => log,
-            Ok(None) => return Ok(Removed::default()),
+            Ok(None) => return Ok(None),
             // It cannot be read, but it can go.
             Err(fault) if fault.is_of_run() => {
-                let Some((place, purged)) = self.end_of_unreadable(run).await? else {
-                    return Ok(Removed::default());
-                };
+                let Some((place, purged)) = self.end_of_unreadable(run).await? else { return Ok(None) };
                 self.put_mark(run, place).await?;
-                return Ok(purged);
+                return Ok(Some((place.life, purged)));
             }
             Err(fault) => return Err(fault),
         };
@@ -224,7 +229,7 @@ impl Inner {
         for attempt in 0..ENDS {
             if row.is_none_or(|row| end < row) && self.put_mark(run, ObjectPlace { life, start: end }).await?
             {
-                return Ok(purged);
+                return Ok(Some((life, purged)));
             }
             if attempt >= STRAIGHT && row.is_none() {
                 // A writer that appends as fast as it can is always a step ahead of who looks where it is.
@@ -236,17 +241,17 @@ impl Inner {
             let listed = self.bucket.list(&self.layout.run(run), after.as_deref(), 1).await?;
             let newest = listed.value.items.into_iter().next();
             let Some(newest) = newest.filter(|item| item.size != GONE.len() as u64) else {
-                return Ok(purged);
+                return Ok(Some((life, purged)));
             };
             if self.layout.place_of(run, &newest.key).is_none_or(|place| place.life != life) {
-                return Ok(purged);
+                return Ok(Some((life, purged)));
             }
-            let Some((head, _)) = self.head_of(&newest.key).await? else { return Ok(purged) };
+            let Some((head, _)) = self.head_of(&newest.key).await? else { return Ok(Some((life, purged))) };
             end = head.end();
             let bytes = i128::from(head.bytes) - i128::from(cut.dropped);
             purged = Removed { records: end - cut.first, bytes: u64::try_from(bytes).unwrap_or(0) };
             if row.is_some_and(|row| end >= row) {
-                return Ok(purged);
+                return Ok(Some((life, purged)));
             }
         }
         Err(StoreError::Restless { what: self.layout.run(run) })
@@ -300,15 +305,15 @@ impl Inner {
         Ok(Some((ObjectPlace { life, start: u64::MAX }, counted)))
     }
 
-    /// Removes what is left of lives that have ended.
-    pub(crate) async fn clear(&self, run: &RunKey) -> Result<(), StoreError> {
+    /// Removes what is left of lives that have ended, and returns the newest of these.
+    pub(crate) async fn clear(&self, run: &RunKey) -> Result<Option<u32>, StoreError> {
         let prefix = self.layout.run(run);
-        let Some(newest) = self.items(run, 1).await?.value.items.into_iter().next() else { return Ok(()) };
-        let Some(place) = self.layout.place_of(run, &newest.key) else { return Ok(()) };
+        let Some(newest) = self.items(run, 1).await?.value.items.into_iter().next() else { return Ok(None) };
+        let Some(place) = self.layout.place_of(run, &newest.key) else { return Ok(None) };
         // A new life may have begun already; what is before it has ended all the same.
         let is_ended = newest.size == GONE.len() as u64;
         let ended = if is_ended { Some(place.life) } else { place.life.checked_sub(1) };
-        let Some(ended) = ended else { return Ok(()) };
+        let Some(ended) = ended else { return Ok(None) };
         let top = self.layout.object(run, ObjectPlace { life: ended, start: u64::MAX });
         // The mark that ended the newest of them stays.
         self.clear_index(run, ended).await?;
@@ -336,7 +341,8 @@ impl Inner {
             // It was lost, and the run could not be read; no writer may begin below the mark.
             self.put_mark(run, ObjectPlace::FIRST).await?;
         }
-        self.clear_versions(run).await
+        self.clear_versions(run).await?;
+        Ok(Some(ended))
     }
 
     /// Removes what the index holds of lives that have ended.

@@ -146,6 +146,51 @@ async fn a_write_that_arrives_late_is_refused() {
     }
 }
 
+/// The mark of a purge arrives when others have appended and pruned: its key is free again, or holds a mark of the prune. The
+/// purge ends the run as it is now, or is refused.
+#[tokio::test]
+async fn a_purge_that_arrives_late_ends_the_run_or_is_refused() {
+    let ways = [(false, false), (false, true), (true, false), (true, true)];
+    for (nap, (expects, is_busy)) in NAPS.into_iter().flat_map(|nap| ways.map(|way| (nap, way))) {
+        let scene = scene().await;
+        let mut log = written(&scene.sleeper, "r", &[1, 1]).await;
+        let (key, expected) = (log.key.clone(), log.head().filter(|_| expects));
+        let mut is_first = is_busy;
+        scene.memory.plan(move |asked| {
+            let is_meant = asked.is_conditional && std::mem::take(&mut is_first);
+            is_meant.then_some(Fault::Refuse(503, "SlowDown"))
+        });
+        let gate = scene.memory.hold();
+        let meanwhile = async {
+            gate.arrived().await;
+            for _ in 0..8 {
+                log.write(&scene.other, 1).await;
+            }
+            for _ in 0..2 {
+                // The second time what was too young the first time goes.
+                scene.other.prune(&log.key, PruneCut { at: Seq::new(8), base: None }).await.unwrap();
+                scene.memory.advance(nap);
+            }
+            gate.open();
+        };
+        let (said, ()) = tokio::join!(scene.sleeper.purge(&key, expected), meanwhile);
+        log.pruned(8, None);
+        let what = format!("after a nap of {nap:?}, expects: {expects}, busy: {is_busy}: {said:?}");
+        if expects {
+            let error = said.expect_err(&what);
+            assert_eq!(
+                (error.kind(), error.actual_head()),
+                (ErrorKind::Conflict, Some(log.head())),
+                "{what}"
+            );
+        } else {
+            assert!(said.unwrap().records > 0, "{what}");
+            log.records.clear();
+        }
+        is_kept(&log, &scene.other, &what).await;
+    }
+}
+
 /// A start that arrives after the run was started by another, and purged: the run is new then, or the start is refused; it
 /// never is acknowledged and gone.
 #[tokio::test]
