@@ -174,6 +174,15 @@ impl StoreError {
         }
     }
 
+    /// Tells whether the run alone is to blame, so that a listing or a repair goes on with the others.
+    pub(crate) fn is_of_run(&self) -> bool {
+        let is_unreadable = matches!(
+            self,
+            Self::Corrupt { .. } | Self::Newer { .. } | Self::Strange { .. } | Self::Unfit { .. }
+        );
+        is_unreadable || self.code() == Some("WRONGTYPE")
+    }
+
     pub(crate) fn kind(&self, doubt: Doubt) -> ErrorKind {
         match self {
             Self::Unreachable { .. } | Self::StoodStill => ErrorKind::Unavailable,

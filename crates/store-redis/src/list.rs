@@ -77,15 +77,7 @@ impl Inner {
                     }
                     // No run, or another life of it: announced and not yet written, or gone.
                     Ok(_) => unborn.push((run, candidate.member)),
-                    Err(
-                        fault @ (StoreError::Corrupt { .. }
-                        | StoreError::Newer { .. }
-                        | StoreError::Strange { .. }
-                        | StoreError::Unfit { .. }),
-                    ) => {
-                        tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
-                    }
-                    Err(fault) if fault.code() == Some("WRONGTYPE") => {
+                    Err(fault) if fault.is_of_run() => {
                         tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
                     }
                     Err(fault) => return Err(fault),

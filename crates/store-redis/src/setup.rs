@@ -203,13 +203,14 @@ impl Inner {
         let replies = self.link.many(runs.iter().map(|run| self.head_call(run)).collect(), None).await;
         let mut settles = Vec::new();
         for (run, reply) in runs.iter().zip(replies) {
-            let head = match Head::read(reply?) {
+            let head = match reply.and_then(Head::read) {
                 Ok(Some(head)) => head,
                 Ok(None) => continue,
-                Err(fault) => {
+                Err(fault) if fault.is_of_run() => {
                     tracing::warn!(%run, %fault, "cannot enter an unreadable run in the index");
                     continue;
                 }
+                Err(fault) => return Err(fault),
             };
             let Some(member) = Member::parse(head.said.member.as_bytes()) else { continue };
             let (fixed, moving) = (fixed_places(run, &head.said.facts), Standing::after(&head.last));
@@ -239,10 +240,11 @@ impl Inner {
             let heads = named.iter().map(|(run, _)| self.head_call(run)).collect();
             let mut lapses = Vec::new();
             for ((run, member), reply) in named.into_iter().zip(self.link.many(heads, None).await) {
-                let is_there = match Head::read(reply?) {
+                let is_there = match reply.and_then(Head::read) {
                     Ok(head) => head.is_some_and(|head| head.said.member == member.as_str()),
                     // It may be this one.
-                    Err(_) => true,
+                    Err(fault) if fault.is_of_run() => true,
+                    Err(fault) => return Err(fault),
                 };
                 if !is_there {
                     lapses.push(index.lapse(&run, member, self.clock.monotonic().saturating_sub(began)));

@@ -120,6 +120,31 @@ async fn a_lost_index_of_a_cluster_is_made_anew() {
     a_lost_index_is_made_anew(Service::RedisCluster).await;
 }
 
+/// A key that another program has written over is no reason to leave the other runs out of the index.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_key_of_another_type_does_not_stop_the_repair() {
+    let place = Place::on(Service::Redis);
+    let store = place.store_with(place.options().with_repair_every(Duration::ZERO));
+    let [mut lost, mut kept] = ["r-1", "r-2"].map(log_of);
+    for author in [&mut lost, &mut kept] {
+        author.write(&store, 1).await;
+    }
+    place.ask(redis::cmd("SET").arg(place.key(&lost.key)).arg("of another program")).await;
+    // First with the entries of both, and then without any.
+    for _ in 0..2 {
+        store.repair().await.unwrap();
+        store.setup().await.unwrap();
+        assert_eq!(listed(&store, &RunQuery::default()).await, [kept.key.clone()]);
+        let index: Vec<String> =
+            place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
+        place.delete(&index).await;
+    }
+    store.repair().await.unwrap();
+    is_kept(&kept, &store).await;
+    place.remove().await;
+}
+
 /// A run that is in no set any more is entered again by its next change, without any repair.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
