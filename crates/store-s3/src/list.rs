@@ -60,6 +60,9 @@ struct Stretch {
 struct Inquiry<'a> {
     query: &'a RunQuery,
     alive: Mutex<HashMap<ExecutorId, bool>>,
+    /// Why the server refused an object of a run, and whether it gave out one of any other.
+    refused: Option<StoreError>,
+    is_any_read: bool,
 }
 
 impl Windows<'_> {
@@ -99,18 +102,22 @@ impl Inner {
     pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, StoreError> {
         let listing = Listing::of_runs(query, page.order);
         let after = listing.after(page).map_err(|_| StoreError::Cursor)?;
-        let inquiry = Inquiry { query, alive: Mutex::default() };
+        let mut inquiry = Inquiry { query, alive: Mutex::default(), refused: None, is_any_read: false };
         let wanted = page.len() + 1;
         let items = match page.order {
-            Order::NewestFirst | Order::Any => self.newest(&inquiry, after, wanted).await?,
-            Order::OldestFirst => self.oldest(&inquiry, after, wanted).await?,
+            Order::NewestFirst | Order::Any => self.newest(&mut inquiry, after, wanted).await?,
+            Order::OldestFirst => self.oldest(&mut inquiry, after, wanted).await?,
         };
-        Ok(listing.cut(page, items))
+        match inquiry.refused {
+            // All that was looked at, so that it is no matter of a run.
+            Some(refused) if !inquiry.is_any_read => Err(refused),
+            _ => Ok(listing.cut(page, items)),
+        }
     }
 
     async fn newest(
         &self,
-        inquiry: &Inquiry<'_>,
+        inquiry: &mut Inquiry<'_>,
         after: Option<RunPlace>,
         wanted: usize,
     ) -> Result<Vec<RunHead>, StoreError> {
@@ -131,7 +138,7 @@ impl Inner {
     /// Goes through the whole index above the cursor, as the server lists in one direction only, and keeps what comes next.
     async fn oldest(
         &self,
-        inquiry: &Inquiry<'_>,
+        inquiry: &mut Inquiry<'_>,
         mut after: Option<RunPlace>,
         wanted: usize,
     ) -> Result<Vec<RunHead>, StoreError> {
@@ -246,10 +253,10 @@ impl Inner {
 
     /// Reads the heads of candidates in their order, and adds those that meet the query until there are enough.
     ///
-    /// A run whose object the server refuses is left out; if it refuses all, that is no matter of a run.
+    /// A run whose object the server refuses is left out, and noted.
     async fn check(
         &self,
-        inquiry: &Inquiry<'_>,
+        inquiry: &mut Inquiry<'_>,
         candidates: Vec<Candidate>,
         now: Option<ServerTime>,
         wanted: usize,
@@ -257,7 +264,6 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let parallel = self.options.parallel.get();
         let mut rest = candidates.as_slice();
-        let (mut refused, mut is_any_read) = (None, false);
         // Most candidates meet most queries, so no more are read at first than are wanted; if few do, more at a time.
         let mut count = (wanted - found.len()).min(parallel);
         while !rest.is_empty() {
@@ -265,14 +271,14 @@ impl Inner {
             (rest, count) = (later, (count * 2).min(parallel));
             let tasks = now_read
                 .iter()
-                .map(|candidate| Box::pin(self.head_of_candidate(inquiry, candidate, now)) as Task<'_, _>);
+                .map(|candidate| Box::pin(self.head_of_candidate(&*inquiry, candidate, now)) as Task<'_, _>);
             for read in bounded_join::all(tasks.collect(), parallel).await? {
                 match read {
                     Ok(head) => {
-                        is_any_read = true;
+                        inquiry.is_any_read = true;
                         found.extend(head);
                     }
-                    Err(fault) => refused = Some(fault),
+                    Err(fault) => inquiry.refused = Some(fault),
                 }
             }
             if found.len() >= wanted {
@@ -280,7 +286,7 @@ impl Inner {
                 break;
             }
         }
-        refused.filter(|_| !is_any_read).map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// Reads the head of a run that the index shows; `None` if it does not meet the query, is not there, or cannot be read. An error

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_store::{CheckpointStore as _, ErrorKind, Order, Page, RunQuery, RunStatus};
+use ferrata_store::{CheckpointStore as _, ErrorKind, Order, Page, RunQuery, RunStatus, Timestamp};
 use ferrata_store_s3::S3Store;
 
 use crate::author::{append_to, every_run, is_kept, log_of, next_in, written};
@@ -137,5 +137,47 @@ async fn a_run_whose_object_is_refused_is_left_out_of_listings() {
         assert!(error.to_string().contains(code), "{code}: {error:?}");
         memory.no_plan();
         assert_eq!(every_run(&reader).await.len(), 3, "{code}: afterwards");
+    }
+}
+
+/// A refused run that is the only one meant among the thousand entries around it is left out as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_refused_run_far_from_the_others_is_left_out_of_listings() {
+    let (memory, store) = scene().await;
+    let mut appends = Vec::new();
+    for created in 0..1_102 {
+        let (run, status) = match created {
+            0 => ("oldest".to_owned(), RunStatus::InProgress),
+            1_101 => ("newest".to_owned(), RunStatus::InProgress),
+            n => (format!("waits-{n}"), RunStatus::AwaitingInput),
+        };
+        let mut log = log_of(&run, 1);
+        log.facts.created = Timestamp::from_unix_ms(created);
+        appends.push(next_in(&log, 1, status));
+    }
+    for said in store.append(appends).await {
+        said.unwrap();
+    }
+    let mut query = RunQuery::default();
+    query.statuses = vec![RunStatus::InProgress];
+    let refuse = |refused: &'static [&'static str]| {
+        memory.plan(move |asked| {
+            let is_meant = asked.method == "GET" && refused.iter().any(|run| asked.path.contains(run));
+            let is_get = is_meant && !asked.path.contains("list-type");
+            is_get.then_some(Fault::Refuse(403, "InvalidObjectState"))
+        });
+    };
+    for order in [Order::NewestFirst, Order::OldestFirst] {
+        for (refused, other) in [(&["/oldest/"], "newest"), (&["/newest/"], "oldest")] {
+            refuse(refused);
+            let reader = Raw::on(&memory).store();
+            let listed = reader.runs(&query, Page::first(10).with_order(order)).await.unwrap().items;
+            let listed: Vec<_> = listed.iter().map(|head| head.run.run.as_str()).collect();
+            assert_eq!(listed, [other], "{order:?}");
+        }
+        refuse(&["/oldest/", "/newest/"]);
+        let reader = Raw::on(&memory).store();
+        let error = reader.runs(&query, Page::first(10).with_order(order)).await.unwrap_err();
+        assert!(error.to_string().contains("InvalidObjectState"), "{order:?}: {error:?}");
     }
 }
