@@ -17,7 +17,7 @@ pub struct Repaired {
     pub indexed: u64,
     /// How many purged runs had remains to be looked at.
     pub cleared: u64,
-    /// How many runs cannot be read, and were left as they are.
+    /// How many runs cannot be read, as they are damaged or the server refuses their objects, and were left as they are.
     pub unreadable: u64,
 }
 
@@ -27,9 +27,13 @@ impl Inner {
         let mut repaired = Repaired::default();
         let logs = self.layout.logs();
         let mut after: Option<String> = None;
+        let (mut refused, mut is_any_read) = (None, false);
         loop {
             let listed = self.bucket.list(&logs, after.as_deref(), 1).await?;
-            let Some(item) = listed.value.items.into_iter().next() else { return Ok(repaired) };
+            let Some(item) = listed.value.items.into_iter().next() else {
+                // If the server refuses all, that is no matter of a run.
+                return refused.filter(|_| !is_any_read).map_or(Ok(repaired), Err);
+            };
             let Some(run) = self.layout.run_of_log(&item.key) else {
                 tracing::warn!(key = item.key, "passed over what is no object of a log");
                 after = Some(item.key);
@@ -38,11 +42,19 @@ impl Inner {
             // Every key of the run has a digit where this has what comes after all digits.
             after = Some(format!("{}~", self.layout.run(&run)));
             match self.mend_run(&run, &mut repaired).await {
-                Err(error) if error.is_of_run() => {
+                Err(error) if error.is_of_run() || error.may_be_of_run() => {
                     repaired.unreadable += 1;
                     tracing::warn!(%run, %error, "left a run as it is, as it cannot be read");
+                    if error.is_of_run() {
+                        is_any_read = true;
+                    } else {
+                        refused = Some(error);
+                    }
                 }
-                done => done?,
+                done => {
+                    done?;
+                    is_any_read = true;
+                }
             }
         }
     }

@@ -91,17 +91,19 @@ impl S3Store {
     /// Makes the index anew from the logs, and clears away what purged runs have left.
     ///
     /// To be called after objects were lost, restored or copied by other means, and now and then where many young runs are
-    /// purged. Safe while the store is used. Takes some five requests for each run.
+    /// purged. Safe while the store is used. Takes some five requests for each run. A run that cannot be read is left as it is,
+    /// with a warning.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): call it again; what is repaired stays so.
+    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): call it again; what is repaired stays so. If the server
+    /// refuses the objects of all runs, what it says.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: call it again.
     ///
-    /// <!-- held by: index::a_lost_index_is_made_anew_from_the_logs -->
+    /// <!-- held by: index::a_lost_index_is_made_anew_from_the_logs, index::a_run_whose_object_is_refused_is_left_out_of_listings -->
     pub async fn repair(&self) -> Result<Repaired> {
         self.inner.ready().await.map_err(of("store.repair"))?;
         self.inner.repair().await.map_err(of("store.repair"))
