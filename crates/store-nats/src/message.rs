@@ -146,6 +146,13 @@ fn encode(header: &RecordHeader, base: Seq) -> Result<String, StoreError> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
+/// Returns how many bytes a record takes in a message at most, its header included.
+pub(crate) fn length(record: &Record) -> usize {
+    // No base is further away than the first record. Around the text stand quotes and a comma.
+    let header = encode(&record.header, Seq::new(0)).map_or(0, |text| text.len() + 3);
+    record.body.len().saturating_add(header)
+}
+
 fn decode(text: &str) -> Result<RecordHeader, StoreError> {
     let damaged = || StoreError::corrupt(None, "the header of a record cannot be read");
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| damaged())?;

@@ -5,6 +5,7 @@ use ferrata_store::{Record, Resealing, Result, RunKey, check_reseal, has_place, 
 
 use crate::error::{Doubt, StoreError};
 use crate::layout::RESEALED;
+use crate::message;
 use crate::read::{ATTEMPTS, Log};
 use crate::store::{Inner, NatsStore};
 use crate::stream::Bodies;
@@ -78,11 +79,11 @@ fn has_place_in(log: &Log, given: &Record) -> bool {
     place.is_some_and(|place| has_place(&log.entries[place].record.header, &given.header))
 }
 
-/// Returns how many records go into one message, which has room for as much again: their headers, and what the run is.
+/// Returns how many records go into one message, which has room for as much again: what the run is.
 fn fitting(records: &[Record], most: usize) -> usize {
     let mut bytes = 0;
     let fit = records.iter().take_while(|record| {
-        bytes += record.body.len();
+        bytes += message::length(record);
         bytes <= most / 2
     });
     fit.count().max(1)

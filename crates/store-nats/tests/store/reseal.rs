@@ -92,6 +92,22 @@ async fn records_of_more_than_a_message_are_replaced_in_several() {
     is_kept(&log, &place.store()).await;
 }
 
+/// The headers of small records need more room than their bodies.
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn records_whose_headers_are_longer_than_their_bodies_are_replaced() {
+    let server = Nats::start(Server::default().with_max_payload(20_000)).unwrap();
+    let place = Place::at(&server.url());
+    let store = place.store();
+    store.setup().await.unwrap();
+    let mut log = log_of("r-1");
+    for _ in 0..4 {
+        write(&store, &mut log, 100).await;
+    }
+    reseal(&store, &mut log, 0..=399, 1).await;
+    is_kept(&log, &place.store()).await;
+}
+
 /// A log that lacks records is not made a shorter one that looks whole.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
