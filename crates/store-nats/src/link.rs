@@ -1,7 +1,8 @@
 //! The way to the servers: one connection, requests whose fate is known or said to be in doubt, and the API of JetStream.
 
-use std::sync::Arc;
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
@@ -31,14 +32,45 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(crate) struct Link {
     target: Target,
     clock: Arc<dyn Clock>,
-    client: OnceCell<Client>,
+    slot: Mutex<Arc<Slot>>,
     /// How often a connection was lost.
     pub(crate) lost: Arc<Sender<u64>>,
 }
 
+/// The place of a client, once it is connected.
+#[derive(Default)]
+struct Slot {
+    client: OnceCell<Arc<Connected>>,
+    /// How many connections the clients before had.
+    before: u64,
+}
+
+/// A client, whose tasks live in the runtime in which it was made.
+pub(crate) struct Connected {
+    client: Client,
+    before: u64,
+    /// Held by these tasks.
+    tasks: Weak<()>,
+}
+
+impl Connected {
+    /// Counts the connections of a store.
+    fn number(&self) -> u64 {
+        self.before.saturating_add(self.client.statistics().connects.load(Ordering::Relaxed))
+    }
+}
+
+impl Deref for Connected {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
 impl Link {
     pub(crate) fn new(target: Target, clock: Arc<dyn Clock>) -> Self {
-        Self { target, clock, client: OnceCell::new(), lost: Arc::new(Sender::new(0)) }
+        Self { target, clock, slot: Mutex::default(), lost: Arc::new(Sender::new(0)) }
     }
 
     /// The servers, as they may be shown.
@@ -47,23 +79,37 @@ impl Link {
     }
 
     /// Returns the client once it is connected.
-    pub(crate) async fn client(&self) -> Result<&Client> {
+    pub(crate) async fn client(&self) -> Result<Arc<Connected>> {
+        let slot = self.slot();
         let connected = async {
-            let client = self.client.get_or_try_init(|| Box::pin(self.connect())).await?;
+            let client = slot.client.get_or_try_init(|| Box::pin(self.connect(slot.before))).await?;
             // Asked again and again: the client tells of a new connection before it has it.
             while client.connection_state() != State::Connected {
                 self.clock.sleep(STEP).await;
             }
-            Ok(client)
+            Ok(Arc::clone(client))
         };
         let connected = within(&*self.clock, self.target.options.connect_timeout, connected).await;
         connected
             .unwrap_or_else(|| Err(StoreError::Unreachable { why: "no connection came in time".to_owned() }))
     }
 
-    async fn connect(&self) -> Result<Client> {
+    /// Returns the place of the client; that of another one once the runtime of the one before is gone, which no call brings back.
+    fn slot(&self) -> Arc<Slot> {
+        // A panic within leaves the place as it is. Never held across an await.
+        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = slot.client.get().filter(|client| client.tasks.strong_count() == 0);
+        if let Some(before) = gone.map(|gone| gone.number()) {
+            *slot = Arc::new(Slot { before, ..Slot::default() });
+        }
+        Arc::clone(&slot)
+    }
+
+    async fn connect(&self, before: u64) -> Result<Arc<Connected>> {
         let Target { servers, user, options } = &self.target;
         let lost = Arc::clone(&self.lost);
+        let held = Arc::new(());
+        let tasks = Arc::downgrade(&held);
         let mut connect = ConnectOptions::new()
             .name("ferrata")
             // What a store does itself it tells its subscribers itself.
@@ -75,6 +121,7 @@ impl Link {
                 STEP.saturating_mul(u32::try_from(n).unwrap_or(u32::MAX)).min(LONGEST)
             })
             .event_callback(move |event| {
+                let _held = &held;
                 match &event {
                     Event::Disconnected | Event::Closed => lost.send_modify(|count| *count += 1),
                     Event::Connected => {}
@@ -93,12 +140,13 @@ impl Link {
         if let Some(file) = &options.root_certificates {
             connect = connect.add_root_certificates(file.clone());
         }
-        connect.connect(servers).await.map_err(|error| match error.kind() {
+        let client = connect.connect(servers).await.map_err(|error| match error.kind() {
             ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
                 StoreError::Forbidden
             }
             kind => StoreError::Unreachable { why: kind.to_string() },
-        })
+        })?;
+        Ok(Arc::new(Connected { client, before, tasks }))
     }
 
     /// Sends a request once, if this is the connection that the caller names, and waits for its reply. Without one it may
@@ -106,7 +154,7 @@ impl Link {
     async fn request(&self, on: Option<u64>, subject: String, request: Request) -> Result<Message> {
         let client = self.client().await?;
         let mut lost = self.lost.subscribe();
-        if on.is_some_and(|on| on != number(client)) {
+        if on.is_some_and(|on| on != client.number()) {
             return Err(StoreError::Busy { what: "the connection was lost and made anew meanwhile" });
         }
         let (bytes, most) = (request.payload.as_ref().map_or(0, Bytes::len), client.max_payload());
@@ -132,7 +180,8 @@ impl Link {
 
     /// Sends what needs no reply; it may be lost.
     pub(crate) async fn tell(&self, subject: String, sent: Sent) -> Result<()> {
-        let told = self.client().await?.publish_with_headers(subject, sent.headers, sent.payload);
+        let client = self.client().await?;
+        let told = client.publish_with_headers(subject, sent.headers, sent.payload);
         let told = self.bounded(&mut self.lost.subscribe(), told).await?;
         told.map_err(|_| StoreError::lost("the connection was closed"))
     }
@@ -155,7 +204,7 @@ impl Link {
 
     /// Returns which connection this process has, once it has one.
     pub(crate) async fn connection(&self) -> Result<u64> {
-        self.client().await.map(number)
+        self.client().await.map(|client| client.number())
     }
 
     /// Stores a message; one that follows from what was read on a connection, only on that: the server may have come back
@@ -165,11 +214,6 @@ impl Link {
         let reply = self.request(on, subject.to_owned(), request).await?;
         answer::<Stored>(&reply.payload).map(|stored| stored.seq)
     }
-}
-
-/// Counts the connections of a client.
-fn number(client: &Client) -> u64 {
-    client.statistics().connects.load(Ordering::Relaxed)
 }
 
 #[derive(serde::Deserialize)]

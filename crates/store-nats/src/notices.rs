@@ -11,6 +11,7 @@ use ferrata_store::{
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 
 use crate::error::StoreError;
 use crate::layout::Layout;
@@ -34,6 +35,9 @@ pub(crate) struct Hearing(Mutex<Option<Running>>);
 
 struct Running {
     heard: Arc<Heard>,
+    /// What this store says itself goes through the task that listens: behind what the server has sent before.
+    own: mpsc::UnboundedSender<Arc<str>>,
+    task: AbortHandle,
     /// Ends the task when it is dropped.
     _store: oneshot::Sender<()>,
 }
@@ -41,29 +45,23 @@ struct Running {
 struct Heard {
     runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
-    /// What this store says itself goes through the task that listens: behind what the server has sent before.
-    own: mpsc::UnboundedSender<Arc<str>>,
     listens: watch::Sender<bool>,
 }
 
 impl Hearing {
     /// Tells the subscribers of this store of what it did itself. The server does not: its connection asks for no echo.
     pub(crate) fn tell(&self, notice: Notice) {
-        if let Some(heard) = self.heard() {
+        if let Some(running) = &*self.running() {
             // Fails while there is no subscriber: then there is none to be told.
-            let _ = heard.runs.send(notice);
+            let _ = running.heard.runs.send(notice);
         }
     }
 
     /// As [`tell`](Self::tell), of a text.
     pub(crate) fn say(&self, text: &str) {
-        if let Some(heard) = self.heard() {
-            let _ = heard.own.send(text.into());
+        if let Some(running) = &*self.running() {
+            let _ = running.own.send(text.into());
         }
-    }
-
-    fn heard(&self) -> Option<Arc<Heard>> {
-        self.running().as_ref().map(|running| Arc::clone(&running.heard))
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
@@ -96,16 +94,23 @@ impl Hearing {
     /// Begins to listen, unless that has begun.
     fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<Heard>> {
         let mut running = self.running();
-        if let Some(running) = running.as_ref() {
+        if let Some(running) = running.as_ref().filter(|running| !running.task.is_finished()) {
             return Some(Arc::clone(&running.heard));
         }
         let runtime = Handle::try_current().ok()?;
-        let (runs, said) = (broadcast::Sender::new(BEHIND), broadcast::Sender::new(BEHIND));
+        // A runtime that was shut down ended its task; whoever subscribed there hears the next one.
+        let heard = match running.take() {
+            Some(ended) => ended.heard,
+            None => {
+                let (runs, said) = (broadcast::Sender::new(BEHIND), broadcast::Sender::new(BEHIND));
+                Arc::new(Heard { runs, said, listens: watch::Sender::new(false) })
+            }
+        };
+        heard.listens.send_replace(false);
         let (own, owned) = mpsc::unbounded_channel();
-        let heard = Arc::new(Heard { runs, said, own, listens: watch::Sender::new(false) });
         let (store, gone) = oneshot::channel();
-        runtime.spawn(hear(Arc::clone(link), layout.clone(), Arc::clone(&heard), owned, gone));
-        *running = Some(Running { heard: Arc::clone(&heard), _store: store });
+        let task = runtime.spawn(hear(Arc::clone(link), layout.clone(), Arc::clone(&heard), owned, gone));
+        *running = Some(Running { heard: Arc::clone(&heard), own, task: task.abort_handle(), _store: store });
         Some(heard)
     }
 }

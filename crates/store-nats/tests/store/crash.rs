@@ -232,3 +232,37 @@ async fn a_process_without_a_connection_does_not_say_that_it_hears() {
     other.relay().unwrap().say(vec!["text".to_owned()]).await.unwrap();
     assert_eq!(texts.next().await.unwrap().as_deref(), Some("text"));
 }
+
+/// A store connects anew, and hears, once the runtime in which it was first used is gone.
+#[test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+fn a_store_outlives_the_runtime_of_its_first_call() {
+    let server = Nats::start(Server::default()).unwrap();
+    let place = Place::at(&server.url());
+    let store = place.store();
+    let mut log = log_of("r-1");
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let is_heard = async |text: &str| {
+        let mut texts = store.relay().unwrap().hear().await.unwrap();
+        place.store().relay().unwrap().say(vec![text.to_owned()]).await.unwrap();
+        assert_eq!(texts.next().await.unwrap().as_deref(), Some(text));
+    };
+    let first = runtime();
+    first.block_on(async {
+        store.setup().await.unwrap();
+        let append = log.next(1);
+        append_one(&store, &append).await.unwrap();
+        log.took(&append);
+        is_heard("first").await;
+    });
+    drop(first);
+    runtime().block_on(async {
+        // What is known of the run was read on the connection that is gone.
+        let append = log.next(1);
+        append_one(&store, &append).await.unwrap();
+        log.took(&append);
+        store.setup().await.unwrap();
+        is_heard("second").await;
+        is_kept(&log, &store).await;
+    });
+}
