@@ -68,23 +68,26 @@ impl Node {
         wait: Option<Wait>,
     ) -> Vec<Result<Value, StoreError>> {
         let groups = joined(calls, together);
-        let mut replies = self.run_once(calls, &groups, false, wait).await;
+        let (mut replies, mut unwaited) = self.run_once(calls, &groups, false, wait).await;
         let is_lost = |group: &[usize], reply: &Result<Value, StoreError>| {
             calls[group[0]].is_script() && reply.as_ref().is_err_and(|f| f.code() == Some("NOSCRIPT"))
         };
         let lost: Vec<usize> = (0..groups.len()).filter(|at| is_lost(&groups[*at], &replies[*at])).collect();
         if !lost.is_empty() {
             let again: Vec<Vec<usize>> = lost.iter().map(|at| groups[*at].clone()).collect();
-            for (at, reply) in lost.into_iter().zip(self.run_once(calls, &again, true, wait).await) {
+            let (said, fault) = self.run_once(calls, &again, true, wait).await;
+            for (at, reply) in lost.into_iter().zip(said) {
                 replies[at] = reply;
             }
+            unwaited = unwaited.or(fault);
         }
         let mut results: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
         for (group, reply) in groups.into_iter().zip(replies) {
             self.divide(calls, &group, reply, &mut results);
         }
         let missing = || Err(StoreError::strange("no reply"));
-        results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
+        let results = results.into_iter().map(|result| result.unwrap_or_else(missing));
+        results.map(|result| waited(result, unwaited.as_ref())).collect()
     }
 
     /// Gives each call of a group what was said of it.
@@ -115,30 +118,32 @@ impl Node {
     /// Sends one call to a node that is just being given its keys.
     pub(crate) async fn run_asking(&self, call: &Call, wait: Option<Wait>) -> Result<Value, StoreError> {
         let commands = vec![redis::cmd("ASKING"), cmd([call].into_iter(), true)];
-        let mut replies = self.run_commands(commands, wait).await?;
+        let (mut replies, unwaited) = self.run_commands(commands, wait).await?;
         let reply = replies.pop().unwrap_or_else(|| Err(StoreError::strange("no reply")));
         let mut results = [None];
         self.divide(std::slice::from_ref(call), &[0], reply, &mut results);
         let [result] = results;
-        result.unwrap_or_else(|| Err(StoreError::strange("no reply")))
+        waited(result.unwrap_or_else(|| Err(StoreError::strange("no reply"))), unwaited.as_ref())
     }
 
+    /// Returns the reply to each group, and what is to be said of those that were done, if the replicas do not have all of it.
     async fn run_once(
         &self,
         calls: &[Call],
         groups: &[Vec<usize>],
         whole: bool,
         wait: Option<Wait>,
-    ) -> Vec<Result<Value, StoreError>> {
+    ) -> (Vec<Result<Value, StoreError>>, Option<StoreError>) {
         let commands = groups.iter().map(|group| cmd(group.iter().map(|at| &calls[*at]), whole)).collect();
-        self.run_commands(commands, wait).await.unwrap_or_else(|fault| vec![Err(fault); groups.len()])
+        let done = self.run_commands(commands, wait).await;
+        done.unwrap_or_else(|fault| (vec![Err(fault); groups.len()], None))
     }
 
     async fn run_commands(
         &self,
         mut commands: Vec<Cmd>,
         wait: Option<Wait>,
-    ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
+    ) -> Result<(Vec<Result<Value, StoreError>>, Option<StoreError>), StoreError> {
         if let Some(wait) = wait {
             let mut wait_for = redis::cmd("WAIT");
             // Zero would wait for good.
@@ -146,24 +151,15 @@ impl Node {
             commands.push(wait_for);
         }
         let mut replies = self.send(commands).await?;
-        let waited = wait.map(|wait| (wait.replicas, replies.pop()));
-        let mut results: Vec<_> = replies.into_iter().map(|value| self.result(value)).collect();
-        if let Some((wanted, found)) = waited {
-            let fault = match found.map(|value| self.result(value)) {
-                Some(Ok(Value::Int(found))) if found >= i64::from(wanted) => None,
-                Some(Ok(Value::Int(found))) => Some(StoreError::Replicas { wanted, found }),
-                Some(Err(fault)) => Some(StoreError::Unwaited { why: fault.to_string() }),
-                _ => Some(StoreError::Unwaited { why: "the reply to WAIT is no number".to_owned() }),
-            };
-            if let Some(fault) = fault {
-                // What was refused stays refused; what was done is not yet where it was asked to be.
-                results
-                    .iter_mut()
-                    .filter(|result| result.as_ref().is_ok_and(|reply| !is_refused(reply)))
-                    .for_each(|result| *result = Err(fault.clone()));
-            }
-        }
-        Ok(results)
+        let found = wait.map(|wait| (wait.replicas, replies.pop()));
+        let results = replies.into_iter().map(|value| self.result(value)).collect();
+        let unwaited = found.and_then(|(wanted, found)| match found.map(|value| self.result(value)) {
+            Some(Ok(Value::Int(found))) if found >= i64::from(wanted) => None,
+            Some(Ok(Value::Int(found))) => Some(StoreError::Replicas { wanted, found }),
+            Some(Err(fault)) => Some(StoreError::Unwaited { why: fault.to_string() }),
+            _ => Some(StoreError::Unwaited { why: "the reply to WAIT is no number".to_owned() }),
+        });
+        Ok((results, unwaited))
     }
 
     /// Makes an error of a refusal.
@@ -245,10 +241,24 @@ impl Node {
     }
 }
 
-/// Tells whether a reply is a refusal of each key.
-fn is_refused(reply: &Value) -> bool {
+/// Says of a call that was done that it is not yet where it was asked to be; what was refused stays refused.
+fn waited(result: Result<Value, StoreError>, unwaited: Option<&StoreError>) -> Result<Value, StoreError> {
+    match (result, unwaited) {
+        (Ok(reply), Some(fault)) if !is_refusal(&reply) => Err(fault.clone()),
+        (result, _) => result,
+    }
+}
+
+/// Tells whether the script that appends says of one run that it wrote nothing. A repeat, which names its headers, writes.
+fn is_refusal(reply: &Value) -> bool {
     let Value::Array(said) = reply else { return false };
-    !said.is_empty() && said.iter().all(|said| matches!(said, Value::ServerError(_)))
+    match (said.first(), said.last()) {
+        (Some(Value::BulkString(word)), _) if matches!(word.as_slice(), b"absent" | b"broken") => true,
+        (Some(Value::BulkString(word)), Some(Value::Array(repeated))) => {
+            word == b"differs" && repeated.is_empty()
+        }
+        _ => false,
+    }
 }
 
 /// Tells whether a reply says, of one key or of all, that the server is a replica.

@@ -318,6 +318,7 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
     let append = author.next(1);
     append_surely(&store, &append).await.unwrap();
     author.took(&append);
+    let late = author.next(1);
     // What is acknowledged is there, without waiting.
     for _ in 0..20 {
         author.write(&store, 1).await;
@@ -331,6 +332,12 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
     }
     replica.suspend().unwrap();
     let hasty = place.store_with(place.options().with_replicas(1, Duration::from_millis(300)));
+    // What the server refuses is not stored anywhere, and waits for no replica.
+    let mut absent = log_of("r-2");
+    absent.took(&absent.next(1));
+    let said = hasty.append(vec![late, absent.next(1), log_of("r-3").next(1)]).await;
+    let said: Vec<_> = said.into_iter().map(kind).collect();
+    assert_eq!(said, [ErrorKind::Conflict, ErrorKind::Conflict, ErrorKind::Indeterminate]);
     let append = author.next(1);
     let error = append_one(&hasty, &append).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
