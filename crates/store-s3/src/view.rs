@@ -203,17 +203,17 @@ impl Inner {
     /// Reads the head of an object, and its tag; `None` if there is none, or only a mark that it is gone.
     pub(crate) async fn head_of(&self, key: &str) -> Result<Option<(Head, String)>, StoreError> {
         let mut most = HEAD_BYTES;
-        for _ in 0..2 {
+        for _ in 0..READS {
             let Some(object) = self.bucket.get(key, Some(most)).await? else { return Ok(None) };
             match Head::decode(&object.value.bytes) {
                 Ok((head, _)) => return Ok(Some((head, object.value.etag))),
                 Err(InvalidObject::Gone) => return Ok(None),
-                // Not all of the head was asked for.
+                // Not all of the head was asked for, or it was written anew meanwhile, and is longer.
                 Err(InvalidObject::Short(needed)) if needed > most => most = needed,
                 Err(other) => return Err(invalid_object(key, None, other)),
             }
         }
-        Err(invalid_object(key, None, InvalidObject::Short(most)))
+        Err(StoreError::Restless { what: key.to_owned() })
     }
 
     /// Reads the first object of a life; `None` if it is gone.

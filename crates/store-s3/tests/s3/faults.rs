@@ -4,12 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use ferrata_store::{
-    At, CheckpointStore as _, Error, ErrorKind, HeaderRange, PruneCut, Removed, RunStatus, Seq,
+    At, CheckpointStore as _, Error, ErrorKind, HeaderRange, PruneCut, Record, Removed, RunStatus, Seq,
 };
 use ferrata_store_s3::S3Store;
 
 use crate::author::{append_to, is_kept, log_of, next_in, written};
-use crate::memory::{Fault, Memory};
+use crate::memory::{Asked, Fault, Memory};
 use crate::raw::Raw;
 use ferrata_store::testing::Log;
 
@@ -337,6 +337,33 @@ async fn a_server_that_never_decides_is_given_up() {
     assert!(scene.memory.requests() - before < 30, "no storm of requests");
     scene.memory.no_plan();
     is_kept(&author, &scene.store, "after giving up").await;
+}
+
+/// The head of an object is so long that a reader asks for it twice, and a rekey makes it longer in between: nothing is damaged.
+#[tokio::test]
+async fn a_long_head_that_is_rewritten_while_it_is_read_is_no_damage() {
+    let scene = Scene::new().await;
+    let mut author = written(&scene.store, "r", &[1, 200]).await;
+    for record in &mut author.records[1..] {
+        let body = [&record.body[..], &[b' '; 10_000]].concat();
+        *record = Record::seal(record.header.clone(), body.into()).unwrap();
+    }
+    let of_newest = |asked: &Asked| asked.method == "GET" && asked.path.contains("/fffffffffffffffe");
+    let look = scene.memory.hold_next(of_newest);
+    let meanwhile = async {
+        look.arrived().await;
+        let again = scene.memory.hold_next(of_newest);
+        look.open();
+        again.arrived().await;
+        let given = &author.records[1..];
+        let replaced = scene.store.resealing().unwrap().reseal(&author.key, given).await.unwrap();
+        assert_eq!(replaced, 200);
+        again.open();
+    };
+    let reader = scene.another();
+    let (head, ()) = tokio::join!(reader.head(&author.key), meanwhile);
+    assert_eq!(head.unwrap(), Some(author.run_head()));
+    is_kept(&author, &reader, "after the rekey").await;
 }
 
 /// A prune that ends at any request leaves a log that is whole, before the cut or after it; called again it is done.
