@@ -53,3 +53,26 @@ async fn a_listener_on_a_silent_network_begins_anew() {
     assert_eq!(proxy.done().len(), 1, "the first connection was silent");
     is_heard(relay(&store).hear().await.unwrap(), &place).await;
 }
+
+/// A network that lets nothing more pass and ends no connection is found out by asking, once nothing was heard for half a minute.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_listener_on_a_network_that_falls_silent_begins_anew() {
+    let server = Redis::start(Server::default()).unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    let place = Place::at(&server.url(), false);
+    let options = place.options().with_connect_timeout(Duration::from_millis(500));
+    let store = RedisStore::from_url(&proxy.url(&server.url()), options).unwrap();
+    let mut texts = relay(&store).hear().await.unwrap();
+    relay(&place.store()).say(vec!["before".to_owned()]).await.unwrap();
+    assert_eq!(texts.next().await.unwrap().as_deref(), Some("before"));
+    let connections = proxy.connections();
+    proxy.silence();
+    // The half minute passes at once; what the network takes, passes as ever.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    eventually("another connection", async || proxy.connections() > connections).await;
+    drop(relay(&store).hear().await.unwrap());
+    is_heard(texts, &place).await;
+}
