@@ -55,8 +55,9 @@ impl Progress {
     pub(super) fn note(&mut self, event: &Event) {
         match event {
             Event::Claim(_) => self.claims = self.claims.saturating_add(1),
-            // A recorded retry is no progress: the process may end at the next attempt again. Nor is a rest: a claim that leads to
-            // nothing else must not be repeated for ever.
+            // A retry that is to come uses up an attempt of its policy: what the claim was for has been done.
+            Event::Attempt(attempt) if attempt.retry_at.is_some() => self.claims = 0,
+            // A rest is no progress: a claim that leads to nothing else must not be repeated for ever.
             Event::Attempt(_) | Event::Intent(_) | Event::Release(_) | Event::Base => {}
             Event::Status(StatusChange::Interrupted | StatusChange::Rested(_)) => {}
             _ => self.claims = 0,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::ask::{Answer, Ask};
-use ferrata_core::graph::{Effect, Graph};
-use ferrata_core::node::{Node, NodeContext, NodeResult};
+use ferrata_core::graph::{Effect, Graph, RetryPolicy};
+use ferrata_core::node::{Node, NodeContext, NodeError, NodeResult};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
@@ -230,6 +230,31 @@ async fn a_run_that_makes_no_progress_is_parked() {
     assert!(reason.contains("3 times without any progress"), "{reason}");
     last.unpause(&key("r")).by("ann").await.unwrap();
     world.pass(watch.completed()).await.unwrap();
+}
+
+/// Each claim for a further attempt counted as one that comes to nothing: the run was paused after ten, whatever the policy said.
+#[tokio::test]
+async fn attempts_that_are_far_apart_are_made_as_the_retry_policy_says() {
+    const FAIL: u32 = 14;
+    let (world, count) = (World::new(), Arc::new(std::sync::atomic::AtomicU32::new(0)));
+    let attempts = Arc::clone(&count);
+    let delay = Duration::from_secs(120);
+    let graph = Graph::<Context>::builder("g")
+        .node("call", move |_cx: NodeContext, s: Draft<Context>| {
+            let attempt = attempts.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            async move { if attempt < FAIL { Err(NodeError::new("not yet")) } else { Ok(s) } }
+        })
+        .retry(RetryPolicy::none().with_attempts(20).with_delay(delay).with_cap(delay).with_jitter(0.0))
+        .entry("call")
+        .build()
+        .unwrap();
+    let runtime = world.process().await;
+    runtime.serve(&graph).unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), FAIL + 1);
+    let head = runtime.head(&key("r")).await.unwrap().unwrap();
+    assert_eq!(head.epoch.get(), FAIL + 1, "it rested between the attempts");
 }
 
 /// Has the next write done without a reply, and every try to repeat it fail.
