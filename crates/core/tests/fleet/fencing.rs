@@ -111,10 +111,11 @@ async fn a_run_that_was_fenced_is_let_go_of_for_those_who_serve_it() {
 }
 
 /// A process is stopped for a minute between the record of its intent and the act, as by `SIGSTOP`. Whoever takes the run
-/// over meanwhile asks what became of it; the act must not follow then.
+/// over meanwhile asks what became of it; the act must not follow then. While a machine sleeps, its monotonic clock stands still.
 #[tokio::test]
 async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
-    for taken in [true, false] {
+    for (taken, sleeps) in [(true, false), (true, true), (false, false), (false, true)] {
+        let label = format!("taken: {taken}, the machine sleeps: {sleeps}");
         let world = World::new();
         let (line, zombie) = world.process(|b| b).await;
         let (_, other) = world.process(|b| b).await;
@@ -123,7 +124,12 @@ async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
         let graph = gate.graph("g", Effect::External);
         let (clock, graph_then, other_then) = (Arc::clone(&world.clock), graph.clone(), other.clone());
         line.after(RecordKind::Intent, async move {
-            clock.advance(Duration::from_secs(60));
+            let minute = Duration::from_secs(60);
+            if sleeps {
+                clock.set_now(clock.now().plus(minute));
+            } else {
+                clock.advance(minute);
+            }
             if taken {
                 // As one that finds it dead would: here the heart beats while the others have their turn.
                 let run = other_then.resume(&graph_then, "r").take_over().await.unwrap();
@@ -136,17 +142,41 @@ async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
         let began = gate.began.load(Ordering::SeqCst);
         let head = world.store.head(&key("r")).await.unwrap().unwrap();
         if taken {
-            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Fenced);
             assert_eq!(
                 (began, head.status),
                 (0, RunStatus::Interrupted),
-                "it acted, though the run is asked about"
+                "{label}: it acted, though it is asked about"
             );
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Fenced, "{label}");
         } else {
-            assert!(matches!(outcome.unwrap(), Outcome::Completed(_)));
-            assert_eq!((began, head.epoch.get()), (1, 1), "nobody took the run, so it is still its owner's");
+            assert!(matches!(outcome.unwrap(), Outcome::Completed(_)), "{label}");
+            assert_eq!(
+                (began, head.epoch.get()),
+                (1, 1),
+                "{label}: nobody took the run, so it is still its owner's"
+            );
         }
     }
+}
+
+/// A wall clock that is put forth by an hour costs a heartbeat, and no run.
+#[tokio::test]
+async fn a_wall_clock_that_jumps_takes_no_run_from_its_owner() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::External);
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    for heart in [Heart::Beats, Heart::StumblesOnce, Heart::Beats] {
+        line.set_heart(heart);
+        world.clock.set_now(world.clock.now().plus(Duration::from_secs(3_600)));
+        world.pass_for(TTL).await;
+    }
+    gate.word.notify_one();
+    assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
+    let head = world.store.head(&key("r")).await.unwrap().unwrap();
+    assert_eq!((gate.began.load(Ordering::SeqCst), head.epoch.get()), (1, 1));
 }
 
 /// Another task of the service keeps the thread for a minute when an attempt is about to have its first turn: the look at who owns the run

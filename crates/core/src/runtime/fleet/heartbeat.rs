@@ -2,7 +2,8 @@
 //!
 //! Others may act on this process's runs once its heartbeat has expired by the store's clock. So this process counts from the
 //! moment at which it *sent* the last heartbeat that succeeded, on the monotonic clock, and stops well before that
-//! ([`HeartbeatMonitor::trust`]). No wall clock has a part in it.
+//! ([`HeartbeatMonitor::trust`]). The monotonic clock stands still while the machine sleeps, so a wall clock that has moved on as far is a
+//! doubt as well: the next heartbeat settles it. No wall clock has runs lost.
 //!
 //! The heartbeats are sent by a task of the application's own tokio runtime, for the connections of a store are driven by the runtime
 //! they were made on, and a thread of our own could not use them. A node that keeps a thread busy can therefore starve them. So the
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ExecutorId;
 use crate::store::CheckpointStore;
@@ -27,6 +28,8 @@ pub(crate) use crate::telemetry::Tried;
 struct Beat {
     /// When the last one that succeeded was sent, on the monotonic clock.
     sent: Duration,
+    /// The same by the wall clock, which goes on while the machine sleeps.
+    sent_at: Timestamp,
     /// How often they were lost: what was taken before a loss is not to be acted on after it.
     term: u64,
     /// How often one succeeded only when it had been in doubt whether this process counts as alive: who owned a run before asks
@@ -54,7 +57,7 @@ pub(crate) struct HeartbeatMonitor {
 impl HeartbeatMonitor {
     /// Begins with a heartbeat that was sent at `sent` and has succeeded.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
-        let beat = Beat { sent, term: 0, gaps: 0, failed: None, lost: None };
+        let beat = Beat { sent, sent_at: clock.now(), term: 0, gaps: 0, failed: None, lost: None };
         Self { clock, ttl, beat: Mutex::new(beat), changed: Notify::new(), sending: Default::default() }
     }
 
@@ -72,6 +75,12 @@ impl HeartbeatMonitor {
     /// to fail, and for two clocks that do not run equally fast.
     fn trust(&self) -> Duration {
         self.ttl / 4 * 3
+    }
+
+    /// Tells whether others may count this process as dead by now, as far as its clocks tell.
+    fn is_doubtful(&self, beat: &Beat) -> bool {
+        self.clock.monotonic() >= beat.sent.saturating_add(self.trust())
+            || self.clock.now().since(beat.sent_at) >= self.trust()
     }
 
     /// How long one heartbeat may take: a store that does not answer must leave time to ask it again.
@@ -99,7 +108,7 @@ impl HeartbeatMonitor {
         if *is_ended {
             return Tried::Alive;
         }
-        let sent = self.clock.monotonic();
+        let (sent, sent_at) = (self.clock.monotonic(), self.clock.now());
         let (deadline, was_lost, failed) = {
             let beat = self.beat();
             (beat.sent.saturating_add(self.trust()), beat.lost.is_some(), beat.failed.clone())
@@ -121,8 +130,8 @@ impl HeartbeatMonitor {
         match result {
             Ok(()) => {
                 self.change(|beat| {
-                    beat.gaps += u64::from(late || self.clock.monotonic() >= deadline);
-                    beat.sent = sent;
+                    beat.gaps += u64::from(late || self.is_doubtful(beat));
+                    (beat.sent, beat.sent_at) = (sent, sent_at);
                     (beat.failed, beat.lost) = (None, None);
                 });
                 if was_lost {
@@ -192,8 +201,8 @@ impl HeartbeatMonitor {
     /// Returns how often heartbeats came late, if there is no doubt now; what was taken in another term is lost.
     pub(crate) fn certain(&self, term: u64) -> Option<u64> {
         let beat = self.beat();
-        let certain = beat.term == term && beat.lost.is_none();
-        (certain && self.clock.monotonic() < beat.sent.saturating_add(self.trust())).then_some(beat.gaps)
+        let certain = beat.term == term && beat.lost.is_none() && !self.is_doubtful(&beat);
+        certain.then_some(beat.gaps)
     }
 
     /// Waits until there is no doubt, and returns how often heartbeats came late.
