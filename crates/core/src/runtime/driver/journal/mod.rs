@@ -31,6 +31,9 @@ use crate::state::{Patch, State};
 /// For how many ends memory is kept from one record to the next.
 const SPARE: usize = 4;
 
+/// The golden section as so many parts of 2^32: its multiples are spread evenly over a whole, however many they are.
+const GOLDEN: u32 = 0x9e37_79b9;
+
 /// What the first record of a run says, where the start does not write it.
 pub(crate) struct First {
     pub(crate) event: Event,
@@ -104,8 +107,10 @@ pub(super) struct Journal<S: State> {
     replies: VecDeque<(Seq, Owed)>,
     /// Letters in records on their way.
     pub(super) sending: Option<Box<Sending>>,
-    /// The last record when old ones were last pruned.
+    /// The last record when old ones were last pruned, or when the run was taken up.
     pruned_at: u64,
+    /// How much of a stride had passed by then, as so many parts of 2^32.
+    passed: u32,
 }
 
 impl<S: State> Journal<S> {
@@ -118,6 +123,9 @@ impl<S: State> Journal<S> {
     ) -> Self {
         let held = Held { written: clock.monotonic(), ..Held::default() };
         let pruned_at = log.head.map_or(0, |head| head.seq.get());
+        // Which of the writers of a run looked last, no record tells: each claim begins at another place of a stride, and the places of
+        // any few claims in a row are spread evenly over it.
+        let passed = log.epoch.get().saturating_sub(1).wrapping_mul(GOLDEN);
         Self {
             policy,
             clock,
@@ -130,6 +138,7 @@ impl<S: State> Journal<S> {
             replies: VecDeque::new(),
             sending: None,
             pruned_at,
+            passed,
         }
     }
 
@@ -422,11 +431,13 @@ impl<S: State> Journal<S> {
         }
     }
 
-    /// Tells whether old records are to be pruned again, once for every `stride` records.
+    /// Tells whether old records are to be pruned again, once for every `stride` records, also where many writers in turn write a few each.
     pub(super) fn is_time_to_prune(&mut self, durable: Seq, stride: u64) -> bool {
-        let is_time = durable.get() >= self.pruned_at.saturating_add(stride);
+        let written = durable.get().saturating_sub(self.pruned_at);
+        let passed = (u128::from(stride) * u128::from(self.passed)) >> 32;
+        let is_time = u128::from(written) + passed >= u128::from(stride);
         if is_time {
-            self.pruned_at = durable.get();
+            (self.pruned_at, self.passed) = (durable.get(), 0);
         }
         is_time
     }
