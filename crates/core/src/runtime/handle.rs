@@ -92,10 +92,10 @@ impl<S: State> RunHandle<S> {
     ///
     /// A run that goes on elsewhere is watched as long as it has a driver. If its owner dies, or lets it go, and no process takes
     /// it up within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the
-    /// reason why it cannot be taken up here. Where its workflow is [served](super::Runtime::serve) by this runtime, it is taken up
-    /// in time, and waited for. So is a run that waits in this process for room, however long. One that waits for room elsewhere, or
-    /// was unpaused before its first claim, is watched as any other: the store does not tell whether it stands in line
-    /// somewhere. Nothing of it is lost, and it can be waited for again.
+    /// reason why it cannot be taken up here. Where its workflow is [served](super::Runtime::serve) by this runtime, and this runtime has
+    /// the [tags](super::RuntimeBuilder::tags) that the run asks for, it is taken up in time, and waited for. So is a run that waits in this
+    /// process for room, however long. One that waits for room elsewhere, or was unpaused before its first claim, is watched as any other:
+    /// the store does not tell whether it stands in line somewhere. Nothing of it is lost, and it can be waited for again.
     ///
     /// # Errors
     ///
@@ -212,7 +212,9 @@ impl<S: State> RunHandle<S> {
                 {
                     return Err(error);
                 }
-                if !self.shared.recovery.serves(&head.facts.workflow) || self.shared.is_closing() {
+                let is_takable = self.shared.recovery.serves(&head.facts.workflow)
+                    && self.shared.services.tags.lacking(&head.facts).is_none();
+                if !is_takable || self.shared.is_closing() {
                     return Err(self.has_no_driver(&head));
                 }
             }
@@ -246,12 +248,12 @@ impl<S: State> RunHandle<S> {
         let message = if head.is_queued() {
             format!(
                 "no process has begun with the run for {patience:?}: it waits for room in a process that is full, or that has ended; serve \
-                 its workflow in some process with room, resume it, or wait again"
+                 its workflow in some process with room{with}, resume it, or wait again"
             )
         } else {
             format!(
                 "no process goes on with the run: its owner has ended or let it go, and no other has taken it up for {patience:?}; serve its \
-                 workflow in some process, or resume it"
+                 workflow in some process{with}, or resume it"
             )
         };
         Error::new(ErrorKind::Closed, message).with_run(&self.run)
@@ -269,6 +271,8 @@ impl<S: State> RunHandle<S> {
     }
 
     /// Watches the run: see [`Runtime::watch`](super::Runtime::watch).
+        let tags = self.shared.services.tags.lacking(&head.facts);
+        let with = tags.map(|tags| format!(" that has its tags ({tags})")).unwrap_or_default();
     pub fn events(&self) -> WatchRequest {
         WatchRequest::new(&self.shared, &self.run)
     }

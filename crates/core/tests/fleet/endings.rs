@@ -147,6 +147,28 @@ async fn whoever_watches_a_run_that_nobody_serves_is_told() {
     world.pass(resumed.completed()).await.unwrap();
 }
 
+/// A process that serves the workflow waited for a run that it never takes up, without end.
+#[tokio::test]
+async fn whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_it() {
+    let world = World::new();
+    let (line, owner) = world.process(|b| b.tags(["gpu"])).await;
+    let (_, other) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    owner.start(&graph, Context::new()).id("r").only_in(["gpu"]).await.unwrap();
+    gate.until_began(1).await;
+    other.serve(&graph).unwrap();
+    let watching = other.start(&graph, Context::new()).id("r").await.unwrap();
+    line.set_heart(Heart::Fails);
+    line.set_down(true);
+    let begun = world.clock.monotonic();
+    let error = world.pass(watching.wait()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    assert!(error.to_string().contains("gpu"), "{error}");
+    let took = world.clock.monotonic() - begun;
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
 #[tokio::test]
 async fn what_nobody_can_run_is_listed_with_the_reason_until_somebody_can() {
     let world = World::new();
