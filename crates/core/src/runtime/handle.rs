@@ -12,13 +12,14 @@ use super::outcome::Outcome;
 use super::requests::signal::SignalRequest;
 use super::shared::Shared;
 use super::watch::WatchRequest;
+use crate::clock::Timestamp;
 use crate::compact::once::OnceReceiver;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
-use crate::id::RunKey;
-use crate::record::RunStatus;
+use crate::id::{Fingerprint, RunKey};
 use crate::record::body::SignalKind;
+use crate::record::{RunFacts, RunStatus};
 use crate::state::State;
 use crate::store::RunHead;
 
@@ -39,6 +40,8 @@ pub struct RunHandle<S: State> {
     link: Link<S>,
     /// Which life of the run it is of, where its start or resume took the run.
     life: Option<Uuid>,
+    /// When and with what the run was started that it is of, where it was found in the store.
+    started: Option<(Timestamp, Fingerprint)>,
 }
 
 /// How a handle hears of its run.
@@ -53,7 +56,12 @@ pub(crate) enum Link<S: State> {
 
 impl<S: State> RunHandle<S> {
     pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, run: RunKey, link: Link<S>) -> Self {
-        Self { shared, graph, run, link, life: None }
+        Self { shared, graph, run, link, life: None, started: None }
+    }
+
+    /// Makes it one of the run with these facts alone, as [`of_life`](Self::of_life) where its life is not known.
+    pub(crate) fn of_start(self, facts: &RunFacts) -> Self {
+        Self { started: Some((facts.created, facts.input)), ..self }
     }
 
     /// Makes it one of this life of the run alone: what others start anew under the name is none of it.
@@ -70,7 +78,9 @@ impl<S: State> RunHandle<S> {
     pub fn is_driven_here(&self) -> bool {
         match &self.link {
             Link::Here(_) => true,
-            Link::Queued(taken) => matches!(&*taken.borrow(), Some(Ok(taken)) if taken.is_driven_here()),
+            Link::Queued(taken) => {
+                matches!(&*taken.borrow(), Some(Ok(taken)) if taken.is_driven_here() && self.is_of_life_of(taken))
+            }
             Link::Elsewhere => false,
         }
     }
@@ -108,12 +118,13 @@ impl<S: State> RunHandle<S> {
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store could not be written to, or read, after all
     ///   [retries](super::RuntimeBuilder::store_retries).
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
+    /// - [`ErrorKind::NotFound`]: the run was purged, also if another was started under its name since.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the run goes on, and can be waited for again.
     ///
-    /// <!-- held by: rests::a_handle_tells_of_no_other_run_of_its_name, endings::a_run_whose_store_failed_goes_on_when_the_store_is_back -->
+    /// <!-- held by: rests::a_handle_tells_of_no_other_run_of_its_name, queued::a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_name, endings::whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_it, endings::a_run_whose_store_failed_goes_on_when_the_store_is_back -->
     pub async fn wait(&self) -> Result<Outcome<S>> {
         let ended = match &self.link {
             Link::Here(ended) => ended,
@@ -127,6 +138,8 @@ impl<S: State> RunHandle<S> {
                     outcome = self.watch() => return outcome,
                 };
                 return match taken {
+                    // What others started under its name had the room.
+                    Some(Ok(handle)) if !self.is_of_life_of(&handle) => Err(self.began_anew()),
                     Some(Ok(handle)) => Box::pin(handle.wait()).await,
                     Some(Err(error)) => Err(error),
                     None if self.shared.is_closing() => {
@@ -192,6 +205,9 @@ impl<S: State> RunHandle<S> {
         loop {
             let head = self.shared.committer.read(|| self.shared.store.head(&self.run)).await?;
             let head = head.ok_or_else(|| missing(&self.run))?;
+            if self.started.is_some_and(|started| started != (head.facts.created, head.facts.input)) {
+                return Err(self.began_anew());
+            }
             if let Some(outcome) = self.outcome(Some(&head)).await? {
                 self.shared.admission.leave(&self.run, &head.facts);
                 return Ok(outcome);
@@ -235,16 +251,28 @@ impl<S: State> RunHandle<S> {
             self.shared.committer.read(|| load::load(&*self.shared.store, &self.graph, &self.run)).await?;
         let machine = &loaded.folded.machine;
         if self.life.is_some_and(|life| life != machine.life()) {
-            let message = "the run was purged, and another was started under its name";
-            return Err(Error::new(ErrorKind::NotFound, message).with_run(&self.run));
+            return Err(self.began_anew());
         }
         // It may have gone on since.
         let rests = machine.status() != RunStatus::InProgress || machine.wake().is_some();
         Ok(rests.then(|| Outcome::of(machine, &loaded.state)))
     }
 
+    /// Tells whether another handle is of the same life of the run, as far as both know theirs.
+    fn is_of_life_of(&self, other: &Self) -> bool {
+        self.life.zip(other.life).is_none_or(|(one, other)| one == other)
+            && self.started.zip(other.started).is_none_or(|(one, other)| one == other)
+    }
+
+    fn began_anew(&self) -> Error {
+        let message = "the run was purged, and another was started under its name";
+        Error::new(ErrorKind::NotFound, message).with_run(&self.run)
+    }
+
     fn has_no_driver(&self, head: &RunHead) -> Error {
         let patience = self.shared.limits.heartbeat_ttl;
+        let tags = self.shared.services.tags.lacking(&head.facts);
+        let with = tags.map(|tags| format!(" that has its tags ({tags})")).unwrap_or_default();
         let message = if head.is_queued() {
             format!(
                 "no process has begun with the run for {patience:?}: it waits for room in a process that is full, or that has ended; serve \
@@ -271,8 +299,6 @@ impl<S: State> RunHandle<S> {
     }
 
     /// Watches the run: see [`Runtime::watch`](super::Runtime::watch).
-        let tags = self.shared.services.tags.lacking(&head.facts);
-        let with = tags.map(|tags| format!(" that has its tags ({tags})")).unwrap_or_default();
     pub fn events(&self) -> WatchRequest {
         WatchRequest::new(&self.shared, &self.run)
     }
@@ -292,7 +318,11 @@ impl<S: State> Clone for RunHandle<S> {
     /// A further handle of the same run.
     fn clone(&self) -> Self {
         let (shared, graph) = (Arc::clone(&self.shared), self.graph.clone());
-        Self { life: self.life, ..Self::new(shared, graph, self.run.clone(), self.link.clone()) }
+        Self {
+            life: self.life,
+            started: self.started,
+            ..Self::new(shared, graph, self.run.clone(), self.link.clone())
+        }
     }
 }
 

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use ferrata_core::Clock as _;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RunHandle, RunLimits, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::CheckpointStore;
+use ferrata_core::{Clock as _, ErrorKind};
 
 use super::world::{Gate, World, key};
 
@@ -91,6 +91,53 @@ async fn every_handle_of_a_run_in_line_says_so() {
     assert!(!again.is_queued() && !at.waiting.is_queued());
     let head = at.world.store.head(&key("q")).await.unwrap().unwrap();
     assert_eq!((head.status, head.owner), (RunStatus::InProgress, None), "it is left to others");
+}
+
+fn anew() -> Context {
+    let mut input = Context::new();
+    input.set("anew", true).unwrap();
+    input
+}
+
+/// Whoever held a run in line, or had found it at work elsewhere, was given the outcome of the run that was started under its name.
+#[tokio::test]
+async fn a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_name() {
+    // The handle of a start in line, and of one that found it there.
+    let at = Full::new().await;
+    let again = at.full.start(&at.graph, Context::new()).id("q").await.unwrap();
+    at.other.purge(&key("q")).await.unwrap();
+    let next = at.other.start(&at.graph, anew()).id("q").await.unwrap();
+    at.world.pass(next.completed()).await.unwrap();
+    for handle in [&at.waiting, &again] {
+        let told = at.world.pass(handle.completed()).await.unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::NotFound, "{told}");
+    }
+
+    // The other run has its turn in the line.
+    let at = Full::new().await;
+    let busy = Gate::default();
+    let (_, third) = at.world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
+    third.start(&busy.graph("busy", Effect::Write), Context::new()).id("more").await.unwrap();
+    third.purge(&key("q")).await.unwrap();
+    assert!(third.start(&at.graph, anew()).id("q").await.unwrap().is_queued());
+    at.busy.word.notify_one();
+    at.world.pass(at.gate.until_began(1)).await;
+    assert!(!at.waiting.is_driven_here());
+    let told = at.world.pass(at.waiting.wait()).await.unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::NotFound, "{told}");
+
+    // The handle of a run that was found at work elsewhere.
+    let at = Full::new().await;
+    let graph = at.busy.graph("busy", Effect::Write);
+    let found = at.other.start(&graph, Context::new()).id("busy").await.unwrap();
+    assert!(!found.is_driven_here());
+    at.other.purge(&key("busy")).await.unwrap();
+    at.busy.word.notify_one();
+    let next = at.other.start(&graph, anew()).id("busy").await.unwrap();
+    at.busy.word.notify_one();
+    at.world.pass(next.completed()).await.unwrap();
+    let told = at.world.pass(found.completed()).await.unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::NotFound, "{told}");
 }
 
 /// The line held only a weak reference to the runtime, so with the last handle the run was gone from it.

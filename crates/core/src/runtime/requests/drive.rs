@@ -62,7 +62,7 @@ pub(crate) fn drive<S: State>(
     let meter = shared.telemetry().of(Some(graph.name()));
     let (active, stopped) = (meter.drive(), meter.clone());
     registration.meter = meter.clone();
-    let facts = Arc::clone(&parts.facts);
+    let (facts, started) = (Arc::clone(&parts.facts), Arc::clone(&parts.facts));
     let mut driver = Driver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
     let span = spans::run(&run, graph.name(), shared.trace(), facts.labels.get(TRACE));
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
@@ -124,5 +124,5 @@ pub(crate) fn drive<S: State>(
         ended.send(outcome);
     };
     spawn(task);
-    RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life)
+    RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life).of_start(&started)
 }

@@ -190,7 +190,9 @@ async fn claim<S: State>(
     permit: &mut Option<Permit>,
 ) -> Result<Claim<S>> {
     let run = &head.run;
-    let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
+    let watching = || {
+        RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere).of_start(&head.facts)
+    };
     check(&head, shared, terms)?;
     if head.facts.workflow != *graph.name() {
         let message = format!("the run is one of `{}`, not of `{}`", head.facts.workflow, graph.name());

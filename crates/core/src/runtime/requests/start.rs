@@ -367,7 +367,8 @@ impl<S: State> Checked<S> {
         shared.telemetry().of(Some(&facts.workflow)).started();
         shared.emit(run, || RunEventKind::Started);
         let Some(registration) = registration else {
-            return Ok(ControlFlow::Break(line_up(shared, graph, run, facts, policy)));
+            let handle = line_up(shared, graph, run, facts, policy);
+            return Ok(ControlFlow::Break(handle.of_life(life)));
         };
         let Self { shared, graph, input: state, run, facts, .. } = self;
         let held = first.is_some().then(|| facts.clone());
@@ -379,7 +380,6 @@ impl<S: State> Checked<S> {
     /// Finds the run that is there already: the same run if it was started alike, and claimed if it has no driver.
     pub(super) async fn again(self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let Self { shared, graph, run, facts, policy, .. } = &self;
-        let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
         // A start or a claim of this process has its place before its record.
         let goes_on = shared.decided(run).await;
         let Some(head) = shared.store.head(run).await? else {
@@ -404,19 +404,21 @@ impl<S: State> Checked<S> {
         let is_ours = shared.driver(run).is_some() || shared.admission.is_waiting(run);
         let is_others = shared.services.tags.lacking(&head.facts).is_some();
         if is_left(&head, shared.clock.now()) || elsewhere || is_ours || is_others {
-            return Ok(ControlFlow::Break(watching()));
+            return Ok(ControlFlow::Break(watching));
         }
         let Some(permit) = shared.admission.try_admit(run, &head.facts) else {
             return Ok(ControlFlow::Break(line_up(shared, graph, run, &head.facts, *policy)));
+        let watching = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere)
+            .of_start(&head.facts);
         };
         let terms = super::resume::Terms::default();
         match resume(shared, graph, run, *policy, &terms, Some(head.into()), Some(permit)).await {
             // Another claimer was faster, which is all the same to the caller.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
-                Ok(ControlFlow::Break(watching()))
+                Ok(ControlFlow::Break(watching))
             }
             Err(error) if error.kind() == ErrorKind::Closed && facts.labels.get(PARENT).is_some() => {
-                Ok(ControlFlow::Break(watching()))
+                Ok(ControlFlow::Break(watching))
             }
             result => result.map(ControlFlow::Break),
         }

@@ -167,7 +167,7 @@ impl<S: State> Ticket<S> {
         };
         match resume(&shared, &graph, &run, policy, &Terms::default(), None, Some(permit)).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
-                Ok(RunHandle::new(shared, graph, run, Link::Elsewhere))
+                Ok(RunHandle::new(shared, graph, run, Link::Elsewhere).of_start(&facts))
             }
             resumed => resumed,
         }
