@@ -543,7 +543,7 @@ impl Runtime {
                     }
                     purged => {
                         let purged = purged?;
-                        shared.resting.forget(&run);
+                        shared.forget(&run, purged);
                         return Ok(purged);
                     }
                 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::children::Starts;
 use super::extension::LeftRun;
@@ -27,6 +28,8 @@ pub(crate) struct Registry {
     pub(crate) starts: Starts,
     /// Who is told of each run that is no longer driven here.
     listeners: Mutex<Vec<UnboundedSender<LeftRun>>>,
+    /// The runs, each with its life, of which this process does not know whether it started or claimed them.
+    doubts: Mutex<Vec<(RunKey, Uuid)>>,
 }
 
 impl Default for Registry {
@@ -38,6 +41,7 @@ impl Default for Registry {
             end_waiters: EndWaiters::default(),
             starts: Starts::default(),
             listeners: Mutex::default(),
+            doubts: Mutex::default(),
         }
     }
 }
@@ -45,6 +49,11 @@ impl Default for Registry {
 impl Registry {
     fn active(&self) -> MutexGuard<'_, BTreeMap<RunKey, (Sender<Control>, bool)>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what this process is in doubt about.
+    pub(crate) fn doubts(&self) -> MutexGuard<'_, Vec<(RunKey, Uuid)>> {
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers the driver of a run. Returns what it is told.

@@ -29,7 +29,7 @@ use crate::node::Resources;
 use crate::past::retention::RetentionPolicy;
 use crate::record::body::Signal;
 use crate::state::Patch;
-use crate::store::{CheckpointStore, RunAppend};
+use crate::store::{CheckpointStore, Removed, RunAppend};
 use crate::telemetry::{RunMeter, Telemetry, TraceContext};
 
 /// How many times rarer a busy run is looked at where the store tells of changes. With thousands of runs in a process, looks are most
@@ -326,6 +326,14 @@ impl Shared {
     /// Changes whether the runtime goes on, and tells every driver, in the order of their runs.
     pub(crate) fn change_stop(&self, change: impl FnOnce(&mut Stop)) {
         self.registry.change_stop(change);
+    }
+
+    /// Forgets a run that was purged, and the doubt about its start if it was there.
+    pub(crate) fn forget(&self, run: &RunKey, purged: Removed) {
+        self.resting.forget(run);
+        if purged.records > 0 {
+            self.registry.doubts().retain(|(doubted, _)| doubted != run);
+        }
     }
 
     /// Returns the way to the driver of a run, if it is driven here.

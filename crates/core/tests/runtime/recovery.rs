@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::future::IntoFuture as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata_core::ask::{Answer, Ask};
@@ -289,6 +289,46 @@ async fn a_run_that_was_taken_without_a_reply_is_not_left_to_a_process_that_does
         world.pass(watching.completed()).await.unwrap();
     }
     assert_eq!(first.head(&key("claimed")).await.unwrap().unwrap().status, RunStatus::Completed);
+}
+
+/// The process that had not heard of its start made it again, also after the run was removed by a caller that looked.
+#[tokio::test]
+async fn a_start_in_doubt_is_not_made_again_once_its_run_is_removed() {
+    for arrives_late in [false, true] {
+        let world = World::new();
+        let ((store, first), other) = (world.mortal().await, world.process().await);
+        let graph =
+            Graph::<Context>::builder("g").node("one", async |_cx, _s| Ok(())).entry("one").build().unwrap();
+        let next = store.operations();
+        lose(&store);
+        // Nor does it come to anything at once when the process tries to find out.
+        store.plan(next + 8, Fault::Before);
+        let way: Arc<Mutex<Option<String>>> = Arc::default();
+        if arrives_late {
+            let (network, way) = (other.clone(), Arc::clone(&way));
+            store.before(next + 1, async move {
+                *way.lock().unwrap() = Some(network.export(&key("r")).await.unwrap());
+                network.purge(&key("r")).await.unwrap();
+            });
+        }
+        let started = world.pass(first.start(&graph, Context::new()).id("r").into_future()).await;
+        assert_eq!(started.unwrap_err().kind(), ErrorKind::Indeterminate);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let arrived = way.lock().unwrap().take();
+        let purger = if let Some(records) = arrived {
+            other.import(&records, None).await.unwrap();
+            &first
+        } else {
+            &other
+        };
+        assert!(purger.purge(&key("r")).await.unwrap().records > 0, "late: {arrives_late}");
+        let clock = Arc::clone(&world.clock);
+        world.pass(async move { clock.sleep(Duration::from_secs(120)).await }).await;
+        let head = world.store.head(&key("r")).await.unwrap();
+        assert!(head.is_none(), "late: {arrives_late}: it is there again: {head:?}");
+    }
 }
 
 /// Who served a workflow and then resumed one of its runs lost to its own process at times: the run was going on "in this process already",

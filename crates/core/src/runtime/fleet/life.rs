@@ -156,12 +156,14 @@ fn not_taken(error: Error) -> Error {
 /// Finds out what became of a start or claim whose reply was lost, and lets the run go if it was done after all: it would be this
 /// process's by its log, and no driver would have it.
 ///
-/// The same records are sent again until the store says what became of them. From then on they cannot arrive late, either.
+/// The same records are sent again until the store says what became of them. From then on they cannot arrive late, either. A start is sent
+/// no more once its run is there, or was removed by this process: the run would begin anew.
 fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &Error) {
     if why.kind() != ErrorKind::Indeterminate {
         return;
     }
     let (weak, why) = (Arc::downgrade(shared), why.clone());
+    let doubt = Doubt::new(shared, &append.run, tenure.life);
     spawn(async move {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -169,12 +171,13 @@ fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &
             // Its driver has met its log.
             if matches!(shared.registry.stop().phase, Phase::Ending(_))
                 || shared.driver(&append.run).is_some()
+                || !doubt.stands(&shared)
             {
                 return;
             }
-            match shared.committer.append(append.clone(), None).await {
+            match find_out(&shared, &append, &doubt).await {
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {}
-                Ok(_) => return let_go(&weak, &append.run, tenure, &why),
+                Ok(()) => return let_go(&weak, &append.run, tenure, &why),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     return let_go(&weak, &append.run, tenure, &why);
                 }
@@ -189,6 +192,50 @@ fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     });
+}
+
+/// Sends the records of a start or claim again, unless the run of the start is there, or this process has removed it.
+async fn find_out(shared: &Shared, append: &RunAppend, doubt: &Doubt) -> Result<()> {
+    let is_start = append.expected.is_none();
+    if is_start && (shared.store.head(&append.run).await?.is_some() || !doubt.stands(shared)) {
+        return Ok(());
+    }
+    // Once for each look: between two tries of the committer the run could be removed.
+    match shared.store.append(vec![append.clone()]).await.pop() {
+        Some(result) => result.map(|_| ()),
+        None => Err(Error::new(ErrorKind::Corrupt, "the store gave no result for the append")),
+    }
+}
+
+/// That this process does not know yet what became of a start or claim, until this is dropped.
+struct Doubt {
+    shared: Weak<Shared>,
+    run: RunKey,
+    life: Uuid,
+}
+
+impl Doubt {
+    fn new(shared: &Arc<Shared>, run: &RunKey, life: Uuid) -> Self {
+        shared.registry.doubts().push((run.clone(), life));
+        Self { shared: Arc::downgrade(shared), run: run.clone(), life }
+    }
+
+    fn is_of(&self, (run, life): &(RunKey, Uuid)) -> bool {
+        (run, life) == (&self.run, &self.life)
+    }
+
+    /// Tells whether this process has not removed the run since.
+    fn stands(&self, shared: &Shared) -> bool {
+        shared.registry.doubts().iter().any(|doubt| self.is_of(doubt))
+    }
+}
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.registry.doubts().retain(|doubt| !self.is_of(doubt));
+        }
+    }
 }
 
 /// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, no other process would

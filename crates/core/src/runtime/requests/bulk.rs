@@ -64,8 +64,8 @@ impl Verb {
             Self::Purge => {
                 check_purge(&*shared.store, run, &BTreeSet::new()).await?;
                 // What was said to the run since it was listed is not lost with it.
-                shared.store.purge(run, Some(head.head())).await?;
-                shared.resting.forget(run);
+                let purged = shared.store.purge(run, Some(head.head())).await?;
+                shared.forget(run, purged);
                 return Ok(());
             }
         };
