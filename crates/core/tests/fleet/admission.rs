@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+use std::future::IntoFuture as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -235,6 +236,38 @@ async fn a_run_in_line_can_be_cancelled_and_one_without_records_waits_in_memory(
     gate.until_began(2).await;
     gate.word.notify_one();
     assert!(matches!(unrecorded.wait().await.unwrap(), Outcome::Completed(_)));
+}
+
+/// The second of two such starts was told that the runtime was shutting down.
+#[tokio::test]
+async fn the_same_start_without_records_twice_is_one_run_in_line() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let busy = start(&runtime, &graph, "busy").await;
+    let silent = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
+    let unrecorded = || {
+        let start = runtime.start(&graph, Context::new()).id("unrecorded").checkpoints(silent);
+        world::spawn(start.into_future())
+    };
+    let (first, second) = (unrecorded(), unrecorded());
+    world.pass_for(Duration::from_secs(1)).await;
+    assert!(!first.is_finished() && !second.is_finished(), "neither is acknowledged before there is room");
+    gate.word.notify_one();
+    busy.completed().await.unwrap();
+    let first = world.pass(first).await.unwrap().unwrap();
+    // As where there is room for both.
+    for second in [second, unrecorded()] {
+        let told = world.pass(second).await.unwrap().unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Unavailable, "{told}");
+        assert!(told.to_string().contains("goes on in this process"), "{told}");
+    }
+    gate.until_began(2).await;
+    gate.word.notify_one();
+    assert!(matches!(first.wait().await.unwrap(), Outcome::Completed(_)));
+    world.pass_for(Duration::from_secs(10)).await;
+    assert_eq!(gate.began.load(Ordering::SeqCst), 2, "it ran once");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::ops::Bound;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -102,6 +102,8 @@ pub(crate) struct Admission {
     state: Mutex<State>,
     /// Rings when there may be room for a run in line.
     bell: Notify,
+    /// Tells those who wait for a run to leave the line that one has left it.
+    left: Notify,
     meter: QueueMeter,
 }
 
@@ -139,7 +141,8 @@ impl Drop for Room {
 
 impl Admission {
     pub(crate) fn new(limits: RunLimits) -> Arc<Self> {
-        Arc::new(Self { limits, state: Mutex::default(), bell: Notify::new(), meter: QueueMeter::new() })
+        let (bell, left) = (Notify::new(), Notify::new());
+        Arc::new(Self { limits, state: Mutex::default(), bell, left, meter: QueueMeter::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -183,22 +186,38 @@ impl Admission {
         Some(Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) })
     }
 
-    /// Puts a run in line. One that stands there already keeps its place.
-    pub(crate) fn line_up(&self, run: &RunKey, facts: &RunFacts, go: Go) {
+    /// Puts a run in line. One that stands there already keeps its place, and this returns false.
+    pub(crate) fn line_up(&self, run: &RunKey, facts: &RunFacts, go: Go) -> bool {
         let Kind { key, workflow } = self.kind(run, facts);
         let mut state = self.lock();
         if state.is_closed {
             drop(state);
             // What is dropped tells its handle, which may look at the line.
-            return drop(go);
+            drop(go);
+            return true;
         }
-        if state.waiting.insert(run.clone()) {
+        let is_new = state.waiting.insert(run.clone());
+        if is_new {
             let line = state.line.entry(key).or_default().entry(workflow).or_default();
             line.insert((facts.created, run.clone()), go);
         }
         self.meter.set(state.waiting.len());
         drop(state);
         self.bell.notify_one();
+        is_new
+    }
+
+    /// Waits until a run does not stand in line here.
+    async fn until_left(&self, run: &RunKey) {
+        loop {
+            let mut left = pin!(self.left.notified());
+            // Whatever leaves from here on is heard of.
+            left.as_mut().enable();
+            if !self.is_waiting(run) {
+                return;
+            }
+            left.await;
+        }
     }
 
     /// Tells whether a run stands in line here.
@@ -216,6 +235,7 @@ impl Admission {
         let gone = state.waiting.remove(run).then(|| state.remove(&kind, &(facts.created, run.clone())));
         self.meter.set(state.waiting.len());
         drop(state);
+        self.left.notify_waiters();
         // What is dropped tells its handle, which may look at the line.
         drop(gone);
     }
@@ -234,6 +254,7 @@ impl Admission {
             self.meter.set(0);
             std::mem::take(&mut state.line)
         };
+        self.left.notify_waiters();
         // What is dropped here tells its handles, which may look at the line.
         drop(gone);
     }
@@ -253,6 +274,7 @@ impl Admission {
         self.meter.set(state.waiting.len());
         state.count(&kind, |count| *count += 1);
         drop(state);
+        self.left.notify_waiters();
         Some((go, Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }))
     }
 }
@@ -328,16 +350,20 @@ impl State {
     }
 }
 
-/// Waits in line without anything to go on with but the room itself: for runs that nothing is recorded of.
-pub(crate) async fn room(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<Permit> {
+/// Waits in line without anything to go on with but the room itself: for runs that nothing is recorded of. Where the run stands in line
+/// already, this waits until it does not, and returns no room.
+pub(crate) async fn room(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<Option<Permit>> {
     let (sender, permit) = tokio::sync::oneshot::channel();
     let go: Go = Box::new(move |permit| {
         // Who does not wait any more gives the room back.
         drop(sender.send(permit));
         Box::pin(std::future::ready(()))
     });
-    shared.admission.line_up(run, facts, go);
-    permit.await.map_err(|_| Shared::closed(run))
+    if !shared.admission.line_up(run, facts, go) {
+        shared.admission.until_left(run).await;
+        return Ok(None);
+    }
+    permit.await.map(Some).map_err(|_| Shared::closed(run))
 }
 
 #[cfg(test)]

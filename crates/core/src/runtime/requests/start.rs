@@ -312,7 +312,14 @@ impl<S: State> Checked<S> {
         let mut permit = shared.admission.try_admit(run, facts);
         if policy.frequency == CheckpointFrequency::Disabled && permit.is_none() {
             // Nothing is recorded that could wait in its place.
-            permit = Some(room(shared, run, facts).await?);
+            permit = match shared.driver(run) {
+                None => room(shared, run, facts).await?,
+                Some(_) => None,
+            };
+            if permit.is_none() {
+                // The same start is in line here, or was, or goes on: it is not made a second time.
+                return self.again().await;
+            }
         }
         // A run that goes on in a runtime that is closing comes to its end here, and what it starts is left to others.
         let of_node = facts.labels.get(PARENT).is_some();
