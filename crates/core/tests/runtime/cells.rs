@@ -64,6 +64,26 @@ async fn a_run_begins_paused_in_one_write() {
     assert_eq!(start.await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
+/// Who wanted a run that does nothing yet took up the one that was there, and drove it.
+#[tokio::test]
+async fn a_run_that_is_there_already_is_left_as_it_is_by_a_start_on_hold() {
+    let world = World::new();
+    let (one, other) = (world.process().await.unwrap(), world.process().await.unwrap());
+    let waits = async |_cx: NodeContext, s: Draft<Context>| {
+        std::future::pending::<()>().await;
+        Ok::<_, NodeError>(s)
+    };
+    let graph = Graph::<Context>::builder("waits").node("work", waits).entry("work").build().unwrap();
+    drop(one.start(&graph, Context::new()).id("there").await.unwrap());
+    one.crash().await;
+    let run = "there".try_into().unwrap();
+    let before = other.head(&run).await.unwrap().unwrap();
+    let held = other.start(&graph, Context::new()).id("there").on_hold("not yet").await.unwrap();
+    let after = other.head(&run).await.unwrap().unwrap();
+    assert_eq!((after.epoch, after.seq, after.owner), (before.epoch, before.seq, before.owner));
+    assert!(!held.is_driven_here());
+}
+
 #[tokio::test]
 async fn the_id_is_known_before_the_start() {
     let world = World::new();

@@ -19,7 +19,7 @@ impl<S: State> StartRequest<S> {
     /// Has the run begin paused, for this reason: it is recorded, and nothing is done for it before it is
     /// [unpaused](crate::runtime::Runtime::unpause). Start and pause are one write: nobody sees the run at work in between.
     ///
-    /// Where the run is there already, it is left as it is.
+    /// Where the run is there already, it is left as it is: the start neither pauses it nor takes it up.
     ///
     /// # Examples
     ///
@@ -43,7 +43,7 @@ impl<S: State> StartRequest<S> {
     /// # }
     /// ```
     ///
-    /// <!-- held by: cells::a_run_begins_paused_in_one_write -->
+    /// <!-- held by: cells::a_run_begins_paused_in_one_write, cells::a_run_that_is_there_already_is_left_as_it_is_by_a_start_on_hold -->
     pub fn on_hold(mut self, reason: impl Into<String>) -> Self {
         self.hold = Some(reason.into());
         self

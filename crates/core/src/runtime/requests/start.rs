@@ -384,7 +384,8 @@ impl<S: State> Checked<S> {
         Ok(ControlFlow::Break(drive(shared, graph, policy, registration, parts)))
     }
 
-    /// Finds the run that is there already: the same run if it was started alike, and claimed if it has no driver.
+    /// Finds the run that is there already: the same run if it was started alike, and claimed if it has no driver, unless the start is
+    /// one on hold.
     pub(super) async fn again(self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let Self { shared, graph, run, facts, policy, .. } = &self;
         // A start or a claim of this process has its place before its record.
@@ -407,16 +408,17 @@ impl<S: State> Checked<S> {
             let message = "the run was started before by another node, or by none; use another id";
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
         }
+        let watching = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere)
+            .of_start(&head.facts);
         let elsewhere = head.owner_alive && head.owner != Some(shared.executor);
         let is_ours = shared.driver(run).is_some() || shared.admission.is_waiting(run);
         let is_others = shared.services.tags.lacking(&head.facts).is_some();
-        if is_left(&head, shared.clock.now()) || elsewhere || is_ours || is_others {
+        let is_on_hold = self.hold.is_some();
+        if is_on_hold || is_left(&head, shared.clock.now()) || elsewhere || is_ours || is_others {
             return Ok(ControlFlow::Break(watching));
         }
         let Some(permit) = shared.admission.try_admit(run, &head.facts) else {
             return Ok(ControlFlow::Break(line_up(shared, graph, run, &head.facts, *policy)));
-        let watching = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere)
-            .of_start(&head.facts);
         };
         let terms = super::resume::Terms::default();
         match resume(shared, graph, run, *policy, &terms, Some(head.into()), Some(permit)).await {
