@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use ferrata_core::ask::{Answer, Ask};
 use ferrata_core::graph::{
-    CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, NodeCheckpoint,
+    CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, NodeCheckpoint, RetryPolicy,
 };
-use ferrata_core::node::{Conversation, NodeContext, NodeResult};
-use ferrata_core::record::{FailureKind, RunStatus};
+use ferrata_core::node::{Conversation, NodeContext, NodeError, NodeResult};
+use ferrata_core::record::{FailureKind, RecordKind, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::Fault;
 use ferrata_core::{Clock as _, ErrorKind, RunKey};
 use tokio::sync::Notify;
 
@@ -126,6 +127,50 @@ async fn a_deadline_comes_due_while_the_run_waits() {
         let head = runtime.head(&key()).await.unwrap().unwrap();
         assert_eq!((head.status, head.epoch.get()), (RunStatus::Failed, 2), "{at}: one claim was enough");
         assert!(head.seq.get() <= 5, "{at}: {} records", head.seq);
+    }
+}
+
+/// Whoever took up the run of a dead process did so for the next attempt, and heard of the deadline, or of a cancellation, hours late.
+#[tokio::test]
+async fn a_deadline_and_a_cancellation_do_not_wait_for_the_attempt_of_a_dead_owner() {
+    let hour = Duration::from_secs(3_600);
+    let retry = RetryPolicy::none().with_attempts(3).with_delay(hour).with_cap(hour).with_jitter(0.0);
+    for is_cancelled in [false, true] {
+        let world = World::new();
+        let ((store, dead), other) = (world.mortal().await, world.process().await);
+        let network = Arc::clone(&store);
+        let graph = Graph::<Context>::builder("g")
+            .node("call", move |cx: NodeContext, _s: Draft<Context>| {
+                let network = Arc::clone(&network);
+                async move {
+                    if is_cancelled {
+                        cx.cancelled().await;
+                    }
+                    // The failed attempt is the last that is recorded.
+                    network.plan(network.operations(), Fault::CrashAfter);
+                    Err::<(), _>(NodeError::new("down"))
+                }
+            })
+            .retry(retry)
+            .entry("call")
+            .deadline(Duration::from_secs(30))
+            .build()
+            .unwrap();
+        dead.start(&graph, Context::new()).id("r").await.unwrap();
+        if is_cancelled {
+            dead.cancel(&key(), "not wanted").await.unwrap();
+        }
+        until(async || store.is_crashed()).await;
+        let head = other.head(&key()).await.unwrap().unwrap();
+        assert_eq!((head.kind, head.status), (RecordKind::Attempt, RunStatus::InProgress));
+        other.serve(&graph).unwrap();
+        let run = other.start(&graph, Context::new()).id("r").await.unwrap();
+        let began = world.clock.monotonic();
+        let ended = world.pass(run.completed()).await.unwrap_err();
+        let took = world.clock.monotonic() - began;
+        assert!(took < Duration::from_secs(60), "{ended}: after {took:?}");
+        let expected = if is_cancelled { RunStatus::Cancelled } else { RunStatus::Failed };
+        assert_eq!(other.head(&key()).await.unwrap().unwrap().status, expected, "{ended}");
     }
 }
 

@@ -46,9 +46,14 @@ impl<S: State> Driver<S> {
         let before = self.machine.status();
         self.machine.absorb(event)?;
         let is_alone = self.machine.in_flight().len() == 1;
+        let is_to_stop = self.machine.cancel().is_some() || self.machine.paused().is_some();
         let wake_at = match event {
-            // Should this process end, the run is taken up when the time has come, and not before. A node that sleeps may do something else beside.
-            Event::Attempt(attempt) if is_alone => attempt.retry_at,
+            // Should this process end, the run is taken up when the time has come, and not before. A node that sleeps may do something else
+            // beside, and what stops the run waits for no attempt.
+            Event::Attempt(attempt) if is_alone && !is_to_stop => {
+                let deadline = self.stopping.deadline_at();
+                attempt.retry_at.map(|at| deadline.map_or(at, |deadline| at.min(deadline)))
+            }
             _ => None,
         };
         let options = RecordOptions { node, wake_at, release, base: false };
