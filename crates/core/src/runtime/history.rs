@@ -514,23 +514,15 @@ impl Runtime {
     pub async fn check_purge(&self, runs: &[RunKey]) -> Result<()> {
         let mut before = BTreeSet::new();
         for run in runs {
-            self.check_not_driven(run)?;
+            self.shared().check_not_driven(run)?;
             past::family::check_purge(&*self.shared().store, run, &before).await?;
             before.insert(run);
         }
         Ok(())
     }
 
-    fn check_not_driven(&self, run: &RunKey) -> Result<()> {
-        if self.shared().driver(run).is_none() {
-            return Ok(());
-        }
-        let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
-        Err(Error::new(ErrorKind::WrongStatus, message).with_run(run))
-    }
-
     async fn purge_run(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.check_not_driven(run)?;
+        self.shared().check_not_driven(run)?;
         let (shared, run) = (Arc::clone(self.shared()), run.clone());
         finish(async move {
             let mut races = Races::new();

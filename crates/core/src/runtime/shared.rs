@@ -340,6 +340,19 @@ impl Shared {
     pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<Control>> {
         self.registry.driver(run)
     }
+
+    /// Refuses to remove a run that is driven here.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongStatus`] if it is.
+    pub(crate) fn check_not_driven(&self, run: &RunKey) -> Result<()> {
+        if self.driver(run).is_none() {
+            return Ok(());
+        }
+        let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
+        Err(Error::new(ErrorKind::WrongStatus, message).with_run(run))
+    }
 }
 
 /// A run registered as driven here; leaving scope ends that.

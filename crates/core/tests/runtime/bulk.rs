@@ -4,13 +4,15 @@
 
 use std::future::IntoFuture;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
-use ferrata_core::graph::Graph;
+use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{BulkReport, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{ErrorKind, RunKey};
+use tokio::sync::Notify;
 
 use super::world::World;
 
@@ -107,6 +109,46 @@ async fn what_is_refused_is_told_and_the_others_are_done() {
     assert_eq!(one.runs().await.unwrap().items.len(), 2);
     // A name that is none is no empty listing.
     assert_eq!(one.runs().workflow("\n").cancel_all("no").await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// A failed run is let finish what must not be repeated: it was removed from under that, and what came of it was on no record.
+#[tokio::test]
+async fn a_failed_run_that_is_still_at_work_here_is_not_purged_with_the_others() {
+    let (world, begun, go) = (World::new(), Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let one = world.process().await;
+    let (fails, begins, work) = (Arc::clone(&begun), Arc::clone(&begun), Arc::clone(&go));
+    let graph = Graph::<Context>::builder("bulk")
+        .node("split", async |_cx, _s| Ok(()))
+        .node("broken", move |_cx: NodeContext, _s: Draft<Context>| {
+            let begun = Arc::clone(&fails);
+            async move {
+                begun.notified().await;
+                Err::<(), _>(NodeError::new("broken"))
+            }
+        })
+        .node("pays", move |_cx: NodeContext, s: Draft<Context>| {
+            let (begun, work) = (Arc::clone(&begins), Arc::clone(&work));
+            async move {
+                begun.notify_one();
+                work.notified().await;
+                Ok(s)
+            }
+        })
+        .effect(Effect::External)
+        .entry("split")
+        .edge("split", ["broken", "pays"])
+        .build()
+        .unwrap();
+    let run = one.start(&graph, Context::new()).id("r").await.unwrap();
+    while count(&one, RunStatus::Failed).await == 0 {
+        tokio::task::yield_now().await;
+    }
+    let report = one.runs().purge_all().await.unwrap();
+    assert_eq!((report.done.len(), report.refused.len()), (0, 1));
+    assert_eq!(report.refused[0].kind(), ErrorKind::WrongStatus, "{}", report.refused[0]);
+    go.notify_one();
+    run.wait().await.unwrap();
+    assert_eq!(one.runs().purge_all().await.unwrap().to_string(), "1 run done, none refused");
 }
 
 #[tokio::test]

@@ -62,6 +62,7 @@ impl Verb {
             Self::Cancel { reason } => SignalKind::Cancel { reason },
             Self::Retry => SignalKind::Retry { settled: Settled::default() },
             Self::Purge => {
+                shared.check_not_driven(run)?;
                 check_purge(&*shared.store, run, &BTreeSet::new()).await?;
                 // What was said to the run since it was listed is not lost with it.
                 let purged = shared.store.purge(run, Some(head.head())).await?;
@@ -120,7 +121,10 @@ impl RunsRequest {
     }
 
     /// Removes all runs of the listing and every trace of them. Unless a status is set, those that have ended; one that has not is refused,
-    /// and so is one to which something was said since it was listed, or whose family still needs it.
+    /// and so is one that is still at work in this process, to which something was said since it was listed, or whose family still needs
+    /// it.
+    ///
+    /// <!-- held by: bulk::a_failed_run_that_is_still_at_work_here_is_not_purged_with_the_others -->
     pub fn purge_all(self) -> BulkRequest {
         BulkRequest::new(self, Verb::Purge)
     }
