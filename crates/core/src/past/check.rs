@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Seq, Visit};
 use crate::record::{Record, RecordKind, RunStatus, codec};
 use crate::state::Channels;
-use crate::store::{At, CheckpointStore};
+use crate::store::{At, CheckpointStore, RunHead};
 
 /// What was read when a log was [held against itself](crate::runtime::Runtime::check_log).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +32,42 @@ pub struct CheckedLog {
 
 /// Reads a log and folds it twice: from its first base on, and anew from each further base. Both must come to the same.
 pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Result<CheckedLog> {
-    let head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    let mut ends = walk::segment_ends(store, run, At::Seq(head.seq)).await?;
+    loop {
+        let first = match check_stretches(store, run, &head, &ends).await? {
+            Checked::Whole(checked) => return Ok(checked),
+            Checked::Hole(first) => first,
+        };
+        // A prune may make a record a base before it drops those before it: the listing shows that by now, and did not before.
+        let now = walk::segment_ends(store, run, At::Seq(head.seq)).await?;
+        if now == ends {
+            return Err(broken("the log has a hole before this record").with_run(run).with_seq(first));
+        }
+        ends = now;
+        head.first = store.head(run).await?.ok_or_else(|| missing(run))?.first;
+    }
+}
+
+/// What one reading of a log came to.
+enum Checked {
+    Whole(CheckedLog),
+    /// The stretch that begins with this record does not go on where the one before it ended.
+    Hole(Seq),
+}
+
+async fn check_stretches(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    head: &RunHead,
+    ends: &[Seq],
+) -> Result<Checked> {
     let mut checked = CheckedLog { records: 0, bases: 0, bytes: 0, first: head.first, last: head.seq };
     let mut folded: Option<Folded> = None;
     // A pruned log does not tell which writer wrote what came before its first base.
     let mut passed_on = head.first > Seq::new(0);
-    for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
-        let records = walk::segment_records(store, run, end).await?;
+    for end in ends {
+        let records = walk::segment_records(store, run, *end).await?;
         let Some(first) = records.first() else { continue };
         checked.records += records.len() as u64;
         checked.bases += records.iter().filter(|record| record.header.base).count() as u64;
@@ -49,9 +78,7 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
                 compare(run, before, first, passed_on)
                     .map_err(|error| error.with_run(run).with_seq(first.header.seq))?;
             } else if store.head(run).await?.is_none_or(|now| now.first <= before.last.seq) {
-                return Err(broken("the log has a hole before this record")
-                    .with_run(run)
-                    .with_seq(first.header.seq));
+                return Ok(Checked::Hole(first.header.seq));
             } else {
                 // Pruned meanwhile: what is kept begins here.
                 (checked.first, checked.records, checked.bases) = (first.header.seq, records.len() as u64, 1);
@@ -63,7 +90,7 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
         passed_on |= first.header.kind == RecordKind::Edit || records[1..].iter().any(changes_hands);
         folded = Some(fold(run, &records, None)?);
     }
-    Ok(checked)
+    Ok(Checked::Whole(checked))
 }
 
 /// Tells whether the program that writes from this record on may be another one, with another type of state.

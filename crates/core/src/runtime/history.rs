@@ -328,7 +328,7 @@ impl Runtime {
     /// Reads the whole log of a run that is kept and holds it against itself, without the application's code: every checksum and
     /// link, that each record follows from those before it, and that each base holds what the records up to it amount to. Where
     /// another program took the run or edited its state since the base before, fields that only one of the two has do not count:
-    /// a type of state writes what it knows.
+    /// a type of state writes what it knows. A prune meanwhile does no harm: what is kept is checked.
     ///
     /// # Errors
     ///
@@ -339,7 +339,7 @@ impl Runtime {
     ///
     /// Cancel safe: nothing is changed.
     ///
-    /// <!-- held by: operator::a_log_is_held_against_itself, altered::an_altered_log_is_read_or_called_corrupt -->
+    /// <!-- held by: operator::a_log_is_held_against_itself, altered::an_altered_log_is_read_or_called_corrupt, between::a_log_is_whole_while_a_prune_has_made_its_base_and_not_cut_yet -->
     pub async fn check_log(&self, run: &RunKey) -> Result<CheckedLog> {
         past::check_log(&**self.store(), run).await
     }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod altered;
+mod between;
 mod chance;
 mod copies;
 mod diffs;

@@ -114,7 +114,7 @@ impl CheckpointStore for Jittery {
 }
 
 /// Goes round so many times and notes each; its log has several bases.
-fn rounds(of: u32) -> Graph<Context> {
+pub(crate) fn rounds(of: u32) -> Graph<Context> {
     Graph::<Context>::builder("rounds")
         .channel("seen", Reducer::Append)
         .max_steps(10_000)

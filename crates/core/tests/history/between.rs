@@ -1,0 +1,122 @@
+//! What another process does between two reads of a log that is read in several.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::record::Record;
+use ferrata_core::runtime::{RetentionPolicy, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Page, Paged, PruneCut, Removed,
+    RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::{ExecutorId, HeadRef, Result, RunKey, Seq};
+
+use super::kept::chain;
+use super::lives::{key, records};
+use super::races::rounds;
+
+type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A store at which something happens before the next load, and whose prunes make the oldest record that is kept a base and stop there.
+#[derive(Clone, Default)]
+struct Between {
+    inner: MemoryStore,
+    cut: Arc<Mutex<Option<PruneCut>>>,
+    before_load: Arc<Mutex<Option<Hook>>>,
+}
+
+impl Between {
+    fn before_load(&self, hook: impl Future<Output = ()> + Send + 'static) {
+        *self.before_load.lock().unwrap() = Some(Box::pin(hook));
+    }
+
+    /// Returns the base that the prune has made of this record.
+    fn base(&self, seq: Seq) -> Option<Record> {
+        let cut = self.cut.lock().unwrap();
+        cut.as_ref().filter(|cut| cut.at == seq).and_then(|cut| cut.base.clone())
+    }
+}
+
+impl fmt::Debug for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Between").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl CheckpointStore for Between {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.inner.append(batch).await
+    }
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        let hook = self.before_load.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook.await;
+        }
+        let Some(mut records) = self.inner.load(run, at).await? else { return Ok(None) };
+        let cut = records.iter().position(|record| self.base(record.header.seq).is_some());
+        if let Some(cut) = cut {
+            records.drain(..cut);
+            records[0] = self.base(records[0].header.seq).unwrap();
+        }
+        Ok(Some(records))
+    }
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        let mut found = self.inner.headers(run, range).await?;
+        for header in &mut found.items {
+            header.base |= self.base(header.seq).is_some();
+        }
+        Ok(found)
+    }
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.inner.head(run).await
+    }
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.inner.runs(query, page).await
+    }
+    async fn prune(&self, _run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        *self.cut.lock().unwrap() = Some(cut);
+        Ok(Removed::default())
+    }
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        self.inner.purge(run, expected).await
+    }
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.inner.heartbeat(executor, ttl).await
+    }
+}
+
+/// As the store on S3 is between the two writes of a prune.
+#[tokio::test]
+async fn a_log_is_whole_while_a_prune_has_made_its_base_and_not_cut_yet() {
+    let store = Between::default();
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    runtime.start(&rounds(40), Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    let log = records(&store.inner, &key("r")).await;
+    let plain = runtime.check_log(&key("r")).await.unwrap();
+    assert!(plain.bases > 1, "{plain:?}");
+    let mut cuts = 0;
+    for keep in 1..=10 {
+        let policy = RetentionPolicy::keep_all().keep_last(keep);
+        let pruning = Runtime::builder(store.clone()).build().await.unwrap();
+        store.before_load(async move {
+            pruning.apply_retention(&key("r"), &policy).await.unwrap();
+        });
+        let checked = runtime.check_log(&key("r")).await.unwrap_or_else(|error| panic!("{keep}: {error}"));
+        assert_eq!((checked.records, checked.first), (log.len() as u64, Seq::new(0)), "{keep}");
+        cuts += u32::from(store.cut.lock().unwrap().take().is_some_and(|cut| cut.base.is_some()));
+    }
+    assert!(cuts > 5, "{cuts}");
+}
