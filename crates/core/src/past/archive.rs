@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::body::{Body, Event, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunFacts, RunStatus, codec};
-use crate::store::{At, CheckpointStore, RunAppend};
+use crate::store::{At, CheckpointStore, RunAppend, RunHead};
 
 /// What the first line says that it is.
 const KIND: &str = "ferrata run";
@@ -47,7 +47,24 @@ struct Line {
 
 /// Writes a run down whole, as far as its records are kept; with `before`, only the records before that.
 pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Option<Seq>) -> Result<String> {
-    let head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    loop {
+        let text = export_as_of(store, run, &head, before).await;
+        let now = store.head(run).await?.ok_or_else(|| missing(run))?;
+        if now.facts == head.facts {
+            return text;
+        }
+        // It was purged meanwhile, and another began under its name: what was read is of both.
+        head = now;
+    }
+}
+
+async fn export_as_of(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    head: &RunHead,
+    before: Option<Seq>,
+) -> Result<String> {
     let to = match before {
         None => head.seq,
         Some(before) => {
@@ -82,7 +99,7 @@ pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Op
     if let Some(before) = before.filter(|_| records == 0) {
         return Err(nothing_before(run, before));
     }
-    let title = Title { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts, records };
+    let title = Title { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts.clone(), records };
     Ok(format!("{}\n{lines}", tame(&serde_json::to_string(&title).map_err(broken)?)))
 }
 

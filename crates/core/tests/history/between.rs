@@ -120,3 +120,20 @@ async fn a_log_is_whole_while_a_prune_has_made_its_base_and_not_cut_yet() {
     }
     assert!(cuts > 5, "{cuts}");
 }
+
+/// The file said of the run that was removed what it was started with, and held the records of the one that followed it.
+#[tokio::test]
+async fn an_export_is_of_one_run_though_its_id_begins_anew_meanwhile() {
+    let store = Between::default();
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let other = Runtime::builder(store.inner.clone()).build().await.unwrap();
+    runtime.start(&chain(3), Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    store.before_load(async move {
+        other.purge(&key("r")).await.unwrap();
+        let mut input = Context::new();
+        input.set("anew", true).unwrap();
+        other.start(&chain(5), input).id("r").await.unwrap().wait().await.unwrap();
+    });
+    let raced = runtime.export(&key("r")).await.unwrap();
+    assert_eq!(raced, runtime.export(&key("r")).await.unwrap());
+}
