@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy, Route};
 use ferrata_core::runtime::{Outcome, Runtime};
-use ferrata_core::state::{Context, Reducer};
+use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{At, CheckpointStore, MemoryStore};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, RunKey};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 async fn runtime(store: &MemoryStore) -> Runtime {
     Runtime::builder(store.clone()).build().await.unwrap()
@@ -182,6 +184,66 @@ async fn two_concurrent_overwrites_of_a_channel_fail_the_run_and_name_both_nodes
     let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("not failed") };
     assert!(failure.message.contains("`a@1`") && failure.message.contains("`b@1`"), "{failure}");
     assert!(failure.message.contains("channel `x`"), "{failure}");
+}
+
+type Edit = fn(&mut Context) -> ferrata_core::Result<()>;
+
+fn nothing(s: &mut Context) -> ferrata_core::Result<()> {
+    s.append("notes", Vec::<String>::new())?;
+    s.set("tags", json!([]))?;
+    s.set("marks", json!({}))
+}
+
+fn something(s: &mut Context) -> ferrata_core::Result<()> {
+    s.append("notes", ["x"])?;
+    s.set("tags", json!(["y"]))?;
+    s.set("marks", json!({ "z": 1 }))
+}
+
+/// Runs two nodes beside each other, of which the second ends after the first.
+async fn side_by_side(first: Edit, second: Edit) -> Value {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let ended = Arc::new(Notify::new());
+    let mut graph = Graph::<Context>::builder("pair")
+        .channel("notes", Reducer::Append)
+        .channel("tags", Reducer::Union)
+        .channel("marks", Reducer::Merge)
+        .node("s", async |_cx, s| Ok(s));
+    for (name, edit) in [("first", first), ("second", second)] {
+        let ended = Arc::clone(&ended);
+        graph = graph.node(name, move |_cx, mut s: Draft<Context>| {
+            let ended = Arc::clone(&ended);
+            async move {
+                if name == "second" {
+                    ended.notified().await;
+                }
+                edit(&mut s)?;
+                ended.notify_one();
+                Ok(s)
+            }
+        });
+    }
+    let graph = graph.entry("s").edge("s", ["first", "second"]).build().unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let state = run.wait().await.unwrap().completed().unwrap();
+    runtime.check_log(run.run()).await.unwrap();
+    serde_json::to_value(&state).unwrap()
+}
+
+#[tokio::test]
+async fn an_empty_value_of_a_new_channel_leaves_what_a_concurrent_node_added() {
+    let wanted = json!({ "notes": ["x"], "tags": ["y"], "marks": { "z": 1 } });
+    assert_eq!(side_by_side(something, nothing).await, wanted);
+    assert_eq!(side_by_side(nothing, something).await, wanted);
+    let wanted = json!({ "notes": [], "tags": [], "marks": {} });
+    assert_eq!(side_by_side(nothing, nothing).await, wanted);
+}
+
+#[tokio::test]
+async fn a_value_that_replaces_a_channel_replaces_what_was_added_beside_it() {
+    let replaces: Edit = |s| s.set("notes", "whole");
+    assert_eq!(side_by_side(something, replaces).await["notes"], "whole");
 }
 
 #[tokio::test]

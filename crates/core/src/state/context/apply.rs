@@ -118,7 +118,10 @@ fn append(
                 there.extend_from_slice(items);
             }
         }
-        None if items.is_empty() => {}
+        // A patch appends and merges only what there is, so what is made empty is set.
+        None if items.is_empty() => {
+            return set(context, channel, Value::Array(Vec::new()), Write::Reduced, patch, undo);
+        }
         None => {
             patch.append(channel, items)?;
             context.values.insert(key.to_owned(), Arc::new(Value::Array(items.to_vec())));
@@ -140,7 +143,10 @@ fn merge(
         return Err(mismatch(key, "merge", "an object", other));
     }
     if entries.is_empty() {
-        return Ok(());
+        return match context.contains_key(key) {
+            true => Ok(()),
+            false => set(context, channel, Value::Object(Map::new()), Write::Reduced, patch, undo),
+        };
     }
     let pairs: Vec<(&String, &Value)> = entries.iter().collect();
     patch.merge(channel, &pairs)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::join::{compare, difference, mismatch};
 use super::update::Change;
@@ -38,24 +38,24 @@ fn compare_key(
     after: Value,
 ) -> Result<ContextUpdate> {
     let change = match (reducer, before, after) {
-        // An empty one must be made, and appending or merging nothing makes nothing.
-        (Reducer::Append | Reducer::Union, None, Value::Array(items)) if !items.is_empty() => {
-            Change::Append(items)
-        }
+        (Reducer::Append | Reducer::Union, None, Value::Array(items)) => Change::Append(items),
         (Reducer::Append, Some(Value::Array(old)), Value::Array(mut new)) if begins_with(&new, old) => {
             Change::Append(new.split_off(old.len()))
         }
         (Reducer::Union, Some(Value::Array(old)), Value::Array(mut new)) if new.starts_with(old) => {
             Change::Reduce(Value::Array(new.split_off(old.len())))
         }
-        (Reducer::Merge, None, Value::Object(entries)) if !entries.is_empty() => Change::Merge(entries),
+        (Reducer::Merge, None, Value::Object(entries)) => Change::Merge(entries),
         (Reducer::Merge, Some(Value::Object(old)), Value::Object(new)) => {
             let removed: Vec<String> = old.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
-            let changed = new
+            let changed: Map<String, Value> = new
                 .into_iter()
                 .filter(|(name, value)| !old.get(name).is_some_and(|old| same(old, value)))
                 .collect();
-            return Ok(update.with(key.clone(), Change::Merge(changed)).remove_keys(key, removed));
+            // Merging nothing would make a channel anew that a concurrent node has removed.
+            let update =
+                if changed.is_empty() { update } else { update.with(key.clone(), Change::Merge(changed)) };
+            return Ok(update.remove_keys(key, removed));
         }
         (Reducer::Max | Reducer::Min, old, new) => {
             let joins = match old {

@@ -105,16 +105,17 @@ fn a_draft_stores_what_its_reducers_can_say() {
     draft.set("sum", 7).unwrap();
     draft.remove("gone");
     draft.append("union", ["x"]).unwrap();
+    draft.append("nothing", [0; 0]).unwrap();
     let (live, patch) = applied(&base, draft).unwrap();
     assert_eq!(
         patch,
         "[{\"remove\":[\"gone\",[]]},{\"append\":[\"append\",[2]]},{\"merge\":[\"merge\",{\"a\":3}]},\
-         {\"remove\":[\"merge\",[\"b\"]]},{\"set\":[\"sum\",7]},{\"append\":[\"union\",[\"x\"]]}]"
+         {\"remove\":[\"merge\",[\"b\"]]},{\"set\":[\"nothing\",[]]},{\"set\":[\"sum\",7]},{\"append\":[\"union\",[\"x\"]]}]"
     );
     assert_eq!(
         live,
         context(
-            json!({ "append": [1, 2], "merge": { "a": 3 }, "sum": 7, "union": ["x"], "kept": [1, 2, 3] })
+            json!({ "append": [1, 2], "merge": { "a": 3 }, "sum": 7, "union": ["x"], "kept": [1, 2, 3], "nothing": [] })
         )
     );
 }
