@@ -241,6 +241,13 @@ async fn an_empty_value_of_a_new_channel_leaves_what_a_concurrent_node_added() {
 }
 
 #[tokio::test]
+async fn a_union_that_nodes_beside_each_other_make_holds_a_value_once() {
+    let twice: Edit = |s| s.append("tags", ["y", "y"]);
+    assert_eq!(side_by_side(twice, something).await["tags"], json!(["y"]));
+    assert_eq!(side_by_side(something, twice).await["tags"], json!(["y"]));
+}
+
+#[tokio::test]
 async fn a_value_that_replaces_a_channel_replaces_what_was_added_beside_it() {
     let replaces: Edit = |s| s.set("notes", "whole");
     assert_eq!(side_by_side(something, replaces).await["notes"], "whole");

@@ -38,7 +38,8 @@ fn compare_key(
     after: Value,
 ) -> Result<ContextUpdate> {
     let change = match (reducer, before, after) {
-        (Reducer::Append | Reducer::Union, None, Value::Array(items)) => Change::Append(items),
+        (Reducer::Append, None, Value::Array(items)) => Change::Append(items),
+        (Reducer::Union, None, items @ Value::Array(_)) => Change::Reduce(items),
         (Reducer::Append, Some(Value::Array(old)), Value::Array(mut new)) if begins_with(&new, old) => {
             Change::Append(new.split_off(old.len()))
         }
