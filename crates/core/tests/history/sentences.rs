@@ -8,8 +8,8 @@ use ferrata_core::ask::Answer;
 use ferrata_core::graph::{
     CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, Join, RetryPolicy,
 };
-use ferrata_core::node::NodeContext;
-use ferrata_core::record::{Resolution, RunStatus};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::{FailureKind, Resolution, RunStatus};
 use ferrata_core::runtime::{Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer, Update};
 use ferrata_core::store::{CheckpointStore, MemoryStore};
@@ -138,6 +138,33 @@ async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
         let fork = two.fork(&key("r"), Position::Latest).id("g").drive(&next).await.unwrap();
         let state = fork.completed().await.unwrap();
         assert_eq!(state.get::<u32>("sum").unwrap(), paid, "{resolution:?}");
+    }
+}
+
+/// The answer was taken, its route failed, and the run stopped as if its log were damaged.
+#[tokio::test]
+async fn an_answer_to_a_doubt_whose_route_fails_fails_the_run() {
+    for resolution in [Resolution::Supply(patch(Op::Set("paid".into(), 7.into()))), Resolution::Skip] {
+        let graph = Graph::<Context>::builder("pays")
+            .node("pay", async |_cx, _s| std::future::pending::<Result<(), NodeError>>().await)
+            .effect(Effect::External)
+            .node("end", async |_cx, _s| Ok(()))
+            .entry("pay")
+            .route("pay", ["end"], |_s: &Context, _cx| "nowhere")
+            .build()
+            .unwrap();
+        let store = MemoryStore::new();
+        let (one, two) = (plain(&store).await, plain(&store).await);
+        let _run = one.start(&graph, Context::new()).id("r").await.unwrap();
+        while last(&store, &key("r")).await == 0 {
+            tokio::task::yield_now().await;
+        }
+        let run = two.resume(&graph, "r").take_over().await.unwrap();
+        assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+        two.respond(&key("r"), "pay@1", Answer::from(resolution.clone())).await.unwrap();
+        let outcome = two.resume(&graph, "r").await.unwrap().wait().await;
+        let Ok(Outcome::Failed { failure, state }) = outcome else { panic!("{resolution:?}: {outcome:?}") };
+        assert_eq!((failure.kind, state.is_empty()), (FailureKind::Route, true), "{resolution:?}: {failure}");
     }
 }
 

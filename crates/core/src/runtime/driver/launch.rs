@@ -52,6 +52,8 @@ impl<S: State> Driver<S> {
             let result = self.resolve(resolution);
             self.apply_fact(Fact { key, what: What::Ended { result, took: Duration::ZERO } })?;
             return Ok(true);
+            // Its routes may have gone wrong, as at the end of an attempt.
+            self.settle_end(None).await?;
         }
         if self.machine.is_held(key) {
             return Ok(true);
