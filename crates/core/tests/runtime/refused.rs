@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
-use ferrata_core::record::FailureKind;
+use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{FaultPlan, FaultStore};
@@ -192,5 +192,50 @@ async fn a_deadline_comes_due_although_somebody_writes_at_that_moment() {
         let Outcome::Failed { failure, .. } = outcome else { panic!("{frequency:?}: {outcome:?}") };
         assert_eq!(failure.kind, FailureKind::Deadline, "{frequency:?}");
         assert_eq!(seen.count(), 1, "nobody wrote at that moment");
+    }
+}
+
+/// The last record said that the run was complete, and the base that it needed was left out: no process could read the log any more.
+#[tokio::test]
+async fn a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log() {
+    let world = World::new();
+    let builder = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);
+    let runtime = builder.max_body(2_000).build().await.unwrap();
+    for in_between in [false, true] {
+        let id = if in_between { "between" } else { "end" };
+        let graph = Graph::<Context>::builder("grows")
+            .node("one", async |cx, s| {
+                cx.checkpoint().await?;
+                Ok(s)
+            })
+            .node("two", async |_cx, mut s| {
+                s.set("text", "x".repeat(5_000))?;
+                Ok(s)
+            })
+            .node("three", async move |cx: NodeContext, s| {
+                if cx.run().run.as_str() == "between" {
+                    cx.checkpoint().await?;
+                }
+                Ok(s)
+            })
+            .entry("one")
+            .edge("one", "two")
+            .edge("two", "three")
+            .build()
+            .unwrap();
+        let start = runtime.start(&graph, Context::new()).id(id);
+        let run = start.checkpoints(policy(CheckpointFrequency::Disabled)).await.unwrap();
+        let outcome = run.wait().await;
+        let checked = runtime.check_log(run.run()).await;
+        assert!(checked.is_ok(), "{id}: {checked:?}");
+        let Ok(Outcome::Failed { failure, .. }) = outcome else { panic!("{id}: {outcome:?}") };
+        assert_eq!(failure.kind, FailureKind::Update, "{id}");
+        assert!(failure.message.contains("`text`"), "{id}: {failure}");
+        assert_eq!(runtime.head(run.run()).await.unwrap().unwrap().status, RunStatus::Failed, "{id}");
+        // With room for the state it goes on from the last checkpoint.
+        let larger = world.process().await;
+        larger.retry(run.run()).await.unwrap();
+        let state = larger.resume(&graph, id).await.unwrap().completed().await.unwrap();
+        assert_eq!(state.get::<String>("text").unwrap().map(|text| text.len()), Some(5_000), "{id}");
     }
 }

@@ -285,16 +285,25 @@ impl<S: State> Journal<S> {
                 Ok(seq)
             }
             // What happened is small enough, the base is not: the record goes without it, and the run stops for the reason.
+            // Nothing of the node would be on record, and its rows must not be kept without it.
+            Err(error) if self.within && matches!(event, Event::Base) => Err(error),
             Err(error) if error.kind() == ErrorKind::TooLarge => {
-                let failure = Failure::of(FailureKind::Update, &error);
-                let record = self.log.record_without_base(event, RecordOptions::default(), machine)?;
-                self.outbox.push(record, anew);
-                // If the record before it is made anew, so is this one.
-                let event = Event::Status(StatusChange::Failed(failure));
-                machine.absorb(&event)?;
-                let record = self.log.record_without_base(&event, RecordOptions::default(), machine)?;
+                let failure = Event::Status(StatusChange::Failed(Failure::of(FailureKind::Update, &error)));
+                let anew = match event {
+                    // Without its base it says nothing.
+                    Event::Base => anew,
+                    event => {
+                        let record =
+                            self.log.record_without_base(event, RecordOptions::default(), machine)?;
+                        self.outbox.push(record, anew);
+                        // If the record before it is made anew, so is this one.
+                        self.anew(&failure)
+                    }
+                };
+                machine.absorb(&failure)?;
+                let record = self.log.record_without_base(&failure, RecordOptions::default(), machine)?;
                 let seq = record.header.seq;
-                self.outbox.push(record, self.anew(&event));
+                self.outbox.push(record, anew);
                 Ok(seq)
             }
             Err(error) => Err(error),
