@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::graph::{Effect, Graph, Route};
 use ferrata_core::node::NodeError;
 use ferrata_core::record::RecordKind;
-use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::state::{Context, Op, Patch, Reducer};
 use ferrata_core::store::{At, CheckpointStore};
 use tokio::sync::Notify;
 
@@ -83,4 +84,60 @@ async fn a_step_of_an_attempt_that_does_not_follow_is_not_that_of_the_next_one()
     let records = world.store.load(&key("r"), At::Latest).await.unwrap().unwrap();
     let steps: Vec<_> = records.iter().filter(|record| record.header.kind == RecordKind::Step).collect();
     assert_eq!(steps.len(), 1, "{steps:?}");
+}
+
+/// An edit that comes before the record of the fan-out gives the item another value. What the attempt of before makes of the item that it was
+/// given is not the result of the new one, whether it still runs or has ended.
+#[tokio::test]
+async fn a_result_of_another_item_is_not_that_of_the_next_one() {
+    for has_ended in [false, true] {
+        let world = World::new();
+        let (line, runtime) = world.process(|b| b).await;
+        let (_, other) = world.process(|b| b).await;
+        let (began, word) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
+        let kept = (Arc::clone(&began), Arc::clone(&word));
+        let graph = Graph::<Context>::builder("g")
+            .channel("done", Reducer::Append)
+            .node("plan", async |_cx, _s| Ok(()))
+            .effect(Effect::Pure)
+            .node("work", move |cx, mut s| {
+                let (began, word) = kept.clone();
+                async move {
+                    let item: String = cx.item()?;
+                    began.fetch_add(1, Ordering::SeqCst);
+                    if item == "old" && !has_ended {
+                        word.notified().await;
+                    }
+                    s.push("done", item)?;
+                    Ok(s)
+                }
+            })
+            .effect(Effect::Pure)
+            .entry("plan")
+            .route("plan", ["work"], |s: &Context, _cx| {
+                Route::each("work", s.get::<Vec<String>>("items").unwrap().unwrap())
+            })
+            .build()
+            .unwrap();
+        let at_work = Arc::clone(&began);
+        line.before(RecordKind::Node, async move {
+            while at_work.load(Ordering::SeqCst) == 0 {
+                tokio::task::yield_now().await;
+            }
+            // Its end is taken in meanwhile.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let edited = Op::Set("items".into(), serde_json::json!(["new"]));
+            other.edit(&key("r"), Patch::from_ops(&[edited]).unwrap()).await.unwrap();
+        });
+        let mut input = Context::new();
+        input.set("items", ["old"]).unwrap();
+        let run = runtime.start(&graph, input).id("r").await.unwrap();
+        world.pass_for(Duration::from_secs(1)).await;
+        word.notify_one();
+        let state = world.pass(run.completed()).await.unwrap();
+        let done = state.get::<Vec<String>>("done").unwrap();
+        assert_eq!(done.as_deref(), Some(&["new".to_owned()][..]), "it had ended: {has_ended}");
+    }
 }

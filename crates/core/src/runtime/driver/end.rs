@@ -8,6 +8,7 @@ use super::Driver;
 use super::apply::{Applied, FailedApply};
 use super::journal::facts::{Fact, What};
 use super::line::Ended;
+use super::origin::Origin;
 use super::transactions::EndWithin;
 use crate::engine::decide::Ending;
 use crate::engine::frontier::ActivationKey;
@@ -138,6 +139,7 @@ impl<S: State> Driver<S> {
                     retry_at: at,
                 };
                 self.registration.meter.attempt_failed(&node, failure.kind);
+                let origin = Origin::of(&self.machine, key);
                 let seq = self.note(&Event::Attempt(event), Some((node.clone(), visit)), false)?;
                 if let Some(at) = at {
                     self.line.wait_until(at, key);
@@ -148,7 +150,11 @@ impl<S: State> Driver<S> {
                     }
                     None => RunEventKind::NodeInDoubt { node, visit, failure: failure.clone() },
                 });
-                self.journal.remember(Fact { key, what: What::Retry { failed, failure, at } }, Some(seq));
+                self.journal.remember(
+                    Fact { key, what: What::Retry { failed, failure, at } },
+                    origin,
+                    Some(seq),
+                );
                 Ok(())
             }
             What::Ended { result, took } => self.apply_end(key, result, took, false).map(|_| ()),
@@ -232,6 +238,8 @@ impl<S: State> Driver<S> {
         let sends = !done.letters.is_empty();
         let status = self.machine.status();
         self.line.forget(key);
+        let keeps = self.journal.keeps_ends() && !(within && failed.is_none());
+        let origin = if keeps { Origin::of(&self.machine, key) } else { Origin::default() };
         for &fresh in self.machine.absorb_end(&done)? {
             self.line.push(fresh, &self.state);
         }
@@ -242,13 +250,13 @@ impl<S: State> Driver<S> {
             None => self.registration.meter.completed(&node),
             Some(failure) => self.registration.meter.failed(&node, failure.kind),
         }
-        if self.journal.keeps_ends() && !untold {
+        if keeps {
             let result = match &failed {
                 // Its rows are rolled back, so it must not complete after all.
                 Some(failure) if within => Err(failure.clone()),
                 _ => result,
             };
-            self.journal.remember(Fact { key, what: What::Ended { result, took } }, None);
+            self.journal.remember(Fact { key, what: What::Ended { result, took } }, origin, None);
         }
         let told = || match failed {
             None => {

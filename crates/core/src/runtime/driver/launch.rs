@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::Driver;
 use super::barrier::Barrier;
 use super::journal::facts::{Fact, What};
+use super::origin::Origin;
 use crate::engine::frontier::{ActivationKey, Local};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
@@ -51,9 +52,9 @@ impl<S: State> Driver<S> {
         if let Some(resolution) = activation.resolution.clone() {
             let result = self.resolve(resolution);
             self.apply_fact(Fact { key, what: What::Ended { result, took: Duration::ZERO } })?;
-            return Ok(true);
             // Its routes may have gone wrong, as at the end of an attempt.
             self.settle_end(None).await?;
+            return Ok(true);
         }
         if self.machine.is_held(key) {
             return Ok(true);
@@ -123,7 +124,8 @@ impl<S: State> Driver<S> {
                 return self.settle_end(within).await;
             }
         }
-        self.line.run(external, scope, attempt);
+        let origin = Origin::of(&self.machine, key);
+        self.line.run(external, scope, origin, attempt);
         Ok(())
     }
 

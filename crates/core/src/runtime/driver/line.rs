@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
+use super::origin::Origin;
 use crate::clock::Timestamp;
 use crate::compact::few_map::FewMap;
 use crate::engine::frontier::{Activation, ActivationKey, Local};
@@ -25,6 +26,8 @@ pub(super) type Ended<S> = (AttemptKey, AttemptEnd<S>, Duration);
 pub(super) struct Running {
     task: AbortHandle,
     external: bool,
+    /// What it was started from.
+    origin: Origin,
     /// Tells whether it only waits.
     scope: Arc<NodeScope>,
     /// Whether it was ended to begin anew: what it still says counts for nothing.
@@ -125,7 +128,7 @@ impl<S: State> Line<S> {
     pub(super) fn restart(&mut self, machine: &Machine, state: &Arc<S>, now: Timestamp) {
         self.way += 1;
         self.running.retain(|key, running| {
-            let follows = machine.in_flight().contains_key(key);
+            let follows = running.origin.leads_to(machine, *key);
             if !follows {
                 running.task.abort();
                 self.left_behind.insert(*key, self.way);
@@ -247,6 +250,7 @@ impl<S: State> Line<S> {
         &mut self,
         external: bool,
         scope: Arc<NodeScope>,
+        origin: Origin,
         attempt: impl Future<Output = (AttemptEnd<S>, Duration)> + Send + 'static,
     ) {
         let by = scope.attempt_key;
@@ -255,7 +259,7 @@ impl<S: State> Line<S> {
             (by, end, took)
         });
         let ended = scope.memos.ended().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
-        self.running.insert(by.activation, Running { task, external, scope, broken: false, ended });
+        self.running.insert(by.activation, Running { task, external, origin, scope, broken: false, ended });
     }
 
     /// Waits for the next attempt to end; `None` if none runs, an error if it was aborted. The end of one that [had left](Self::has_left) is

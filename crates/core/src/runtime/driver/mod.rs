@@ -16,6 +16,7 @@ mod letters;
 mod line;
 mod lost;
 mod offers;
+mod origin;
 mod rebase;
 mod record;
 mod rest;

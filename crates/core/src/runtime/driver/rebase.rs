@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Driver;
 use super::journal::facts::{Fact, What};
 use super::lost::Lost;
+use super::origin::Origin;
 use crate::engine::fold::{Folded, fold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
@@ -37,9 +38,9 @@ impl<S: State> Driver<S> {
         let facts = self.stand_on(folded)?;
         // What is made again was counted before.
         let meter = self.registration.meter.pause();
-        for fact in facts {
+        for (origin, fact) in facts {
             // What is recorded already, or does not follow any more, is dropped: nothing that matters ran ahead.
-            if self.still_follows(&fact) {
+            if self.still_follows(&origin, &fact) {
                 self.apply_fact(fact)?;
             }
         }
@@ -53,8 +54,8 @@ impl<S: State> Driver<S> {
         self.journal.owe_again();
         self.line.restart(&self.machine, &self.state, self.shared.clock.now());
         self.reap_transaction();
-        let in_flight = self.machine.in_flight();
-        self.waiters.restart(self.journal.last().unwrap_or(found), |key| in_flight.contains_key(&key));
+        let line = &self.line;
+        self.waiters.restart(self.journal.last().unwrap_or(found), |key| line.running(key).is_some());
         Ok(())
     }
 
@@ -83,8 +84,12 @@ impl<S: State> Driver<S> {
         Ok((folded, lost))
     }
 
-    /// Takes the place of the run in the log for the one that it has here. Returns what happened here and no acknowledged record holds.
-    pub(super) fn stand_on(&mut self, folded: Folded) -> Result<impl Iterator<Item = Fact<S>> + use<S>> {
+    /// Takes the place of the run in the log for the one that it has here. Returns what happened here and no acknowledged record holds, each
+    /// with what its activation started from.
+    pub(super) fn stand_on(
+        &mut self,
+        folded: Folded,
+    ) -> Result<impl Iterator<Item = (Origin, Fact<S>)> + use<S>> {
         let state =
             S::from_channels(self.graph.migrated(&folded.channels, folded.version)?, self.graph.schema())?;
         let facts = self.journal.restart(&folded);
@@ -94,8 +99,11 @@ impl<S: State> Driver<S> {
     }
 
     /// Whether what happened is not in the log as it is now, and still can be.
-    fn still_follows(&self, fact: &Fact<S>) -> bool {
+    fn still_follows(&self, origin: &Origin, fact: &Fact<S>) -> bool {
         let Some(activation) = self.machine.in_flight().get(&fact.key) else { return false };
+        if !origin.leads_to(&self.machine, fact.key) {
+            return false;
+        }
         if self.machine.status() != RunStatus::InProgress {
             // As at any other moment after the run has failed: what came of what must not be repeated is recorded.
             let effect = self.plan.node(NodeIx::new(fact.key.0)).effect;

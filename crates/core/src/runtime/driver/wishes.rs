@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::Driver;
 use super::journal::facts::{Fact, What};
+use super::origin::Origin;
 use super::transactions::StepCommit;
 use super::waiters::WaitsFor;
 use crate::ask::{Answer, OnDeadline, Request};
@@ -271,9 +272,10 @@ impl<S: State> Driver<S> {
     ) -> Result<Seq> {
         let node = self.machine.name(key.0).clone();
         let fact = What::Noted { name: name.to_owned(), what: what.clone(), first };
+        let origin = Origin::of(&self.machine, key);
         let step = Stepped { node: node.clone(), visit: key.1, name: name.to_owned(), what, first };
         let seq = self.note(&Event::Step(step), Some((node, key.1)), false)?;
-        self.remember(key, fact, seq);
+        self.journal.remember(Fact { key, what: fact }, origin, Some(seq));
         Ok(seq)
     }
 
@@ -296,19 +298,16 @@ impl<S: State> Driver<S> {
     pub(super) fn note_asked(&mut self, key: ActivationKey, name: &str, ask: Request) -> Result<Seq> {
         let node = self.machine.name(key.0).clone();
         let fact = What::Asked { name: name.to_owned(), ask: ask.clone() };
+        let origin = Origin::of(&self.machine, key);
         let asking = Asking { node: node.clone(), visit: key.1, name: name.to_owned(), ask };
         let seq =
             self.note(&Event::Status(StatusChange::Asked(asking)), Some((node.clone(), key.1)), false)?;
-        self.remember(key, fact, seq);
+        self.journal.remember(Fact { key, what: fact }, origin, Some(seq));
         let (visit, name) = (key.1, name.to_owned());
         if !self.asks.is_empty() {
             self.asks.withdraw(&format!("{node}@{visit}:{name}"));
         }
         self.emit(|| RunEventKind::Asked { node, visit, name });
         Ok(seq)
-    }
-
-    fn remember(&mut self, key: ActivationKey, what: What<S>, seq: Seq) {
-        self.journal.remember(Fact { key, what }, Some(seq));
     }
 }

@@ -9,6 +9,7 @@ use crate::engine::frontier::ActivationKey;
 use crate::id::Seq;
 use crate::record::Failure;
 use crate::record::pause::Noted;
+use crate::runtime::driver::origin::Origin;
 use crate::state::{State, Update};
 
 /// Something that happened to an activation.
@@ -35,10 +36,17 @@ impl<S: State> Fact<S> {
     }
 }
 
+struct Kept<S: State> {
+    fact: Fact<S>,
+    /// What its activation started from.
+    origin: Origin,
+    /// The record that holds it; none yet if it is held back.
+    seq: Option<Seq>,
+}
+
 /// The facts that no acknowledged record holds, in order.
 pub(in crate::runtime::driver) struct Facts<S: State> {
-    /// Each with the record that holds it; none yet if it is held back.
-    queue: VecDeque<(Option<Seq>, Fact<S>)>,
+    queue: VecDeque<Kept<S>>,
 }
 
 impl<S: State> Default for Facts<S> {
@@ -48,31 +56,31 @@ impl<S: State> Default for Facts<S> {
 }
 
 impl<S: State> Facts<S> {
-    pub(in crate::runtime::driver) fn push(&mut self, fact: Fact<S>) {
-        self.queue.push_back((None, fact));
+    pub(in crate::runtime::driver) fn push(&mut self, fact: Fact<S>, origin: Origin) {
+        self.queue.push_back(Kept { fact, origin, seq: None });
     }
 
     /// Says that everything so far stands in the record with this number.
     pub(in crate::runtime::driver) fn written(&mut self, seq: Seq) {
-        for (at, _) in self.queue.iter_mut().rev().take_while(|(at, _)| at.is_none()) {
-            *at = Some(seq);
+        for kept in self.queue.iter_mut().rev().take_while(|kept| kept.seq.is_none()) {
+            kept.seq = Some(seq);
         }
     }
 
     /// Forgets what stands in acknowledged records.
     pub(in crate::runtime::driver) fn acknowledged(&mut self, seq: Seq) {
-        while self.queue.front().is_some_and(|(at, _)| at.is_some_and(|at| at <= seq)) {
+        while self.queue.front().is_some_and(|kept| kept.seq.is_some_and(|at| at <= seq)) {
             self.queue.pop_front();
         }
     }
 
     /// Lists all facts.
     pub(in crate::runtime::driver) fn iter(&self) -> impl Iterator<Item = &Fact<S>> {
-        self.queue.iter().map(|(_, fact)| fact)
+        self.queue.iter().map(|kept| &kept.fact)
     }
 
-    /// Takes all facts, to make their records anew.
-    pub(in crate::runtime::driver) fn drain(&mut self) -> impl Iterator<Item = Fact<S>> + use<S> {
-        std::mem::take(&mut self.queue).into_iter().map(|(_, fact)| fact)
+    /// Takes all facts, each with what its activation started from, to make their records anew.
+    pub(in crate::runtime::driver) fn drain(&mut self) -> impl Iterator<Item = (Origin, Fact<S>)> + use<S> {
+        std::mem::take(&mut self.queue).into_iter().map(|kept| (kept.origin, kept.fact))
     }
 }

@@ -15,6 +15,7 @@ use self::facts::{Fact, Facts};
 use self::outbox::Anew;
 pub(crate) use self::outbox::Outbox;
 use super::letters::Sending;
+use super::origin::Origin;
 use crate::clock::Clock;
 use crate::engine::fold::Folded;
 use crate::engine::frontier::ActivationKey;
@@ -284,9 +285,9 @@ impl<S: State> Journal<S> {
                 self.outbox.push(record, anew);
                 Ok(seq)
             }
-            // What happened is small enough, the base is not: the record goes without it, and the run stops for the reason.
             // Nothing of the node would be on record, and its rows must not be kept without it.
             Err(error) if self.within && matches!(event, Event::Base) => Err(error),
+            // What happened is small enough, the base is not: the record goes without it, and the run stops for the reason.
             Err(error) if error.kind() == ErrorKind::TooLarge => {
                 let failure = Event::Status(StatusChange::Failed(Failure::of(FailureKind::Update, &error)));
                 let anew = match event {
@@ -406,8 +407,8 @@ impl<S: State> Journal<S> {
     }
 
     /// Keeps a fact until its record is acknowledged: one that was written, or the next that is.
-    pub(super) fn remember(&mut self, fact: Fact<S>, written: Option<Seq>) {
-        self.facts.push(fact);
+    pub(super) fn remember(&mut self, fact: Fact<S>, origin: Origin, written: Option<Seq>) {
+        self.facts.push(fact, origin);
         if let Some(seq) = written {
             self.facts.written(seq);
         }
@@ -460,10 +461,10 @@ impl<S: State> Journal<S> {
     }
 
     /// Goes on after the log as it was loaded, and forgets what is on its way. Returns the facts that no acknowledged record holds,
-    /// to be taken in again.
+    /// to be taken in again, each with what its activation started from.
     ///
     /// Expiries are no longer owed: their record was lost to a conflict, and an answer may have come first.
-    pub(super) fn restart(&mut self, folded: &Folded) -> impl Iterator<Item = Fact<S>> + use<S> {
+    pub(super) fn restart(&mut self, folded: &Folded) -> impl Iterator<Item = (Origin, Fact<S>)> + use<S> {
         self.log.follow(folded);
         self.outbox.restart(folded.last.head());
         self.held = Held { written: self.held.written, ..Held::default() };

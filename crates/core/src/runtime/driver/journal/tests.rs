@@ -72,7 +72,7 @@ impl World {
         let done = forked(&self.machine);
         self.machine.absorb_end(&done).unwrap();
         let what = What::Ended { result: Ok(Update::none()), took: Duration::ZERO };
-        self.journal.remember(Fact { key: key(0), what }, None);
+        self.journal.remember(Fact { key: key(0), what }, Origin::default(), None);
         self.journal.hold(done, Patch::default(), NodeCheckpoint::default()).unwrap()
     }
 
@@ -192,7 +192,7 @@ async fn a_restart_returns_the_facts_that_no_acknowledged_record_holds() {
     let before = world.folded().await;
     let mut reply = world.owe(Seq::new(1));
     assert!(world.journal.can_restart());
-    let facts: Vec<_> = world.journal.restart(&before).collect();
+    let facts: Vec<_> = world.journal.restart(&before).map(|(_, fact)| fact).collect();
     assert!(matches!(&*facts, [Fact { what: What::Ended { .. }, .. }]) && facts[0].key == key(0));
     assert_eq!(world.journal.pending(), 0, "what was on its way is forgotten");
     world.journal.owe_again();

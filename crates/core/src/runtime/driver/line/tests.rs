@@ -21,10 +21,14 @@ fn retried(machine: &mut Machine, node: &str, until: i64) {
     machine.absorb(&Event::Attempt(failed)).unwrap();
 }
 
+fn origin(node: u32) -> Origin {
+    Origin::of(&in_flight(&graph()), key(node))
+}
+
 /// An attempt that never ends.
 fn run(line: &mut TestLine, node: u32, external: bool) -> Arc<NodeScope> {
     let scope = scope(key(node));
-    line.run(external, Arc::clone(&scope), pending());
+    line.run(external, Arc::clone(&scope), origin(node), pending());
     scope
 }
 
@@ -140,7 +144,7 @@ async fn a_run_that_has_ended_lets_only_external_attempts_end() {
 async fn an_end_says_of_which_activation_it_is() {
     let mut line = TestLine::default();
     let end = async { (AttemptEnd::Done(Update::none()), Duration::from_millis(3)) };
-    line.run(false, scope(key(1)), end);
+    line.run(false, scope(key(1)), origin(1), end);
     let (of, end, took) = next_end(&mut line).await.unwrap().unwrap();
     assert!(
         of.activation == key(1) && matches!(end, AttemptEnd::Done(_)) && took == Duration::from_millis(3)
@@ -155,7 +159,7 @@ async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one()
     let mut line = TestLine::default();
     let end = async || (AttemptEnd::Done(Update::none()), Duration::ZERO);
     let first = scope(key(0));
-    line.run(false, Arc::clone(&first), end());
+    line.run(false, Arc::clone(&first), origin(0), end());
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
@@ -164,7 +168,7 @@ async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one()
     let way = line.next_way();
     assert!(line.has_left(first) && !line.has_left(AttemptKey { way, ..first }));
     run(&mut line, 0, false);
-    line.run(false, scope(key(1)), end());
+    line.run(false, scope(key(1)), origin(1), end());
     let (of, ..) = next_end(&mut line).await.unwrap().unwrap();
     assert_eq!(of.activation, key(1));
     assert!(line.running(key(0)).is_some());
