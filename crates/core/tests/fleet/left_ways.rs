@@ -1,9 +1,10 @@
 //! Another writer has the run take another way, while attempts are on the way of before.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use ferrata_core::ErrorKind;
 use ferrata_core::graph::{Effect, Graph, Route};
 use ferrata_core::node::NodeError;
 use ferrata_core::record::RecordKind;
@@ -140,4 +141,51 @@ async fn a_result_of_another_item_is_not_that_of_the_next_one() {
         let done = state.get::<Vec<String>>("done").unwrap();
         assert_eq!(done.as_deref(), Some(&["new".to_owned()][..]), "it had ended: {has_ended}");
     }
+}
+
+/// Two ends are decided again, and the first cannot be: the second was recorded with what the first had added, which was added once more.
+#[tokio::test]
+async fn nothing_is_recorded_behind_an_end_that_cannot_be_decided_again() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b).await;
+    let (_, other) = world.process(|b| b).await;
+    let strays = Arc::new(AtomicBool::new(false));
+    let kept = Arc::clone(&strays);
+    let graph = Graph::<Context>::builder("g")
+        .channel("sum", Reducer::Sum)
+        .node("s", async |_cx, _s| Ok(()))
+        .effect(Effect::Pure)
+        .node("a", async |_cx, _s| Ok(Context::update().reduce("sum", 1)))
+        .effect(Effect::Pure)
+        .node("b", async |_cx, _s| Ok(Context::update().reduce("sum", 10)))
+        .effect(Effect::Pure)
+        .node("end", async |_cx, _s| Ok(()))
+        .entry("s")
+        .edge("s", ["a", "b"])
+        .route(
+            "a",
+            ["end"],
+            move |_s: &Context, _cx| {
+                if kept.swap(false, Ordering::SeqCst) { "nowhere" } else { "end" }
+            },
+        )
+        .build()
+        .unwrap();
+    let (again, stray) = (Arc::clone(&line), Arc::clone(&strays));
+    // The start of the two is on record, and their ends are not.
+    line.after(RecordKind::Node, async move {
+        again.before(RecordKind::Node, async move {
+            let edited = Op::Set("edited".into(), true.into());
+            other.edit(&key("r"), Patch::from_ops(&[edited]).unwrap()).await.unwrap();
+            stray.store(true, Ordering::SeqCst);
+        });
+    });
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let stopped = world.pass(run.wait()).await.unwrap_err();
+    assert_eq!(stopped.kind(), ErrorKind::Conflict, "{stopped}");
+    assert!(!strays.load(Ordering::SeqCst));
+    world.pass_for(Duration::from_secs(1)).await;
+    let run = runtime.resume(&graph, "r").take_over().await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<u32>("sum").unwrap(), Some(11));
 }

@@ -43,6 +43,10 @@ impl<S: State> Driver<S> {
             if self.still_follows(&origin, &fact) {
                 self.apply_fact(fact)?;
             }
+            if self.failed_apply.is_some() {
+                // Records of what comes behind would hold what it left in the state.
+                break;
+            }
         }
         self.registration.meter = meter;
         if self.failed_apply.is_some() {
