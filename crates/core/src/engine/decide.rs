@@ -378,6 +378,17 @@ impl Machine {
         }
     }
 
+    /// Counts the activations that follow from the tokens that wait at a node and those that arrive there: as many as are made of them.
+    fn count_made<'a>(&self, at: NodeIx, each: bool, arriving: impl Iterator<Item = &'a Fired>) -> u64 {
+        let waiting = self.tokens().get(&at.get()).map_or(&[][..], |tokens| tokens);
+        let mut items = waiting.iter().filter(|token| token.item.is_some()).count();
+        let mut plain = waiting.len() - items;
+        for fired in arriving {
+            *if fired.items.is_some() { &mut items } else { &mut plain } += fired.tokens();
+        }
+        (items + if each { plain } else { plain.min(1) }) as u64
+    }
+
     /// Stops the run if what starts would exceed a limit.
     fn limit(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone) {
         let mut total = self.started();
@@ -402,14 +413,13 @@ impl Machine {
         match &done.settled.start {
             None => done.fired.iter().for_each(|fired| {
                 if let Some(at) = plan.find_after(node, &fired.to) {
-                    count(at, fired.tokens() as u64);
+                    count(at, self.count_made(at, false, std::iter::once(fired)));
                 }
             }),
             Some(starts) => starts.iter().for_each(|start| {
                 if let Some(at) = plan.find(start.node().as_str()) {
-                    let items: u64 =
-                        done.fired.iter().filter(|f| f.to == *start.node()).map(|f| f.tokens() as u64).sum();
-                    count(at, items.max(1));
+                    let arriving = done.fired.iter().filter(|fired| fired.to == *start.node());
+                    count(at, self.count_made(at, matches!(start, Start::Each { .. }), arriving));
                 }
             }),
         }

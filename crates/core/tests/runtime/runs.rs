@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy, Route};
+use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{At, CheckpointStore, MemoryStore};
@@ -251,6 +252,77 @@ async fn a_union_that_nodes_beside_each_other_make_holds_a_value_once() {
 async fn a_value_that_replaces_a_channel_replaces_what_was_added_beside_it() {
     let replaces: Edit = |s| s.set("notes", "whole");
     assert_eq!(side_by_side(something, replaces).await["notes"], "whole");
+}
+
+/// The items that had waited at the node were not counted, so the limit held only if the node that they waited for ended first.
+#[tokio::test]
+async fn items_that_waited_count_towards_the_limits() {
+    for (visits, steps) in [(3, 100), (100, 8)] {
+        for plan_first in [true, false] {
+            let ended = Arc::new(Notify::new());
+            let worked = Arc::new(AtomicU32::new(0));
+            let mut graph = Graph::<Context>::builder("late")
+                .max_steps(steps)
+                .node("start", async |_cx, s| Ok(s))
+                .entry("start")
+                .edge("start", ["plan", "slow"]);
+            for name in ["plan", "slow"] {
+                let ended = Arc::clone(&ended);
+                graph = graph.node(name, move |_cx, s: Draft<Context>| {
+                    let ended = Arc::clone(&ended);
+                    async move {
+                        if (name == "plan") != plan_first {
+                            ended.notified().await;
+                        }
+                        ended.notify_one();
+                        Ok(s)
+                    }
+                });
+            }
+            let kept = Arc::clone(&worked);
+            let graph = graph
+                .node("worker", move |_cx, s: Draft<Context>| {
+                    kept.fetch_add(1, Ordering::SeqCst);
+                    async move { Ok(s) }
+                })
+                .max_visits(visits)
+                .route("plan", ["worker"], |_s: &Context, _cx| Route::each("worker", 0..10))
+                .edge("slow", "worker")
+                .when(|s: &Context| s.contains_key("never"))
+                .build()
+                .unwrap();
+            let run = runtime(&MemoryStore::new()).await;
+            let run = run.start(&graph, Context::new()).id("r").await.unwrap();
+            let outcome = run.wait().await.unwrap();
+            let Outcome::Failed { failure, .. } = outcome else { panic!("{plan_first}: {outcome:?}") };
+            let (kind, says) = match visits {
+                3 => (FailureKind::MaxVisits, "visited 10 times"),
+                _ => (FailureKind::MaxSteps, "13 activations"),
+            };
+            assert_eq!((failure.kind, worked.load(Ordering::SeqCst)), (kind, 0), "{plan_first}: {failure}");
+            assert!(failure.message.contains(says), "{plan_first}: {failure}");
+        }
+    }
+}
+
+/// Each edge was counted, although one activation follows from both.
+#[tokio::test]
+async fn edges_that_are_joined_count_once_towards_the_limits() {
+    let graph = Graph::<Context>::builder("twice")
+        .max_steps(2)
+        .node("a", async |_cx, s| Ok(s))
+        .node("b", async |_cx, s| Ok(s))
+        .max_visits(1)
+        .entry("a")
+        .edge("a", "b")
+        .edge("a", "b")
+        .when(|_s: &Context| true)
+        .build()
+        .unwrap();
+    let runtime = runtime(&MemoryStore::new()).await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let outcome = run.wait().await.unwrap();
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
 }
 
 #[tokio::test]

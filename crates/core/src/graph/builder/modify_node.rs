@@ -42,7 +42,8 @@ impl<S: State> GraphBuilder<S> {
         self.modify("join", |node| node.join = join)
     }
 
-    /// Sets how often one run may activate the node, at least 1; no limit unless set. A run that would go beyond it fails.
+    /// Sets how often one run may activate the node, at least 1; no limit unless set. A run that would go beyond it fails. Each item is one
+    /// activation, also one that waited for another branch; tokens that are joined are one together.
     pub fn max_visits(self, visits: u32) -> Self {
         self.modify("max_visits", |node| node.max_visits = Some(visits))
     }
