@@ -84,7 +84,8 @@ impl Machine {
         let all = self.replans().len() + new.len();
         let counted: u64 = self.nodes().iter().map(|node| u64::from(node.replans)).sum();
         let told = all.min(KEPT);
-        let untold = counted + new.len() as u64 - told as u64;
+        // Moves by an operator are told as well, and not counted.
+        let untold = (counted + new.len() as u64).saturating_sub(told as u64);
         let mut causes = Vec::with_capacity(told + 1);
         if untold > 0 {
             causes.push(format!("{untold} earlier replans are counted and not kept"));

@@ -5,9 +5,9 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::graph::{Effect, Graph, Route};
 use ferrata_core::node::{NodeContext, NodeError};
-use ferrata_core::record::RunStatus;
+use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Position, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::{ErrorKind, RunKey};
@@ -95,6 +95,34 @@ async fn a_run_may_go_back_and_to_several_nodes_and_joins_count_anew() {
     one.go_to(&key(), ["b", "c"], "both anew").await.unwrap();
     let state = one.resume(&way(), "r").await.unwrap().completed().await.unwrap();
     assert_eq!(ran(&state), ["a@1", "b@2", "c@2", "d@1"]);
+}
+
+/// A move is kept beside the replans and not counted with them: the history of a replan too many took it for one that was counted.
+#[tokio::test]
+async fn a_replan_too_many_after_a_move_tells_both() {
+    let world = World::new();
+    let one = world.process().await;
+    let graph = Graph::<Context>::builder("back")
+        .node("a", async |cx, s| {
+            if cx.visit().get() == 1 {
+                drop(cx.receive::<String>().await?);
+            }
+            Ok(s)
+        })
+        .max_replans(1)
+        .node("b", async |_cx, s| Ok(s))
+        .entry("a")
+        .edge("a", "b")
+        .route("b", ["a"], |_s: &Context, _cx| Route::revisit("a", "not yet"))
+        .build()
+        .unwrap();
+    let run = one.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::AwaitingInput));
+    one.go_to(&key(), "b", "nobody writes").await.unwrap();
+    let outcome = one.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+    let Outcome::Failed { failure, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(failure.kind, FailureKind::Replan, "{failure}");
+    assert_eq!(failure.causes, ["a@1 -> b: nobody writes", "b@1 -> a: not yet", "b@2 -> a: not yet"]);
 }
 
 #[tokio::test]
