@@ -1,20 +1,23 @@
 //! What an operator's retry finds, and how often a run returns to a retry target by itself.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use ferrata_core::RunKey;
 use ferrata_core::ask::{Answer, Ask, QuestionKind};
 use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
+use ferrata_core::{Clock, RunKey};
 
 use ferrata_core::store::{At, FaultPlan, FaultStore, MemoryStore};
 use tokio::sync::Notify;
+
+use super::world::World;
 
 async fn runtime() -> Runtime {
     Runtime::builder(MemoryStore::new()).build().await.unwrap()
@@ -219,6 +222,31 @@ async fn a_failed_run_is_not_to_be_woken() {
     assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
     let head = runtime.head(&key()).await.unwrap().unwrap();
     assert_eq!((head.status, head.wake_at), (RunStatus::Failed, None));
+}
+
+/// The delay followed from node and visit alone, so all runs that a service had failed came back to it at the same moment.
+#[tokio::test]
+async fn runs_that_failed_together_do_not_come_back_together() {
+    let hour = Duration::from_secs(3_600);
+    let again = RetryPolicy::none().with_attempts(2).with_delay(hour).with_cap(hour * 2).with_jitter(0.5);
+    let graph = Graph::<Context>::builder("fails")
+        .node("a", async |_cx, _s: Draft<Context>| Err::<(), _>(NodeError::new("down")))
+        .retry(again)
+        .entry("a")
+        .build()
+        .unwrap();
+    let world = World::new();
+    let (one, other) = (world.process().await, world.process().await);
+    let mut times = BTreeSet::new();
+    for at in 0..8 {
+        let id = format!("r{at}");
+        let run = one.start(&graph, Context::new()).id(&id).await.unwrap();
+        assert!(matches!(run.wait().await.unwrap(), Outcome::Sleeping { .. }));
+        let at = other.head(run.run()).await.unwrap().unwrap().wake_at.unwrap();
+        assert!((hour / 2..=hour * 3 / 2).contains(&at.since(world.clock.now())));
+        times.insert(at);
+    }
+    assert!(times.len() > 4, "{times:?}");
 }
 
 /// A checkpoint told both ends of a visit with what the last one came to: the failure was gone from the history.

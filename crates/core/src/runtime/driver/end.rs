@@ -77,14 +77,20 @@ impl<S: State> Driver<S> {
                 } else if fatal || failed >= node.retry.attempts() {
                     What::Ended { result: Err(failure), took }
                 } else {
-                    let seed = u64::from(key.0) << 32 | u64::from(key.1.get());
-                    let delay = retry_after.unwrap_or_else(|| node.retry.delay(failed, seed));
+                    let delay = retry_after.unwrap_or_else(|| self.retry_delay(key, failed));
                     What::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
                 };
                 self.apply_fact(Fact { key, what })?;
             }
         }
         Ok(None)
+    }
+
+    /// Returns how long an activation waits for its next attempt: the same after a resume, and another time in each run.
+    pub(super) fn retry_delay(&self, key: ActivationKey, failed: u32) -> Duration {
+        let (high, low) = self.machine.life().as_u64_pair();
+        let seed = (u64::from(key.0) << 32 | u64::from(key.1.get())) ^ high ^ low;
+        self.plan.node(NodeIx::new(key.0)).retry.delay(failed, seed)
     }
 
     /// Takes in what is left of the end of an attempt.

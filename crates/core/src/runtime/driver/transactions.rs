@@ -345,7 +345,7 @@ impl<S: State> Driver<S> {
         let failure = Failure::of(FailureKind::Update, &error).with_node(&node.name);
         let failed = self.machine.in_flight().get(&key).map_or(1, |activation| activation.failed + 1);
         let what = if error.kind() == Unavailable && failed < node.retry.attempts() {
-            let delay = node.retry.delay(failed, u64::from(key.0) << 32 | u64::from(key.1.get()));
+            let delay = self.retry_delay(key, failed);
             What::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
         } else {
             What::Ended { result: Err(failure), took }
