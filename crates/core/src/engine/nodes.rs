@@ -26,7 +26,7 @@ pub(crate) struct NodeState {
     pub(crate) returned: u32,
     /// How often the run went back to it on purpose.
     pub(crate) replans: u32,
-    /// How many of its visits ended a conversation without a message.
+    /// How many of its visits ended a conversation without a message, or had taken none when the run was moved elsewhere.
     pub(crate) left: u32,
 }
 

@@ -157,7 +157,10 @@ async fn hears(turns: u32, sent: &[&str]) -> (Vec<String>, usize) {
         if let Outcome::Completed(_) = outcome {
             break;
         }
-        runtime.send(&key(), text).await.unwrap();
+        match *text {
+            "go to talk" => drop(runtime.go_to(&key(), "talk", "anew").await.unwrap()),
+            text => drop(runtime.send(&key(), text).await.unwrap()),
+        }
         // In a process of its own: what was heard is counted from the log.
         let next = Runtime::builder(store.clone()).build().await.unwrap();
         run = next.resume(&graph, "r").await.unwrap();
@@ -176,6 +179,15 @@ async fn turns_count_messages_over_the_whole_run() {
     assert_eq!(hears(1, &["1", "2"]).await, (said(&["1"]), 0));
     assert_eq!(hears(0, &["1"]).await, (said(&[]), 0));
     assert_eq!(hears(2, &["/quit", "1", "2", "3"]).await, (said(&["1", "2"]), 0));
+}
+
+/// A visit that waited for a message as an operator moved the run was counted as a message.
+#[tokio::test]
+async fn turns_do_not_count_a_visit_that_an_operator_moved_the_run_from() {
+    let said = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    assert_eq!(hears(2, &["1", "go to talk", "2", "3"]).await, (said(&["1", "2"]), 0));
+    assert_eq!(hears(1, &["go to talk", "go to talk", "1", "2"]).await, (said(&["1"]), 0));
+    assert_eq!(hears(2, &["/quit", "go to talk", "1", "2", "3"]).await, (said(&["1", "2"]), 0));
 }
 
 /// What `handle` handed on was taken for the end that the policy makes.

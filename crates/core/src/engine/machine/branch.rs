@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::Machine;
 use super::memo::forget_open;
-use crate::engine::frontier::{Activation, ActivationKey, Apart};
+use crate::engine::frontier::{Activation, ActivationKey, Apart, Local};
 use crate::engine::replan::{REASON_BYTES, Replan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::clip;
@@ -15,6 +15,7 @@ use crate::graph::suggest::no_node;
 use crate::id::NodeName;
 use crate::record::RunStatus;
 use crate::record::body::Item;
+use crate::record::memo::Memo;
 
 impl Machine {
     /// Makes this the machine of a new run at the same place.
@@ -66,6 +67,14 @@ impl Machine {
 
     /// Forgets where the run is and begins with these nodes.
     pub(crate) fn begin_at(&mut self, nodes: BTreeSet<&str>) {
+        let stopped = self.stopped_at().iter().map(|(key, activation)| (key, activation));
+        let dropped = self.in_flight().iter().chain(stopped);
+        // A conversation that is left without a message has not heard one.
+        let left: Vec<Local> = dropped
+            .filter(|(_, activation)| !activation.memos.values().any(|memo| matches!(memo, Memo::Message(_))))
+            .map(|(key, _)| key.0)
+            .collect();
+        left.into_iter().for_each(|node| self.nodes.state_mut(node).left += 1);
         self.clear_frontier();
         for node in self.nodes.states_mut() {
             // Rounds of joins ended where the source was left, and what would never run there may run here.
