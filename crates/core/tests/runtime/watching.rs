@@ -403,6 +403,34 @@ async fn another_life_of_a_run_is_not_taken_for_the_watched_one() {
     assert!(matches!(&rest, Ok(None)) || rest.is_err_and(|error| error.kind() == ErrorKind::NotFound));
 }
 
+/// What an open watch had read of the purged run was told to whoever watched its name from then on, and to a watch of all runs again and again.
+#[tokio::test]
+async fn who_watches_after_a_purge_is_told_of_the_run_that_is_there() {
+    for of_all in [true, false] {
+        let world = World::new();
+        let (runtime, other) = (world.process().await, world.process().await);
+        let may = Arc::new(Notify::new());
+        may.notify_one();
+        runtime.start(&speaker(3, &may), Context::new()).id("r").await.unwrap().completed().await.unwrap();
+        let mut open = runtime.watch(&key()).await.unwrap();
+        all(&mut open).await;
+        other.purge(&key()).await.unwrap();
+        let graph = Graph::<Context>::builder("next").node("only", async |_cx, s| Ok(s)).entry("only");
+        let run = other.start(&graph.build().unwrap(), Context::new()).id("r").await.unwrap();
+        run.completed().await.unwrap();
+        let wanted = ["0 started", "0 status", "1 node_completed only@1", "1 status"];
+        if of_all {
+            let mut runs = runtime.runs().watch().await.unwrap();
+            for event in wanted {
+                assert_eq!(shown(&world.pass(runs.next()).await.unwrap()), event);
+            }
+            assert!(poll_some(runs.next(), 1_000).await.is_none());
+        }
+        let events = world.pass(all(&mut runtime.watch(&key()).await.unwrap())).await;
+        assert_eq!(recorded(&events), wanted);
+    }
+}
+
 #[tokio::test]
 async fn values_are_the_states_of_the_past_and_updates_lead_from_one_to_the_next() {
     for seed in [11, 12] {

@@ -262,10 +262,16 @@ impl Feed {
     /// [`ErrorKind::NotFound`] if the place is of another life of the run; what the store says, and as [`Entry::of`].
     pub(super) async fn read(&self, shared: &Shared, place: &Place, fresh: Duration) -> Result<Read> {
         let mut tail = self.tail.lock().await;
-        if let Some(read) = tail.behind(&self.run, place)? {
+        let (hints, now) = (*self.woken.borrow(), shared.clock.monotonic());
+        // A place without an id fits any life of the run, also one that was purged since it was read.
+        let is_fresh =
+            tail.head.is_some_and(|(.., after, at)| after == hints && now.saturating_sub(at) < fresh);
+        if place.id.is_none() && !is_fresh && !tail.is_in_log(shared, &self.run).await? {
+            *tail = Tail::default();
+        }
+        if let Some(read) = tail.behind(place) {
             return Ok(read);
         }
-        let (hints, now) = (*self.woken.borrow(), shared.clock.monotonic());
         if let Some((head, status, after, at)) = tail.head
             && (after == hints && place.is_at(head) && now.saturating_sub(at) < fresh)
         {
@@ -276,7 +282,12 @@ impl Feed {
             drop(tail);
             return Ok(fetch(shared, &self.run, place).await?.0);
         }
-        let (read, head) = fetch(shared, &self.run, place).await?;
+        let fetched = fetch(shared, &self.run, place).await;
+        if fetched.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            // What was read may be of another life as well.
+            *tail = Tail::default();
+        }
+        let (read, head) = fetched?;
         match &read {
             Read::Records(entries) => tail.extend(place, entries),
             Read::Head(_) => {}
@@ -316,15 +327,25 @@ impl Drop for Feed {
 }
 
 impl Tail {
-    /// Returns what was read behind a place, if anything was.
-    fn behind(&self, run: &RunKey, place: &Place) -> Result<Option<Read>> {
-        let Some(first) = self.entries.front() else { return Ok(None) };
-        let Some(from) = place.next().get().checked_sub(first.header.seq.get()) else { return Ok(None) };
-        let from = usize::try_from(from).unwrap_or(usize::MAX);
-        let Some(next) = self.entries.get(from) else { return Ok(None) };
-        check_follows(run, place, next)?;
-        let entries = self.entries.iter().skip(from).take(BATCH as usize).map(Arc::clone).collect();
-        Ok(Some(Read::Records(entries)))
+    /// Returns what was read behind a place, if anything was that follows it. Of what does not follow, the store says which is of another life.
+    fn behind(&self, place: &Place) -> Option<Read> {
+        let first = self.entries.front()?;
+        let from = usize::try_from(place.next().get().checked_sub(first.header.seq.get())?).ok()?;
+        let next = self.entries.get(from)?;
+        if !follows(place, next) {
+            return None;
+        }
+        Some(Read::Records(self.entries.iter().skip(from).take(BATCH as usize).map(Arc::clone).collect()))
+    }
+
+    /// Whether the last record that was read is in the log still: if not, the run was purged, or its log was cut, since.
+    async fn is_in_log(&self, shared: &Shared, run: &RunKey) -> Result<bool> {
+        let Some(last) = self.entries.back().map(|last| last.header.head()) else { return Ok(true) };
+        let range = HeaderRange::from(last.seq, 1);
+        match shared.committer.read(|| shared.store.headers(run, range)).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            found => Ok(found?.items.iter().any(|header| header.head() == last)),
+        }
     }
 
     /// Keeps what was read behind a place for further watchers.
@@ -351,12 +372,9 @@ fn another_life(run: &RunKey, seq: Seq) -> Error {
     Error::new(ErrorKind::NotFound, message).with_run(run).with_seq(seq)
 }
 
-/// Checks that an entry is the one that follows a place in its log.
-fn check_follows(run: &RunKey, place: &Place, next: &Entry) -> Result<()> {
-    match (place.last, place.id) {
-        (Some(last), Some(id)) if next.header.prev != Some(id) => Err(another_life(run, last)),
-        _ => Ok(()),
-    }
+/// Whether an entry is the one that follows a place in its log.
+fn follows(place: &Place, next: &Entry) -> bool {
+    place.last.is_none() || place.id.is_none_or(|id| next.header.prev == Some(id))
 }
 
 /// What the store says behind a place, and the head if everything up to it was read.
@@ -415,7 +433,9 @@ async fn fetch(shared: &Shared, run: &RunKey, place: &Place) -> Result<Fetched> 
             };
             let entry =
                 Entry::of(run, record, entries.last().map_or(before, |last| Some(last.header.status)))?;
-            check_follows(run, &after, &entry)?;
+            if let Some(last) = after.last.filter(|_| !follows(&after, &entry)) {
+                return Err(another_life(run, last));
+            }
             entries.push(Arc::new(entry));
         }
         if entries.first().is_none_or(|first| first.header.seq != next) {
