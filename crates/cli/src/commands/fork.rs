@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrata::graph::Effect;
-use ferrata::runtime::{Change, Checkpoint, Diff};
+use ferrata::runtime::{Change, Checkpoint, Diff, Repeat};
 use ferrata::store::RunHead;
 use ferrata::{Position, Runtime};
 use serde::Serialize;
@@ -32,10 +32,16 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     if args.list {
         return list(context, &runtime, &head).await;
     }
-    let again = again(&runtime, &head, args).await?;
+    let unfit = |error| Failure::from(error).or_type(format!("ferrata fork {name} --list"));
+    let mut request = runtime.fork(&head.run, args.at.clone());
+    if !args.start_at.is_empty() {
+        request = request.start_at(args.start_at.clone());
+    }
+    let repeats = request.repeats().await.map_err(unfit)?;
+    let again = counted(&repeats);
     if !again.is_empty() && !args.yes {
         let begin =
-            format!("after {}, {name} did what the fork may do again, under new idempotency keys:", args.at);
+            format!("{name} did, or may have done, what the fork may do again under new idempotency keys:");
         let lines = || again.iter().map(|(node, (effect, times))| format!("{node}  {effect}, {times}×"));
         if context.is_attended() {
             context.out.note(&std::iter::once(begin.clone()).chain(lines()).collect::<Vec<_>>().join("\n  "));
@@ -46,7 +52,6 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
             false => failure.with_details(std::iter::once(begin).chain(lines())),
         })?;
     }
-    let mut request = runtime.fork(&head.run, args.at.clone());
     if !args.changes.is_empty() {
         let state = runtime.channels_at(&head.run, args.at.clone()).await?;
         request = request.edit(args.changes.patch(&head.run, &state)?);
@@ -54,14 +59,10 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     if let Some(id) = &args.id {
         request = request.id(id);
     }
-    if !args.start_at.is_empty() {
-        request = request.start_at(args.start_at.clone());
-    }
     for (key, value) in &args.label {
         request = request.label(key.clone(), value.clone());
     }
-    let forked =
-        request.await.map_err(|error| Failure::from(error).or_type(format!("ferrata fork {name} --list")))?;
+    let forked = request.await.map_err(unfit)?;
     if let Some(real) = &context.real_store {
         // It is made in the copy, and belongs beside what it was copied from.
         let text = runtime.export(&forked).await?;
@@ -83,29 +84,14 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
-/// Finds the nodes that change the world, and that ran after the place of the fork or that the fork begins with: each with its effect,
-/// and how often it ran there.
-async fn again(
-    runtime: &Runtime,
-    head: &RunHead,
-    args: &ForkArgs,
-) -> Result<BTreeMap<String, (Effect, usize)>, Failure> {
-    let mut again = BTreeMap::new();
-    if args.at == Position::Latest && args.start_at.is_empty() {
-        return Ok(again);
+/// Counts by node what a fork may do again, with what repeating the node means.
+fn counted(repeats: &[Repeat]) -> BTreeMap<&str, (&str, usize)> {
+    let mut all = BTreeMap::new();
+    for repeat in repeats {
+        let effect = repeat.effect.map_or("effect not known", Effect::as_str);
+        all.entry(repeat.node.as_str()).or_insert((effect, 0)).1 += 1;
     }
-    let unfit = |error| Failure::from(error).or_type(format!("ferrata fork {} --list", shown(&head.run)));
-    let there = runtime.checkpoint(&head.run, args.at.clone()).await.map_err(unfit)?.index;
-    let now = runtime.checkpoint(&head.run, Position::Latest).await?;
-    let ran = now.history.iter().filter_map(|past| Some((past, past.effect?, past.index?)));
-    for (past, effect, index) in
-        ran.filter(|(_, effect, _)| [Effect::Write, Effect::External].contains(effect))
-    {
-        if index > there || args.start_at.iter().any(|node| node == past.node.as_str()) {
-            again.entry(past.node.to_string()).or_insert((effect, 0)).1 += 1;
-        }
-    }
-    Ok(again)
+    all
 }
 
 /// Writes the same command with a yes.

@@ -124,3 +124,38 @@ async fn a_fork_that_may_do_again_what_was_done_takes_a_yes() {
     // Behind the last record nothing was done.
     place.ok(&["fork", "pay-1", "--id", "latest"]);
 }
+
+/// Four ways led past the list: what is in doubt has not ended, nodes before the place ran again behind `--start-at`, and neither a fork
+/// nor a pruned log tells the effects of its nodes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_takes_a_yes_for_whatever_it_may_do_again() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    let charged = service.run(&charge(), "charge-1", Context::new()).await;
+    service.until(&charged, RunStatus::Interrupted).await;
+    place.ok(&["fork", "pay-2", "begin@1", "--id", "fork", "--yes"]);
+    service.until(&key("fork"), RunStatus::Interrupted).await;
+    place.ok(&["answer", "fork", "yes"]);
+    service.until(&key("fork"), RunStatus::Completed).await;
+    place.ok(&["export", "pay-2", "--to", "pay.jsonl"]);
+    place.ok(&["import", "pay.jsonl", "--id", "pruned"]);
+    place.ok(&["prune", "pruned", "--keep-last", "1", "--yes"]);
+    for (line, lists) in [
+        (&["fork", "charge-1"][..], "\n  card  external, 1×\nnext:"),
+        (&["fork", "charge-1", "0"], "\n  card  external, 1×\nnext:"),
+        (&["fork", "pay-2", "--start-at", "begin"], "\n  begin  write, 1×\n  send  write, 1×\nnext:"),
+        (&["fork", "fork", "0"], "\n  send  effect not known, 1×\nnext:"),
+        (&["fork", "pruned", "--start-at", "send"], "\n  send  effect not known, 1×\nnext:"),
+    ] {
+        let said = place.call(&[line, &["--id", "again"]].concat());
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{line:?}: {said:?}");
+        assert!(said.err.contains(lists), "{line:?}: {said:?}");
+        assert_eq!(place.call(&["show", "again"]).code, 4, "{line:?} forked all the same");
+    }
+    let said = place.call(&["fork", "pay-2", "--start-at", "sent"]);
+    assert_eq!(said.code, 4, "a node that is not there is told before anything is asked: {said:?}");
+    // What an answer skips is not done in the fork either.
+    service.runtime.shutdown(Duration::ZERO).await.unwrap();
+    place.ok(&["answer", "charge-1", "card", "--resolve", "skip"]);
+    place.ok(&["fork", "charge-1", "--id", "skipped"]);
+}

@@ -36,8 +36,9 @@ pub use self::inbox::Message;
 pub use self::outcome::Outcome;
 pub use self::post::{Letter, Outlet, Undelivered};
 pub use self::requests::{
-    BulkReport, BulkRequest, CellNews, DriveRequest, EditRequest, ForkRequest, ResumeRequest, RunsRequest,
-    SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, Ticket, is_spared, is_system,
+    BulkReport, BulkRequest, CellNews, DriveRequest, EditRequest, ForkRequest, Repeat, ResumeRequest,
+    RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, Ticket, is_spared,
+    is_system,
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{

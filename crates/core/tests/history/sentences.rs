@@ -117,8 +117,17 @@ async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
         }
         let run = two.resume(&graph, "r").take_over().await.unwrap();
         assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+        let repeats = async |at: Position, nodes: &[&str]| -> usize {
+            two.fork(&key("r"), at).start_at(nodes).repeats().await.unwrap().len()
+        };
+        let first = Position::Seq(Seq::new(0));
+        assert_eq!((repeats(first.clone(), &[]).await, repeats(Position::Latest, &[]).await), (1, 1));
         let said = two.respond(&key("r"), "pay@1", Answer::from(resolution.clone()));
         said.await.unwrap();
+        // What comes along with an answer is not done again, but where the answer does not come along.
+        let settled = usize::from(resolution != Resolution::Retry);
+        assert_eq!((repeats(first, &[]).await, repeats(Position::Latest, &[]).await), (settled, 0));
+        assert_eq!(repeats(Position::Latest, &["pay"]).await, settled);
         let fork = two.fork(&key("r"), Position::Latest).id("f").drive(&graph).await.unwrap();
         let state = fork.completed().await.unwrap();
         assert_eq!(begun.load(Ordering::Relaxed), 1 + again, "{resolution:?}");

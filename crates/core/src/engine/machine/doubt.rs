@@ -72,6 +72,11 @@ impl Activation {
         self.intent && !failure.not_done
     }
 
+    /// Whether it has done what must not be done twice, or may have: its intent stands, or an answer said what became of it.
+    pub(crate) fn may_be_done(&self) -> bool {
+        self.intent || self.in_doubt || self.why.is_some() || self.resolution.is_some()
+    }
+
     fn doubt(&mut self, why: Option<&Failure>) {
         self.in_doubt = true;
         self.why = why.map(|why| Box::new(why.clone()));

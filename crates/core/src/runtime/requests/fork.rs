@@ -1,5 +1,7 @@
 //! Branching off: a new run that goes on from a place in another one's log, which stays as it was.
 
+mod repeats;
+
 use std::collections::BTreeSet;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -12,6 +14,7 @@ use super::resume::{Known, Terms, resume};
 use crate::clock::Timestamp;
 use crate::engine::fold::Folded;
 use crate::engine::fold::missing;
+use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::suggest::no_node;
@@ -27,6 +30,8 @@ use crate::runtime::shared::Shared;
 use crate::runtime::tasks::finish;
 use crate::state::{Channels, Patch, State, reread};
 use crate::store::{At, CheckpointStore, RunHead};
+
+pub use repeats::Repeat;
 
 /// A fork that is being prepared; `.await` writes the new run and returns its key. [`drive`](Self::drive) has this process go on with it.
 ///
@@ -160,23 +165,12 @@ impl ForkRequest {
         Ok((run, Some(Known { head, tip: Some(Box::new(Tip::begun(folded, log))) })))
     }
 
-    /// Puts the new run where it is to begin, and checks that the graph has a place for it, or the log if there is none.
+    /// Puts the new run where it is to begin, and checks that the graph has a place for it.
     fn place(&self, folded: &mut Folded, plan: Option<&Arc<Plan>>) -> Result<()> {
         let refuse = |kind, message: String| Err(Error::new(kind, message));
         let machine = &mut folded.machine;
+        self.check_nodes(machine, plan)?;
         if !self.nodes.is_empty() {
-            let knows = |name: &String| match plan {
-                Some(plan) => plan.find(name).is_some(),
-                None => machine.find(name).is_some(),
-            };
-            if let Some(stranger) = self.nodes.iter().find(|name| !knows(name)) {
-                let names: Vec<&NodeName> = match plan {
-                    Some(plan) => plan.nodes.iter().map(|node| &node.name).collect(),
-                    None => machine.names().collect(),
-                };
-                let message = no_node(stranger, names.into_iter().map(NodeName::as_str));
-                return refuse(ErrorKind::NotFound, format!("{message}; it cannot start there"));
-            }
             let names: BTreeSet<&str> = self.nodes.iter().map(String::as_str).collect();
             machine.begin_at(names);
         }
@@ -195,6 +189,21 @@ impl ForkRequest {
             return refuse(ErrorKind::Invalid, message.into());
         }
         Ok(())
+    }
+
+    /// Checks that the graph has the nodes with which the new run is to begin, or the log if there is none.
+    fn check_nodes(&self, machine: &Machine, plan: Option<&Arc<Plan>>) -> Result<()> {
+        let knows = |name: &String| match plan {
+            Some(plan) => plan.find(name).is_some(),
+            None => machine.find(name).is_some(),
+        };
+        let Some(stranger) = self.nodes.iter().find(|name| !knows(name)) else { return Ok(()) };
+        let names: Vec<&NodeName> = match plan {
+            Some(plan) => plan.nodes.iter().map(|node| &node.name).collect(),
+            None => machine.names().collect(),
+        };
+        let message = no_node(stranger, names.into_iter().map(NodeName::as_str));
+        Err(Error::new(ErrorKind::NotFound, format!("{message}; it cannot start there")))
     }
 
     /// Gives the new run the state that it goes on with.

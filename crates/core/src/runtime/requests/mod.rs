@@ -20,7 +20,7 @@ pub(crate) mod within;
 pub use bulk::{BulkReport, BulkRequest};
 pub use cell::{CellNews, StateCell};
 pub use edit::EditRequest;
-pub use fork::{DriveRequest, ForkRequest};
+pub use fork::{DriveRequest, ForkRequest, Repeat};
 pub use resume::ResumeRequest;
 pub use runs::RunsRequest;
 pub use send::SendRequest;

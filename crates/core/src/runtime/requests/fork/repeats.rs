@@ -1,0 +1,82 @@
+//! What a fork may do again though its source has done it, or may have.
+
+use std::collections::BTreeSet;
+
+use super::{ForkRequest, origin};
+use crate::engine::fold::Folded;
+use crate::engine::frontier::Activation;
+use crate::error::Result;
+use crate::graph::Effect;
+use crate::id::{NodeName, Visit};
+use crate::past::{Position, checkpoint};
+use crate::store::At;
+
+/// An activation that changed the world, or may have, and that a fork may do again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Repeat {
+    /// The node.
+    pub node: NodeName,
+    /// Which visit.
+    pub visit: Visit,
+    /// What repeating it means; absent where no record that is kept says so, as in the log of a fork.
+    pub effect: Option<Effect>,
+}
+
+impl ForkRequest {
+    /// Lists what the source did, or may have done, and the new run may do again under new idempotency keys: each end of
+    /// an activation in order, of nodes whose effect is `Write`, `External` or not known.
+    ///
+    /// Those are the ends behind the place, and what is in doubt or at work. With [`start_at`](Self::start_at), all ends
+    /// are listed, wherever they are: nothing tells which of the nodes the new run comes to. What an answer that comes
+    /// along has settled is left out.
+    ///
+    /// Reads the whole log that is kept, as it is now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::checkpoint`](crate::runtime::Runtime::checkpoint), and
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a node to start at that the log does not name.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: nobody::a_fork_takes_a_yes_for_whatever_it_may_do_again -->
+    /// <!-- held by: sentences::an_answer_to_a_doubt_comes_along_with_a_fork -->
+    pub async fn repeats(&self) -> Result<Vec<Repeat>> {
+        let (store, source) = (&*self.shared.store, &self.source);
+        let placed = !self.nodes.is_empty();
+        let there = origin(store, source, &self.at, None, placed).await?;
+        self.check_nodes(&there.machine, None)
+            .map_err(|error| error.with_run(source).with_seq(there.last.seq))?;
+        // Of a cancelled run, what was at work when it was cancelled.
+        let last = origin(store, source, &Position::Latest, None, false).await?;
+        let (now, _) = checkpoint(store, source, At::Latest).await?;
+        let is_settled = |activation: &Activation| !placed && activation.resolution.is_some();
+        let settled = open(&there, is_settled);
+        let (behind, changes) = (there.last.seq, [None, Some(Effect::Write), Some(Effect::External)]);
+        let ended = now.history.into_iter().filter(|past| {
+            (placed || past.index.is_some_and(|index| index > behind)) && changes.contains(&past.effect)
+        });
+        let mut all: Vec<Repeat> =
+            ended.map(|past| Repeat { node: past.node, visit: past.visit, effect: past.effect }).collect();
+        for (node, visit) in open(&last, Activation::may_be_done) {
+            // One that failed the run has ended, too.
+            if !all.iter().any(|one| one.node == node && one.visit == visit) {
+                all.push(Repeat { node, visit, effect: Some(Effect::External) });
+            }
+        }
+        all.retain(|one| !settled.contains(&(one.node.clone(), one.visit)));
+        Ok(all)
+    }
+}
+
+/// Finds activations that have begun and not ended, or that failed the run.
+fn open(folded: &Folded, is: impl Fn(&Activation) -> bool) -> BTreeSet<(NodeName, Visit)> {
+    let machine = &folded.machine;
+    let going = machine.in_flight().iter();
+    let stopped = machine.stopped_at().iter().map(|(key, activation)| (key, activation));
+    let found = going.chain(stopped).filter(|(_, activation)| is(activation));
+    found.map(|(key, _)| (machine.name(key.0).clone(), key.1)).collect()
+}
