@@ -11,6 +11,7 @@ mod openapi;
 mod questions;
 mod quiet;
 mod records;
+mod repeats;
 mod report;
 mod run;
 mod runs;
@@ -43,6 +44,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .route("/api/v1/runs/{tenant}/{run}", get(run::show))
         .route("/api/v1/runs/{tenant}/{run}/family", get(family::family))
         .route("/api/v1/runs/{tenant}/{run}/records", get(records::list))
+        .route("/api/v1/runs/{tenant}/{run}/repeats", get(repeats::list))
         .route("/api/v1/runs/{tenant}/{run}/state", get(state::show))
         .route("/api/v1/runs/{tenant}/{run}/diff", get(diff::show))
         .route("/api/v1/runs/{tenant}/{run}/post-mortem", get(report::show))

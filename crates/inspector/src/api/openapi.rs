@@ -22,7 +22,7 @@ const WORKFLOW: Parameter = ("workflow", "string", "Only runs of this workflow."
 const PLACE: &str = "A place in the log: `latest`, a number, a record id, or `node@visit`.";
 
 /// Each path that is read: the path, what it answers, and its parameters.
-const READS: [(&str, &str, &[Parameter]); 12] = [
+const READS: [(&str, &str, &[Parameter]); 13] = [
     ("/", "What this inspector is, and what the viewer may do.", &[]),
     (
         "/runs",
@@ -61,6 +61,14 @@ const READS: [(&str, &str, &[Parameter]); 12] = [
         "/runs/{tenant}/{run}/records",
         "What happened, record by record, in words: the last ones, or those from one on.",
         &[("from", "integer", "The number of the first record."), LIMIT],
+    ),
+    (
+        "/runs/{tenant}/{run}/repeats",
+        "What the run did, or may have done, and a fork from a place may do again, by node.",
+        &[
+            ("at", "string", PLACE),
+            ("start_at", "string", "A node that the fork begins with; may be said several times."),
+        ],
     ),
     (
         "/runs/{tenant}/{run}/state",

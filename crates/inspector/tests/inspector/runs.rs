@@ -333,3 +333,23 @@ async fn children_are_told_by_the_node_that_started_them_what_failed_first() {
     assert_eq!((&fan["runs"][0]["name"], &fan["runs"][0]["status"]), (&json!("c7"), &json!("failed")));
     assert_eq!(fan["runs"].as_array().unwrap().len(), 8);
 }
+
+/// The page looked for it in what it showed of the past, where nothing had been done yet.
+#[tokio::test]
+async fn what_a_fork_may_do_again_is_told_as_of_the_newest_record() {
+    let world = World::with_runs().await;
+    let router = world.router();
+    let again = async |query: &str| -> Vec<String> {
+        let told = read(&router, &format!("/api/v1/runs/default/pay-1/repeats?{query}")).await;
+        let items = told["items"].as_array().unwrap().iter();
+        items
+            .map(|one| format!("{} {} {}", one["node"], one["effect"], one["times"]).replace('"', ""))
+            .collect()
+    };
+    assert_eq!(again("at=0").await, ["check write 1", "send write 1"]);
+    assert_eq!(again("at=check@1").await, ["send write 1"]);
+    assert_eq!(again("").await, [""; 0]);
+    assert_eq!(again("start_at=send").await, ["check write 1", "send write 1"]);
+    let stranger = get(&router, "/api/v1/runs/default/pay-1/repeats?start_at=nowhere").await;
+    assert_eq!(stranger.status, StatusCode::NOT_FOUND);
+}

@@ -290,7 +290,7 @@ pub(crate) async fn act(router: &Router, path: &str, body: Value) -> Reply {
 }
 
 /// Every path that is read, of a world with runs.
-pub(crate) const READS: [&str; 17] = [
+pub(crate) const READS: [&str; 18] = [
     "/",
     "/api/v1",
     "/api/v1/runs",
@@ -303,6 +303,7 @@ pub(crate) const READS: [&str; 17] = [
     "/api/v1/runs/default/pay-3?at=1",
     "/api/v1/runs/default/pay-3/family",
     "/api/v1/runs/default/pay-3/records",
+    "/api/v1/runs/default/pay-3/repeats?at=0&start_at=send",
     "/api/v1/runs/default/pay-3/state",
     "/api/v1/runs/default/pay-3/state?path=/card/name&at=check@1",
     "/api/v1/runs/default/pay-1/diff?from=0",

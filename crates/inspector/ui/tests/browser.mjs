@@ -146,12 +146,27 @@ const stories = {
     await dialog.getByLabel('Id of the new run').fill('again');
     await dialog.getByLabel('Change a channel').selectOption('amount');
     await dialog.getByRole('textbox', { name: 'amount' }).fill('7');
-    await dialog.getByText('ferrata fork pay-3 0 --id again --set amount=7').waitFor();
+    // What came behind the place is not shown there, and may be done again.
+    await dialog.getByText(/: check, send/).waitFor();
+    await dialog.getByText('ferrata fork pay-3 0 --id again --set amount=7 --yes').waitFor();
     await sound(page, 'a dialog');
-    await dialog.getByRole('button', { name: 'Fork and go there' }).click();
+    const fork = dialog.getByRole('button', { name: 'Fork and go there' });
+    is(await fork.isDisabled(), true, 'it takes a yes');
+    await dialog.getByLabel('They may').check();
+    await fork.click();
     await heading(page, 'again');
     await status(page, 'completed');
     await page.getByText('forked from').waitFor();
+    // At the newest record nothing is done again, unless the fork begins elsewhere.
+    await page.goto(at('run/default/pay-1'));
+    await status(page, 'completed');
+    await page.keyboard.press('f');
+    await dialog.getByText('ferrata fork pay-1').waitFor();
+    is(await dialog.getByLabel('They may').count(), 0, 'nothing came behind the newest record');
+    await dialog.getByLabel('Begin at').selectOption('send');
+    await dialog.getByLabel('They may').waitFor();
+    await dialog.getByText(/--start-at send --yes/).waitFor();
+    is(await fork.isDisabled(), true, 'it takes a yes, too');
   },
 
   async 'what must not happen is refused where it is asked for'(page) {

@@ -24,11 +24,11 @@ pub struct Repeat {
 }
 
 impl ForkRequest {
-    /// Lists what the source did, or may have done, and the new run may do again under new idempotency keys: each end of
-    /// an activation in order, of nodes whose effect is `Write`, `External` or not known.
+    /// Lists what the source did, or may have done, and the new run may do again under new idempotency keys: each end
+    /// of an activation in order, of nodes whose effect is `Write`, `External` or not known.
     ///
-    /// Those are the ends behind the place, and what is in doubt or at work. With [`start_at`](Self::start_at), all ends
-    /// are listed, wherever they are: nothing tells which of the nodes the new run comes to. What an answer that comes
+    /// Those are the ends behind the place, and what is in doubt or at work. With [`start_at`](Self::start_at), all
+    /// ends are listed, wherever they are: nothing tells which of the nodes the new run comes to. What an answer that comes
     /// along has settled is left out.
     ///
     /// Reads the whole log that is kept, as it is now.
@@ -43,6 +43,7 @@ impl ForkRequest {
     /// Cancel safe: nothing is changed.
     ///
     /// <!-- held by: nobody::a_fork_takes_a_yes_for_whatever_it_may_do_again -->
+    /// <!-- held by: runs::what_a_fork_may_do_again_is_told_as_of_the_newest_record -->
     /// <!-- held by: sentences::an_answer_to_a_doubt_comes_along_with_a_fork -->
     pub async fn repeats(&self) -> Result<Vec<Repeat>> {
         let (store, source) = (&*self.shared.store, &self.source);
