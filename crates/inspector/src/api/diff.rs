@@ -32,7 +32,8 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
             other
         }
     };
-    let (before, after) = (read(&call, &run, from).await?, read(&call, &other, to).await?);
+    let reveals = call.viewer.sees_secrets();
+    let (before, after) = (read(&call, &run, from, reveals).await?, read(&call, &other, to, reveals).await?);
     // Two states of many megabytes take a while, which no other request is to wait for.
     let diff = tokio::task::spawn_blocking(move || Diff::between(&before, &after)).await;
     let diff = diff.map_err(|_| Problem::internal())?;

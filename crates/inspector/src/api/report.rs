@@ -18,7 +18,8 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     let run = call.run(&name)?;
     let mut text = call.runtime().post_mortem(&run).await?;
     if !call.app.redaction.is_empty() {
-        let state = read(&call, &run, Position::Latest).await?;
+        // It is handed on: also a viewer who may see what is secret gets none of it.
+        let state = read(&call, &run, Position::Latest, false).await?;
         text.truncate(text.rfind(STATE).unwrap_or(0));
         let hidden: Vec<_> = text.lines().map(|line| call.app.redaction.text(line)).collect();
         text = hidden.join("\n");

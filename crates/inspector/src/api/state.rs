@@ -25,16 +25,21 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     let offset = params.parsed::<usize>("offset")?.unwrap_or(0);
     let limit = params.limit(u32::try_from(ENTRIES).unwrap_or(u32::MAX), 1_000)? as usize;
     let run = call.run(&name)?;
-    let state = read(&call, &run, position.clone()).await?;
+    let state = read(&call, &run, position.clone(), call.viewer.sees_secrets()).await?;
     Ok(Json(json!({ "at": position.to_string(), "state": tree(path, at(&state, path)?, offset, limit) })))
 }
 
-/// Reads the state of a run without what is hidden, once for each place as long as the head is the same.
-pub(super) async fn read(call: &Call, run: &RunKey, at: Position) -> Result<Arc<Value>, Problem> {
+/// Reads the state of a run without what is hidden, once for each place as long as the head is the same; with what is secret if it is
+/// revealed.
+pub(super) async fn read(
+    call: &Call,
+    run: &RunKey,
+    at: Position,
+    reveals: bool,
+) -> Result<Arc<Value>, Problem> {
     let head = call.head(run).await?;
     // A record that comes while this is answered is not in it.
     let at = if at == Position::Latest { Position::Record(head.id) } else { at };
-    let reveals = call.viewer.sees_secrets();
     let what = if reveals { format!("{at}, with what is secret") } else { at.to_string() };
     let about = About { run: run.clone(), head: head.id, what: what.into() };
     if let Some(known) = call.app.states.get(&about) {

@@ -110,6 +110,14 @@ async fn a_secret_channel_is_in_no_answer_but_to_those_who_may_see_it() {
     let trusted = inspector().access(|_| Some(Viewer::new().seeing_secrets())).into_router();
     assert!(get(&trusted, &format!("{head}?path=/token")).await.text.contains(MARK));
     assert!(!get(&router, &format!("{head}?path=/token")).await.text.contains(MARK), "nor from a cache");
+    // A post-mortem is handed on: it has no secret, whoever asks, also where something else is hidden.
+    let hiding = inspector().redact("/open").access(|_| Some(Viewer::new().seeing_secrets())).into_router();
+    assert!(get(&hiding, head).await.text.contains(MARK));
+    for router in [&trusted, &hiding] {
+        let report = get(router, &format!("{path}/post-mortem")).await;
+        assert_eq!(report.status, StatusCode::OK);
+        assert!(!report.text.contains(MARK), "{}", report.text);
+    }
 }
 
 #[tokio::test]
