@@ -2,7 +2,7 @@
 
 use axum::Json;
 use ferrata_core::record::RunStatus;
-use ferrata_core::store::{Page, RunHead, RunQuery};
+use ferrata_core::store::{Cursor, Page, RunHead, RunQuery};
 use ferrata_core::{ErrorKind, WorkflowName};
 use serde_json::{Value, json};
 
@@ -15,21 +15,19 @@ use crate::view::summary::summary;
 /// How many logs one answer reads: of others what is known from before is shown, until a later answer has looked.
 const READ: usize = 100;
 
+/// The statuses of runs that may ask, those first that do. A question may be open while other branches go on.
+const GROUPS: [&[RunStatus]; 2] =
+    [&[RunStatus::Interrupted, RunStatus::AwaitingInput], &[RunStatus::InProgress]];
+
 /// Answers `GET /api/v1/questions`.
 pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
     let params = call.params(&["tenant", "workflow", "limit", "cursor"])?;
     let mut query = RunQuery::default();
     query.tenant = call.tenant(params.one("tenant")?)?;
     query.workflow = params.one("workflow")?.map(WorkflowName::new).transpose()?;
-    // A question may be open while other branches go on.
-    query.statuses = vec![RunStatus::Interrupted, RunStatus::InProgress, RunStatus::AwaitingInput];
-    let mut page = Page::first(params.limit(200, Page::MAX)?);
-    if let Some(cursor) = params.one("cursor")? {
-        page = page.with_cursor(ferrata_core::store::Cursor::new(cursor));
-    }
-    let found = call.runtime().store().runs(&query, page).await?;
+    let (heads, next) = open(&call, query, params.limit(200, Page::MAX)?, params.one("cursor")?).await?;
     let (mut items, mut read, mut unread) = (Vec::new(), 0, 0);
-    for head in &found.items {
+    for head in &heads {
         let about = About { run: head.run.clone(), head: head.id, what: "questions".into() };
         let open = match call.app.cache.get(&about) {
             Some(known) => known,
@@ -47,8 +45,59 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
         }
     }
     Ok(Json(json!({
-        "now": call.app.now(), "items": items, "next": found.next, "looked_at": found.items.len(), "unread": unread
+        "now": call.app.now(), "items": items, "next": next, "looked_at": heads.len(), "unread": unread
     })))
+}
+
+/// Lists runs that have not ended, those that rest first: they wait for somebody, however many newer ones go on.
+async fn open(
+    call: &Call,
+    mut query: RunQuery,
+    limit: u32,
+    cursor: Option<&str>,
+) -> Result<(Vec<RunHead>, Option<String>), Problem> {
+    let store = call.runtime().store();
+    let (mut group, mut cursor) = match cursor {
+        Some(cursor) => {
+            let at = cursor.split_once('.');
+            let at = at.and_then(|(group, rest)| Some((group.parse::<usize>().ok()?, rest)));
+            let at = at.filter(|(group, _)| *group < GROUPS.len());
+            let (group, rest) = at.ok_or_else(|| Problem::invalid("`cursor` is `next` of another answer"))?;
+            (group, Some(rest).filter(|rest| !rest.is_empty()).map(Cursor::new))
+        }
+        None => {
+            // Few runs cost one call.
+            query.statuses = GROUPS.concat();
+            let mut all = store.runs(&query, Page::first(limit)).await?;
+            if all.next.is_none() {
+                all.items.sort_by_key(|head| GROUPS.iter().position(|group| group.contains(&head.status)));
+                return Ok((all.items, None));
+            }
+            (0, None)
+        }
+    };
+    let mut heads = Vec::new();
+    loop {
+        query.statuses = GROUPS[group].to_vec();
+        let left = limit.saturating_sub(u32::try_from(heads.len()).unwrap_or(u32::MAX));
+        let page = Page::first(left);
+        let page = match cursor.take() {
+            Some(cursor) => page.with_cursor(cursor),
+            None => page,
+        };
+        let found = store.runs(&query, page).await?;
+        heads.extend(found.items);
+        if let Some(next) = found.next {
+            return Ok((heads, Some(format!("{group}.{}", next.as_str()))));
+        }
+        group += 1;
+        if group == GROUPS.len() {
+            return Ok((heads, None));
+        }
+        if heads.len() >= limit as usize {
+            return Ok((heads, Some(format!("{group}."))));
+        }
+    }
 }
 
 /// Reads the questions that a run itself asks: those of its descendants are listed with them.

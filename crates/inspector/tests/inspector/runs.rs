@@ -133,6 +133,50 @@ async fn questions_are_in_one_inbox_with_the_shape_of_their_answers() {
     assert_eq!(world.reads() - before, 1, "an open page costs one question to the store");
 }
 
+/// Two hundred newer runs that went on hid an older one that waited, and the inbox said that none did.
+#[tokio::test]
+async fn a_question_of_an_older_run_is_in_the_inbox_however_many_go_on() {
+    let world = World::with_runs().await;
+    let driver = world.driver().await;
+    let graph = ferrata_core::graph::Graph::<Context>::builder("busy")
+        .node("work", async |_cx, _s: ferrata_core::state::Draft<Context>| {
+            std::future::pending::<Result<(), ferrata_core::node::NodeError>>().await
+        })
+        .entry("work")
+        .build()
+        .unwrap();
+    let _run = driver.start(&graph, Context::new()).id("busy").await.unwrap();
+    world.copy("busy", 250).await;
+    world.copy("pay-2", 2).await;
+    let router = world.router();
+    let first = read(&router, "/api/v1/questions").await;
+    let asking: Vec<&Value> =
+        first["items"].as_array().unwrap().iter().map(|one| &one["run"]["id"]).collect();
+    assert_eq!(asking, ["pay-2-1", "pay-2-0", "pay-2"]);
+    assert_eq!((&first["looked_at"], &first["unread"]), (&json!(200), &json!(100)));
+    assert!(first["next"].is_string(), "there are more: {}", first["next"]);
+    // Page by page each is there once, those that rest before those that go on.
+    for limit in [1, 2, 3, 50] {
+        let (mut asking, mut looked, mut cursor) = (Vec::new(), 0, String::new());
+        loop {
+            let page = read(&router, &format!("/api/v1/questions?limit={limit}&cursor={cursor}")).await;
+            asking.extend(page["items"].as_array().unwrap().iter().map(|one| one["run"]["id"].clone()));
+            looked += page["looked_at"].as_u64().unwrap();
+            match page["next"].as_str() {
+                Some(next) => cursor = form_urlencoded::byte_serialize(next.as_bytes()).collect(),
+                None => break,
+            }
+        }
+        assert_eq!(
+            (looked, asking),
+            (254, vec![json!("pay-2-1"), json!("pay-2-0"), json!("pay-2")]),
+            "{limit}"
+        );
+    }
+    let foreign = get(&router, "/api/v1/questions?cursor=elsewhere").await;
+    assert_eq!(foreign.status, StatusCode::BAD_REQUEST);
+}
+
 #[tokio::test]
 async fn a_state_is_read_a_level_at_a_time() {
     let world = World::new();

@@ -136,6 +136,24 @@ const stories = {
     await status(page, 'completed');
   },
 
+  async 'an inbox that has not looked at every run says so, and looks further'(page) {
+    const asked = [];
+    await page.route('**/api/v1/questions*', async (route) => {
+      const cursor = new URL(route.request().url()).searchParams.get('cursor');
+      asked.push(cursor);
+      const answer = cursor ? { items: [], next: null, looked_at: 2, unread: 0 } : { items: [], next: '1.more', looked_at: 200, unread: 100 };
+      await route.fulfill({ json: { now: Date.now(), ...answer } });
+    });
+    await page.goto(at('questions'));
+    await page.getByText('None of the open runs that were looked at waits for an answer. 100 open runs were looked at.').waitFor();
+    await page.getByText('100 more are looked at next').waitFor();
+    await sound(page, 'an inbox with more');
+    await page.getByRole('button', { name: 'Look at more runs' }).click();
+    await page.getByText('102 open runs were looked at').waitFor();
+    is(asked.includes('1.more'), true, 'the next page is asked for');
+    is(await page.getByRole('button', { name: 'Look at more runs' }).count(), 0, 'there is no further one');
+  },
+
   async 'a failed run is forked with another state, and the fork goes on'(page) {
     await page.goto(at('run/default/pay-3'));
     await status(page, 'failed');
