@@ -15,7 +15,7 @@ use ferrata_test_servers::{Cut, Proxy, Service};
 use ferrata_tests::Space;
 use tokio::sync::Notify;
 
-use self::runs::{fill, form, pay, slow, wild};
+use self::runs::{ever, fill, form, pay, slow, wild};
 use super::support::Place;
 
 /// Where a browser is looked for, unless the variable `FERRATA_CHROMIUM` names one.
@@ -112,7 +112,7 @@ async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Opti
     store.setup().await.unwrap();
     let until = Arc::new(Notify::new());
     let driver = Runtime::builder_with(Arc::clone(&store)).build().await.unwrap();
-    for graph in [pay(), wild(), slow("slow", &until), form()] {
+    for graph in [pay(), wild(), slow("slow", &until), form(), ever()] {
         driver.serve(&graph).unwrap();
     }
     fill(&driver, &store).await;

@@ -154,6 +154,15 @@ const stories = {
     is(await page.getByRole('button', { name: 'Look at more runs' }).count(), 0, 'there is no further one');
   },
 
+  async 'what waits for ever is shown in the inbox and the fleet'(page) {
+    await page.goto(at('questions'));
+    await page.getByRole('form', { name: 'Question which@1:gate of ever' }).getByText('until never').waitFor();
+    await page.goto(at('fleet'));
+    await page.getByRole('listitem').filter({ has: page.getByRole('link', { name: 'asleep', exact: true }) }).getByText('never').waitFor();
+    await page.goto(at('run/default/asleep'));
+    await page.locator('.banner', { hasText: 'never' }).waitFor();
+  },
+
   async 'a failed run is forked with another state, and the fork goes on'(page) {
     await page.goto(at('run/default/pay-3'));
     await status(page, 'failed');

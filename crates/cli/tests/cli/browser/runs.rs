@@ -147,6 +147,31 @@ pub(super) fn form() -> Graph<Context> {
         .unwrap()
 }
 
+/// Asks for anything, with an answer of many digits in its place at the end of time.
+pub(super) fn ever() -> Graph<Context> {
+    let ask = |_s: &Context| {
+        let usual = json!({ "order": 12_345_678_901_234_567_u64 });
+        Ask::<serde_json::Value>::new("Which order?").deadline(Duration::MAX).or_default(usual)
+    };
+    Graph::<Context>::builder("ever")
+        .gate("which", ask, |s, said| s.set("said", said))
+        .entry("which")
+        .build()
+        .unwrap()
+}
+
+/// Sleeps for good.
+fn asleep() -> Graph<Context> {
+    Graph::<Context>::builder("asleep")
+        .node("sleep", async |cx: NodeContext, s: ferrata::Draft<Context>| {
+            cx.sleep(Duration::MAX).await?;
+            Ok::<_, NodeError>(s)
+        })
+        .entry("sleep")
+        .build()
+        .unwrap()
+}
+
 /// Returns how much of something there is: a figure of the documentation is measured with more.
 fn set(name: &str, usual: usize) -> usize {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
@@ -187,14 +212,16 @@ async fn queues(driver: &Runtime) {
     providers.set(|set| set.at_once = Some(2)).await.unwrap();
 }
 
+/// Makes the state that a payment begins with.
+pub(super) fn with_amount(amount: u32) -> Context {
+    let mut state = Context::new();
+    state.set("amount", amount).unwrap();
+    state.set("invoice", json!({ "number": 12_345_678_901_234_567_u64, "text": "one" })).unwrap();
+    state
+}
+
 /// Fills the store with runs of all kinds.
 pub(super) async fn fill(driver: &Runtime, store: &Arc<dyn CheckpointStore>) {
-    let with_amount = |amount: u32| {
-        let mut state = Context::new();
-        state.set("amount", amount).unwrap();
-        state.set("invoice", json!({ "number": 12_345_678_901_234_567_u64, "text": "one" })).unwrap();
-        state
-    };
     for (id, amount) in [("pay-1", 5), ("pay-2", 500), ("pay-3", 13), ("pay-4", 900), ("pay-5", 13)] {
         let run = driver.start(&pay(), with_amount(amount)).id(id).label("team", "red").await.unwrap();
         run.wait().await.unwrap();
@@ -208,6 +235,8 @@ pub(super) async fn fill(driver: &Runtime, store: &Arc<dyn CheckpointStore>) {
     start.user("<img src=x onerror=window.hit=1>").await.unwrap().wait().await.unwrap();
     driver.start(&form(), Context::new()).id("form").await.unwrap().wait().await.unwrap();
     driver.pause(&RunKey::try_from("form").unwrap(), SCRIPT).by(SCRIPT).await.unwrap();
+    driver.start(&ever(), Context::new()).id("ever").await.unwrap().wait().await.unwrap();
+    driver.start(&asleep(), Context::new()).id("asleep").await.unwrap();
     let rounds = rounds(set("FERRATA_BROWSER_RECORDS", 120));
     driver.start(&rounds, Context::new()).id("rounds").await.unwrap().wait().await.unwrap();
     driver.start(&hundred(), Context::new()).id("hundred").await.unwrap().wait().await.unwrap();

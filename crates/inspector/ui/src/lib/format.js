@@ -14,9 +14,14 @@ export function length(ms) {
   return `${Math.floor(ms / size)}${unit}${rest ? ` ${rest}${next[0]}` : ''}`;
 }
 
-export const ago = (at, now) => (at > now + 1000 ? `in ${length(at - now)}` : `${length(now - at)} ago`);
+// A time at the end of all times, as that of a wait for ever: this language has no date for it, and may not even have the number.
+export const never = (at) => typeof at !== 'number' || Math.abs(at) > 8.64e15;
 
-export const exact = (at) => (at === null || at === undefined ? '' : new Date(at).toISOString().replace('T', ' ').replace('Z', ' UTC'));
+export const ago = (at, now) => (never(at) ? 'never' : at > now + 1000 ? `in ${length(at - now)}` : `${length(now - at)} ago`);
+
+export const iso = (at) => (never(at) ? undefined : new Date(at).toISOString());
+
+export const exact = (at) => (at === null || at === undefined ? '' : iso(at)?.replace('T', ' ').replace('Z', ' UTC') ?? 'never');
 
 export function size(bytes) {
   if (bytes < 1000) return `${bytes} B`;
