@@ -163,6 +163,28 @@ const stories = {
     await page.locator('.banner', { hasText: 'never' }).waitFor();
   },
 
+  async 'no digit of what is said to a run is lost'(page) {
+    await page.goto(at('run/default/ever'));
+    const form = page.getByRole('form', { name: 'Question which@1:gate' });
+    is((await form.getByRole('textbox', { name: 'Answer' }).inputValue()).includes('12345678901234567'), true, 'the form begins with all digits of the default');
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    const dialog = page.getByRole('dialog');
+    const send = async (message, body) => {
+      await dialog.getByLabel('Message').fill(message);
+      const posted = page.waitForRequest((request) => request.method() === 'POST');
+      await dialog.getByRole('button', { name: 'Send a message' }).click();
+      is((await posted).postData(), body, 'what is sent is what was written');
+      await dialog.waitFor({ state: 'detached' });
+    };
+    await send('{"order":12345678901234567}', '{"message":{"order":12345678901234567}}');
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await send('order 12345678901234567', '{"message":"order 12345678901234567"}');
+    await form.getByRole('button', { name: 'Answer' }).click();
+    await status(page, 'completed');
+    await page.goto(at('run/default/ever?tab=state'));
+    await page.getByText('{"order":12345678901234567}').waitFor();
+  },
+
   async 'a failed run is forked with another state, and the fork goes on'(page) {
     await page.goto(at('run/default/pay-3'));
     await status(page, 'failed');

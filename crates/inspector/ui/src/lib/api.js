@@ -66,7 +66,7 @@ export const runPath = (run) => `/runs/${encodeURIComponent(run.tenant)}/${encod
 
 // A number with more digits than this language keeps stays as it was written, where the browser can do that.
 const exactly = (key, value, context) => (typeof value === 'number' && context?.source && !Number.isSafeInteger(value) && String(value) !== context.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
-const parsed = (text) => (/\d{16}/.test(text) ? JSON.parse(text, exactly) : JSON.parse(text));
+export const parsed = (text) => (/\d{16}/.test(text) ? JSON.parse(text, exactly) : JSON.parse(text));
 
 export const get = async (path, params, signal) => parsed(await (await ask(path, params, { signal })).text());
 export const text = async (path, params) => (await ask(path, params)).text();

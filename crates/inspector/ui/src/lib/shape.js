@@ -59,7 +59,9 @@ export function blank(form) {
   }
 }
 
-const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
+// A number with more digits than this language keeps, as `parsed` reads it.
+const digits = (value) => (JSON.isRawJSON?.(value) ? value.rawJSON : null);
+const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value) && digits(value) === null;
 
 // Whether a form can show a value.
 function fits(form, value) {
@@ -67,7 +69,9 @@ function fits(form, value) {
     case 'bool': return typeof value === 'boolean';
     case 'text': return isText(value);
     // One that this language has rounded is not what was meant.
-    case 'number': return typeof value === 'number' && (Number.isSafeInteger(value) || !Number.isInteger(value));
+    case 'number':
+      if (digits(value) !== null) return !form.whole || /^-?\d+$/.test(digits(value));
+      return typeof value === 'number' && (Number.isSafeInteger(value) || !Number.isInteger(value));
     case 'choice': return form.values.includes(value);
     case 'const': return JSON.stringify(form.value) === JSON.stringify(value);
     case 'nullable': return value === null || fits(form.of, value);
@@ -84,7 +88,7 @@ function fits(form, value) {
 export function filled(form, value) {
   if (!fits(form, value)) return blank(form);
   switch (form.kind) {
-    case 'number': return String(value);
+    case 'number': return digits(value) ?? String(value);
     case 'nullable': return value === null ? blank(form) : { is: true, value: filled(form.of, value) };
     case 'any': {
       const at = form.ways.findIndex((way) => fits(way.of, value));
