@@ -15,7 +15,7 @@ use ferrata_test_servers::{Cut, Proxy, Service};
 use ferrata_tests::Space;
 use tokio::sync::Notify;
 
-use self::runs::{ever, fill, form, pay, slow, wild};
+use self::runs::{ever, fill, form, pay, slow, wild, with_amount};
 use super::support::Place;
 
 /// Where a browser is looked for, unless the variable `FERRATA_CHROMIUM` names one.
@@ -159,6 +159,10 @@ async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Opti
                         None => reply = "no",
                     },
                     "back" => proxy.unwrap().accept().unwrap(),
+                    "newer" => {
+                        let start = driver.start(&pay(), with_amount(5)).id("newer").label("batch", "old");
+                        start.await.unwrap().wait().await.unwrap();
+                    }
                     "finish" => until.notify_one(),
                     "stop" => server = None,
                     "serve" => server = Some(Server::start(place, &behind, environment, &listen).0),

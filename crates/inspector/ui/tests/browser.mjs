@@ -407,6 +407,17 @@ const stories = {
     await page.getByRole('link', { name: 'pay-1', exact: true }).waitFor();
   },
 
+  async 'no run of a list that was loaded on is lost when others come'(page) {
+    await page.goto(at('runs?label=batch%3Dold'));
+    await page.getByRole('link', { name: 'old-0', exact: true }).waitFor();
+    await page.getByRole('button', { name: 'Load more' }).click();
+    await page.getByRole('link', { name: 'old-60', exact: true }).waitFor();
+    await need('newer');
+    await page.getByRole('link', { name: 'newer', exact: true }).waitFor();
+    const names = await page.locator('table.runs .name a').allInnerTexts();
+    is(names.slice(0, 62), ['newer', ...Array.from({ length: 61 }, (_, index) => `old-${index}`)], 'each run is there, in its order');
+  },
+
   async 'runs that a node started are in the graph and lead to them'(page) {
     await page.goto(at('run/default/parent'));
     await status(page, 'completed');
