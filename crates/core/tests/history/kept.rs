@@ -422,45 +422,6 @@ async fn a_pin_holds_against_prunes_and_against_the_removal_of_the_run() {
     assert_eq!(runtime.pin(&run, Seq::new(0)).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// A look came only once so many records had been written since the run was taken up: one that rests sooner kept its whole log.
-#[tokio::test]
-async fn the_log_of_a_run_that_rests_often_stays_small() {
-    for messages_at_a_time in [1, 2, 3] {
-        let world = World::new();
-        let policy = RetentionPolicy::keep_all().keep_last(16);
-        let builder = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);
-        let runtime = builder.retention(policy).build().await.unwrap();
-        let hears = async |cx: NodeContext, mut s: Draft<Context>| {
-            s.set("heard", cx.receive::<u32>().await?)?;
-            Ok(s)
-        };
-        let graph = Graph::<Context>::builder("hears")
-            .node("hears", hears)
-            .max_visits(10_000)
-            .max_steps(10_000)
-            .entry("hears")
-            .edge("hears", "hears")
-            .build()
-            .unwrap();
-        let run = key("r");
-        let mut most = 0;
-        runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
-        for _ in 0..100 {
-            for message in 0..messages_at_a_time {
-                runtime.send(&run, message).await.unwrap();
-            }
-            runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
-            for _ in 0..50 {
-                tokio::task::yield_now().await;
-            }
-            most = most.max(records(&world.store, &run).await.len());
-        }
-        let last = last(&world.store, &run).await;
-        assert!(last > 300, "{last}");
-        assert!(most < 80, "{messages_at_a_time} at a time: it had {most} of {last} records");
-    }
-}
-
 #[tokio::test]
 async fn a_purge_says_what_it_removed_and_its_id_begins_anew() {
     let world = World::new();

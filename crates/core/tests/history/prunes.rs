@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use ferrata_core::graph::Graph;
+use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Checkpoint, RetentionPolicy, Runtime};
-use ferrata_core::state::Context;
+use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{At, CheckpointStore, FaultPlan, FaultStore, MemoryStore};
 use ferrata_core::{RunKey, Seq};
 
 use super::chance::Chance;
-use super::lives::{Life, Log, end, key, last};
+use super::lives::{Life, Log, end, key, last, records};
 use super::seeds;
 
 /// Drops all before a record.
@@ -134,4 +135,42 @@ async fn a_prune_leaves_a_run_that_was_made_anew_meanwhile_as_it_is() {
     assert_eq!(here.apply_retention(&run, &policy).await.unwrap(), (0, 0));
     let head = memory.head(&run).await.unwrap().unwrap();
     assert_eq!((head.first.get(), head.seq.get()), (0, end));
+}
+
+/// A look came only once so many records had been written since the run was taken up: one that rests sooner kept its whole log.
+#[tokio::test]
+async fn the_log_of_a_run_that_rests_often_stays_small() {
+    for messages_at_a_time in [1, 2, 3] {
+        let store = MemoryStore::new();
+        let policy = RetentionPolicy::keep_all().keep_last(16);
+        let runtime = Runtime::builder(store.clone()).retention(policy).build().await.unwrap();
+        let hears = async |cx: NodeContext, mut s: Draft<Context>| {
+            s.set("heard", cx.receive::<u32>().await?)?;
+            Ok(s)
+        };
+        let graph = Graph::<Context>::builder("hears")
+            .node("hears", hears)
+            .max_visits(10_000)
+            .max_steps(10_000)
+            .entry("hears")
+            .edge("hears", "hears")
+            .build()
+            .unwrap();
+        let run = key("r");
+        let mut most = 0;
+        runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+        for _ in 0..100 {
+            for message in 0..messages_at_a_time {
+                runtime.send(&run, message).await.unwrap();
+            }
+            runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            most = most.max(records(&store, &run).await.len());
+        }
+        let last = last(&store, &run).await;
+        assert!(last > 300, "{last}");
+        assert!(most < 80, "{messages_at_a_time} at a time: it had {most} of {last} records");
+    }
 }

@@ -158,8 +158,8 @@ async fn hears(turns: u32, sent: &[&str]) -> (Vec<String>, usize) {
             break;
         }
         match *text {
-            "go to talk" => drop(runtime.go_to(&key(), "talk", "anew").await.unwrap()),
-            text => drop(runtime.send(&key(), text).await.unwrap()),
+            "go to talk" => runtime.go_to(&key(), "talk", "anew").await.unwrap(),
+            text => runtime.send(&key(), text).await.unwrap(),
         }
         // In a process of its own: what was heard is counted from the log.
         let next = Runtime::builder(store.clone()).build().await.unwrap();

@@ -83,7 +83,7 @@ fn graph(wait: Wait) -> Graph<Context> {
     Graph::<Context>::builder("waits")
         .node("split", async |_cx, s| Ok(s))
         .node("wait", waits)
-        .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_secs(2)))
+        .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_secs(2)).with_jitter(0.0))
         .node("beside", beside)
         .entry("split")
         .edge("split", ["wait", "beside"])

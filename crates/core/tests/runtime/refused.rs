@@ -12,7 +12,7 @@ use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
-use ferrata_core::store::{FaultPlan, FaultStore};
+use ferrata_core::store::{FaultPlan, FaultStore, Ledger, LedgerStore};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, RunKey};
 
@@ -238,4 +238,32 @@ async fn a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log() {
         let state = larger.resume(&graph, id).await.unwrap().completed().await.unwrap();
         assert_eq!(state.get::<String>("text").unwrap().map(|text| text.len()), Some(5_000), "{id}");
     }
+}
+
+/// With checkpoints disabled, its record is a base. That was left out, and the rows were to stay without it.
+#[tokio::test]
+async fn a_transactional_node_whose_state_is_too_large_leaves_no_rows() {
+    let store = LedgerStore::new();
+    let runtime = Runtime::builder(store.clone()).max_body(2_000).build().await.unwrap();
+    let graph = Graph::<Context>::builder("rows")
+        .node("move", async |cx: NodeContext, mut s: Draft<Context>| {
+            let mut tx = cx.transaction::<Ledger>().await?;
+            tx.add("moved", 1);
+            s.set("text", "x".repeat(5_000))?;
+            s.commit_with(tx)
+        })
+        .effect(Effect::Transactional)
+        .entry("move")
+        .build()
+        .unwrap();
+    let start = runtime.start(&graph, Context::new()).id("r");
+    let run = start.checkpoints(policy(CheckpointFrequency::Disabled)).await.unwrap();
+    let stopped = run.wait().await.unwrap_err();
+    assert_eq!((stopped.kind(), store.row("moved").await), (ErrorKind::TooLarge, 0), "{stopped}");
+    runtime.check_log(&key()).await.unwrap();
+    // With room for it, the run goes on.
+    let larger = Runtime::builder(store.clone()).build().await.unwrap();
+    let run = larger.resume(&graph, "r").take_over().await.unwrap();
+    run.completed().await.unwrap();
+    assert_eq!(store.row("moved").await, 1);
 }

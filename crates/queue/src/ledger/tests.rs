@@ -12,6 +12,7 @@ use crate::settings::Rate;
 
 mod follow;
 mod long;
+mod rates;
 mod stale;
 
 const START: i64 = 1_767_225_600_000;
@@ -359,57 +360,6 @@ proptest! {
             prop_assert!(within <= (starts + burst - 1) as usize, "{} starts from {} on", within, from);
         }
     }
-}
-
-#[test]
-fn a_rate_lets_in_as_many_as_it_says_and_tells_when_the_next_is_due() {
-    let mut settings = Settings::new();
-    settings.rate = Some(Rate::new(60, Duration::from_secs(60)).burst(3));
-    let (mut ledger, me) = (Ledger::new(settings), executor());
-    let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
-    for who in 0..9 {
-        ledger.apply(ask(who, me, "", 0, 1, at(0)), at(0));
-    }
-    assert_eq!(ledger.held.len(), 3, "the burst");
-    assert_eq!(ledger.grant(at(0)), Some(at(1_000)));
-    assert_eq!(ledger.grant(at(999)), Some(at(1_000)));
-    for second in 1..=6 {
-        ledger.grant(at(second * 1_000));
-        assert_eq!(ledger.held.len() as i64, 3 + second);
-    }
-}
-
-/// Those who name no key are one key: its rate holds for them, and the others take turns with them.
-#[test]
-fn those_without_a_key_have_a_rate_and_turns_as_any_key() {
-    let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
-    let mut settings = Settings::new();
-    settings.rate_per_key = Some(Rate::new(60, Duration::from_secs(60)));
-    let (mut ledger, me) = (Ledger::new(settings), executor());
-    for who in 0..3 {
-        ledger.apply(ask(who, me, "", 0, 1, at(0)), at(0));
-    }
-    assert_eq!(ledger.held.len(), 1);
-    assert_eq!(ledger.grant(at(0)), Some(at(1_000)));
-    ledger.grant(at(1_000));
-    assert_eq!(ledger.held.len(), 2);
-
-    let mut settings = Settings::new();
-    settings.at_once = Some(1);
-    let mut ledger = Ledger::new(settings);
-    for who in 0..5 {
-        ledger.apply(ask(who, me, "", 0, 1, at(who.into())), at(who.into()));
-    }
-    ledger.apply(ask(5, me, "ann", 0, 1, at(5)), at(5));
-    ledger.apply(ask(6, me, "ann", 0, 1, at(6)), at(6));
-    let mut came = Vec::new();
-    while let Some((id, held)) = ledger.held.first_key_value() {
-        let id = id.clone();
-        came.push(held.key.clone());
-        ledger.apply(Op::Leave(id), at(10));
-        ledger.grant(at(10));
-    }
-    assert_eq!(came, ["", "", "ann", "", "ann", "", ""]);
 }
 
 /// A clock that was ahead by a year closes a queue for no longer than a burst takes.
