@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata::prelude::*;
 use ferrata::{FsStore, OpenTelemetry, RunKey};
 use opentelemetry_sdk::trace::Sampler;
+use tokio::sync::Notify;
 use tracing::Instrument as _;
 
 use crate::collector::{Line, collected, subscriber};
@@ -20,7 +22,7 @@ const FOLDER: &str = "FERRATA_OTEL_FOLDER";
 /// What the first process says when the node is at work that is killed with it.
 const READY: &str = "the node is at work";
 
-fn graph(first: bool) -> Graph<Context> {
+fn graph(started: Option<Arc<Notify>>) -> Graph<Context> {
     let child = Graph::<Context>::builder("child")
         .node("inner", async |_cx, s| Ok(s))
         .entry("inner")
@@ -31,12 +33,17 @@ fn graph(first: bool) -> Graph<Context> {
             cx.step("work", async || Ok::<_, std::io::Error>(1)).await?;
             Ok(s)
         })
-        .node("killed", move |_cx: NodeContext, s: Draft<Context>| async move {
-            if first {
-                println!("{READY}");
-                std::future::pending::<()>().await;
+        .node("killed", move |_cx: NodeContext, s: Draft<Context>| {
+            let started = started.clone();
+            async move {
+                if let Some(started) = started {
+                    // The run may come that far before its start has returned.
+                    started.notified().await;
+                    println!("{READY}");
+                    std::future::pending::<()>().await;
+                }
+                Ok(s)
             }
-            Ok(s)
         })
         .node("after", move |cx: NodeContext, s: Draft<Context>| {
             let child = child.clone();
@@ -58,11 +65,14 @@ async fn play(role: &str, folder: &Path) {
     let store = FsStore::open(folder.join("store")).unwrap();
     let runtime = Runtime::builder(store).trace_context(OpenTelemetry::new()).build().await.unwrap();
     let first = role == "first";
-    let (graph, run) = (graph(first), RunKey::try_from("r").unwrap());
-    if first {
+    let started = first.then(|| Arc::new(Notify::new()));
+    let (graph, run) = (graph(started.clone()), RunKey::try_from("r").unwrap());
+    if let Some(started) = started {
         let request = tracing::info_span!("request");
         let start = runtime.start(&graph, Context::new()).id("r").into_future();
-        start.instrument(request).await.unwrap().wait().await.unwrap();
+        let run = start.instrument(request).await.unwrap();
+        started.notify_one();
+        run.wait().await.unwrap();
     } else {
         let operator = tracing::info_span!("operator");
         let resume = runtime.resume(&graph, &run).take_over().into_future();
