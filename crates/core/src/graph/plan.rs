@@ -125,6 +125,11 @@ impl Plan {
         &self.nodes[node.as_usize()]
     }
 
+    /// Returns how many activations of a node may be at work or wait at once; no limit if `None`.
+    pub(crate) fn most_running(&self, node: u32) -> Option<NonZeroU32> {
+        self.nodes.get(node as usize)?.max_running
+    }
+
     /// Returns an edge.
     pub(crate) fn edge(&self, edge: EdgeIx) -> EdgePlan {
         self.edges[edge.as_usize()]

@@ -152,8 +152,19 @@ async fn a_map_runs_no_more_children_at_once_than_it_may() {
 /// Children that ask wait for days; the parent rests meanwhile, and starts the next only when one has ended, whoever takes it up.
 #[tokio::test]
 async fn the_bound_of_a_map_holds_over_restarts() {
+    bound_holds_over_restarts(map(5, |graph| over(&gate())(graph).max_running(2))).await;
+}
+
+/// Those that had begun had a time, and began behind those that had none and had waited for their start.
+#[tokio::test]
+async fn the_bound_of_a_map_with_a_timeout_holds_over_restarts() {
+    let month = Duration::from_secs(30 * 86_400);
+    bound_holds_over_restarts(map(5, |graph| over(&gate())(graph).max_running(2).timeout(month))).await;
+}
+
+async fn bound_holds_over_restarts(graph: GraphBuilder<Context>) {
     let world = World::new();
-    let graph = map(5, |graph| over(&gate())(graph).max_running(2)).build().unwrap();
+    let graph = graph.build().unwrap();
     let runtime = world.process().await;
     runtime.start(&graph, Context::new()).id("p").await.unwrap();
     until_asleep(&world, &key("p")).await;

@@ -11,7 +11,7 @@ use super::Driver;
 use super::barrier::Barrier;
 use super::journal::facts::{Fact, What};
 use super::origin::Origin;
-use crate::engine::frontier::{ActivationKey, Local};
+use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
@@ -43,8 +43,7 @@ impl<S: State> Driver<S> {
             return Ok(true);
         }
         let plan = &self.plan;
-        let most = |node: Local| plan.nodes.get(node as usize).and_then(|node| node.max_running);
-        let Some(key) = self.line.next_ready(most) else { return Ok(false) };
+        let Some(key) = self.line.next_ready(|node| plan.most_running(node)) else { return Ok(false) };
         let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(true) };
         if activation.in_doubt {
             return Ok(true);

@@ -108,8 +108,13 @@ impl<S: State> Line<S> {
         self.ready.push_back(key);
     }
 
-    /// Puts every activation in line that is in flight and does not run.
-    pub(super) fn push_all(&mut self, machine: &Machine, state: &Arc<S>, now: Timestamp) {
+    /// Puts every activation in line that is in flight and does not run. `is_bounded` tells which nodes bound how many are going.
+    pub(super) fn push_all(
+        &mut self,
+        (machine, state): (&Machine, &Arc<S>),
+        now: Timestamp,
+        is_bounded: impl Fn(Local) -> bool,
+    ) {
         self.ready.clear();
         self.held.clear();
         self.waiting.clear();
@@ -120,12 +125,23 @@ impl<S: State> Line<S> {
         let mut idle: Vec<_> =
             in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
         // What came due while no process drove the run begins again in the order of the times.
-        idle.sort_by_key(|key| in_flight.get(key).and_then(|activation| due(activation, now)));
+        // What of a bounded node waited for its start waits on: the children of those that had begun are going already.
+        idle.sort_by_key(|key| {
+            let activation = in_flight.get(key);
+            let waited =
+                is_bounded(key.0) && activation.is_some_and(|activation| activation.memos.is_empty());
+            (waited, activation.and_then(|activation| due(activation, now)))
+        });
         idle.into_iter().for_each(|key| self.push(key, state));
     }
 
     /// Takes the log's place for what is here: ends attempts that do not follow any more, and puts the rest in line.
-    pub(super) fn restart(&mut self, machine: &Machine, state: &Arc<S>, now: Timestamp) {
+    pub(super) fn restart(
+        &mut self,
+        (machine, state): (&Machine, &Arc<S>),
+        now: Timestamp,
+        is_bounded: impl Fn(Local) -> bool,
+    ) {
         self.way += 1;
         self.running.retain(|key, running| {
             let follows = running.origin.leads_to(machine, *key);
@@ -135,7 +151,7 @@ impl<S: State> Line<S> {
             }
             follows
         });
-        self.push_all(machine, state, now);
+        self.push_all((machine, state), now, is_bounded);
     }
 
     /// Returns the way of the attempt that is started now: no other has the same.

@@ -107,7 +107,7 @@ impl<S: State> Driver<S> {
         let stopping = Stopping::new(Arc::clone(clock), cancelled, plan.deadline, facts.created);
         registration.left.facts = Some(Arc::clone(&scope.facts));
         let (mut line, state) = (Line::default(), Arc::new(state));
-        line.push_all(&machine, &state, clock.now());
+        line.push_all((&machine, &state), clock.now(), |node| plan.most_running(node).is_some());
         Self {
             shared,
             graph,

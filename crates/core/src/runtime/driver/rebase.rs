@@ -56,7 +56,8 @@ impl<S: State> Driver<S> {
         }
         self.flush(false)?;
         self.journal.owe_again();
-        self.line.restart(&self.machine, &self.state, self.shared.clock.now());
+        let is_bounded = |node| self.plan.most_running(node).is_some();
+        self.line.restart((&self.machine, &self.state), self.shared.clock.now(), is_bounded);
         self.reap_transaction();
         let line = &self.line;
         self.waiters.restart(self.journal.last().unwrap_or(found), |key| line.running(key).is_some());

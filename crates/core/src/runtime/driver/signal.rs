@@ -86,7 +86,8 @@ impl<S: State> Driver<S> {
                 answer => self.acknowledge(answer).await?,
             }
         }
-        self.line.push_all(&self.machine, &self.state, self.shared.clock.now());
+        let is_bounded = |node| self.plan.most_running(node).is_some();
+        self.line.push_all((&self.machine, &self.state), self.shared.clock.now(), is_bounded);
         let in_flight = self.machine.in_flight();
         self.waiters.refresh(|key| in_flight.contains_key(&key));
         Ok(Ok(()))

@@ -45,7 +45,7 @@ fn what_came_due_while_no_process_drove_the_run_begins_in_the_order_of_its_times
     retried(&mut machine, "b", 10);
     let mut line = TestLine::default();
     line.push(key(0), &state);
-    line.push_all(&machine, &state, at(50));
+    line.push_all((&machine, &state), at(50), |_| false);
     assert_eq!(
         ready(&mut line),
         [3, 2, 1],
@@ -120,7 +120,7 @@ async fn a_restart_ends_what_does_not_follow_and_puts_the_rest_in_line() {
     run(&mut line, 1, false);
     line.hold_back(Seq::new(4), key(2));
     line.wait_until(at(9), key(3));
-    line.restart(&machine, &state, at(0));
+    line.restart((&machine, &state), at(0), |_| false);
     assert!(next_end(&mut line).await.unwrap().is_err(), "the attempt of the fork was aborted");
     assert!(line.running(key(0)).is_none() && line.running(key(1)).is_some());
     assert_eq!(ready(&mut line), [2, 3], "and the barrier and the time of before are gone");
@@ -163,7 +163,7 @@ async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one()
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    line.restart(&machine, &state, at(0));
+    line.restart((&machine, &state), at(0), |_| false);
     let first = first.attempt_key;
     let way = line.next_way();
     assert!(line.has_left(first) && !line.has_left(AttemptKey { way, ..first }));
