@@ -1,10 +1,10 @@
-//! Children that were told to stop, and have not yet.
+//! Children of an attempt before: that were told to stop and have not yet, or that go on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
@@ -67,4 +67,47 @@ async fn a_retry_starts_a_child_anew_that_was_told_to_stop_and_has_not() {
     kid.word.notify_one();
     world.pass(again.completed()).await.unwrap();
     assert_eq!(world.store.head(&key("kid-2")).await.unwrap().unwrap().status, RunStatus::Completed);
+}
+
+/// The run came to rest on the sleep while the second attempt was still looking at the child, so that nothing told it of the end.
+#[tokio::test]
+async fn a_second_attempt_hears_a_child_of_the_first_beside_a_long_sleep() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b).await;
+    line.set_heads_take(Duration::from_secs(1));
+    let (attempts, kid) = (Arc::<AtomicU32>::default(), Gate::default());
+    let child = kid.graph("kid", Effect::Pure);
+    let kept = (child.clone(), Arc::clone(&attempts));
+    let parent = Graph::<Context>::builder("parent")
+        .node("wait", move |cx: NodeContext, mut s: Draft<Context>| {
+            let (child, attempts) = kept.clone();
+            async move {
+                let wanted = cx.child(&child, Context::new()).id("kid");
+                if attempts.fetch_add(1, Ordering::SeqCst) == 0 {
+                    wanted.start().await?;
+                    return Err("no".into());
+                }
+                let heard = tokio::select! {
+                    biased;
+                    end = wanted => end.is_ok(),
+                    slept = cx.sleep(Duration::from_secs(86_400)) => slept.map(|()| false)?,
+                };
+                s.set("heard", heard)?;
+                Ok(s)
+            }
+        })
+        .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_millis(1)))
+        .entry("wait")
+        .build()
+        .unwrap();
+    runtime.serve(&parent).unwrap();
+    runtime.serve(&child).unwrap();
+    let run = runtime.start(&parent, Context::new()).id("p").await.unwrap();
+    while attempts.load(Ordering::SeqCst) < 2 {
+        world.pass_for(Duration::from_secs(1)).await;
+    }
+    world.pass_for(Duration::from_secs(60)).await;
+    kid.word.notify_one();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<bool>("heard").unwrap(), Some(true));
 }

@@ -58,6 +58,8 @@ pub(crate) struct Line {
     after: Mutex<Option<(RecordKind, Hook)>>,
     /// Runs once after so many further loads, before the reply of the last of them.
     after_loads: Mutex<Option<(u32, Hook)>>,
+    /// How long a look at a head takes.
+    heads_take: Mutex<Duration>,
     /// Whether calls but heartbeats fail as long as it is set.
     is_down: Mutex<bool>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
@@ -79,6 +81,10 @@ impl Line {
 
     pub(crate) fn set_down(&self, is_down: bool) {
         *self.is_down.lock().unwrap() = is_down;
+    }
+
+    pub(crate) fn set_heads_take(&self, time: Duration) {
+        *self.heads_take.lock().unwrap() = time;
     }
 
     pub(crate) fn before(&self, kind: RecordKind, hook: impl Future<Output = ()> + Send + 'static) {
@@ -170,6 +176,10 @@ impl CheckpointStore for Line {
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         self.call("head")?;
+        let takes = *self.heads_take.lock().unwrap();
+        if !takes.is_zero() {
+            self.clock.sleep(takes).await;
+        }
         self.inner.head(run).await
     }
 

@@ -174,7 +174,7 @@ impl<S: State> Wanted<S> {
         let round = known.round + 1;
         let is_over = match &known.told {
             Some(_) => true,
-            None => match look_at_end(shared, &cx.child_ref(&known)).await? {
+            None => match self.look_at_end_of(shared, &known).await? {
                 None | Some(ChildEnd::Completed { .. }) => false,
                 Some(ChildEnd::Gone) => known.began,
                 Some(_) => true,
@@ -189,6 +189,12 @@ impl<S: State> Wanted<S> {
         };
         let kept = cx.note_child(name, round, note).await?;
         Ok(Kept { is_new: is_over, ..kept })
+    }
+
+    /// Looks at what came of a child of an attempt before. The look is work: a run that rested meanwhile would hear nothing of the child.
+    async fn look_at_end_of(&self, shared: &Arc<Shared>, known: &Child) -> Result<Option<ChildEnd>> {
+        let _working = self.cx.at_work();
+        look_at_end(shared, &self.cx.child_ref(known)).await
     }
 
     fn is_detached(&self) -> bool {
