@@ -39,7 +39,9 @@ pub struct Asking {
 }
 
 /// Answers by itself: with the default of the question, with its first choice, or with `true`, whichever fits first; leaves
-/// other questions open. For tests, and for unattended runs.
+/// other questions open, and those that are asked again because such an answer was no use. For tests, and for unattended runs.
+///
+/// <!-- held by: answerers::the_automatic_answerer_leaves_a_question_open_that_is_asked_again -->
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Automatic;
 
@@ -47,6 +49,10 @@ pub struct Automatic;
 impl Answerer for Automatic {
     async fn answer(&self, asking: &Asking) -> Option<Answer> {
         let question = &asking.question;
+        if question.problem.is_some() {
+            // Its answer would be the same again.
+            return None;
+        }
         let expects = question.expects.as_ref()?;
         let default = question.default.as_deref().map(str::to_owned);
         let first = expects.options().first().and_then(|choice| serde_json::to_string(choice).ok());

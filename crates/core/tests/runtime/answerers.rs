@@ -110,6 +110,45 @@ async fn a_question_that_is_asked_again_goes_to_the_answerer_again() {
     assert_eq!(state.get::<u32>("got").unwrap(), Some(2));
 }
 
+/// No, which only its own code knows.
+#[derive(serde::Deserialize)]
+#[serde(try_from = "bool")]
+struct No;
+
+impl TryFrom<bool> for No {
+    type Error = &'static str;
+
+    fn try_from(yes: bool) -> Result<Self, Self::Error> {
+        if yes { Err("it must be no") } else { Ok(Self) }
+    }
+}
+
+impl AnswerShape for No {
+    fn shape(shapes: &mut Shapes) -> Shape {
+        shapes.of::<bool>()
+    }
+}
+
+/// It gave the same answer to the same question for ever, and the run wrote two records each time.
+#[tokio::test]
+async fn the_automatic_answerer_leaves_a_question_open_that_is_asked_again() {
+    let graph = Graph::<Context>::builder("no")
+        .node("a", async |cx, _s| {
+            let No = cx.ask("no", "?").await?;
+            Ok(Context::update().set("got", "no"))
+        })
+        .entry("a")
+        .build()
+        .unwrap();
+    let runtime = Runtime::builder(MemoryStore::new()).answerer(Automatic).build().await.unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let rests = within(&SystemClock::new(), Duration::from_secs(20), run.wait()).await;
+    let Outcome::Interrupted(questions) = rests.expect("it is answered for ever").unwrap() else {
+        panic!("nothing is asked")
+    };
+    assert_eq!(questions[0].problem.as_deref(), Some("it must be no"));
+}
+
 #[tokio::test]
 async fn the_automatic_answerer_takes_the_default_the_first_choice_or_true() {
     let graph = Graph::<Context>::builder("auto")
