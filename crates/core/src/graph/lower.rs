@@ -118,11 +118,17 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
 /// one which does not is found before it fills a store.
 const MAX_STEPS: NonZeroU64 = NonZeroU64::new(10_000).expect("it is not zero");
 
-/// How many activations a run may have. Only a loop can have a run go on for ever: what goes back without one is counted by itself.
+/// How many activations a run may have. Only a loop can have a run go on for ever: what goes back without one is counted by itself. A
+/// conversation goes on only as long as somebody sends messages.
 fn max_steps(outline: &Outline, topology: &Topology, edges: &[EdgePlan]) -> Option<NonZeroU64> {
     match outline.max_steps {
         _ if outline.unlimited => None,
         Some(most) => NonZeroU64::new(most),
-        None => edges.iter().any(|edge| topology.is_back(edge.from, edge.to)).then_some(MAX_STEPS),
+        None => {
+            let talks =
+                |edge: &EdgePlan| edge.from == edge.to && outline.nodes[edge.from.as_usize()].converses;
+            let loops = |edge: &EdgePlan| topology.is_back(edge.from, edge.to) && !talks(edge);
+            edges.iter().any(loops).then_some(MAX_STEPS)
+        }
     }
 }

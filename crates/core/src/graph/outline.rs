@@ -58,6 +58,8 @@ pub(crate) struct NodeOutline {
     pub(crate) inner: bool,
     /// Whether it waits, whatever it is told: for an answer, a message, or a child.
     pub(crate) waits: bool,
+    /// Whether it is a conversation: its loop to itself waits for a message each time.
+    pub(crate) converses: bool,
     /// For how long its results are taken again.
     pub(crate) cached: Option<CachePolicy>,
     pub(crate) interrupt: Interrupt,

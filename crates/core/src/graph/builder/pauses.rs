@@ -123,17 +123,17 @@ impl<S: State> GraphBuilder<S> {
         let (turns, over) = (policy.turns, policy.over.clone());
         let targets: Vec<String> = std::iter::once(name.clone()).chain(next.iter().cloned()).collect();
         let itself = name.clone();
-        self.add_waiting(name.clone(), TalkNode { policy, handle, message: PhantomData }).route(
-            name,
-            targets,
-            move |state, cx| {
-                let enough = turns.is_some_and(|most| cx.heard() >= most);
-                if cx.is_left() || enough || over.as_ref().is_some_and(|over| over(state)) {
-                    Route::all(next.clone())
-                } else {
-                    Route::to(itself.clone())
-                }
-            },
-        )
+        let mut graph = self.add_waiting(name.clone(), TalkNode { policy, handle, message: PhantomData });
+        if let Some(node) = graph.outline.nodes.last_mut() {
+            node.converses = true;
+        }
+        graph.route(name, targets, move |state, cx| {
+            let enough = turns.is_some_and(|most| cx.heard() >= most);
+            if cx.is_left() || enough || over.as_ref().is_some_and(|over| over(state)) {
+                Route::all(next.clone())
+            } else {
+                Route::to(itself.clone())
+            }
+        })
     }
 }

@@ -16,15 +16,15 @@ impl<S: State> GraphBuilder<S> {
     /// Sets how many activations one run may have, at least 1. A run that would go beyond it fails.
     ///
     /// Unless set, a graph with a loop has 10,000, so that a loop that does not end is found by its failure and not by its cost, and
-    /// a graph without any has no limit. More is for loops that are meant to go on for long; see also
-    /// [`unlimited_steps`](Self::unlimited_steps).
+    /// a graph without any has no limit. The way of a [conversation](Self::conversation) back to itself is no such loop. More is for
+    /// loops that are meant to go on for long; see also [`unlimited_steps`](Self::unlimited_steps).
     pub fn max_steps(mut self, steps: u64) -> Self {
         (self.outline.max_steps, self.outline.unlimited) = (Some(steps), false);
         self
     }
 
-    /// Lets a run have any number of activations, also where the graph has a loop: for runs that go on until they are told to end,
-    /// as a conversation does. A loop that never ends writes records for ever.
+    /// Lets a run have any number of activations, also where the graph has a loop: for runs that go on until they are told to end.
+    /// A loop that never ends writes records for ever.
     pub fn unlimited_steps(mut self) -> Self {
         (self.outline.max_steps, self.outline.unlimited) = (None, true);
         self

@@ -1,13 +1,17 @@
 //! Nodes in every form, and what a plan holds of them.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use super::*;
+use crate::graph::Lens;
 use crate::graph::node_set::NodeIx;
 use crate::id::{NodeName, RunId, Visit};
-use crate::node::{AttemptKey, AttemptTransactions, NodeResult, NodeScope, Resources, RunScope, Waits};
+use crate::node::{
+    AttemptKey, AttemptTransactions, Conversation, NodeResult, NodeScope, Resources, RunScope, Waits,
+};
 use crate::record::RunFacts;
 use crate::state::PatchWriter;
 
@@ -215,6 +219,22 @@ fn only_a_graph_with_a_loop_has_a_limit_of_steps_unless_it_is_set() {
     assert_eq!((limit(round().max_steps(7)), limit(round().max_steps(u64::MAX))), (Some(7), Some(u64::MAX)));
     assert_eq!(limit(round().unlimited_steps()), None);
     assert_eq!(limit(round().unlimited_steps().max_steps(7)), Some(7));
+}
+
+/// It failed at its 10,000th message, and was to go on until the run is cancelled.
+#[test]
+fn a_conversation_by_itself_sets_no_limit_of_steps() {
+    let talk = |next: &'static str| {
+        let policy = Conversation::new();
+        two().edge("a", "talk").conversation("talk", [next], policy, async |_cx, _s, _text: String| Ok(()))
+    };
+    let limit =
+        |builder: GraphBuilder<Context>| builder.build().unwrap().plan().max_steps.map(NonZeroU64::get);
+    assert_eq!(limit(talk("b")), None);
+    let whole = || Graph::<Context>::builder("whole").entry("in");
+    assert_eq!(limit(whole().subgraph("in", &talk("b").build().unwrap(), Lens::whole())), None);
+    assert_eq!(limit(talk("b").max_steps(7)), Some(7));
+    assert_eq!(limit(talk("a").edge("a", "b")), Some(10_000), "a loop around a conversation is one");
 }
 
 fn two() -> GraphBuilder<Context> {
