@@ -1,4 +1,4 @@
-//! Letters that two processes deliver at the same time.
+//! Letters that two processes deliver at the same time, or that an operator decides on meanwhile.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Arc, Mutex};
@@ -143,4 +143,53 @@ async fn a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile() {
     assert_eq!(refused.kind(), ErrorKind::WrongStatus);
     assert!(refused.to_string().contains("letters"), "{refused}");
     assert_eq!(tool.letters(&key()).await.unwrap().len(), 1);
+}
+
+/// The letters behind one that failed waited in memory, and went out when the outlet was back, though the log knew nothing of them any more.
+#[tokio::test]
+async fn a_letter_that_is_dropped_while_it_waits_for_the_next_try_is_not_delivered() {
+    let (world, mail) = (World::new(), Gate::default());
+    let store = || Arc::new(world.store.clone());
+    let runtime = builder(store(), &world.clock).outlet("mail", mail.clone()).build().await.unwrap();
+    runtime.start(&three(), Context::new()).id(RUN).await.unwrap().completed().await.unwrap();
+    mail.fail(Undelivered::new("it is down"));
+    while runtime.letters(&key()).await.unwrap()[0].tries == 0 {
+        tokio::task::yield_now().await;
+    }
+    runtime.drop_letters(&key(), &[1, 2]).await.unwrap();
+    builder(store(), &world.clock).operator().drop_letters(&key(), &[4]).await.unwrap();
+    delivered(&world, &runtime).await;
+    assert_eq!(*mail.0.seen.lock().unwrap(), ["2a", "3a", "3b"]);
+}
+
+/// It was delivered when the run came to rest, and not before.
+#[tokio::test]
+async fn a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven() {
+    let (world, mail, may_end) = (World::new(), Gate::default(), Arc::new(Notify::new()));
+    let hold = Arc::clone(&may_end);
+    let graph = Graph::<Context>::builder("works")
+        .node("send", async |_cx, s: Draft<Context>| Ok(Update::from(s).send_out("mail", "hello")))
+        .node("work", move |_cx, s: Draft<Context>| {
+            let hold = Arc::clone(&hold);
+            async move {
+                hold.notified().await;
+                Ok(s)
+            }
+        })
+        .entry("send")
+        .edge("send", "work")
+        .build()
+        .unwrap();
+    let store = Arc::new(world.store.clone());
+    let runtime = builder(store, &world.clock).outlet("mail", mail.clone()).build().await.unwrap();
+    let run = runtime.start(&graph, Context::new()).id(RUN).await.unwrap();
+    mail.fail(Undelivered::new("no such address").refused());
+    while !runtime.letters(&key()).await.unwrap().first().is_some_and(|letter| letter.is_dead) {
+        tokio::task::yield_now().await;
+    }
+    runtime.retry_letters(&key(), &[1]).await.unwrap();
+    delivered(&world, &runtime).await;
+    assert_eq!(*mail.0.seen.lock().unwrap(), ["hello"]);
+    may_end.notify_one();
+    run.completed().await.unwrap();
 }

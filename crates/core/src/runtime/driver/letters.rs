@@ -8,6 +8,7 @@ use super::{Driver, signal};
 use crate::error::Result;
 use crate::id::Seq;
 use crate::record::body::{Signal, SignalKind};
+use crate::record::letter::LetterChange;
 use crate::runtime::post;
 use crate::state::State;
 
@@ -64,6 +65,13 @@ impl<S: State> Driver<S> {
         if self.machine.is_delivering() {
             post::hand_in(&self.shared, self.journal.run(), &self.machine, sent);
         }
+    }
+
+    /// Returns the number of the last letter that was put aside, if an operator has such letters delivered after all.
+    pub(super) fn put_aside(&self, what: &SignalKind) -> Option<u64> {
+        let SignalKind::Letters { change, .. } = what else { return None };
+        let letters = self.machine.letters().filter(|_| matches!(**change, LetterChange::Retry { .. }))?;
+        letters.waiting().iter().rfind(|letter| letter.dead).map(|letter| letter.number)
     }
 
     /// Whether a signal is to wait: what became of letters breaks no transaction off.

@@ -15,6 +15,7 @@ use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::pause::Edited;
 use crate::runtime::inbox::check_room;
 use crate::runtime::log::check_size;
+use crate::runtime::post;
 use crate::runtime::requests::amend::Races;
 use crate::runtime::requests::edit::misfit;
 use crate::runtime::requests::signal::at_work;
@@ -40,8 +41,13 @@ impl<S: State> Driver<S> {
             return Ok(Err(error.with_run(self.journal.run())));
         }
         self.break_transaction();
+        let aside = self.put_aside(&signal.what);
         self.note(&Event::Signal(signal), None, false)?;
-        self.said().await
+        let said = self.said().await?;
+        if let (Ok(()), Some(to)) = (&said, aside) {
+            post::hand_in(&self.shared, self.journal.run(), &self.machine, to);
+        }
+        Ok(said)
     }
 
     /// Takes in a change of the state by an operator. The inner result is for the operator.

@@ -35,6 +35,12 @@ pub(super) async fn deliver(weak: Weak<Shared>, key: LineKey) {
             if !pause(&weak, at.since(now)).await {
                 return leave(&weak, &key);
             }
+            // An operator may have dropped what waits here, in any process.
+            let known = read_again(&weak, &key).await;
+            let (Some(shared), Some((to, waiting))) = (weak.upgrade(), known) else {
+                return leave(&weak, &key);
+            };
+            shared.post().put_back(&key, to, waiting);
             continue;
         }
         if is_ending(&shared) {
@@ -180,6 +186,8 @@ async fn read_again(weak: &Weak<Shared>, (run, life, topic): &LineKey) -> Option
                     waiting.map(|posted| Letter::new(run, *life, posted)).collect(),
                 ));
             }
+            // It was purged.
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) if passes(&error) => {
                 tracing::debug!(%run, %error, "which letters wait cannot be read yet");
             }
