@@ -4,9 +4,10 @@
 
 use std::error::Error as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrata_core::ask::Answer;
-use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{ChildError, Outcome, Runtime};
@@ -56,6 +57,41 @@ async fn several_children_run_at_once_and_bring_their_states() {
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<Vec<u32>>("numbers").unwrap(), Some(vec![2, 4, 6]));
     assert_eq!(children_of(&world, "p").await.len(), 3);
+}
+
+/// The log of the parent has to name a run before it can be started.
+#[tokio::test]
+async fn a_start_that_is_dropped_before_it_is_noted_is_made_by_the_same_call_of_the_next_attempt() {
+    let world = World::new();
+    let (runtime, child) = (world.process().await, double());
+    let graph = Graph::<Context>::builder("parent")
+        .node(
+            "spawn",
+            using!(child; cx, mut s => {
+                let wanted = cx.spawn(&child, with(1)).id("kid");
+                if cx.attempt() == 1 {
+                    let is_started = tokio::select! {
+                        biased;
+                        started = wanted => started.is_ok(),
+                        () = std::future::ready(()) => false,
+                    };
+                    cx.sleep(HOUR).await?;
+                    return Err(format!("not started: {is_started}").into());
+                }
+                s.set("started", wanted.await?.run.to_string())?;
+                Ok(s)
+            }),
+        )
+        .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_millis(1)))
+        .entry("spawn")
+        .build()
+        .unwrap();
+    runtime.serve(&graph).unwrap();
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_asleep(&world, &key("p")).await;
+    assert!(world.store.head(&key("kid")).await.unwrap().is_none());
+    world.pass(run.completed()).await.unwrap();
+    until(&world, &key("kid"), RunStatus::Completed).await;
 }
 
 #[tokio::test]

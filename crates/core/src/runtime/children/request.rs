@@ -306,7 +306,10 @@ async fn take_up<S: State>(shared: &Arc<Shared>, graph: &Graph<S>, head: RunHead
 ///
 /// # Cancel safety
 ///
-/// Once polled, the start is carried out, also if the node is dropped. The same call of the next attempt finds the child.
+/// Dropped before the log of the parent names the child, or before the node is polled after that, it may start nothing. The same call of
+/// the next attempt finds the child, or starts it then. A start that the store was asked for is carried out, also if the node is dropped.
+///
+/// <!-- held by: children::a_start_that_is_dropped_before_it_is_noted_is_made_by_the_same_call_of_the_next_attempt -->
 #[must_use = "a child is not started before it is awaited"]
 pub struct ChildRequest<S: State>(pub(super) Wanted<S>);
 
@@ -360,7 +363,7 @@ impl<S: State> ChildRequest<S> {
     ///
     /// # Cancel safety
     ///
-    /// Once polled it is carried out; the same call of the next attempt returns the child.
+    /// As that of [`ChildRequest`]; the same call of the next attempt returns the child.
     ///
     /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
     pub async fn start(self) -> Result<ChildHandle<S>, ChildError> {
@@ -387,7 +390,7 @@ impl<S: State> fmt::Debug for ChildRequest<S> {
 ///
 /// # Cancel safety
 ///
-/// Once polled, the start is carried out, also if the node is dropped. The same call of the next attempt finds the run.
+/// As that of [`ChildRequest`]. A run that must be started in any case is awaited where nothing drops the request.
 #[must_use = "a run is not started before it is awaited"]
 pub struct SpawnRequest<S: State>(Wanted<S>);
 
