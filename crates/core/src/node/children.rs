@@ -221,12 +221,13 @@ impl NodeContext {
     }
 
     /// Waits for what comes of the children of a group: of all that have ended, by the names of their waits, and of one at least.
+    /// Where some of them are `enough`, the same come first whenever the node runs again.
     ///
     /// # Errors
     ///
     /// As [`note_child`](Self::note_child).
-    pub(crate) async fn ends(&self, group: &str) -> Result<Vec<(String, Arc<RawValue>)>> {
-        match self.wish(group.to_owned(), Wish::Ends).await? {
+    pub(crate) async fn ends(&self, group: &str, enough: bool) -> Result<Vec<(String, Arc<RawValue>)>> {
+        match self.wish(group.to_owned(), Wish::Ends { enough }).await? {
             Given::Ends(ends) => Ok(ends),
             _ => Err(self.mismatch(group, "group of children")),
         }

@@ -34,8 +34,9 @@ pub(crate) enum Wish {
     Mark,
     /// Note in passing that a child was started, and have the waits of a group take in what comes of it.
     Join(Box<Joining>),
-    /// Wait for what comes of the children of the group of this name: of all that have ended, and of one at least.
-    Ends,
+    /// Wait for what comes of the children of the group of this name: of all that have ended, and of one at least. Where some of them are
+    /// `enough`, which came first is remembered.
+    Ends { enough: bool },
     /// Wait for what comes of this child, which is cancelled at its deadline; `since` is a wait that was begun before it was started.
     Child { child: ChildRef, deadline: Option<Timestamp>, since: Option<EndWaiter> },
     /// Find what a step came to, in its place among the waits that ended before.

@@ -301,6 +301,47 @@ async fn as_many_as_are_needed_end_the_wait_and_the_others_are_cancelled() {
     }
 }
 
+/// The slow one completed after the wait, and took the place of a faster one when the node ran again: in the order of the items it is before.
+#[tokio::test]
+async fn the_children_that_were_enough_are_enough_again() {
+    let (world, asking) = (World::new(), gate());
+    let runtime = world.process().await;
+    let child = over(
+        "answers",
+        using!(asking; cx, s => {
+            if s.get::<u32>("number")? == Some(0) {
+                cx.child(&asking, with(1)).id("late").await?;
+            }
+            Ok(s)
+        }),
+    );
+    let places = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&places);
+    let graph = over(
+        "parent",
+        using!(child, seen; cx, s => {
+            let request = cx.children(&child, (0..3).map(with)).on_parent_end(OnParentEnd::Leave);
+            let got = request.at_least(2).await?;
+            seen.lock().unwrap().push(got.iter().map(Option::is_some).collect::<Vec<_>>());
+            // The slow one completes meanwhile, and then the run rests.
+            cx.sleep(Duration::from_secs(30)).await?;
+            cx.sleep(HOUR).await?;
+            Ok(s)
+        }),
+    );
+    served(&runtime, &[&graph, &child, &asking]);
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until(&world, &key("late"), RunStatus::Interrupted).await;
+    while places.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    runtime.respond(&key("late"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    let places = places.lock().unwrap();
+    assert!(places.len() > 1, "the node ran again");
+    assert!(places.iter().all(|one| *one == [false, true, true]), "{places:?}");
+}
+
 #[tokio::test]
 async fn too_many_failures_leave_too_few_and_a_count_that_cannot_be_is_refused() {
     let world = World::new();

@@ -30,6 +30,8 @@ pub(super) struct Gather<S: State, I> {
     group: String,
     wanted: std::iter::Enumerate<I>,
     most: usize,
+    /// Whether some of them are enough.
+    enough: bool,
     /// How many are noted and have not ended.
     going: usize,
     /// Those whose notes are on their way, by index and name.
@@ -42,12 +44,13 @@ pub(super) struct Gather<S: State, I> {
 }
 
 impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
-    pub(super) fn new(cx: &NodeContext, name: &str, wanted: I, most: usize) -> Self {
+    pub(super) fn new(cx: &NodeContext, name: &str, wanted: I, most: usize, enough: bool) -> Self {
         Self {
             cx: cx.clone(),
             group: format!("#ends.{name}"),
             wanted: wanted.enumerate(),
             most,
+            enough,
             going: 0,
             noted: Vec::new(),
             noting: None,
@@ -163,8 +166,8 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
         }
         let (cx, group) = (&self.cx, &self.group);
         let ends = self.ends.get_or_insert_with(|| {
-            let (cx, group) = (cx.clone(), group.clone());
-            Box::pin(async move { cx.ends(&group).await })
+            let (cx, group, enough) = (cx.clone(), group.clone(), self.enough);
+            Box::pin(async move { cx.ends(&group, enough).await })
         });
         let Poll::Ready(ended) = ends.as_mut().poll(task) else { return false };
         self.ends = None;

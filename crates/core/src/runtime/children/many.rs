@@ -88,7 +88,7 @@ impl<S: State> ChildrenRequest<S> {
     /// <!-- held by: many::the_failures_of_items_are_collected -->
     pub async fn settle(self) -> Result<Vec<Result<S, ChildError>>, ChildError> {
         let mut kept: Vec<_> = self.items.iter().map(|_| None).collect();
-        self.gather(|index, ended| {
+        self.gather(false, |index, ended| {
             kept[index] = Some(ended);
             Ok(false)
         })
@@ -143,7 +143,7 @@ impl<S: State> ChildrenRequest<S> {
     /// # }
     /// ```
     ///
-    /// <!-- held by: many::as_many_as_are_needed_end_the_wait_and_the_others_are_cancelled -->
+    /// <!-- held by: many::as_many_as_are_needed_end_the_wait_and_the_others_are_cancelled, many::the_children_that_were_enough_are_enough_again -->
     pub async fn at_least(self, count: usize) -> Result<Vec<Option<S>>, ChildError> {
         let items = self.items.len();
         if count == 0 || count > items {
@@ -152,7 +152,7 @@ impl<S: State> ChildrenRequest<S> {
         }
         let mut kept: Vec<_> = self.items.iter().map(|_| None).collect();
         let (mut completed, mut failed) = (0, 0);
-        self.gather(|index, ended| {
+        self.gather(true, |index, ended| {
             match ended {
                 Ok(state) => {
                     kept[index] = Some(state);
@@ -173,9 +173,10 @@ impl<S: State> ChildrenRequest<S> {
     }
 
     /// Starts the children in order, so many at a time, and has `take` take in what comes of each. Its error ends the wait; so does that it
-    /// has enough, and then the others end as their bond says.
+    /// has enough, if some of them are `enough`, and then the others end as their bond says.
     async fn gather(
         self,
+        enough: bool,
         mut take: impl FnMut(usize, Result<S, ChildError>) -> Result<bool, ChildError>,
     ) -> Result<(), ChildError> {
         let most = self.cx.most_children();
@@ -198,7 +199,7 @@ impl<S: State> ChildrenRequest<S> {
             wanted.deadline = self.deadline;
             wanted
         });
-        let mut gather = Gather::new(&cx, &name, wanted, self.running);
+        let mut gather = Gather::new(&cx, &name, wanted, self.running, enough);
         loop {
             let came = gather.next().await;
             if came.is_empty() {
@@ -224,7 +225,7 @@ impl<S: State> IntoFuture for ChildrenRequest<S> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let mut kept: Vec<_> = self.items.iter().map(|_| None).collect();
-            self.gather(|index, ended| {
+            self.gather(false, |index, ended| {
                 kept[index] = Some(ended?);
                 Ok(false)
             })

@@ -154,7 +154,7 @@ impl<S: State> Driver<S> {
             let again = running.place_of(&waiter.name);
             let inbox = inbox.filter(|_| first == Some(waiter.order));
             let end = match waiter.what {
-                WaitsFor::Ends => ends_of(groups.get(&waiter.name), |name| running.place_of(name)),
+                WaitsFor::Ends { .. } => ends_of(groups.get(&waiter.name), |name| running.place_of(name)),
                 _ => end_of(waiter, memos, now, again, inbox),
             };
             let Some((turn, what)) = end else { continue };
@@ -185,6 +185,8 @@ impl<S: State> Driver<S> {
             }
             End::Ends { names, placed } => {
                 self.waiters.handed(key, &name, &names);
+                // The next of them might have been enough instead.
+                let first = first || matches!(waiter.what, WaitsFor::Ends { enough: true });
                 let ends = self.place_ends(key, names, first, placed)?;
                 (self.journal.on_its_way(), Given::Ends(ends))
             }
@@ -298,7 +300,7 @@ fn end_of(
             known(Turn::Said(Timestamp::default()), Given::Kept(Arc::clone(end)))
         }
         // A group's ends are those of its children.
-        (WaitsFor::Child | WaitsFor::Ends, _) => None,
+        (WaitsFor::Child | WaitsFor::Ends { .. }, _) => None,
         // What has rung before has rung, whatever the clock says here.
         (WaitsFor::Time, _) => known(again.or(due)?, Given::Done),
         (WaitsFor::Message, Some(Memo::Message(message))) => {

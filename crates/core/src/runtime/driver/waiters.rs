@@ -53,8 +53,10 @@ pub(super) enum WaitsFor {
     Time,
     /// What comes of a child.
     Child,
-    /// What comes of some children of the group of the wait's name.
-    Ends,
+    /// What comes of some children of the group of the wait's name, with whether some of them are enough.
+    Ends {
+        enough: bool,
+    },
     Message,
     Answer,
     /// An answer whose deadline is over, until that is durable.
@@ -109,7 +111,7 @@ impl Waiters {
 
     /// Whether a wait for what comes of a child is open.
     pub(super) fn is_for_child(&self) -> bool {
-        self.open().any(|(_, waiter)| matches!(waiter.what, WaitsFor::Child | WaitsFor::Ends))
+        self.open().any(|(_, waiter)| matches!(waiter.what, WaitsFor::Child | WaitsFor::Ends { .. }))
     }
 
     /// Adds a child to a group; `is_told` if it is noted what came of it.

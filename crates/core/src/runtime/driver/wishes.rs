@@ -83,8 +83,8 @@ impl<S: State> Driver<S> {
                 reply.send(Ok(Given::Done));
                 Ok(())
             }
-            Wish::Ends => {
-                self.waiters.add(key, name, WaitsFor::Ends, None, reply);
+            Wish::Ends { enough } => {
+                self.waiters.add(key, name, WaitsFor::Ends { enough }, None, reply);
                 Ok(())
             }
             Wish::Mark => {
