@@ -98,7 +98,7 @@ impl<S: State> ChildrenRequest<S> {
 
     /// Starts the children, and waits until `count` have completed: returns their states, each in the place of its item. Those that have
     /// not ended by then are cancelled, and have ended, or the grace is over, when this returns; with [`OnParentEnd::Leave`] they go on.
-    /// None of the items that are left is started.
+    /// One that is just being started may go on beyond that, until the activation ends. None of the items that are left is started.
     ///
     /// The same children come first again whenever the node runs again.
     ///
