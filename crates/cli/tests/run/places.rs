@@ -85,6 +85,8 @@ fn a_purge_leaves_no_trace_and_what_is_not_its_own() {
     assert!(place.read("t/c/1.1/prompt.md").contains("secret"));
     place.write("t/notes.txt", "mine");
     place.write("t/a/mine", "mine");
+    place.write("t/artifacts/mine", "mine");
+    place.write(&format!("t/artifacts/{}", "0a".repeat(32)), "what a node left");
     place.call(&["purge", "child", "--store", "file:t/.ferrata", "--yes", "--force"]).ends(0);
     assert!(place.path("t/manifest.json").exists());
     place.call(&["purge", "t", "--yes"]).ends(0);
@@ -97,7 +99,7 @@ fn a_purge_leaves_no_trace_and_what_is_not_its_own() {
         }
     }
     left.sort();
-    assert_eq!(left, [place.path("t/a/mine"), place.path("t/notes.txt")]);
+    assert_eq!(left, [place.path("t/a/mine"), place.path("t/artifacts/mine"), place.path("t/notes.txt")]);
     // A run that was named by its id, where directories usually are; and one with nothing else in it.
     place.pipeline("P", r#"a [tool_command="echo out"] start -> a -> exit"#);
     place.call(&["run", "P.dot", "--id", "p"]).ends(0);

@@ -56,45 +56,70 @@ pub(crate) fn remove(root: &Path, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes what a run's directory consists of, and the directory if that was all. Of a node's directory that is what attempts have: a
-/// user may have a directory of that name.
+/// Removes what a run's directory consists of, and the directory if that was all. Of a node's directory that is what
+/// attempts have, and of that of the artifacts what is named by a hash: a user may keep files there.
 pub(super) fn remove_views<'a>(
     root: &Path,
     nodes: impl IntoIterator<Item = &'a str>,
 ) -> Result<(), (PathBuf, io::Error)> {
-    let ignored = |path: &Path, done: io::Result<()>| match done {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done.map_err(|error| (path.to_owned(), error)),
-    };
-    // A link is removed and not followed: neither of the two functions follows one.
-    let whole = |path: &Path| match std::fs::symlink_metadata(path) {
-        Ok(about) if about.is_dir() => ignored(path, std::fs::remove_dir_all(path)),
-        _ => ignored(path, std::fs::remove_file(path)),
-    };
-    for name in ["checkpoint.json", "manifest.json", "events.jsonl", "pipeline.dot", "artifacts"] {
+    let whole = |path: &Path| remove_whole(path).map_err(|error| (path.to_owned(), error));
+    for name in ["checkpoint.json", "manifest.json", "events.jsonl", "pipeline.dot"] {
         whole(&root.join(name))?;
     }
-    for node in nodes {
-        let directory = root.join(component(node));
+    let own = |directory: PathBuf, is_own: fn(&str) -> bool| {
         if !std::fs::symlink_metadata(&directory).is_ok_and(|about| about.is_dir()) {
-            continue;
+            return Ok(());
         }
         let listed = std::fs::read_dir(&directory).map_err(|error| (directory.clone(), error))?;
         for entry in listed.flatten() {
-            let name = entry.file_name();
-            let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-            let parts = name.to_str().and_then(|name| name.split_once('.'));
-            if parts.is_some_and(|(visit, attempt)| is_number(visit) && is_number(attempt)) {
+            if entry.file_name().to_str().is_some_and(is_own) {
                 whole(&entry.path())?;
             }
         }
         // Whatever else is in it is not ours.
         let _ = std::fs::remove_dir(&directory);
+        Ok(())
+    };
+    own(root.join("artifacts"), is_artifact)?;
+    for node in nodes {
+        own(root.join(component(node)), is_attempt)?;
     }
     for beside in [root.join(super::BESIDE), root.to_owned()] {
         let _ = std::fs::remove_dir(&beside);
     }
     Ok(())
+}
+
+/// Removes what stands at a path, if anything does. A link is removed and not followed.
+fn remove_whole(path: &Path) -> io::Result<()> {
+    // Neither of the two functions follows a link.
+    let removed = match std::fs::symlink_metadata(path) {
+        Ok(about) if about.is_dir() => std::fs::remove_dir_all(path),
+        _ => std::fs::remove_file(path),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Tells whether a name is that of an artifact: the hash of its content.
+pub(super) fn is_hash(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Tells whether a name is that of an artifact, or of one that a process which was killed had not written to its end.
+fn is_artifact(name: &str) -> bool {
+    let unfinished = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
+    is_hash(name)
+        || unfinished
+            .is_some_and(|name| name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Tells whether a name is that of an attempt: its visit and its number.
+fn is_attempt(name: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    name.split_once('.').is_some_and(|(visit, attempt)| is_number(visit) && is_number(attempt))
 }
 
 /// Reads a file below the root that is one, and no link to one.

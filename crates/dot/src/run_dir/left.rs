@@ -88,6 +88,5 @@ pub(crate) fn variables(root: &Path, context: &Context) -> Vec<(OsString, OsStri
 pub(super) fn told_by<'a>(key: &'a str, value: &'a Json) -> Option<(&'a str, &'a str, u64)> {
     let path = value.get("path")?.as_str()?;
     let hash = path.strip_prefix("artifacts/")?;
-    let is_hash = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_hash.then_some((key.strip_prefix(ARTIFACT)?, path, value.get("bytes")?.as_u64()?))
+    files::is_hash(hash).then_some((key.strip_prefix(ARTIFACT)?, path, value.get("bytes")?.as_u64()?))
 }
