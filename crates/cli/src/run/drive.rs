@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::ask::Question;
-use ferrata::runtime::{Events, RunEvent};
+use ferrata::runtime::{Checkpoint, Events, RunEvent};
+use ferrata::store::At;
 use ferrata::{
     Clock, Context as State, ErrorKind, Event, Graph, Outcome, RunHandle, RunKey, RunStatus, Runtime,
 };
@@ -34,6 +35,10 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// A run that only time moves stays here: a command that was told to run a pipeline does not leave it to others.
 const STAY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// How many runs are looked through that a fork comes from, each a fork of the next: ids that are used again may make
+/// a circle.
+const MOST_PARENTS: u32 = 100;
 
 /// How often the run is looked at for what others said to it.
 const POLL: Duration = Duration::from_millis(200);
@@ -194,7 +199,8 @@ async fn prepare(
     manager.attach(&runtime)?;
     let events = runtime.events();
     if before.is_some() {
-        let checkpoint = runtime.checkpoint(&job.run, ferrata::store::At::Latest).await?;
+        let checkpoint = runtime.checkpoint(&job.run, At::Latest).await?;
+        take_over(job, &runtime, &directory, &checkpoint).await?;
         voice(shared).recorded(checkpoint.history.into_iter().map(|past| past.node.to_string()));
         // Before an attempt is made anew: it writes where the views of the one before it are.
         if let Err(error) = directory.refresh(&runtime, &job.run).await {
@@ -211,6 +217,26 @@ async fn prepare(
     }
     drop(voice);
     Ok(Ready { runtime, graph, directory, events, handle })
+}
+
+/// Keeps the artifacts that the context of a fork names also in its own directory: they were left in that of a run that it
+/// comes from.
+async fn take_over(
+    job: &Job,
+    runtime: &Runtime,
+    directory: &RunDirectory,
+    checkpoint: &Checkpoint,
+) -> Result<(), Failure> {
+    let mut parent = checkpoint.parent.clone();
+    for _ in 0..MOST_PARENTS {
+        let Some(from) = parent.map(|parent| parent.run) else { break };
+        if directory.take_over(&checkpoint.state, job.place.directory(&from))? {
+            break;
+        }
+        // A run that was removed leads no further.
+        parent = runtime.checkpoint(&from, At::Latest).await.ok().and_then(|before| before.parent);
+    }
+    Ok(())
 }
 
 /// Tells whether a node is a task for the backend.

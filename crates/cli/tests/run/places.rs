@@ -273,3 +273,38 @@ fn files_that_a_node_leaves_are_kept_and_told_to_the_nodes_after_it() {
     place.call(&["purge", "d", "--yes"]).ends(0);
     assert!(!place.path("d").exists());
 }
+
+/// A command of a fork was told a path in the fork's own directory, where nothing was.
+#[test]
+fn a_fork_finds_what_nodes_left_before_it_in_the_directories_of_those_it_comes_from() {
+    let place = Place::new();
+    place.pipeline(
+        "Left",
+        r#"a [tool_command="d=$FERRATA_STAGE_DIR/artifacts; mkdir $d; echo first > $d/report.md"] b [tool_command="cat $FERRATA_ARTIFACT_report_md >> seen"]
+           start -> a -> b -> exit"#,
+    );
+    place.call(&["run", "Left.dot", "--run-dir", "t", "--id", "orig", "--until", "a"]).ends(0);
+    place.call(&["fork", "t", "a@1", "--id", "child"]).ends(0);
+    place.call(&["fork", "child", "--id", "grandchild", "--store", "file:t/.ferrata"]).ends(0);
+    place.call(&["resume", "t", "--id", "grandchild"]).ends(0);
+    place.call(&["resume", "t", "--id", "child"]).ends(0);
+    assert_eq!(place.read("seen"), "first\nfirst\n");
+    // It has what it needs, whatever becomes of the other.
+    let mut kept = std::fs::read_dir(place.path("t/.runs/child/artifacts")).unwrap();
+    assert_eq!(std::fs::read_to_string(kept.next().unwrap().unwrap().path()).unwrap(), "first\n");
+}
+
+/// An attempt that was killed had left a file in part, which the next one at the same place kept as its own.
+#[test]
+fn files_of_an_attempt_that_was_cut_off_are_not_kept_as_those_of_the_next() {
+    let place = Place::new();
+    place.pipeline(
+        "Cut",
+        r#"a [tool_command=true] b [tool_command="d=$FERRATA_STAGE_DIR/artifacts; mkdir $d; echo whole > $d/whole"] c [tool_command="env | grep -o FERRATA_ARTIFACT_[a-z]* > seen"]
+           start -> a -> b -> c -> exit"#,
+    );
+    place.call(&["run", "Cut.dot", "--run-dir", "d", "--until", "a"]).ends(0);
+    place.write("d/b/1.1/stage/artifacts/part", "cut o");
+    place.call(&["resume", "d"]).ends(0);
+    assert_eq!(place.read("seen"), "FERRATA_ARTIFACT_whole\n");
+}

@@ -199,6 +199,7 @@ fn make_stage_of_run(root: &Path, stage: &Stage, asked: (&str, &str)) -> std::io
     files::write(root, &attempt.join(asked.0), asked.1.as_bytes())?;
     let path = attempt.join(STAGE);
     make_stage(root, &path, asked)?;
+    left::clear(&path)?;
     Ok(path)
 }
 

@@ -91,7 +91,7 @@ pub(super) fn remove_views<'a>(
 }
 
 /// Removes what stands at a path, if anything does. A link is removed and not followed.
-fn remove_whole(path: &Path) -> io::Result<()> {
+pub(super) fn remove_whole(path: &Path) -> io::Result<()> {
     // Neither of the two functions follows a link.
     let removed = match std::fs::symlink_metadata(path) {
         Ok(about) if about.is_dir() => std::fs::remove_dir_all(path),

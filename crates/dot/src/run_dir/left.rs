@@ -17,10 +17,15 @@ const LEFT: &str = "artifacts";
 
 /// How many are taken of an attempt, and how large one may be.
 const MOST: usize = 100;
-const MOST_BYTES: u64 = 64 << 20;
+pub(super) const MOST_BYTES: u64 = 64 << 20;
 
 /// How long the name of one may be.
 const MOST_NAME: usize = 100;
+
+/// Removes what an attempt that was cut off left, before another works there: it would be taken for that one's own.
+pub(crate) fn clear(stage: &Path) -> std::io::Result<()> {
+    files::remove_whole(&stage.join(LEFT))
+}
 
 /// Keeps what a command left, and says so in its outcome: under `artifact.` and the name, where it is and how large. What cannot be kept is
 /// noted: the work is done.
@@ -82,6 +87,15 @@ pub(crate) fn variables(root: &Path, context: &Context) -> Vec<(OsString, OsStri
         }
     }
     told
+}
+
+/// Returns the paths of the artifacts that a context names, also in its branches.
+pub(super) fn named(context: &Json) -> impl Iterator<Item = &str> {
+    context.as_object().into_iter().flatten().flat_map(|(key, value)| {
+        let branch = value.as_object().filter(|_| key.starts_with("internal.branch."));
+        let all = std::iter::once((key, value)).chain(branch.into_iter().flatten());
+        all.filter_map(|(key, value)| told_by(key, value).map(|(_, path, _)| path))
+    })
 }
 
 /// Returns name, path and size of the artifact that a key of the context tells of. Whoever set it, the path leads to nothing else.

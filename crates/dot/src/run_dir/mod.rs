@@ -162,6 +162,31 @@ impl RunDirectory {
         files::write(&self.root, &path, source).map_err(|error| failed("write", &path, error))
     }
 
+    /// Keeps the artifacts that a context names also here, as far as the directory of another run has them: those of a fork
+    /// were left in that of the run that it comes from. Tells whether all are here now.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] with the path of what cannot be written.
+    pub fn take_over(&self, context: &serde_json::Value, from: impl AsRef<Path>) -> Result<bool, Error> {
+        let from = from.as_ref();
+        let mut all = true;
+        for name in left::named(context) {
+            let path = self.root.join(name);
+            if files::size(&self.root, &path).is_some() {
+                continue;
+            }
+            match files::read(from, &from.join(name), left::MOST_BYTES) {
+                Ok(content) => {
+                    files::write(&self.root, &path, &content)
+                        .map_err(|error| failed("write", &path, error))?;
+                }
+                Err(_) => all = false,
+            }
+        }
+        Ok(all)
+    }
+
     /// Has tools and tasks keep what they print here while they work, also of attempts that fail.
     #[must_use]
     pub fn record(&self, registry: Registry) -> Registry {
