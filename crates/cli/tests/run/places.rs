@@ -280,8 +280,8 @@ fn a_fork_finds_what_nodes_left_before_it_in_the_directories_of_those_it_comes_f
     let place = Place::new();
     place.pipeline(
         "Left",
-        r#"a [tool_command="d=$FERRATA_STAGE_DIR/artifacts; mkdir $d; echo first > $d/report.md"] b [tool_command="cat $FERRATA_ARTIFACT_report_md >> seen"]
-           start -> a -> b -> exit"#,
+        r#"a [tool_command="d=$FERRATA_STAGE_DIR/artifacts; mkdir $d; echo first > $d/report.md"]
+           b [tool_command="cat $FERRATA_ARTIFACT_report_md >> seen"] start -> a -> b -> exit"#,
     );
     place.call(&["run", "Left.dot", "--run-dir", "t", "--id", "orig", "--until", "a"]).ends(0);
     place.call(&["fork", "t", "a@1", "--id", "child"]).ends(0);
@@ -300,8 +300,8 @@ fn files_of_an_attempt_that_was_cut_off_are_not_kept_as_those_of_the_next() {
     let place = Place::new();
     place.pipeline(
         "Cut",
-        r#"a [tool_command=true] b [tool_command="d=$FERRATA_STAGE_DIR/artifacts; mkdir $d; echo whole > $d/whole"] c [tool_command="env | grep -o FERRATA_ARTIFACT_[a-z]* > seen"]
-           start -> a -> b -> c -> exit"#,
+        r#"a [tool_command=true] b [tool_command="d=$FERRATA_STAGE_DIR/artifacts; mkdir $d; echo whole > $d/whole"]
+           c [tool_command="env | grep -o FERRATA_ARTIFACT_[a-z]* > seen"] start -> a -> b -> c -> exit"#,
     );
     place.call(&["run", "Cut.dot", "--run-dir", "d", "--until", "a"]).ends(0);
     place.write("d/b/1.1/stage/artifacts/part", "cut o");

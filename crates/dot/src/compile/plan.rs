@@ -181,6 +181,9 @@ pub(super) struct Sent {
     /// What chance has drawn, so that an edge that was chosen by it can be chosen again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) draw: Option<u64>,
+    /// Texts in the context that would be shown as those of the attempt, and that another one left there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) of_others: Vec<String>,
 }
 
 impl Sent {
@@ -202,6 +205,7 @@ impl Sent {
             left: false,
             life: None,
             draw: None,
+            of_others: Vec::new(),
         }
     }
 

@@ -47,7 +47,7 @@ pub(super) struct Attempt {
     pub(super) visit: u32,
     pub(super) attempt: u32,
     pub(super) outcome: StageOutcome,
-    /// What the context held after it, if it was the last of its activation.
+    /// What it left in the context, if it was the last of its activation.
     pub(super) response: Option<String>,
     pub(super) output: Option<String>,
     pub(super) errors: Option<String>,
@@ -67,6 +67,9 @@ struct Sent {
     failure_reason: String,
     #[serde(default)]
     branch: Option<String>,
+    /// Absent in the records of older versions.
+    #[serde(default)]
+    of_others: Vec<String>,
 }
 
 /// Keys that the engine sets itself after each node.
@@ -227,8 +230,12 @@ impl Fold {
             };
             news.events.push((header.seq, line(header, self.run.run.as_str(), kind, more)));
         }
-        let failed = done.failure.is_some();
-        let text = |key: &str| if failed { None } else { self.text(branch, key) };
+        // What an operator said to be done has said nothing itself.
+        let own = sent.as_ref().filter(|_| done.failure.is_none()).map(|sent| &sent.of_others);
+        let text = |key: &str| {
+            own.filter(|of_others| of_others.iter().all(|other| other != key))
+                .and_then(|_| self.text(branch, key))
+        };
         news.attempts.push(Attempt {
             node: done.node.clone(),
             visit: done.visit,

@@ -351,6 +351,15 @@ impl RunDirectory {
     }
 }
 
+/// Returns the keys of the context whose texts are shown in the directory of a node's attempt.
+pub(crate) fn shown(node: &Node) -> Vec<String> {
+    match &*kind_of(node) {
+        "codergen" => vec![format!("response.{}", node.id())],
+        "tool" => vec!["tool.output".to_owned(), "tool.errors".to_owned()],
+        _ => Vec::new(),
+    }
+}
+
 /// Returns the type of a node's handler as the dialect knows it.
 fn kind_of(node: &Node) -> String {
     node.handler_type(|name| SHAPES.iter().any(|(_, known)| *known == name)).into_owned()

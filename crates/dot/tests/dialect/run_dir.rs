@@ -291,3 +291,26 @@ async fn the_output_of_a_command_that_fails_the_run_is_kept() {
     assert_eq!(snapshot.status, RunStatus::Failed);
     assert!(snapshot.failure_reason.unwrap().contains("why"));
 }
+
+/// The output of `a` stood in the directory of `b`, whose command did not run, and the first plan in that of the second.
+#[tokio::test]
+async fn an_attempt_that_says_nothing_is_shown_without_what_others_said() {
+    let source = r#"digraph Silent { start [shape=Mdiamond] exit [shape=Msquare] node [shape=parallelogram]
+        plan [shape=box, prompt="plan"] a [tool_command="echo from a; echo of a >&2"]
+        b [tool_command="echo from b", tool_hooks.pre="false"] c [tool_command="echo from a; echo of a >&2"]
+        start -> plan -> a -> b -> c -> plan plan -> exit [condition="outcome=fail"] }"#;
+    let ready = ready(source, "test $FERRATA_VISIT = 1 || exit 1; echo the first").await;
+    let run = ready.start().await;
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
+    ready.directory().refresh(&ready.runtime, run.run()).await.unwrap();
+    let files = tree(ready.folder.path());
+    for name in ["b/1.1/output.txt", "b/1.1/errors.txt", "plan/2.1/response.md"] {
+        assert_eq!(files.get(name).map(|text| String::from_utf8_lossy(text)), None, "{name}");
+    }
+    // What another attempt printed is its own once it prints the same.
+    for name in ["a/1.1/output.txt", "c/1.1/output.txt"] {
+        assert_eq!(files[name], b"from a\n", "{name}");
+    }
+    assert_eq!(files["c/1.1/errors.txt"], b"of a\n");
+    assert_eq!(files["plan/1.1/response.md"], b"the first\n");
+}

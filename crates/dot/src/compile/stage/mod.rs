@@ -183,6 +183,7 @@ impl CoreNode<Context> for StageNode {
             sent = Sent { stuck: true, ..self.sent(&cx, &outcome, sent.branch, left) };
             next = self.ways.next(&sent, &after);
         }
+        sent.of_others = self.of_others(&outcome, &context);
         sent.fork = matches!(next, Next::Fork | Next::Begin { .. });
         self.detour(&next, &mut sent);
         if self.goes_home(&next) && self.may_be_left(sent.branch.as_deref()) {

@@ -12,6 +12,7 @@ use crate::compile::plan::{GATES, gate_key};
 use crate::compile::stage::restart::INPUT;
 use crate::fidelity::{LAST, STAGES, Told};
 use crate::outcome::StageOutcome;
+use crate::run_dir;
 use crate::suggest::shortened;
 
 /// How much of a text is kept for the tasks after a node: a paragraph.
@@ -93,6 +94,15 @@ impl StageNode {
             }
         }
         all.reduced(after)
+    }
+
+    /// Names the texts in the context that are shown for a node of this kind, and that its work has not set: a record holds only
+    /// what changed, and does not tell them from those that it has set to what they were.
+    pub(super) fn of_others(&self, outcome: &StageOutcome, context: &Context) -> Vec<String> {
+        let mut shown = run_dir::shown(&self.node);
+        let is_there = |key: &str| context.get_value(key).is_some_and(|value| !value.is_null());
+        shown.retain(|key| !outcome.context_updates.contains_key(key) && is_there(key));
+        shown
     }
 
     /// Returns what the tasks after it are told of the node.
