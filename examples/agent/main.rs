@@ -107,14 +107,19 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let graph = graph()?;
     ferrata_examples::free(&runtime, &key).await?;
     if let Some(answer) = &args.answer {
-        let questions = runtime.questions(&key).await?;
-        let question = questions.first().ok_or("it asks nothing")?;
-        let answer = match (answer.as_str(), answer.parse::<u32>()) {
-            ("yes" | "no", _) => Answer::accept(answer == "yes")?,
-            (_, Ok(cents)) => Answer::accept(cents)?,
+        let (node, said) = match (answer.as_str(), answer.parse::<u32>()) {
+            ("yes" | "no", _) => ("approve", Answer::accept(answer == "yes")?),
+            (_, Ok(cents)) => ("budget", Answer::accept(cents)?),
             _ => return Err(format!("`{answer}` is neither yes nor no nor a number of cents").into()),
         };
-        runtime.respond(&key, &question.id, answer).by("you").await?;
+        let questions = runtime.questions(&key).await?;
+        match questions.iter().find(|question| question.node.as_str() == node) {
+            Some(question) => {
+                runtime.respond(&key, &question.id, said).by("you").await?;
+            }
+            // A process that was killed may have answered it: the same command goes on.
+            None => eprintln!("it asks nothing that `{answer}` answers; it goes on"),
+        }
     }
     let input = Agent { task: args.task.clone(), cents: CENTS, ..Agent::default() };
     let outcome = match runtime.head(&key).await? {

@@ -98,7 +98,10 @@ fn sample() -> std::io::Result<String> {
             let shop = ["Rome", "Oslo", "Bern"][n % 3];
             format!("2026-11-{:02},{shop},{}\n", n % 30 + 1, n * 7 % 1_000)
         };
-        std::fs::write(file, (0..4_000).map(line).collect::<String>())?;
+        // Beside, so that one that is killed leaves no part of it there.
+        let beside = format!("{}.{}", file.display(), std::process::id());
+        std::fs::write(&beside, (0..4_000).map(line).collect::<String>())?;
+        std::fs::rename(beside, file)?;
     }
     Ok(file.display().to_string())
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ferrata::prelude::*;
 use ferrata::testing::{Fault, Process, Script, World, assert_replays};
-use ferrata::{Clock as _, SystemClock};
+use ferrata::{Clock as _, RunKey, SystemClock};
 use ferrata_tests::{Space, StoreKind};
 use tempfile::TempDir;
 
@@ -154,7 +154,7 @@ async fn a_killed_agent_asks_for_money_and_for_the_mail_and_sends_it_once() {
         let output = killed(space, &["ropes"], &mut chance).await;
         assert_eq!(output.status.code(), Some(3), "{}", said(&output));
         assert!(said(&output).contains("6 of 5 cents are spent. How many more?"), "{}", said(&output));
-        let output = agent(space, &["--answer", "10"]).output().unwrap();
+        let output = killed(space, &["--answer", "10"], &mut chance).await;
         assert!(
             said(&output).contains("Send `Two ropes, please.` to dealer@example.org?"),
             "{}",
@@ -162,7 +162,7 @@ async fn a_killed_agent_asks_for_money_and_for_the_mail_and_sends_it_once() {
         );
         let refused = agent(space, &["--answer", "maybe"]).output().unwrap();
         assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
-        let output = agent(space, &["--answer", "yes"]).output().unwrap();
+        let output = killed(space, &["--answer", "yes"], &mut chance).await;
         assert!(output.status.success(), "{}", said(&output));
         let output = killed(space, &[], &mut chance).await;
         assert!(
@@ -173,6 +173,32 @@ async fn a_killed_agent_asks_for_money_and_for_the_mail_and_sends_it_once() {
         assert_eq!(std::fs::read_dir(space.folder().join("mails")).unwrap().count(), 1);
         let log = ended(&*space.open(), "agent").await;
         assert!(log.values().all(|times| *times == 1), "{log:?}");
+    })
+    .await;
+}
+
+/// A process that was killed had put its answer on record, and the same command ended with an error.
+#[tokio::test]
+async fn an_answer_that_is_on_record_already_is_not_asked_for_and_the_run_goes_on() {
+    Space::within(StoreKind::Files, async |space| {
+        let (operator, key) =
+            (Runtime::builder_with(space.open()).operator(), RunKey::try_from("agent").unwrap());
+        let asked = agent(space, &["ropes"]).output().unwrap();
+        assert_eq!(asked.status.code(), Some(3), "{}", said(&asked));
+        for (typed, answer) in
+            [("10", Answer::accept(10_u32).unwrap()), ("yes", Answer::accept(true).unwrap())]
+        {
+            let question = operator.questions(&key).await.unwrap().remove(0);
+            operator.respond(&key, &question.id, answer).await.unwrap();
+            let output = agent(space, &["--answer", typed]).output().unwrap();
+            assert!(said(&output).contains(&format!("nothing that `{typed}` answers")), "{}", said(&output));
+            let code = if typed == "10" { 3 } else { 0 };
+            assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        }
+        // Nor is a question answered that came after it.
+        let output = agent(space, &["--answer", "10"]).output().unwrap();
+        assert!(said(&output).contains("8 of 15 cents are spent"), "{}", said(&output));
+        assert_eq!(std::fs::read_dir(space.folder().join("mails")).unwrap().count(), 1);
     })
     .await;
 }

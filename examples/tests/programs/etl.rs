@@ -174,6 +174,22 @@ fn the_usual_command_works_where_nothing_is() {
     assert!(output.status.success() && said.contains("4000 rows in 40 parts, "), "{output:?}");
 }
 
+/// A process that was killed while it wrote the sample left a part of it, which each later one loaded.
+#[test]
+fn a_sample_that_is_cut_off_is_made_again() {
+    let folder = TempDir::new().unwrap();
+    let mut cut = Command::new("sh");
+    // The signal of a file that grows too large kills it in the middle of the sample.
+    cut.args(["-c", "ulimit -f 32; exec \"$0\" --pace 0"]).arg(program("etl")).current_dir(folder.path());
+    assert!(!cut.output().unwrap().status.success());
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.map(|name| name.into_string().unwrap()).any(|name| name.starts_with(".ferrata-etl.csv")));
+    let output =
+        Command::new(program("etl")).args(["--pace", "0"]).current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("4000 rows in 40 parts, "), "{output:?}");
+}
+
 #[tokio::test]
 async fn two_processes_share_a_load_and_one_ends_it_when_the_other_is_killed() {
     const PARTS: usize = 30;

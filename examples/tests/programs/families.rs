@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use ferrata::ask::Answer;
 use ferrata::store::{Page, RunQuery};
-use ferrata::{CheckpointStore, Clock as _, RunStatus, SystemClock};
+use ferrata::{CheckpointStore, Clock as _, RunKey, RunStatus, Runtime, SystemClock};
 use ferrata_tests::{Space, StoreKind};
 
 use crate::support::{Chance, ended, program};
@@ -121,6 +122,23 @@ async fn a_map_over_files_that_is_killed_counts_each_file_once() {
 #[tokio::test]
 async fn a_research_that_is_killed_asks_once_and_writes_the_same_report() {
     research_is_killed_on(StoreKind::Files).await;
+}
+
+/// A process that was killed had put its answer on record, and the same command ended with an error.
+#[tokio::test]
+async fn a_research_whose_answer_is_on_record_already_goes_on() {
+    Space::within(StoreKind::Files, async |space| {
+        let asked = command(space, "research", &["tidal power"]).output().unwrap();
+        assert_eq!(asked.status.code(), Some(3), "{}", said(&asked));
+        let (operator, key) =
+            (Runtime::builder_with(space.open()).operator(), RunKey::try_from("research").unwrap());
+        let question = operator.questions(&key).await.unwrap().remove(0);
+        operator.respond(&key, &question.id, Answer::accept(2030_u32).unwrap()).await.unwrap();
+        let output = command(space, "research", &["--answer", "2030"]).output().unwrap();
+        let report = said(&output);
+        assert!(output.status.success() && report.contains("2 sources agree, as of 2030.\n"), "{report}");
+    })
+    .await;
 }
 
 #[test]
