@@ -94,7 +94,3 @@ pub(crate) enum Tried {
     /// It is lost since before.
     StillLost,
 }
-
-impl Tried {
-    const ALL: [Self; 4] = [Self::Alive, Self::Failed, Self::Lost, Self::StillLost];
-}

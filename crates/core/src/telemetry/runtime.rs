@@ -15,6 +15,9 @@ use crate::clock::Timestamp;
 use crate::id::WorkflowName;
 use crate::record::RunStatus;
 
+/// All that a heartbeat can come to.
+const TRIED: [Tried; 4] = [Tried::Alive, Tried::Failed, Tried::Lost, Tried::StillLost];
+
 /// What a runtime measures.
 pub(crate) struct Telemetry {
     by_node: bool,
@@ -24,7 +27,7 @@ pub(crate) struct Telemetry {
     /// Of the workflows beyond the most, and of those that this process does not know.
     other: RunMeter,
     /// Made before they move: of a series that begins with 1, Prometheus tells no increase.
-    beats: [Counter; Tried::ALL.len()],
+    beats: [Counter; TRIED.len()],
     beat_at: Gauge,
     /// Made with the first look: a process that serves nothing would else say for good that no runs wait.
     recovery: OnceLock<RecoveryMeter>,
@@ -60,7 +63,7 @@ impl Telemetry {
             workflows: Mutex::default(),
             queues: Mutex::default(),
             other: RunMeter::new(OTHER, false),
-            beats: Tried::ALL.map(beats),
+            beats: TRIED.map(beats),
             beat_at: gauge(&all::HEARTBEAT_TIME, &[]),
             recovery: OnceLock::new(),
         }
@@ -100,7 +103,7 @@ impl Telemetry {
 
     /// A heartbeat was tried.
     pub(crate) fn beat(&self, tried: Tried, now: impl FnOnce() -> Timestamp) {
-        let place = Tried::ALL.iter().position(|one| *one == tried).unwrap_or_default();
+        let place = TRIED.iter().position(|one| *one == tried).unwrap_or_default();
         if let Some(beats) = self.beats.get(place) {
             beats.increment(1);
         }

@@ -50,6 +50,8 @@ pub(crate) struct HeartbeatMonitor {
     beat: Mutex<Beat>,
     /// Tells those who wait, in the order in which they began to.
     changed: Notify,
+    /// Tells the task that sends heartbeats that one is wanted now.
+    wanted: Notify,
     /// Held while a heartbeat is under way; whether it was said that this process has ended.
     sending: tokio::sync::Mutex<bool>,
 }
@@ -58,7 +60,14 @@ impl HeartbeatMonitor {
     /// Begins with a heartbeat that was sent at `sent` and has succeeded.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
         let beat = Beat { sent, sent_at: clock.now(), term: 0, gaps: 0, failed: None, lost: None };
-        Self { clock, ttl, beat: Mutex::new(beat), changed: Notify::new(), sending: Default::default() }
+        Self {
+            clock,
+            ttl,
+            beat: Mutex::new(beat),
+            changed: Notify::new(),
+            wanted: Notify::new(),
+            sending: Default::default(),
+        }
     }
 
     fn beat(&self) -> MutexGuard<'_, Beat> {
@@ -81,6 +90,11 @@ impl HeartbeatMonitor {
     fn is_doubtful(&self, beat: &Beat) -> bool {
         self.clock.monotonic() >= beat.sent.saturating_add(self.trust())
             || self.clock.now().since(beat.sent_at) >= self.trust()
+    }
+
+    /// Waits until somebody cannot go on before the next heartbeat.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
     }
 
     /// How long one heartbeat may take: a store that does not answer must leave time to ask it again.
@@ -231,6 +245,8 @@ impl HeartbeatMonitor {
             if is_lost {
                 return Err(self.fenced());
             }
+            // Not where the next one is due in a third of its life: the machine has slept, or somebody has set its clock.
+            self.wanted.notify_one();
             tokio::select! {
                 biased;
                 () = changed => {}

@@ -33,11 +33,19 @@ pub(crate) struct Tenure {
 pub(crate) async fn beat(shared: Weak<Shared>) {
     let mut last = Tried::Alive;
     loop {
-        let Some((clock, pause)) = shared.upgrade().map(|s| (Arc::clone(&s.clock), s.heartbeat.pause(last)))
+        let Some((clock, heartbeat)) =
+            shared.upgrade().map(|shared| (Arc::clone(&shared.clock), Arc::clone(&shared.heartbeat)))
         else {
             return;
         };
-        clock.sleep(pause).await;
+        tokio::select! {
+            // In this order, so that a simulation takes the same course each time.
+            biased;
+            // One that fails is tried again at its own pace.
+            () = heartbeat.wanted(), if last == Tried::Alive => {}
+            () = clock.sleep(heartbeat.pause(last)) => {}
+        }
+        drop(heartbeat);
         let Some(shared) = shared.upgrade() else { return };
         if shared.is_closing() && shared.driven() == 0 {
             // The caller that ended it may not have waited for the end.
