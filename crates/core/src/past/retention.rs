@@ -147,9 +147,9 @@ pub(super) async fn prune_found(
         return Ok((0, 0));
     }
     if let (Some(last), false) = (policy.only_last(), dry)
-        && let Some(planned) = plan_at_once(store, run, last).await?
+        && let Some((kept, cut)) = plan_at_once(store, run, last).await?
     {
-        return carry_out(store, run, planned).await;
+        return carry_out(store, run, kept, cut).await;
     }
     let Some(Cut { at, whole }) = cut(store, run, head.first, policy, now).await? else { return Ok((0, 0)) };
     // Only a start that is still there has no pins in its base: a pin of a record to come outlives its signal in the base of a cut.
@@ -171,41 +171,49 @@ pub(super) async fn prune_found(
             None => weigh(store, run, at).await,
         };
     }
-    let base = match base_at(store, run, at).await {
+    let (kept, base) = match base_at(store, run, at).await {
         // Another caller who keeps this run small has dropped the record and more.
         Err(error) if error.kind() == ErrorKind::NotFound && first_of(store, run).await? > at => {
             return Ok((0, 0));
         }
         base => base?,
     };
-    carry_out(store, run, PruneCut { at, base }).await
+    carry_out(store, run, kept, PruneCut { at, base }).await
 }
 
-/// Plans a cut that leaves so many records, from one load; none if a base lies behind it, or a pin holds what is before it.
-async fn plan_at_once(store: &dyn CheckpointStore, run: &RunKey, last: u32) -> Result<Option<PruneCut>> {
+/// Plans a cut that leaves so many records, from one load, and names the record at it; none if a base lies behind it, or a pin holds what is before it.
+async fn plan_at_once(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    last: u32,
+) -> Result<Option<(RecordId, PruneCut)>> {
     let records = store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
     let Some((kept, newer)) = records.len().checked_sub(last as usize).map(|at| records.split_at(at + 1))
     else {
         return Ok(None);
     };
     let mut folded = fold(run, kept, None)?;
-    let (at, base) = (folded.last.seq, kept.last().map_or(Ok(None), |record| base_of(run, record, &folded))?);
+    let (at, id) = (folded.last.seq, folded.last.id);
+    let base = kept.last().map_or(Ok(None), |record| base_of(run, record, &folded))?;
     folded.follow(run, newer)?;
-    Ok((!folded.machine.pins().iter().any(|pin| *pin < at)).then_some(PruneCut { at, base }))
+    Ok((!folded.machine.pins().iter().any(|pin| *pin < at)).then_some((id, PruneCut { at, base })))
 }
 
-/// Drops what is before a cut. Returns how many records and bytes.
-async fn carry_out(store: &dyn CheckpointStore, run: &RunKey, cut: PruneCut) -> Result<(u64, u64)> {
-    let based = cut.base.as_ref().map(|base| base.header.id);
+/// Drops what is before a cut, at which stands the record `kept`. Returns how many records and bytes.
+async fn carry_out(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    kept: RecordId,
+    cut: PruneCut,
+) -> Result<(u64, u64)> {
     match store.prune(run, cut).await {
         // Purged and started anew since it was read: what was to be dropped is gone, and the run that has its name now was not looked at.
-        Err(error) if error.kind() == ErrorKind::Invalid && is_gone(store, run, based).await? => Ok((0, 0)),
+        Err(error) if error.kind() == ErrorKind::Invalid && is_gone(store, run, kept).await? => Ok((0, 0)),
         pruned => pruned.map(|pruned| (pruned.records, pruned.bytes)),
     }
 }
 
-async fn is_gone(store: &dyn CheckpointStore, run: &RunKey, record: Option<RecordId>) -> Result<bool> {
-    let Some(record) = record else { return Ok(false) };
+async fn is_gone(store: &dyn CheckpointStore, run: &RunKey, record: RecordId) -> Result<bool> {
     match store.load(run, At::Record(record)).await {
         Ok(found) => Ok(found.is_none()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
@@ -271,11 +279,12 @@ fn weigh_these(headers: &[RecordHeader], cut: Seq) -> (u64, u64) {
     before.fold((0, 0), |(records, bytes), header| (records + 1, bytes + u64::from(header.body_len)))
 }
 
-/// Makes a base of the record at the cut; none if it is one.
-async fn base_at(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<Option<Record>> {
+/// Names the record at the cut, and makes a base of it; none if it is one.
+async fn base_at(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<(RecordId, Option<Record>)> {
     let records = store.load(run, At::Seq(cut)).await?.ok_or_else(|| missing(run))?;
     let folded = fold(run, &records, None)?;
-    records.last().map_or(Ok(None), |record| base_of(run, record, &folded))
+    let base = records.last().map_or(Ok(None), |record| base_of(run, record, &folded))?;
+    Ok((folded.last.id, base))
 }
 
 /// Makes a base of a record and the run as of it; none if it is one.

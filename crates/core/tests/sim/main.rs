@@ -106,7 +106,7 @@ fn seeds_that_found_faults_find_none() {
     for seed in [1_311, 5_828, 8_129, 12_120] {
         World::new(seed, Mix::Works).run();
     }
-    for seed in [1_513, 2_608, 5_916] {
+    for seed in [1_513, 2_608, 5_916, 7_045] {
         World::new(seed, Mix::Pruned).run();
     }
 }
