@@ -285,7 +285,7 @@ pub(crate) fn to_stderr(text: &str, color: bool) {
 /// Whether the reader of stdout has gone, as in `ferrata ls | head`.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
-/// Writes data to stdout. That nobody reads it is no failure, and changes nothing of how the command ends.
+/// Writes data to stdout. A reader that has gone is no failure, and changes nothing of how the command ends.
 fn to_stdout(text: &str) -> Result<(), Failure> {
     if UNREAD.load(Ordering::Relaxed) {
         return Ok(());

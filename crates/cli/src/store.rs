@@ -192,14 +192,14 @@ pub(crate) fn shown(url: &str) -> String {
     shown
 }
 
-/// Returns the URL with `***` in the place of what lets somebody in before an `@`.
+/// Returns the URL with `***` in the place of what lets a caller in before an `@`.
 ///
 /// A password may hold an `@`, and a person may have left a `?`, a `/` or a `#` in it as they are: it ends at the last `@`.
 fn unnamed(url: &str) -> Cow<'_, str> {
     let Some((scheme, rest)) = url.split_once(':') else { return url.into() };
     let is = |names: &[&str]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name));
     let rest = rest.trim_start_matches('/');
-    // The name of a file may hold anything, and nobody is let in.
+    // The name of a file may hold anything, and lets no caller in.
     let Some((who, host)) = rest.rsplit_once('@').filter(|_| !is(&["file", "sqlite", "sharded"])) else {
         return url.into();
     };

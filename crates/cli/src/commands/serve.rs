@@ -60,7 +60,7 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
         |_| url.clone(),
         |_| format!("{url}\n"),
     )?;
-    // It has no end of its own, and nobody learned where it is.
+    // The server has no end of its own, and its caller does not read where it is.
     if !context.out.is_read() {
         return Ok(Exit::Done);
     }

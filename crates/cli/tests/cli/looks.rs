@@ -127,7 +127,7 @@ async fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
 }
 
-/// Whatever a command came to, it ended with 0 once nobody read what it printed.
+/// Whatever a command came to, it ended with 0 once its reader had gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_nobody_reads_ends_as_if_it_were_read() {
     let place = Place::new();

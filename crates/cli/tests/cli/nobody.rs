@@ -57,7 +57,7 @@ async fn a_run_that_nobody_takes_up_is_told_by_each_verb_that_says_something_to_
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
 }
 
-/// Each of them ended as a failure of the store, although what it said was recorded: whoever then said it again said it twice.
+/// Each of them ended as a failure of the store, although what it said was recorded: a caller that said it again said it twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_recorded_is_no_failure_when_the_store_is_away_afterwards() {
     let place = Place::new();

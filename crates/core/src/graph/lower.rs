@@ -119,7 +119,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
 const MAX_STEPS: NonZeroU64 = NonZeroU64::new(10_000).expect("it is not zero");
 
 /// How many activations a run may have. Only a loop can have a run go on for ever: what goes back without one is counted by itself. A
-/// conversation goes on only as long as somebody sends messages.
+/// conversation goes on only as long as signallers send messages.
 fn max_steps(outline: &Outline, topology: &Topology, edges: &[EdgePlan]) -> Option<NonZeroU64> {
     match outline.max_steps {
         _ if outline.unlimited => None,

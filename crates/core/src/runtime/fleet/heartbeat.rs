@@ -92,7 +92,7 @@ impl HeartbeatMonitor {
             || self.clock.now().since(beat.sent_at) >= self.trust()
     }
 
-    /// Waits until somebody cannot go on before the next heartbeat.
+    /// Waits until a driver cannot go on before the next heartbeat.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }
@@ -245,7 +245,7 @@ impl HeartbeatMonitor {
             if is_lost {
                 return Err(self.fenced());
             }
-            // Not where the next one is due in a third of its life: the machine has slept, or somebody has set its clock.
+            // Not where the next one is due in a third of its life: the machine has slept, or an operator has set its clock.
             self.wanted.notify_one();
             tokio::select! {
                 biased;
