@@ -4,13 +4,12 @@ use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::error::Error as StdError;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_store::{
-    AnyTransaction, At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange,
-    Headers, Notices, Page, Paged, PruneCut, Record, Removed, Resealing, Result, RunAppend, RunHead, RunKey,
-    RunQuery, TenantId, Transactions, check_append, check_batch, check_reseal, is_repeat,
+    AnyTransaction, At, CheckpointStore, Error, ErrorKind, HeadRef, Page, Paged, PruneCut, Record, Removed,
+    Resealing, Result, RunAppend, RunHead, RunKey, RunQuery, TenantId, Transactions, check_append,
+    check_batch, check_reseal, delegate, is_repeat,
 };
 
 use futures_util::future::join_all;
@@ -214,14 +213,6 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
-
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let checked = check_batch(&batch, check_append);
         let closing = batch.iter().zip(&checked).filter(|(_, checked)| checked.is_ok());
@@ -262,10 +253,6 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         self.all_opened(run, self.inner.load_since(run, known).await?).await
     }
 
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.inner.headers(run, range).await
-    }
-
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         let head = self.inner.head(run).await?;
         Ok(head.map(|head| self.shown(head)))
@@ -296,18 +283,6 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         self.inner.prune(run, PruneCut { at: cut.at, base }).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.inner.purge(run, expected).await
-    }
-
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
-
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
-    }
-
     fn transactions(&self) -> Option<&dyn Transactions> {
         self.inner.transactions().is_some().then_some(self)
     }
@@ -324,9 +299,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         }
     }
 
-    fn subscribe(&self) -> Option<Notices> {
-        self.inner.subscribe()
-    }
+    delegate! { |this| this.inner; capabilities, setup, headers, purge, heartbeat, part, subscribe }
 }
 
 impl<S: CheckpointStore> EnvelopeStore<S> {

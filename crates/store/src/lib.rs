@@ -7,6 +7,7 @@ mod check;
 mod clock;
 pub mod codec;
 mod contract;
+mod delegate;
 mod error;
 mod headers;
 mod id;

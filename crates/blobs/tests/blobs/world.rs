@@ -5,15 +5,14 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use ferrata_blobs::{Blob, Blobs, ObjectStore};
 use ferrata_store::testing::{Log, facts};
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, ExecutorId, HeadRef, HeaderRange, Headers, MemoryStore, Page, Paged,
-    PruneCut, Record, Removed, Result, RunAppend, RunHead, RunId, RunKey, RunQuery, TenantId,
+    At, CheckpointStore, HeadRef, MemoryStore, Page, Paged, PruneCut, Record, Result, RunHead, RunId, RunKey,
+    RunQuery, TenantId, delegate,
 };
 use ferrata_store_envelope::{KeyProvider, Keyring};
 use futures_util::FutureExt as _;
@@ -235,18 +234,6 @@ impl fmt::Debug for Acting {
 
 #[async_trait]
 impl CheckpointStore for Acting {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn setup(&self) -> Result<()> {
-        self.store.setup().await
-    }
-
-    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        self.store.append(batch).await
-    }
-
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         (self.act)(Some(run.clone())).await;
         self.store.load(run, at).await
@@ -257,31 +244,13 @@ impl CheckpointStore for Acting {
         self.store.load_since(run, known).await
     }
 
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.store.headers(run, range).await
-    }
-
-    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.store.head(run).await
-    }
-
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         (self.act)(None).await;
         let small = Page { limit: page.limit.min(self.page.try_into().unwrap()), ..page };
         self.store.runs(query, small).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.store.prune(run, cut).await
-    }
-
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.store.purge(run, expected).await
-    }
-
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.store.heartbeat(executor, ttl).await
-    }
+    delegate! { |this| this.store; capabilities, setup, append, headers, head, prune, purge, heartbeat }
 }
 
 /// A place whose writes and removals fail when luck runs out, half of them after they were done, and which counts what reads it.

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tracing::Instrument as _;
 
 use super::{AnyTransaction, At, Page, Paged, RunHead, RunQuery, Transactions};
-use super::{Capabilities, CheckpointStore, HeaderRange, Headers, Notices, PruneCut, Removed, RunAppend};
+use super::{CheckpointStore, HeaderRange, Headers, PruneCut, Removed, RunAppend, delegate};
 use crate::clock::{Clock, within};
 use crate::compact::few::Few;
 use crate::error::{Error, ErrorKind, Result};
@@ -92,10 +92,6 @@ impl fmt::Debug for Bounded {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for Bounded {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
     async fn setup(&self) -> Result<()> {
         self.long(Operation::Setup, self.store.setup()).await
     }
@@ -170,22 +166,12 @@ impl CheckpointStore for Bounded {
         self.store.transactions().is_some().then_some(self)
     }
 
-    fn part(&self, run: &RunKey) -> u64 {
-        self.store.part(run)
-    }
-
     /// None: no runtime puts records in other envelopes.
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
         None
     }
 
-    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
-        self.store.relay()
-    }
-
-    fn subscribe(&self) -> Option<Notices> {
-        self.store.subscribe()
-    }
+    delegate! { |this| this.store; capabilities, part, relay, subscribe }
 }
 
 impl Bounded {

@@ -10,5 +10,5 @@ pub use ferrata_store::{
     Anchor, AnyTransaction, At, Capabilities, CheckpointStore, Cursor, Database, HeaderRange, Headers,
     Listing, MOST_SAID, MemoryStore, Notice, Notices, Order, Page, Paged, PruneCut, Relay, Removed,
     Resealing, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, Texts, Transactions, check_append,
-    check_prune, check_said, is_news, is_repeat,
+    check_prune, check_said, delegate, is_news, is_repeat,
 };

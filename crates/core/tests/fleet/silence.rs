@@ -10,14 +10,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeResult};
-use ferrata_core::record::Record;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, Notices, Page, Paged, PruneCut, Removed,
-    RunAppend, RunHead, RunQuery,
-};
-use ferrata_core::{Clock, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
+use ferrata_core::store::{CheckpointStore, HeaderRange, Notices, delegate};
+use ferrata_core::{Clock, ErrorKind};
 
 use tokio::task::JoinSet;
 
@@ -71,56 +67,8 @@ impl<S: CheckpointStore> Silent<S> {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: CheckpointStore> CheckpointStore for Silent<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn setup(&self) -> Result<()> {
-        self.call(self.inner.setup()).await
-    }
-
-    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        self.call(self.inner.append(batch)).await
-    }
-
-    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.call(self.inner.load(run, at)).await
-    }
-
-    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-        self.call(self.inner.load_since(run, known)).await
-    }
-
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.call(self.inner.headers(run, range)).await
-    }
-
-    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.call(self.inner.head(run)).await
-    }
-
-    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.call(self.inner.runs(query, page)).await
-    }
-
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.call(self.inner.prune(run, cut)).await
-    }
-
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.call(self.inner.purge(run, expected)).await
-    }
-
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.call(self.inner.heartbeat(executor, ttl)).await
-    }
-
     fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
         None
-    }
-
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
     }
 
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
@@ -133,6 +81,12 @@ impl<S: CheckpointStore> CheckpointStore for Silent<S> {
 
     fn subscribe(&self) -> Option<Notices> {
         None
+    }
+
+    delegate! { |this| this.inner; capabilities, part }
+    delegate! {
+        |this| this.inner, |call| this.call(call);
+        setup, append, load, load_since, headers, head, runs, prune, purge, heartbeat
     }
 }
 

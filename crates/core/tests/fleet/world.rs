@@ -16,8 +16,8 @@ use ferrata_core::record::{Record, RecordKind};
 use ferrata_core::runtime::{Runtime, RuntimeBuilder};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
-    Removed, RunAppend, RunHead, RunQuery,
+    At, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut, Removed,
+    RunAppend, RunHead, RunQuery, delegate,
 };
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
@@ -119,14 +119,6 @@ impl fmt::Debug for Line {
 
 #[async_trait]
 impl CheckpointStore for Line {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
-
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         if let Err(error) = self.call("append") {
             return batch.iter().map(|_| Err(error.clone())).collect();
@@ -230,6 +222,8 @@ impl CheckpointStore for Line {
     fn subscribe(&self) -> Option<Notices> {
         if self.is_silent { None } else { self.inner.subscribe() }
     }
+
+    delegate! { |this| this.inner; capabilities, setup }
 }
 
 pub(crate) struct World {

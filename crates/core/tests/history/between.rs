@@ -5,17 +5,15 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::record::Record;
 use ferrata_core::runtime::{RetentionPolicy, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Page, Paged, PruneCut, Removed,
-    RunAppend, RunHead, RunQuery,
+    At, CheckpointStore, HeaderRange, Headers, MemoryStore, PruneCut, Removed, delegate,
 };
-use ferrata_core::{ExecutorId, HeadRef, Result, RunKey, Seq};
+use ferrata_core::{Result, RunKey, Seq};
 
 use super::kept::chain;
 use super::lives::{key, records};
@@ -51,15 +49,6 @@ impl fmt::Debug for Between {
 
 #[async_trait]
 impl CheckpointStore for Between {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
-    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        self.inner.append(batch).await
-    }
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         let hook = self.before_load.lock().unwrap().take();
         if let Some(hook) = hook {
@@ -80,22 +69,12 @@ impl CheckpointStore for Between {
         }
         Ok(found)
     }
-    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.inner.head(run).await
-    }
-    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.inner.runs(query, page).await
-    }
     async fn prune(&self, _run: &RunKey, cut: PruneCut) -> Result<Removed> {
         *self.cut.lock().unwrap() = Some(cut);
         Ok(Removed::default())
     }
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.inner.purge(run, expected).await
-    }
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
+
+    delegate! { |this| this.inner; capabilities, setup, append, head, runs, purge, heartbeat }
 }
 
 /// As the store on S3 is between the two writes of a prune.

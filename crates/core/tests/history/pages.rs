@@ -10,10 +10,10 @@ use ferrata_core::record::{Record, RecordKind};
 use ferrata_core::runtime::{Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::Context;
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Order, Page, Paged,
-    PruneCut, Removed, RunAppend, RunHead, RunQuery,
+    At, CheckpointStore, HeaderRange, Headers, MemoryStore, Order, Page, Paged, PruneCut, Removed, RunAppend,
+    RunHead, RunQuery, delegate,
 };
-use ferrata_core::{ExecutorId, HeadRef, Result, RunKey, Seq};
+use ferrata_core::{HeadRef, Result, RunKey, Seq};
 
 use super::lives::key;
 
@@ -53,12 +53,6 @@ struct Counting {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for Counting {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         self.counts.append.fetch_add(1, Relaxed);
         self.inner.append(batch).await
@@ -99,15 +93,8 @@ impl CheckpointStore for Counting {
         self.counts.purge.fetch_add(1, Relaxed);
         self.inner.purge(run, expected).await
     }
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
     fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
         None
-    }
-
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
     }
 
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
@@ -118,9 +105,7 @@ impl CheckpointStore for Counting {
         None
     }
 
-    fn subscribe(&self) -> Option<Notices> {
-        self.inner.subscribe()
-    }
+    delegate! { |this| this.inner; capabilities, setup, heartbeat, part, subscribe }
 }
 
 /// Goes round so many times, which writes a record each.

@@ -10,15 +10,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::record::{Record, RunStatus};
+use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RetentionPolicy, Runtime, RuntimeBuilder, SweepLimits, SweepReport};
 use ferrata_core::state::{Context, Draft, Reducer};
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Order, Page, Paged,
-    PruneCut, Removed, RunAppend, RunHead, RunQuery,
-};
+use ferrata_core::store::{CheckpointStore, MemoryStore, Order, Page, RunQuery, delegate};
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunKey, Seq};
+use ferrata_core::{ErrorKind, Seq};
 
 use super::chance::Chance;
 use super::lives::{key, records};
@@ -59,45 +56,8 @@ impl Jittery {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for Jittery {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
-    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        self.around(self.inner.append(batch)).await
-    }
-    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.around(self.inner.load(run, at)).await
-    }
-    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-        self.around(self.inner.load_since(run, known)).await
-    }
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.around(self.inner.headers(run, range)).await
-    }
-    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.around(self.inner.head(run)).await
-    }
-    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.around(self.inner.runs(query, page)).await
-    }
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.around(self.inner.prune(run, cut)).await
-    }
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.around(self.inner.purge(run, expected)).await
-    }
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
     fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
         None
-    }
-
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
     }
 
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
@@ -108,8 +68,10 @@ impl CheckpointStore for Jittery {
         None
     }
 
-    fn subscribe(&self) -> Option<Notices> {
-        self.inner.subscribe()
+    delegate! { |this| this.inner; capabilities, setup, heartbeat, part, subscribe }
+    delegate! {
+        |this| this.inner, |call| this.around(call);
+        append, load, load_since, headers, head, runs, prune, purge
     }
 }
 

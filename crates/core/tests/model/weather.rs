@@ -3,18 +3,13 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::graph::Graph;
-use ferrata_core::record::Record;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Op, Patch};
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, Notices, Page, Paged, PruneCut, Removed,
-    RunAppend, RunHead, RunQuery,
-};
-use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
+use ferrata_core::store::{CheckpointStore, RunAppend, RunHead, delegate};
+use ferrata_core::{Clock, Error, ErrorKind, HeadRef, Result, RunKey};
 
 /// What becomes of the next append of a process, or of its next look at a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,14 +80,6 @@ fn failed(kind: ErrorKind) -> Error {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for Weather {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
-
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let all = |kind| batch.iter().map(|_| Err(failed(kind))).collect();
         match self.take(|fault| *fault != Fault::FailsRead) {
@@ -118,18 +105,6 @@ impl CheckpointStore for Weather {
         }
     }
 
-    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.inner.load(run, at).await
-    }
-
-    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-        self.inner.load_since(run, known).await
-    }
-
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.inner.headers(run, range).await
-    }
-
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         match self.take(|fault| *fault == Fault::FailsRead) {
             Some(_) => Err(failed(ErrorKind::Unavailable)),
@@ -137,28 +112,8 @@ impl CheckpointStore for Weather {
         }
     }
 
-    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.inner.runs(query, page).await
-    }
-
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.inner.prune(run, cut).await
-    }
-
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.inner.purge(run, expected).await
-    }
-
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
-
     fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
         None
-    }
-
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
     }
 
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
@@ -169,7 +124,8 @@ impl CheckpointStore for Weather {
         None
     }
 
-    fn subscribe(&self) -> Option<Notices> {
-        self.inner.subscribe()
+    delegate! {
+        |this| this.inner;
+        capabilities, setup, load, load_since, headers, runs, prune, purge, heartbeat, part, subscribe
     }
 }

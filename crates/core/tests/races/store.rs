@@ -4,15 +4,12 @@ use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::record::Record;
 use ferrata_core::store::{
-    AnyTransaction, At, Capabilities, CheckpointStore, FaultStore, HeaderRange, Headers, LedgerStore,
-    Notices, Page, Paged, PruneCut, Removed, RunAppend, RunHead, RunQuery, Transactions,
+    AnyTransaction, CheckpointStore, FaultStore, LedgerStore, Notices, RunAppend, Transactions, delegate,
 };
-use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
+use ferrata_core::{HeadRef, Result, RunKey};
 
 use crate::support::dice::Dice;
 
@@ -44,56 +41,8 @@ impl Yielding {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for Yielding {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
-
-    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        self.slowly(self.inner.append(batch)).await
-    }
-
-    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.slowly(self.inner.load(run, at)).await
-    }
-
-    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-        self.slowly(self.inner.load_since(run, known)).await
-    }
-
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.slowly(self.inner.headers(run, range)).await
-    }
-
-    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.slowly(self.inner.head(run)).await
-    }
-
-    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.slowly(self.inner.runs(query, page)).await
-    }
-
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.slowly(self.inner.prune(run, cut)).await
-    }
-
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.slowly(self.inner.purge(run, expected)).await
-    }
-
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
-
     fn transactions(&self) -> Option<&dyn Transactions> {
         Some(self)
-    }
-
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
     }
 
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
@@ -106,6 +55,12 @@ impl CheckpointStore for Yielding {
 
     fn subscribe(&self) -> Option<Notices> {
         if self.tells { self.inner.subscribe() } else { None }
+    }
+
+    delegate! { |this| this.inner; capabilities, setup, heartbeat, part }
+    delegate! {
+        |this| this.inner, |call| this.slowly(call);
+        append, load, load_since, headers, head, runs, prune, purge
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph, Route};
@@ -13,11 +12,11 @@ use ferrata_core::record::Record;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
-    Removed, RunAppend, RunHead, RunQuery,
+    At, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, RunAppend, RunHead,
+    RunQuery, delegate,
 };
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
+use ferrata_core::{HeadRef, Result, RunKey};
 
 use super::family::*;
 
@@ -56,12 +55,6 @@ impl Counting {
 
 #[async_trait]
 impl CheckpointStore for Counting {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         for append in &batch {
             let Counts { to_parent, to_others, records, .. } = &*self.counts;
@@ -97,22 +90,12 @@ impl CheckpointStore for Counting {
         self.counts.lists.fetch_add(1, Ordering::Relaxed);
         self.inner.runs(query, page).await
     }
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.inner.prune(run, cut).await
-    }
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.inner.purge(run, expected).await
-    }
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
-    }
     /// Looks for what it tells of are counted, too.
     fn subscribe(&self) -> Option<Notices> {
         if self.tells { self.inner.subscribe() } else { None }
     }
+
+    delegate! { |this| this.inner; capabilities, setup, prune, purge, heartbeat, part }
 }
 
 const CHILDREN: u32 = 200;

@@ -8,15 +8,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
-use ferrata_core::record::Record;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
-    Removed, RunAppend, RunHead, RunQuery,
-};
+use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend, delegate};
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
+use ferrata_core::{ErrorKind, HeadRef, Result, Timestamp};
 use tokio::sync::Semaphore;
 
 /// A store that appends when it is let, a batch for each permit, and counts the entries of each batch; or panics then.
@@ -43,12 +39,6 @@ impl Gate {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for Gate {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         self.batches.lock().unwrap().push(batch.len());
         self.permits.acquire().await.unwrap().forget();
@@ -56,36 +46,8 @@ impl CheckpointStore for Gate {
         assert!(left.is_err(), "the store is out of order");
         self.inner.append(batch).await
     }
-    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.inner.load(run, at).await
-    }
-    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-        self.inner.load_since(run, known).await
-    }
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.inner.headers(run, range).await
-    }
-    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.inner.head(run).await
-    }
-    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.inner.runs(query, page).await
-    }
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.inner.prune(run, cut).await
-    }
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.inner.purge(run, expected).await
-    }
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
     fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
         None
-    }
-
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
     }
 
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
@@ -96,8 +58,10 @@ impl CheckpointStore for Gate {
         None
     }
 
-    fn subscribe(&self) -> Option<Notices> {
-        self.inner.subscribe()
+    delegate! {
+        |this| this.inner;
+        capabilities, setup, load, load_since, headers, head, runs, prune, purge, heartbeat, part,
+        subscribe
     }
 }
 

@@ -10,14 +10,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::record::Record;
 use ferrata_core::runtime::{Runtime, What};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
-    Relay, Removed, RunAppend, RunHead, RunQuery, Texts, Transactions,
-};
-use ferrata_core::{Clock as _, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
+use ferrata_core::store::{CheckpointStore, MemoryStore, Relay, Texts, delegate};
+use ferrata_core::{Clock as _, Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 
 use super::watching::{all, key};
@@ -54,58 +50,6 @@ impl Relay for Slow {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for Slow {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
-
-    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        self.inner.append(batch).await
-    }
-
-    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.inner.load(run, at).await
-    }
-
-    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-        self.inner.load_since(run, known).await
-    }
-
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.inner.headers(run, range).await
-    }
-
-    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.inner.head(run).await
-    }
-
-    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.inner.runs(query, page).await
-    }
-
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.inner.prune(run, cut).await
-    }
-
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.inner.purge(run, expected).await
-    }
-
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
-
-    fn transactions(&self) -> Option<&dyn Transactions> {
-        self.inner.transactions()
-    }
-
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
-    }
-
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
         None
     }
@@ -114,8 +58,10 @@ impl CheckpointStore for Slow {
         Some(self)
     }
 
-    fn subscribe(&self) -> Option<Notices> {
-        self.inner.subscribe()
+    delegate! {
+        |this| this.inner;
+        capabilities, setup, append, load, load_since, headers, head, runs, prune, purge, heartbeat,
+        transactions, part, subscribe
     }
 }
 

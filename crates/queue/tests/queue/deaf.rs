@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::record::Record;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Page, Paged, PruneCut, Removed,
-    RunAppend, RunHead, RunQuery,
+    At, CheckpointStore, HeaderRange, Headers, MemoryStore, Page, Paged, PruneCut, Removed, RunAppend,
+    RunHead, RunQuery, delegate,
 };
 use ferrata_core::testing::World;
-use ferrata_core::{Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
+use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
 
 use crate::support::{MOMENT, WHILE};
 
@@ -64,14 +63,6 @@ impl Deaf {
 
 #[async_trait]
 impl CheckpointStore for Deaf {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn setup(&self) -> Result<()> {
-        self.inner.setup().await
-    }
-
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let is_away = self.asked.is_away.load(Ordering::Relaxed);
         let mut replies = Vec::with_capacity(batch.len());
@@ -113,7 +104,5 @@ impl CheckpointStore for Deaf {
         self.written().purge(run, expected).await
     }
 
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.inner.heartbeat(executor, ttl).await
-    }
+    delegate! { |this| this.inner; capabilities, setup, heartbeat }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, ExecutorId, HeadRef, HeaderRange, Headers, Notices, Page, Paged,
-    PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, Seq, Timestamp, Transactions,
+    At, CheckpointStore, HeadRef, HeaderRange, Headers, Page, Paged, PruneCut, Removed, Result, RunAppend,
+    RunHead, RunKey, RunQuery, Seq, Timestamp, delegate,
 };
 use ferrata_store_conformance::{Damage, MemorySpace, Space, StoreFactory};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, LabelKey};
@@ -68,23 +68,11 @@ fn of_bodies(removed: Removed, [records, stored, bodies]: [u64; 3]) -> Removed {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: CheckpointStore> CheckpointStore for Looked<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-    async fn setup(&self) -> Result<()> {
-        self.0.setup().await
-    }
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         match &batch[..] {
             [one] => self.taking(one).append(batch).await,
             _ => self.0.append(batch).await,
         }
-    }
-    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.0.load(run, at).await
-    }
-    async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-        self.0.load_since(run, known).await
     }
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let mut headers = self.0.headers(run, range).await?;
@@ -98,9 +86,6 @@ impl<S: CheckpointStore> CheckpointStore for Looked<S> {
         }
         Ok(headers)
     }
-    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.0.head(run).await
-    }
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         let texts = query.labels.iter().map(|(_, text)| text.as_str()).chain(query.user.as_deref());
         if is_too_long(texts) { self.1.0.runs(query, page).await } else { self.0.runs(query, page).await }
@@ -113,25 +98,11 @@ impl<S: CheckpointStore> CheckpointStore for Looked<S> {
         let before = self.before(run, None).await;
         self.0.purge(run, expected).await.map(|removed| of_bodies(removed, before))
     }
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.0.heartbeat(executor, ttl).await
-    }
-    fn part(&self, run: &RunKey) -> u64 {
-        self.0.part(run)
-    }
-    fn transactions(&self) -> Option<&dyn Transactions> {
-        self.0.transactions()
-    }
-    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
-        self.0.resealing()
-    }
 
-    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
-        self.0.relay()
-    }
-
-    fn subscribe(&self) -> Option<Notices> {
-        self.0.subscribe()
+    delegate! {
+        |this| this.0;
+        capabilities, setup, load, load_since, head, heartbeat, transactions, part, resealing, relay,
+        subscribe
     }
 }
 

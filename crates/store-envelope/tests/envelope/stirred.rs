@@ -2,14 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_store::testing::Log;
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, ExecutorId, HeadRef, HeaderRange, Headers, MemoryStore, Page, Paged,
-    PruneCut, Record, RecordHeader, Removed, Resealing, Result, RunAppend, RunHead, RunId, RunKey, RunQuery,
-    Seq, each_record,
+    At, CheckpointStore, MemoryStore, Page, Paged, PruneCut, Record, RecordHeader, Resealing, Result,
+    RunHead, RunId, RunKey, RunQuery, Seq, delegate, each_record,
 };
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
 use tokio::sync::Mutex;
@@ -190,29 +188,9 @@ impl fmt::Debug for Stirred {
 
 #[async_trait]
 impl CheckpointStore for Stirred {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn setup(&self) -> Result<()> {
-        self.store.setup().await
-    }
-
-    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        self.store.append(batch).await
-    }
-
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         self.stir().await;
         self.store.load(run, at).await
-    }
-
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.store.headers(run, range).await
-    }
-
-    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.store.head(run).await
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
@@ -220,21 +198,11 @@ impl CheckpointStore for Stirred {
         CheckpointStore::runs(&self.store, query, page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.store.prune(run, cut).await
-    }
-
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.store.purge(run, expected).await
-    }
-
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.store.heartbeat(executor, ttl).await
-    }
-
     fn resealing(&self) -> Option<&dyn Resealing> {
         self.world.is_some().then_some(self)
     }
+
+    delegate! { |this| this.store; capabilities, setup, append, headers, head, prune, purge, heartbeat }
 }
 
 #[async_trait]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
-    Removed, RunAppend, RunHead, RunQuery,
+    At, CheckpointStore, HeaderRange, Headers, MemoryStore, Page, Paged, PruneCut, Removed, RunAppend,
+    RunHead, RunQuery, delegate,
 };
 use ferrata_core::{
     Epoch, Error, ErrorKind, ExecutorId, Fingerprint, HeadRef, IdSource, RandomIds, Result, RunId, RunKey,
@@ -96,10 +96,6 @@ impl Shaky {
 
 #[async_trait]
 impl CheckpointStore for Shaky {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
     async fn setup(&self) -> Result<()> {
         self.reach().await?;
         self.inner.setup().await
@@ -161,9 +157,7 @@ impl CheckpointStore for Shaky {
         self.inner.heartbeat(executor, ttl).await
     }
 
-    fn subscribe(&self) -> Option<Notices> {
-        self.inner.subscribe()
-    }
+    delegate! { |this| this.inner; capabilities, subscribe }
 }
 
 /// Three stores.

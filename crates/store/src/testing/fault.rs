@@ -16,7 +16,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::plan::{Fault, FaultOdds, FaultPlan};
-use crate::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend};
+use crate::contract::{CheckpointStore, Notices, PruneCut, Removed, RunAppend};
+use crate::delegate;
 use crate::error::{Error, ErrorKind, Result};
 use crate::headers::{HeaderRange, Headers};
 use crate::id::{ExecutorId, HeadRef, RunKey};
@@ -228,10 +229,6 @@ impl<S: fmt::Debug> fmt::Debug for FaultStore<S> {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
     async fn setup(&self) -> Result<()> {
         self.read("store.setup", self.inner.setup()).await
     }
@@ -326,10 +323,6 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         self.inner.transactions().is_some().then_some(self)
     }
 
-    fn part(&self, run: &RunKey) -> u64 {
-        self.inner.part(run)
-    }
-
     fn resealing(&self) -> Option<&dyn Resealing> {
         self.inner.resealing().is_some().then_some(self)
     }
@@ -342,6 +335,8 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
     fn subscribe(&self) -> Option<Notices> {
         if self.is_crashed() { None } else { self.inner.subscribe() }
     }
+
+    delegate! { |this| this.inner; capabilities, part }
 }
 
 #[async_trait]
