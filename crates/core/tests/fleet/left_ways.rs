@@ -88,10 +88,10 @@ async fn a_step_of_an_attempt_that_does_not_follow_is_not_that_of_the_next_one()
 }
 
 /// An edit that comes before the record of the fan-out gives the item another value. What the attempt of before makes of the item that it was
-/// given is not the result of the new one, whether it still runs or has ended.
+/// given is not the result of the new one, whether it still runs, has ended or has an update that cannot be applied.
 #[tokio::test]
 async fn a_result_of_another_item_is_not_that_of_the_next_one() {
-    for has_ended in [false, true] {
+    for (has_ended, applies) in [(false, true), (true, true), (true, false)] {
         let world = World::new();
         let (line, runtime) = world.process(|b| b).await;
         let (_, other) = world.process(|b| b).await;
@@ -99,9 +99,10 @@ async fn a_result_of_another_item_is_not_that_of_the_next_one() {
         let kept = (Arc::clone(&began), Arc::clone(&word));
         let graph = Graph::<Context>::builder("g")
             .channel("done", Reducer::Append)
+            .channel("sum", Reducer::Sum)
             .node("plan", async |_cx, _s| Ok(()))
             .effect(Effect::Pure)
-            .node("work", move |cx, mut s| {
+            .node("work", move |cx, _s| {
                 let (began, word) = kept.clone();
                 async move {
                     let item: String = cx.item()?;
@@ -109,8 +110,8 @@ async fn a_result_of_another_item_is_not_that_of_the_next_one() {
                     if item == "old" && !has_ended {
                         word.notified().await;
                     }
-                    s.push("done", item)?;
-                    Ok(s)
+                    let update = Context::update().append("done", [&item]);
+                    Ok(if item == "old" && !applies { update.reduce("sum", "text") } else { update })
                 }
             })
             .effect(Effect::Pure)
@@ -139,7 +140,11 @@ async fn a_result_of_another_item_is_not_that_of_the_next_one() {
         word.notify_one();
         let state = world.pass(run.completed()).await.unwrap();
         let done = state.get::<Vec<String>>("done").unwrap();
-        assert_eq!(done.as_deref(), Some(&["new".to_owned()][..]), "it had ended: {has_ended}");
+        assert_eq!(
+            done.as_deref(),
+            Some(&["new".to_owned()][..]),
+            "it had ended: {has_ended}, applies: {applies}"
+        );
     }
 }
 

@@ -3,18 +3,24 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy};
+use async_trait::async_trait;
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy, Route};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
-use ferrata_core::record::{FailureKind, RunStatus};
+use ferrata_core::record::{FailureKind, Record, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
-use ferrata_core::state::{Context, Draft, Reducer};
-use ferrata_core::store::{FaultPlan, FaultStore, Ledger, LedgerStore};
+use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
+use ferrata_core::store::{
+    AnyTransaction, At, Capabilities, CheckpointStore, FaultPlan, FaultStore, HeaderRange, Headers, Ledger,
+    LedgerStore, Page, Paged, PruneCut, Removed, RunAppend, RunHead, RunQuery, Transactions,
+};
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, ErrorKind, RunKey};
+use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, RunKey};
 
 use super::losses::Replicated;
 use super::world::World;
@@ -266,4 +272,127 @@ async fn a_transactional_node_whose_state_is_too_large_leaves_no_rows() {
     let run = larger.resume(&graph, "r").take_over().await.unwrap();
     run.completed().await.unwrap();
     assert_eq!(store.row("moved").await, 1);
+}
+
+/// A ledger whose next commit finds a constraint broken.
+struct Refuses {
+    ledger: LedgerStore,
+    refuses: AtomicBool,
+}
+
+impl fmt::Debug for Refuses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refuses").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Transactions for Refuses {
+    async fn begin(&self, run: &RunKey) -> ferrata_core::Result<AnyTransaction> {
+        self.ledger.begin(run).await
+    }
+
+    async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> ferrata_core::Result<HeadRef> {
+        if self.refuses.swap(false, Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Invalid, "the rows break a constraint"));
+        }
+        self.ledger.commit(transaction, append).await
+    }
+
+    async fn append_in(
+        &self,
+        connection: &mut (dyn std::any::Any + Send),
+        append: RunAppend,
+    ) -> ferrata_core::Result<HeadRef> {
+        self.ledger.append_in(connection, append).await
+    }
+
+    fn gave_way(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        self.ledger.gave_way(error)
+    }
+}
+
+#[async_trait]
+impl CheckpointStore for Refuses {
+    fn capabilities(&self) -> Capabilities {
+        self.ledger.capabilities().with_notices(false)
+    }
+
+    async fn setup(&self) -> ferrata_core::Result<()> {
+        self.ledger.setup().await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<ferrata_core::Result<HeadRef>> {
+        self.ledger.append(batch).await
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> ferrata_core::Result<Option<Vec<Record>>> {
+        self.ledger.load(run, at).await
+    }
+
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> ferrata_core::Result<Headers> {
+        self.ledger.headers(run, range).await
+    }
+
+    async fn head(&self, run: &RunKey) -> ferrata_core::Result<Option<RunHead>> {
+        self.ledger.head(run).await
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> ferrata_core::Result<Paged<RunHead>> {
+        CheckpointStore::runs(&self.ledger, query, page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> ferrata_core::Result<Removed> {
+        self.ledger.prune(run, cut).await
+    }
+
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> ferrata_core::Result<Removed> {
+        self.ledger.purge(run, expected).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> ferrata_core::Result<()> {
+        self.ledger.heartbeat(executor, ttl).await
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
+    }
+}
+
+/// An edit gave the item another value while the transaction for the former one was open. That its commit was refused was recorded for the new
+/// one, which never ran.
+#[tokio::test]
+async fn a_commit_that_was_refused_is_no_failure_of_another_item() {
+    let ledger = LedgerStore::new();
+    let store = Arc::new(Refuses { ledger: ledger.clone(), refuses: AtomicBool::new(true) });
+    let other = Runtime::builder(ledger.clone()).build().await.unwrap();
+    let runtime = Runtime::builder_with(store).resource(other).build().await.unwrap();
+    let graph = Graph::<Context>::builder("g")
+        .node("plan", async |_cx, _s| Ok(()))
+        .effect(Effect::Pure)
+        .node("work", async |cx: NodeContext, s: Draft<Context>| {
+            let item: String = cx.item()?;
+            let mut tx = cx.transaction::<Ledger>().await?;
+            tx.add(&item, 1);
+            if item == "old" {
+                let edited = Op::Set("items".into(), serde_json::json!(["new"]));
+                cx.resource::<Runtime>().edit(cx.run(), Patch::from_ops(&[edited])?).await?;
+            }
+            s.commit_with(tx)
+        })
+        .effect(Effect::Transactional)
+        .entry("plan")
+        .route("plan", ["work"], |s: &Context, _cx| {
+            Route::each("work", s.get::<Vec<String>>("items").unwrap().unwrap())
+        })
+        .build()
+        .unwrap();
+    let mut input = Context::new();
+    input.set("items", ["old"]).unwrap();
+    // So the record of the fan-out goes with the commit.
+    let rarely = policy(CheckpointFrequency::EveryNth(NonZeroU32::new(10).unwrap()));
+    let run = runtime.start(&graph, input).id("r").checkpoints(rarely).await.unwrap();
+    let outcome = run.wait().await.unwrap();
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    assert_eq!((ledger.row("old").await, ledger.row("new").await), (0, 1));
 }

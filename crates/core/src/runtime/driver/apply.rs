@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::Driver;
 use super::journal::facts::{Fact, What};
+use super::origin::Origin;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::fire::Fires;
@@ -21,6 +22,7 @@ use crate::state::{NodeNotes, Patch, PatchWriter, Schema, State, Touch, Update, 
 /// An activation whose update went wrong after it had changed the live state.
 pub(super) struct FailedApply {
     pub(super) key: ActivationKey,
+    pub(super) origin: Origin,
     pub(super) failure: Failure,
     pub(super) took: Duration,
 }
@@ -41,7 +43,7 @@ impl<S: State> Driver<S> {
     ///
     /// What went wrong, if checkpoints are held back without a bound: then the log does not hold what it takes.
     pub(super) async fn mend(&mut self, failed: FailedApply) -> Result<()> {
-        let FailedApply { key, failure, took } = failed;
+        let FailedApply { key, origin, failure, took } = failed;
         if !self.journal.keeps_ends() {
             let message = format!(
                 "{failure}; checkpoints are held back, so the run stops: resume it from the last one"
@@ -54,7 +56,7 @@ impl<S: State> Driver<S> {
             self.acknowledge(answer).await?;
         }
         self.rebase().await?;
-        if self.machine.in_flight().contains_key(&key) {
+        if origin.leads_to(&self.machine, key) {
             self.line.remove_ready(key);
             self.apply_fact(Fact { key, what: What::Ended { result: Err(failure), took } })?;
         }

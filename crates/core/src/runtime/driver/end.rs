@@ -207,7 +207,8 @@ impl<S: State> Driver<S> {
                 if let Some(before) = before {
                     self.state = before;
                 } else if result.is_ok() {
-                    self.failed_apply = Some(Box::new(FailedApply { key, failure, took }));
+                    let origin = Origin::of(&self.machine, key);
+                    self.failed_apply = Some(Box::new(FailedApply { key, origin, failure, took }));
                     return Ok(false);
                 }
                 (Err(failure), Patch::default(), Vec::new())

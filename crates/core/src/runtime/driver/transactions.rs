@@ -18,6 +18,7 @@ use tokio::task::Id;
 
 use super::Driver;
 use super::journal::facts::{Fact, What};
+use super::origin::Origin;
 use super::waiters::WaitsFor;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
@@ -218,6 +219,7 @@ impl<S: State> Driver<S> {
             return Ok(());
         }
         let (status, verdict) = (self.machine.status(), update.output().and_then(Verdict::of));
+        let origin = Origin::of(&self.machine, key);
         self.journal.set_within(true);
         let applied = self.apply_end(key, Ok(update), took, true);
         self.journal.set_within(false);
@@ -240,7 +242,7 @@ impl<S: State> Driver<S> {
                 self.announce(status);
                 self.acknowledge(Ok(head)).await
             }
-            Err(error) => self.rolled_back(key, error, took).await,
+            Err(error) => self.rolled_back((key, origin), error, took).await,
         }
     }
 
@@ -329,10 +331,15 @@ impl<S: State> Driver<S> {
     }
 
     /// Goes on from the log after a transaction was rolled back: nothing of its node has happened.
-    async fn rolled_back(&mut self, key: ActivationKey, error: Error, took: Duration) -> Result<()> {
+    async fn rolled_back(
+        &mut self,
+        (key, origin): (ActivationKey, Origin),
+        error: Error,
+        took: Duration,
+    ) -> Result<()> {
         use ErrorKind::{Conflict, Unavailable};
         self.return_to_log(&error).await?;
-        if error.kind() == Conflict || !self.machine.in_flight().contains_key(&key) {
+        if error.kind() == Conflict || !origin.leads_to(&self.machine, key) {
             return Ok(());
         }
         let at = if error.kind() == Unavailable { self.next_beginning(key, false) } else { None };
