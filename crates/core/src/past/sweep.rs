@@ -12,7 +12,12 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RecordKind;
-use crate::store::{At, CheckpointStore, Cursor, HeaderRange, Order, Page, RunHead, RunQuery};
+use crate::store::{At, CheckpointStore, Cursor, HeaderRange, Order, Page, Removed, RunHead, RunQuery};
+
+/// Removes a run from the store as it was listed.
+pub(crate) type Purge = dyn Fn(&RunHead) -> Task<'static, Result<Removed>> + Sync;
+
+type Swept<'a> = (&'a dyn CheckpointStore, &'a Purge);
 
 /// How much one call of [`sweep`](crate::runtime::Runtime::sweep) does at most.
 #[derive(Clone, Debug)]
@@ -80,7 +85,7 @@ pub struct SweepReport {
 
 /// Deals with a part of the store's runs.
 pub(crate) async fn sweep(
-    store: &dyn CheckpointStore,
+    swept: Swept<'_>,
     policy: &RetentionPolicy,
     limits: SweepLimits,
     now: Timestamp,
@@ -94,11 +99,11 @@ pub(crate) async fn sweep(
         if let Some(cursor) = report.next.take() {
             page = page.with_cursor(cursor);
         }
-        let found = store.runs(&RunQuery::default(), page).await?;
+        let found = swept.0.runs(&RunQuery::default(), page).await?;
         left = left.saturating_sub(found.items.len() as u64);
         let mut deals: Vec<Task<'_, Result<Dealt>>> = Vec::with_capacity(found.items.len());
         for head in &found.items {
-            deals.push(Box::pin(deal(store, policy, head, now, dry)));
+            deals.push(Box::pin(deal(swept, policy, head, now, dry)));
         }
         for (head, dealt) in found.items.iter().zip(at_once(limits.at_once, deals).await) {
             report.note(&head.run, dealt);
@@ -142,15 +147,15 @@ impl SweepReport {
 }
 
 async fn deal(
-    store: &dyn CheckpointStore,
+    swept: Swept<'_>,
     policy: &RetentionPolicy,
     head: &RunHead,
     now: Timestamp,
     dry: bool,
 ) -> Result<Dealt> {
-    let dealt = match removed(store, policy, head, now, dry).await {
+    let dealt = match removed(swept, policy, head, now, dry).await {
         Ok(Some(dealt)) => Ok(dealt),
-        Ok(None) => match prune_found(store, head, policy, now, dry).await {
+        Ok(None) => match prune_found(swept.0, head, policy, now, dry).await {
             Ok((0, _)) => Ok(Dealt::Left),
             Ok((records, bytes)) => Ok(Dealt::Pruned(records, bytes)),
             Err(error) => Err(error),
@@ -166,17 +171,17 @@ async fn deal(
 
 /// Removes a run whose time has come; none if it stays.
 async fn removed(
-    store: &dyn CheckpointStore,
+    swept: Swept<'_>,
     policy: &RetentionPolicy,
     head: &RunHead,
     now: Timestamp,
     dry: bool,
 ) -> Result<Option<Dealt>> {
     let Some(age) = policy.stays(head.status) else { return Ok(None) };
-    if now.since(ended_at(store, head, now, age).await?) < age {
+    if now.since(ended_at(swept.0, head, now, age).await?) < age {
         return Ok(None);
     }
-    Ok(match remove(store, head, dry).await? {
+    Ok(match remove(swept, head, dry).await? {
         Removal::Removed(records, bytes) => Some(Dealt::Purged(records, bytes)),
         Removal::Gone => Some(Dealt::Left),
         Removal::Held => None,
@@ -222,7 +227,7 @@ enum Removal {
 }
 
 /// Removes a run as it was listed.
-async fn remove(store: &dyn CheckpointStore, head: &RunHead, dry: bool) -> Result<Removal> {
+async fn remove((store, purge): Swept<'_>, head: &RunHead, dry: bool) -> Result<Removal> {
     let run = &head.run;
     let folded = folded_at(store, run, At::Latest, None).await?;
     if folded.last.id != head.id {
@@ -240,7 +245,7 @@ async fn remove(store: &dyn CheckpointStore, head: &RunHead, dry: bool) -> Resul
         let (records, bytes) = weigh(store, run, head.seq.next()).await?;
         return Ok(Removal::Removed(records, bytes));
     }
-    match store.purge(run, Some(head.head())).await {
+    match purge(head).await {
         // Of two sweeps that are at it at once, one finds nothing left.
         Ok(purged) if purged.records == 0 => Ok(Removal::Gone),
         Ok(purged) => Ok(Removal::Removed(purged.records, purged.bytes)),

@@ -444,8 +444,16 @@ impl Runtime {
         limits: SweepLimits,
         dry: bool,
     ) -> Result<SweepReport> {
-        let (store, policy, now) = (Arc::clone(self.store()), policy.clone(), self.shared().clock.now());
-        finish(async move { sweep::sweep(&*store, &policy, limits, now, dry).await }).await
+        let (shared, policy, now) = (Arc::clone(self.shared()), policy.clone(), self.shared().clock.now());
+        finish(async move {
+            let purger = Arc::clone(&shared);
+            let purge: &sweep::Purge = &move |head| {
+                let (shared, run, head) = (Arc::clone(&purger), head.run.clone(), head.head());
+                Box::pin(async move { shared.purge(&run, Some(head)).await })
+            };
+            sweep::sweep((&*shared.store, purge), &policy, limits, now, dry).await
+        })
+        .await
     }
 
     /// Keeps a record, and what comes after it, whatever a policy says, until [`unpin`](Self::unpin). Whether there is a record
@@ -528,16 +536,12 @@ impl Runtime {
             let mut races = Races::new();
             loop {
                 let seen = past::family::check_purge(&*shared.store, &run, &BTreeSet::new()).await?;
-                match shared.store.purge(&run, expected.or(seen)).await {
+                match shared.purge(&run, expected.or(seen)).await {
                     // What was written since the look may be a letter that waits, or a child that goes on.
                     Err(error) if error.kind() == ErrorKind::Conflict && expected.is_none() => {
                         races.lost(&run).await?;
                     }
-                    purged => {
-                        let purged = purged?;
-                        shared.forget(&run, purged);
-                        return Ok(purged);
-                    }
+                    purged => return purged,
                 }
             }
         })

@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
-use uuid::Uuid;
 
 use super::children::Starts;
 use super::extension::LeftRun;
@@ -28,8 +27,43 @@ pub(crate) struct Registry {
     pub(crate) starts: Starts,
     /// Who is told of each run that is no longer driven here.
     listeners: Mutex<Vec<UnboundedSender<LeftRun>>>,
-    /// The runs, each with its life, of which this process does not know whether it started or claimed them.
-    doubts: Mutex<Vec<(RunKey, Uuid)>>,
+    doubts: Mutex<Doubts>,
+}
+
+/// The starts and claims of which this process does not know what became of them, by their numbers: a run may have several, also of one life.
+#[derive(Default)]
+pub(crate) struct Doubts {
+    open: BTreeMap<u64, RunKey>,
+    next: u64,
+}
+
+impl Doubts {
+    /// Returns the number of the next one.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Adds one, and returns its number.
+    pub(crate) fn add(&mut self, run: &RunKey) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.open.insert(number, run.clone());
+        number
+    }
+
+    /// Tells whether it is neither removed nor forgotten.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.open.contains_key(&number)
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.open.remove(&number);
+    }
+
+    /// Forgets those of a run before this number.
+    pub(crate) fn forget(&mut self, run: &RunKey, before: u64) {
+        self.open.retain(|number, doubted| *number >= before || doubted != run);
+    }
 }
 
 impl Default for Registry {
@@ -52,7 +86,7 @@ impl Registry {
     }
 
     /// Returns what this process is in doubt about.
-    pub(crate) fn doubts(&self) -> MutexGuard<'_, Vec<(RunKey, Uuid)>> {
+    pub(crate) fn doubts(&self) -> MutexGuard<'_, Doubts> {
         self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -328,12 +328,20 @@ impl Shared {
         self.registry.change_stop(change);
     }
 
-    /// Forgets a run that was purged, and the doubt about its start if it was there.
-    pub(crate) fn forget(&self, run: &RunKey, purged: Removed) {
+    /// Purges a run, and forgets it. If it was there, its start is not sent again, whatever became of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::purge`].
+    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        // The name may be used again before the reply is here.
+        let next = self.registry.doubts().next();
+        let purged = self.store.purge(run, expected).await?;
         self.resting.forget(run);
         if purged.records > 0 {
-            self.registry.doubts().retain(|(doubted, _)| doubted != run);
+            self.registry.doubts().forget(run, next);
         }
+        Ok(purged)
     }
 
     /// Returns the way to the driver of a run, if it is driven here.

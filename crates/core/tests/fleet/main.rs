@@ -2,6 +2,7 @@
 //! no room.
 
 mod admission;
+mod doubts;
 mod endings;
 mod fencing;
 mod handed_on;

@@ -10,7 +10,7 @@ use ferrata_core::ask::{Answer, Ask};
 use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{Node, NodeContext, NodeError, NodeResult};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::runtime::{Outcome, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, Fault, FaultStore, MemoryStore};
 use ferrata_core::{Clock, ErrorKind, RunKey};
@@ -294,7 +294,7 @@ async fn a_run_that_was_taken_without_a_reply_is_not_left_to_a_process_that_does
 /// The process that had not heard of its start made it again, also after the run was removed by a caller that looked.
 #[tokio::test]
 async fn a_start_in_doubt_is_not_made_again_once_its_run_is_removed() {
-    for arrives_late in [false, true] {
+    for (arrives_late, is_swept) in [(false, false), (true, false), (true, true)] {
         let world = World::new();
         let ((store, first), other) = (world.mortal().await, world.process().await);
         let graph =
@@ -323,11 +323,18 @@ async fn a_start_in_doubt_is_not_made_again_once_its_run_is_removed() {
         } else {
             &other
         };
-        assert!(purger.purge(&key("r")).await.unwrap().records > 0, "late: {arrives_late}");
+        if is_swept {
+            other.resume(&graph, "r").take_over().await.unwrap().completed().await.unwrap();
+            let policy = RetentionPolicy::keep_all().purge_after(RunStatus::Completed, Duration::ZERO);
+            let swept = purger.sweep(&policy, SweepLimits::default(), false).await.unwrap();
+            assert_eq!(swept.purged, 1, "{swept:?}");
+        } else {
+            assert!(purger.purge(&key("r")).await.unwrap().records > 0, "late: {arrives_late}");
+        }
         let clock = Arc::clone(&world.clock);
         world.pass(async move { clock.sleep(Duration::from_secs(120)).await }).await;
         let head = world.store.head(&key("r")).await.unwrap();
-        assert!(head.is_none(), "late: {arrives_late}: it is there again: {head:?}");
+        assert!(head.is_none(), "late: {arrives_late}, swept: {is_swept}: it is there again: {head:?}");
     }
 }
 

@@ -171,7 +171,7 @@ fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &
         return;
     }
     let (weak, why) = (Arc::downgrade(shared), why.clone());
-    let doubt = Doubt::new(shared, &append.run, tenure.life);
+    let doubt = Doubt::new(shared, &append.run);
     spawn(async move {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -218,30 +218,24 @@ async fn find_out(shared: &Shared, append: &RunAppend, doubt: &Doubt) -> Result<
 /// That this process does not know yet what became of a start or claim, until this is dropped.
 struct Doubt {
     shared: Weak<Shared>,
-    run: RunKey,
-    life: Uuid,
+    number: u64,
 }
 
 impl Doubt {
-    fn new(shared: &Arc<Shared>, run: &RunKey, life: Uuid) -> Self {
-        shared.registry.doubts().push((run.clone(), life));
-        Self { shared: Arc::downgrade(shared), run: run.clone(), life }
-    }
-
-    fn is_of(&self, (run, life): &(RunKey, Uuid)) -> bool {
-        (run, life) == (&self.run, &self.life)
+    fn new(shared: &Arc<Shared>, run: &RunKey) -> Self {
+        Self { shared: Arc::downgrade(shared), number: shared.registry.doubts().add(run) }
     }
 
     /// Tells whether this process has not removed the run since.
     fn stands(&self, shared: &Shared) -> bool {
-        shared.registry.doubts().iter().any(|doubt| self.is_of(doubt))
+        shared.registry.doubts().has(self.number)
     }
 }
 
 impl Drop for Doubt {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.registry.doubts().retain(|doubt| !self.is_of(doubt));
+            shared.registry.doubts().remove(self.number);
         }
     }
 }

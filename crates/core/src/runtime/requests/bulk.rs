@@ -65,9 +65,7 @@ impl Verb {
                 shared.check_not_driven(run)?;
                 check_purge(&*shared.store, run, &BTreeSet::new()).await?;
                 // What was said to the run since it was listed is not lost with it.
-                let purged = shared.store.purge(run, Some(head.head())).await?;
-                shared.forget(run, purged);
-                return Ok(());
+                return shared.purge(run, Some(head.head())).await.map(|_| ());
             }
         };
         let request = SignalRequest::new(&shared, run, Ok(what));
