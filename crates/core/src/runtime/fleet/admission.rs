@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::ops::Bound;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -102,8 +102,6 @@ pub(crate) struct Admission {
     state: Mutex<State>,
     /// Rings when there may be room for a run in line.
     bell: Notify,
-    /// Tells those who wait for a run to leave the line that one has left it.
-    left: Notify,
     meter: QueueMeter,
 }
 
@@ -116,6 +114,8 @@ struct State {
     /// Who waits: by key, then workflow, then age.
     line: BTreeMap<Key, BTreeMap<WorkflowName, Line>>,
     waiting: HashSet<RunKey>,
+    /// Who is told when a run in line has room; of one that leaves without, they hear no more.
+    told: HashMap<RunKey, Vec<oneshot::Sender<()>>>,
     /// Whose turn it was last.
     last: Option<Key>,
     is_closed: bool,
@@ -141,8 +141,7 @@ impl Drop for Room {
 
 impl Admission {
     pub(crate) fn new(limits: RunLimits) -> Arc<Self> {
-        let (bell, left) = (Notify::new(), Notify::new());
-        Arc::new(Self { limits, state: Mutex::default(), bell, left, meter: QueueMeter::new() })
+        Arc::new(Self { limits, state: Mutex::default(), bell: Notify::new(), meter: QueueMeter::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -186,8 +185,19 @@ impl Admission {
         Some(Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) })
     }
 
-    /// Puts a run in line. One that stands there already keeps its place, and this returns false.
-    pub(crate) fn line_up(&self, run: &RunKey, facts: &RunFacts, go: Go) -> bool {
+    /// Puts a run in line. One that stands there already keeps its place.
+    pub(crate) fn line_up(&self, run: &RunKey, facts: &RunFacts, go: Go) {
+        self.line_up_or_hear(run, facts, go, None);
+    }
+
+    /// As [`line_up`](Self::line_up). Where the run stands in line already, this returns false, and the caller is told when it has room.
+    fn line_up_or_hear(
+        &self,
+        run: &RunKey,
+        facts: &RunFacts,
+        go: Go,
+        told: Option<oneshot::Sender<()>>,
+    ) -> bool {
         let Kind { key, workflow } = self.kind(run, facts);
         let mut state = self.lock();
         if state.is_closed {
@@ -200,24 +210,13 @@ impl Admission {
         if is_new {
             let line = state.line.entry(key).or_default().entry(workflow).or_default();
             line.insert((facts.created, run.clone()), go);
+        } else if let Some(told) = told {
+            state.told.entry(run.clone()).or_default().push(told);
         }
         self.meter.set(state.waiting.len());
         drop(state);
         self.bell.notify_one();
         is_new
-    }
-
-    /// Waits until a run does not stand in line here.
-    async fn until_left(&self, run: &RunKey) {
-        loop {
-            let mut left = pin!(self.left.notified());
-            // Whatever leaves from here on is heard of.
-            left.as_mut().enable();
-            if !self.is_waiting(run) {
-                return;
-            }
-            left.await;
-        }
     }
 
     /// Tells whether a run stands in line here.
@@ -233,9 +232,9 @@ impl Admission {
         let kind = self.kind(run, facts);
         let mut state = self.lock();
         let gone = state.waiting.remove(run).then(|| state.remove(&kind, &(facts.created, run.clone())));
+        state.told.remove(run);
         self.meter.set(state.waiting.len());
         drop(state);
-        self.left.notify_waiters();
         // What is dropped tells its handle, which may look at the line.
         drop(gone);
     }
@@ -251,10 +250,10 @@ impl Admission {
             let mut state = self.lock();
             state.is_closed = true;
             state.waiting.clear();
+            state.told.clear();
             self.meter.set(0);
             std::mem::take(&mut state.line)
         };
-        self.left.notify_waiters();
         // What is dropped here tells its handles, which may look at the line.
         drop(gone);
     }
@@ -271,10 +270,12 @@ impl Admission {
         state.last = Some(kind.key.clone());
         let go = state.remove(&kind, &place)?;
         state.waiting.remove(&place.1);
+        let told = state.told.remove(&place.1).unwrap_or_default();
         self.meter.set(state.waiting.len());
         state.count(&kind, |count| *count += 1);
         drop(state);
-        self.left.notify_waiters();
+        // Who does not wait any more need not be told.
+        told.into_iter().for_each(|told| _ = told.send(()));
         Some((go, Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }))
     }
 }
@@ -350,20 +351,30 @@ impl State {
     }
 }
 
+/// What came of waiting for room.
+pub(crate) enum Turn {
+    /// There is room.
+    Room(Permit),
+    /// The run stood in line already, and had room by that.
+    Had,
+    /// The run stood in line already, and left it without.
+    Left,
+}
+
 /// Waits in line without anything to go on with but the room itself: for runs that nothing is recorded of. Where the run stands in line
-/// already, this waits until it does not, and returns no room.
-pub(crate) async fn room(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<Option<Permit>> {
-    let (sender, permit) = tokio::sync::oneshot::channel();
+/// already, this waits until it does not.
+pub(crate) async fn room(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<Turn> {
+    let (sender, permit) = oneshot::channel();
+    let (told, hears) = oneshot::channel();
     let go: Go = Box::new(move |permit| {
         // Who does not wait any more gives the room back.
         drop(sender.send(permit));
         Box::pin(std::future::ready(()))
     });
-    if !shared.admission.line_up(run, facts, go) {
-        shared.admission.until_left(run).await;
-        return Ok(None);
+    if !shared.admission.line_up_or_hear(run, facts, go, Some(told)) {
+        return Ok(hears.await.map_or(Turn::Left, |()| Turn::Had));
     }
-    permit.await.map(Some).map_err(|_| Shared::closed(run))
+    permit.await.map(Turn::Room).map_err(|_| Shared::closed(run))
 }
 
 #[cfg(test)]

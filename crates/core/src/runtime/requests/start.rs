@@ -24,7 +24,7 @@ use crate::record::parent_link::{PARENT, TAGS, TRACE, refuse_reserved, same_star
 use crate::record::{Labels, RunFacts};
 use crate::runtime::driver::{First, Outbox, check_input, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::fleet::admission::room;
+use crate::runtime::fleet::admission::{Turn, room};
 use crate::runtime::fleet::life::{self, Tenure};
 use crate::runtime::fleet::tags::label;
 use crate::runtime::handle::{Link, RunHandle};
@@ -312,13 +312,25 @@ impl<S: State> Checked<S> {
         let mut permit = shared.admission.try_admit(run, facts);
         if policy.frequency == CheckpointFrequency::Disabled && permit.is_none() {
             // Nothing is recorded that could wait in its place.
-            permit = match shared.driver(run) {
+            let turn = match shared.driver(run) {
                 None => room(shared, run, facts).await?,
-                Some(_) => None,
+                Some(_) => Turn::Left,
             };
-            if permit.is_none() {
-                // The same start is in line here, or was, or goes on: it is not made a second time.
-                return self.again().await;
+            match turn {
+                Turn::Room(room) => permit = Some(room),
+                // The same start was in line here, or goes on: it is not made a second time.
+                Turn::Left => return self.again().await,
+                Turn::Had => {
+                    return match self.again().await? {
+                        // It may have ended already, and nothing would tell.
+                        ControlFlow::Continue(Self { run, .. }) => {
+                            let message = "the run was started in this process and leaves no record: it goes on in this process or has ended; start it \
+                                           again to have it run once more";
+                            Err(Error::new(ErrorKind::Unavailable, message).with_run(&run))
+                        }
+                        found => Ok(found),
+                    };
+                }
             }
         }
         // A run that goes on in a runtime that is closing comes to its end here, and what it starts is left to others.
