@@ -1,6 +1,7 @@
 //! Letters that two processes deliver at the same time, or that an operator decides on meanwhile.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -190,6 +191,64 @@ async fn a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven(
     runtime.retry_letters(&key(), &[1]).await.unwrap();
     delivered(&world, &runtime).await;
     assert_eq!(*mail.0.seen.lock().unwrap(), ["hello"]);
+    may_end.notify_one();
+    run.completed().await.unwrap();
+}
+
+/// An outlet that fails in these ways, one after the other, and then takes everything.
+#[derive(Clone, Default)]
+struct Failing {
+    failures: Arc<Mutex<VecDeque<Undelivered>>>,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+#[async_trait]
+impl Outlet for Failing {
+    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+        if let Some(failure) = self.failures.lock().unwrap().pop_front() {
+            return Err(failure);
+        }
+        self.seen.lock().unwrap().extend(batch.iter().map(|letter| letter.payload::<String>().unwrap()));
+        Ok(())
+    }
+}
+
+/// It waited for the next try of the letter behind it, which may be minutes away.
+#[tokio::test]
+async fn a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later() {
+    let (world, mail, may_end) = (World::new(), Failing::default(), Arc::new(Notify::new()));
+    let failures = [Undelivered::new("no such address").refused(), Undelivered::new("it is down")];
+    mail.failures.lock().unwrap().extend(failures);
+    let hold = Arc::clone(&may_end);
+    let graph = Graph::<Context>::builder("works")
+        .node("send", async |_cx, s: Draft<Context>| {
+            Ok(Update::from(s).send_out("mail", "first").send_out("mail", "second"))
+        })
+        .node("work", move |_cx, s: Draft<Context>| {
+            let hold = Arc::clone(&hold);
+            async move {
+                hold.notified().await;
+                Ok(s)
+            }
+        })
+        .entry("send")
+        .edge("send", "work")
+        .build()
+        .unwrap();
+    let store = Arc::new(world.store.clone());
+    let runtime = builder(store, &world.clock).outlet("mail", mail.clone()).build().await.unwrap();
+    let run = runtime.start(&graph, Context::new()).id(RUN).await.unwrap();
+    while !runtime.letters(&key()).await.unwrap().iter().any(|letter| letter.retry_at.is_some()) {
+        tokio::task::yield_now().await;
+    }
+    runtime.retry_letters(&key(), &[1]).await.unwrap();
+    // No time passes.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*mail.seen.lock().unwrap(), ["first"]);
+    delivered(&world, &runtime).await;
+    assert_eq!(*mail.seen.lock().unwrap(), ["first", "second"]);
     may_end.notify_one();
     run.completed().await.unwrap();
 }

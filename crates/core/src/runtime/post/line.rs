@@ -3,6 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::{Letter, LineKey, Route, Undelivered};
 use crate::clock::{Timestamp, within};
 use crate::engine::fold::check_signal;
@@ -23,7 +25,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Delivers a line until it has no letters.
-pub(super) async fn deliver(weak: Weak<Shared>, key: LineKey) {
+pub(super) async fn deliver(weak: Weak<Shared>, key: LineKey, bell: Arc<Notify>) {
     loop {
         let Some(shared) = weak.upgrade() else { return };
         let Some(batch) = shared.post().next(&key) else { return };
@@ -32,10 +34,10 @@ pub(super) async fn deliver(weak: Weak<Shared>, key: LineKey) {
         if let Some(at) = until {
             shared.post().put_back(&key, 0, batch);
             drop(shared);
-            if !pause(&weak, at.since(now)).await {
+            if !pause(&weak, at.since(now), &bell).await {
                 return leave(&weak, &key);
             }
-            // An operator may have dropped what waits here, in any process.
+            // An operator may have dropped what waits here, or had what was put aside delivered, in any process.
             let known = read_again(&weak, &key).await;
             let (Some(shared), Some((to, waiting))) = (weak.upgrade(), known) else {
                 return leave(&weak, &key);
@@ -77,14 +79,15 @@ fn leave(weak: &Weak<Shared>, key: &LineKey) {
     }
 }
 
-/// Waits. Returns false if the runtime takes nothing new any more, or is gone.
-async fn pause(weak: &Weak<Shared>, pause: Duration) -> bool {
+/// Waits until the time is over or another letter is first. Returns false if the runtime takes nothing new any more, or is gone.
+async fn pause(weak: &Weak<Shared>, pause: Duration, bell: &Notify) -> bool {
     let Some(shared) = weak.upgrade() else { return false };
     let (clock, mut stop) = (Arc::clone(&shared.clock), shared.registry.watch_stop());
     drop(shared);
     tokio::select! {
         biased;
         _ = stop.wait_for(|stop| stop.phase != Phase::Open) => false,
+        () = bell.notified() => true,
         () = clock.sleep(pause) => true,
     }
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 pub use self::outlet::{Letter, Outlet, Undelivered};
@@ -50,6 +50,8 @@ struct Line {
     waiting: BTreeMap<u64, Letter>,
     /// The last letter of the batch that is being delivered.
     in_hand: Vec<u64>,
+    /// Ends the pause before the next try: another letter is first.
+    bell: Arc<Notify>,
 }
 
 /// The outlets of this process, and what it has for them.
@@ -130,12 +132,17 @@ pub(crate) fn hand_in(shared: &Arc<Shared>, run: &RunKey, machine: &Machine, to:
         let is_new = !lines.contains_key(&key);
         let line = lines.entry(key.clone()).or_default();
         if !line.in_hand.contains(&posted.number) {
+            let first = line.waiting.keys().chain(&line.in_hand).min();
+            if first.is_some_and(|first| posted.number < *first) {
+                line.bell.notify_one();
+            }
             line.waiting.entry(posted.number).or_insert_with(|| Letter::new(run, life, posted));
         }
         if is_new {
+            let bell = Arc::clone(&line.bell);
             shared.post().count.send_replace(lines.len());
             drop(lines);
-            spawn(line::deliver(Arc::downgrade(shared), key));
+            spawn(line::deliver(Arc::downgrade(shared), key, bell));
         }
     }
 }

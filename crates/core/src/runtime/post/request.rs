@@ -30,14 +30,14 @@ impl Runtime {
     }
 
     /// Has letters that were put aside delivered after all; all of the run's if `numbers` is empty. A process that has their outlet and
-    /// serves a workflow delivers them at its next look; the one that drives the run does so at once if the caller is in it. Those that
-    /// were sent after them may have been delivered before.
+    /// serves a workflow delivers them at its next look; the one that drives the run does so at once if the caller is in it, unless one of
+    /// the topic that was sent before waits for its next try. Those that were sent after them may have been delivered before.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): there is no such run, or a letter of this number was not put aside.
     ///
-    /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it, letters_of_two::a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven -->
+    /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it, letters_of_two::a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven, letters_of_two::a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later -->
     pub fn retry_letters(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
         let change = Box::new(LetterChange::Retry { numbers: numbers.to_vec() });
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
