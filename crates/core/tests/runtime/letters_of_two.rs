@@ -1,17 +1,17 @@
 //! Letters that two processes deliver at the same time, or that an operator decides on meanwhile.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::graph::Graph;
+use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::runtime::{Letter, Outlet, Undelivered};
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::store::{FaultPlan, FaultStore};
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock as _, ErrorKind, Timestamp};
+use ferrata_core::{Clock as _, ErrorKind, RunKey, Timestamp};
 use tokio::sync::Notify;
 
 use super::letters::{ALL, RUN, builder, delivered, key, pass, three};
@@ -251,4 +251,32 @@ async fn a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later() 
     assert_eq!(*mail.seen.lock().unwrap(), ["first", "second"]);
     may_end.notify_one();
     run.completed().await.unwrap();
+}
+
+/// The numbers of letters begin anew in each run, and so the letters of all runs came back to a receiver that was down in the same moment.
+#[tokio::test]
+async fn the_letters_of_many_runs_are_not_tried_again_together() {
+    const RUNS: usize = 8;
+    let (world, mail) = (World::new(), Failing::default());
+    mail.failures.lock().unwrap().extend((0..RUNS).map(|_| Undelivered::new("it is down")));
+    let hour = Duration::from_secs(3600);
+    let retry = RetryPolicy::standard().with_delay(hour).with_cap(2 * hour);
+    let store = Arc::new(world.store.clone());
+    let outlet = builder(store, &world.clock).outlet_with("mail", mail.clone(), retry);
+    let runtime = outlet.build().await.unwrap();
+    let mut at = BTreeSet::new();
+    for number in 0..RUNS {
+        let run = RunKey::try_from(&*format!("r{number}")).unwrap();
+        let started = runtime.start(&three(), Context::new()).id(run.run.as_str()).await.unwrap();
+        started.completed().await.unwrap();
+        let retry_at = loop {
+            let letters = runtime.letters(&run).await.unwrap();
+            match letters.first().and_then(|letter| letter.retry_at) {
+                Some(at) => break at,
+                None => tokio::task::yield_now().await,
+            }
+        };
+        at.insert(retry_at);
+    }
+    assert!(at.len() > 1, "all at {at:?}");
 }

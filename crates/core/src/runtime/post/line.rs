@@ -128,7 +128,9 @@ fn judge(
         first.tries += 1;
         let (number, tries) = (first.number, first.tries);
         let gives_up = is_final || tries >= route.retry.attempts();
-        let retry_at = (!gives_up).then(|| now.plus(route.retry.delay(tries, number)));
+        // Numbers begin anew in each run: by themselves they would have the letters of all runs come back together.
+        let (high, low) = first.life.as_u64_pair();
+        let retry_at = (!gives_up).then(|| now.plus(route.retry.delay(tries, number ^ high ^ low)));
         (first.why, first.retry_at) = (Some(why.clone()), retry_at);
         shared.telemetry().undelivered(&first.topic, gives_up);
         let run = &first.run;

@@ -37,7 +37,7 @@ pub struct Letter {
     pub retry_at: Option<Timestamp>,
     /// Whether it was put aside: only [`Runtime::retry_letters`](crate::runtime::Runtime::retry_letters) delivers it.
     pub is_dead: bool,
-    life: Uuid,
+    pub(super) life: Uuid,
     payload: Arc<RawValue>,
 }
 
