@@ -8,7 +8,7 @@ use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RunHandle, RunLimits, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::CheckpointStore;
+use ferrata_core::store::{At, CheckpointStore};
 use ferrata_core::{Clock as _, ErrorKind};
 
 use super::world::{Gate, World, key};
@@ -134,6 +134,23 @@ async fn a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_nam
     at.other.purge(&key("busy")).await.unwrap();
     at.busy.word.notify_one();
     let next = at.other.start(&graph, anew()).id("busy").await.unwrap();
+    at.busy.word.notify_one();
+    at.world.pass(next.completed()).await.unwrap();
+    let told = at.world.pass(found.completed()).await.unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::NotFound, "{told}");
+
+    // The handle of a fork that was made before, and goes on elsewhere.
+    let at = Full::new().await;
+    let graph = at.busy.graph("busy", Effect::Write);
+    at.busy.until_began(1).await;
+    at.full.fork(&key("busy"), At::Latest).id("f").drive(&graph).await.unwrap();
+    let found = at.other.fork(&key("busy"), At::Latest).id("f").drive(&graph).await.unwrap();
+    assert!(!found.is_driven_here());
+    at.busy.until_began(2).await;
+    at.other.purge(&key("f")).await.unwrap();
+    at.busy.word.notify_waiters();
+    let next = at.other.start(&graph, anew()).id("f").await.unwrap();
+    at.busy.until_began(3).await;
     at.busy.word.notify_one();
     at.world.pass(next.completed()).await.unwrap();
     let told = at.world.pass(found.completed()).await.unwrap_err();

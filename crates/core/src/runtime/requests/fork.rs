@@ -114,13 +114,9 @@ impl ForkRequest {
         DriveRequest { fork: self, graph: graph.clone(), state: None, policy: CheckpointPolicy::default() }
     }
 
-    /// Writes the new run, with the graph that is to drive it and the state that it is to begin with, if they are given. Returns what a
-    /// claimer has to know, unless the same fork was made before.
-    async fn write(
-        self,
-        graph: Option<&dyn AnyGraph>,
-        state: Option<Channels>,
-    ) -> Result<(RunKey, Option<Known>)> {
+    /// Writes the new run, with the graph that is to drive it and the state that it is to begin with, if they are given. Returns it, or the one
+    /// of the same fork that was made before.
+    async fn write(self, graph: Option<&dyn AnyGraph>, state: Option<Channels>) -> Result<Known> {
         let (shared, source) = (&self.shared, &self.source);
         let now = shared.clock.now();
         let head = shared.store.head(source).await?.ok_or_else(|| missing(source))?;
@@ -157,12 +153,12 @@ impl ForkRequest {
         match shared.committer.append(append, None).await {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Conflict => {
-                return same(shared, &run, &facts).await.map(|()| (run, None));
+                return same(shared, &run, &facts).await.map(Known::from);
             }
             Err(error) => return Err(error.with_run(&run)),
         }
         let head = RunHead::after(run.clone(), Seq::new(0), &folded.last, false, facts);
-        Ok((run, Some(Known { head, tip: Some(Box::new(Tip::begun(folded, log))) })))
+        Ok(Known { head, tip: Some(Box::new(Tip::begun(folded, log))) })
     }
 
     /// Puts the new run where it is to begin, and checks that the graph has a place for it.
@@ -292,11 +288,12 @@ impl<S: State> DriveRequest<S> {
             Channels::from_json(text.get())
         };
         let state = state.map(encoded).transpose()?;
-        let (run, known) = fork.write(Some(&graph), state).await?;
-        match resume(&shared, &graph, &run, policy, &Terms::default(), known, None).await {
+        let known = fork.write(Some(&graph), state).await?;
+        let (run, facts) = (known.head.run.clone(), known.head.facts.clone());
+        match resume(&shared, &graph, &run, policy, &Terms::default(), Some(known), None).await {
             // It was made before, and goes on or has ended.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
-                Ok(RunHandle::new(shared, graph, run, Link::Elsewhere))
+                Ok(RunHandle::new(shared, graph, run, Link::Elsewhere).of_start(&facts))
             }
             result => result,
         }
@@ -325,15 +322,15 @@ async fn origin(
     Ok(folded)
 }
 
-/// Checks that a run which is there already is the same fork.
-async fn same(shared: &Shared, run: &RunKey, facts: &RunFacts) -> Result<()> {
+/// Checks that a run which is there already is the same fork, and returns how it stands.
+async fn same(shared: &Shared, run: &RunKey, facts: &RunFacts) -> Result<RunHead> {
     let head = shared.store.head(run).await?.ok_or_else(|| {
         Error::new(ErrorKind::Unavailable, "the run is being made or purged by another writer; try again")
             .with_run(run)
     })?;
     let there = &head.facts;
     if there.workflow == facts.workflow && there.input == facts.input && there.parent == facts.parent {
-        return Ok(());
+        return Ok(head);
     }
     let message = "there is another run of this id, which is not this fork; use another id";
     Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run))
@@ -344,7 +341,7 @@ impl IntoFuture for ForkRequest {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(finish(async move { self.write(None, None).await.map(|(run, _)| run) }))
+        Box::pin(finish(async move { self.write(None, None).await.map(|known| known.head.run) }))
     }
 }
 
