@@ -77,7 +77,7 @@ pub(crate) enum Control {
     Signal { signal: Box<Signal>, reply: oneshot::Sender<Result<()>> },
     /// An operator changes the state; the reply comes when it is durable.
     Edit { patch: Box<Patch>, by: Option<String>, reply: oneshot::Sender<Result<()>> },
-    /// A caller waits for the run to be driven here; dropping the sender says that it is not.
+    /// A caller waits for the run to be driven here; dropping the sender says that it never was.
     Begun(oneshot::Sender<()>),
     /// The run may have changed in the store; with the head that it had then, if that is known.
     Look(Option<HeadRef>),
@@ -276,6 +276,11 @@ impl Shared {
 
     /// Waits until a start or a claim that is under way here has come to something. Returns whether the run goes on here.
     pub(crate) async fn decided(&self, run: &RunKey) -> bool {
+        self.has_begun(run).await && self.driver(run).is_some()
+    }
+
+    /// As [`decided`](Self::decided), but returns whether the run was driven here; it may have ended since.
+    pub(crate) async fn has_begun(&self, run: &RunKey) -> bool {
         let Some(driver) = self.driver(run) else { return false };
         let (reply, begun) = oneshot::channel();
         driver.send(Control::Begun(reply)).is_ok() && begun.await.is_ok()
@@ -411,6 +416,13 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.shared.registry.leave(&self.left);
         self.shared.recovery.left();
+        // Only a driver says what run it is. Its run may have ended before it read what it was asked.
+        while let Some(control) = self.control.try_recv().filter(|_| self.left.facts.is_some()) {
+            if let Control::Begun(reply) = control {
+                // A caller that has gone away needs no reply.
+                let _ = reply.send(());
+            }
+        }
         if let Some(tenure) = self.owed {
             let why = Error::new(ErrorKind::Closed, "it panicked before it drove the run");
             life::let_go(&Arc::downgrade(&self.shared), &self.left.run, tenure, &why);

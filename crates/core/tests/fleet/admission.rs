@@ -270,38 +270,43 @@ async fn the_same_start_without_records_twice_is_one_run_in_line() {
     assert_eq!(gate.began.load(Ordering::SeqCst), 2, "it ran once");
 }
 
-/// The second start looked a moment later, when the run of the first had ended and left no record: it ran again.
+/// The second start looked a moment later, when the run of the first had ended and left no record: it ran again, with a limit and without.
 #[tokio::test]
 async fn the_same_start_without_records_twice_runs_once_however_short_it_is() {
-    let world = World::new();
-    let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
-    let gate = Gate::default();
-    let busy = start(&runtime, &gate.graph("busy", Effect::Write), "busy").await;
-    let count = Arc::new(AtomicU32::new(0));
-    let runs = Arc::clone(&count);
-    let graph = Graph::<Context>::builder("g")
-        .node("count", move |_cx: NodeContext, _s: Draft<Context>| {
-            runs.fetch_add(1, Ordering::SeqCst);
-            std::future::ready(Ok(()))
-        })
-        .entry("count")
-        .build()
-        .unwrap();
-    let silent = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
-    let unrecorded = || {
-        let start = runtime.start(&graph, Context::new()).id("unrecorded").checkpoints(silent);
-        world::spawn(start.into_future())
-    };
-    let (first, second) = (unrecorded(), unrecorded());
-    world.pass_for(Duration::from_secs(1)).await;
-    gate.word.notify_one();
-    busy.completed().await.unwrap();
-    let first = world.pass(first).await.unwrap().unwrap();
-    assert!(matches!(world.pass(first.wait()).await.unwrap(), Outcome::Completed(_)));
-    let told = world.pass(second).await.unwrap().unwrap_err();
-    assert_eq!(told.kind(), ErrorKind::Unavailable, "{told}");
-    world.pass_for(Duration::from_secs(10)).await;
-    assert_eq!(count.load(Ordering::SeqCst), 1);
+    for limits in [RunLimits::new().with_runs(1), RunLimits::new()] {
+        let is_limited = limits != RunLimits::new();
+        let world = World::new();
+        let (_, runtime) = world.process(|b| b.run_limits(limits)).await;
+        let gate = Gate::default();
+        let busy = start(&runtime, &gate.graph("busy", Effect::Write), "busy").await;
+        let count = Arc::new(AtomicU32::new(0));
+        let runs = Arc::clone(&count);
+        let graph = Graph::<Context>::builder("g")
+            .node("count", move |_cx: NodeContext, _s: Draft<Context>| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                std::future::ready(Ok(()))
+            })
+            .entry("count")
+            .build()
+            .unwrap();
+        let silent = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
+        let unrecorded = || {
+            let start = runtime.start(&graph, Context::new()).id("unrecorded").checkpoints(silent);
+            world::spawn(start.into_future())
+        };
+        let (first, second) = (unrecorded(), unrecorded());
+        if is_limited {
+            world.pass_for(Duration::from_secs(1)).await;
+        }
+        gate.word.notify_one();
+        busy.completed().await.unwrap();
+        let first = world.pass(first).await.unwrap().unwrap();
+        assert!(matches!(world.pass(first.wait()).await.unwrap(), Outcome::Completed(_)));
+        let told = world.pass(second).await.unwrap().unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Unavailable, "{told}");
+        world.pass_for(Duration::from_secs(10)).await;
+        assert_eq!(count.load(Ordering::SeqCst), 1, "limited: {is_limited}");
+    }
 }
 
 #[tokio::test]

@@ -322,12 +322,7 @@ impl<S: State> Checked<S> {
                 Turn::Left => return self.again().await,
                 Turn::Had => {
                     return match self.again().await? {
-                        // It may have ended already, and nothing would tell.
-                        ControlFlow::Continue(Self { run, .. }) => {
-                            let message = "the run was started in this process and leaves no record: it goes on in this process or has ended; start it \
-                                           again to have it run once more";
-                            Err(Error::new(ErrorKind::Unavailable, message).with_run(&run))
-                        }
+                        ControlFlow::Continue(Self { run, .. }) => Err(unrecorded(&run)),
                         found => Ok(found),
                     };
                 }
@@ -401,14 +396,9 @@ impl<S: State> Checked<S> {
     pub(super) async fn again(self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let Self { shared, graph, run, facts, policy, .. } = &self;
         // A start or a claim of this process has its place before its record.
-        let goes_on = shared.decided(run).await;
+        let has_begun = shared.has_begun(run).await;
         let Some(head) = shared.store.head(run).await? else {
-            if goes_on && shared.driver(run).is_some() {
-                let message =
-                    "the run goes on in this process without any record; start it again when it has ended";
-                return Err(Error::new(ErrorKind::Unavailable, message).with_run(run));
-            }
-            return Ok(ControlFlow::Continue(self));
+            return if has_begun { Err(unrecorded(run)) } else { Ok(ControlFlow::Continue(self)) };
         };
         if head.facts.workflow != facts.workflow || head.facts.input != facts.input {
             let what =
@@ -444,6 +434,13 @@ impl<S: State> Checked<S> {
             result => result.map(ControlFlow::Break),
         }
     }
+}
+
+/// Says of a run that was started here and is nowhere to be found why it is not started again: also of one that has ended meanwhile.
+fn unrecorded(run: &RunKey) -> Error {
+    let message =
+        "the run goes on in this process without any record, or has ended by now; start it again when it has";
+    Error::new(ErrorKind::Unavailable, message).with_run(run)
 }
 
 impl<S: State> IntoFuture for StartRequest<S> {
