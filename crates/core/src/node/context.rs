@@ -416,12 +416,14 @@ impl NodeContext {
     /// # Errors
     ///
     /// What the store says; the run then stops by itself. [`ErrorKind::Invalid`] while the node has a
-    /// [transaction](Self::transaction) open.
+    /// [transaction](Self::transaction) open. [`ErrorKind::TooLarge`] if checkpoints are `Disabled` and the state does not fit into a record:
+    /// then the run has failed, and stands at its last checkpoint.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the records are written all the same.
     ///
+    /// <!-- held by: refused::a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log -->
     /// <!-- held by: refused::a_step_returns_only_when_its_result_is_on_record -->
     pub async fn checkpoint(&self) -> Result<()> {
         self.check_no_transaction()?;

@@ -21,6 +21,7 @@ use ferrata_core::store::{
 };
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, RunKey};
+use tokio::sync::Notify;
 
 use super::losses::Replicated;
 use super::world::World;
@@ -62,6 +63,40 @@ fn beside(cx: &NodeContext) -> Arc<Beside> {
 
 async fn step(cx: &NodeContext, name: &str) -> Result<u32, NodeError> {
     cx.step(name, async || Ok::<_, NodeError>(7)).await
+}
+
+/// What nodes say to each other and to the test.
+#[derive(Default)]
+struct Gates {
+    open: Notify,
+    count: AtomicU32,
+}
+
+impl Gates {
+    fn count(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+fn gates(cx: &NodeContext) -> Arc<Gates> {
+    Arc::clone(cx.resource::<Arc<Gates>>())
+}
+
+/// Waits until the run has failed.
+async fn fails(runtime: &Runtime) {
+    for _ in 0..10_000 {
+        if runtime.head(&key()).await.unwrap().is_some_and(|head| head.status == RunStatus::Failed) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("the run did not fail");
+}
+
+/// Makes a process with these gates that takes bodies of so many bytes.
+async fn process_of(store: impl CheckpointStore, gates: &Arc<Gates>, max_body: usize) -> Runtime {
+    let builder = Runtime::builder(store).max_body(max_body);
+    builder.resource(Arc::clone(gates)).build().await.unwrap()
 }
 
 /// Makes a process that hears of nothing before its next write, or its next look.
@@ -201,14 +236,16 @@ async fn a_deadline_comes_due_although_somebody_writes_at_that_moment() {
     }
 }
 
-/// The last record said that the run was complete, and the base that it needed was left out: no process could read the log any more.
+/// The last record said that the run was complete, and the base that it needed was left out: no process could read the log any more. So it
+/// was with whatever else was written behind such a base.
 #[tokio::test]
 async fn a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log() {
     let world = World::new();
+    let gates_here = Arc::new(Gates::default());
     let builder = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);
-    let runtime = builder.max_body(2_000).build().await.unwrap();
-    for in_between in [false, true] {
-        let id = if in_between { "between" } else { "end" };
+    let builder = builder.max_body(2_000).resource(Arc::clone(&gates_here));
+    let runtime = builder.build().await.unwrap();
+    for id in ["end", "checkpoint", "step", "sleep", "external", "retry"] {
         let graph = Graph::<Context>::builder("grows")
             .node("one", async |cx, s| {
                 cx.checkpoint().await?;
@@ -218,12 +255,21 @@ async fn a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log() {
                 s.set("text", "x".repeat(5_000))?;
                 Ok(s)
             })
-            .node("three", async move |cx: NodeContext, s| {
-                if cx.run().run.as_str() == "between" {
-                    cx.checkpoint().await?;
+            .node("three", async |cx: NodeContext, s| {
+                match cx.run().run.as_str() {
+                    "checkpoint" => cx.checkpoint().await?,
+                    "step" => _ = step(&cx, "once").await?,
+                    "sleep" => cx.sleep(Duration::from_secs(1)).await?,
+                    "retry" if cx.attempt() == 1 => return Err("once more".into()),
+                    _ => return Ok(s),
+                }
+                if let Some(gates) = cx.try_resource::<Arc<Gates>>() {
+                    gates.count.fetch_add(1, Ordering::SeqCst);
                 }
                 Ok(s)
             })
+            .effect(if id == "external" { Effect::External } else { Effect::Write })
+            .retry(RetryPolicy::none().with_attempts(2))
             .entry("one")
             .edge("one", "two")
             .edge("two", "three")
@@ -231,19 +277,103 @@ async fn a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log() {
             .unwrap();
         let start = runtime.start(&graph, Context::new()).id(id);
         let run = start.checkpoints(policy(CheckpointFrequency::Disabled)).await.unwrap();
-        let outcome = run.wait().await;
+        let outcome = world.pass(run.wait()).await;
         let checked = runtime.check_log(run.run()).await;
         assert!(checked.is_ok(), "{id}: {checked:?}");
         let Ok(Outcome::Failed { failure, .. }) = outcome else { panic!("{id}: {outcome:?}") };
         assert_eq!(failure.kind, FailureKind::Update, "{id}");
         assert!(failure.message.contains("`text`"), "{id}: {failure}");
         assert_eq!(runtime.head(run.run()).await.unwrap().unwrap().status, RunStatus::Failed, "{id}");
+        assert_eq!(gates_here.count(), 0, "{id}: it was told that something is on record");
         // With room for the state it goes on from the last checkpoint.
         let larger = world.process().await;
         larger.retry(run.run()).await.unwrap();
-        let state = larger.resume(&graph, id).await.unwrap().completed().await.unwrap();
+        let resumed = larger.resume(&graph, id).await.unwrap();
+        let state = world.pass(resumed.completed()).await.unwrap();
         assert_eq!(state.get::<String>("text").unwrap().map(|text| text.len()), Some(5_000), "{id}");
     }
+}
+
+/// What its nodes had come to was in no record, and the run went on from it: retried in the same process, it wrote what did not follow from
+/// its log.
+#[tokio::test]
+async fn a_run_whose_state_was_too_large_goes_on_from_its_log_in_the_same_process() {
+    let world = World::new();
+    let gates_here = Arc::new(Gates::default());
+    let runtime = process_of(world.store.clone(), &gates_here, 2_000).await;
+    let graph = Graph::<Context>::builder("grows")
+        .node("fork", async |_cx, s| Ok(s))
+        .node("pay", async |cx, s| {
+            let gates = gates(&cx);
+            gates.count.fetch_add(1, Ordering::SeqCst);
+            gates.open.notified().await;
+            Ok(s)
+        })
+        .effect(Effect::External)
+        .node("grow", async |cx, mut s| {
+            // Not before the intent of the payment is on record.
+            cx.checkpoint().await?;
+            s.set("text", "x".repeat(5_000))?;
+            Ok(s)
+        })
+        .node("after", async |cx, s| {
+            step(&cx, "once").await?;
+            Ok(s)
+        })
+        .entry("fork")
+        .edge("fork", ["pay", "grow"])
+        .edge("grow", "after")
+        .build()
+        .unwrap();
+    let start = runtime.start(&graph, Context::new()).id("r");
+    let run = start.checkpoints(policy(CheckpointFrequency::Disabled)).await.unwrap();
+    fails(&runtime).await;
+    // The payment is let finish meanwhile.
+    runtime.retry(&key()).await.unwrap();
+    fails(&runtime).await;
+    gates_here.open.notify_one();
+    let outcome = run.wait().await;
+    let checked = runtime.check_log(&key()).await;
+    assert!(checked.is_ok(), "{checked:?}");
+    assert!(matches!(outcome, Ok(Outcome::Failed { .. })), "{outcome:?}");
+    let larger = process_of(world.store.clone(), &gates_here, 20_000).await;
+    larger.retry(&key()).await.unwrap();
+    larger.resume(&graph, "r").await.unwrap().completed().await.unwrap();
+    assert_eq!(gates_here.count(), 1);
+}
+
+/// Of a node that must not be repeated, the log says no more than that it was to begin: retried in the same process, it does not begin again.
+#[tokio::test]
+async fn what_must_not_be_repeated_is_in_doubt_if_its_state_was_too_large() {
+    let gates_here = Arc::new(Gates::default());
+    let runtime = process_of(World::new().store.clone(), &gates_here, 2_000).await;
+    let graph = Graph::<Context>::builder("grows")
+        .node("fork", async |_cx, s| Ok(s))
+        .node("pay", async |cx, s| {
+            gates(&cx).open.notified().await;
+            Ok(s)
+        })
+        .effect(Effect::External)
+        .node("ship", async |cx, mut s| {
+            gates(&cx).count.fetch_add(1, Ordering::SeqCst);
+            s.set("text", "x".repeat(5_000))?;
+            Ok(s)
+        })
+        .effect(Effect::External)
+        .entry("fork")
+        .edge("fork", ["pay", "ship"])
+        .build()
+        .unwrap();
+    let start = runtime.start(&graph, Context::new()).id("r");
+    let run = start.checkpoints(policy(CheckpointFrequency::Disabled)).await.unwrap();
+    fails(&runtime).await;
+    // Another such node is still at work here.
+    runtime.retry(&key()).await.unwrap();
+    gates_here.open.notify_one();
+    let outcome = run.wait().await;
+    let Ok(Outcome::Interrupted(questions)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((questions.len(), &*questions[0].id, gates_here.count()), (1, "ship@1", 1));
+    runtime.check_log(&key()).await.unwrap();
 }
 
 /// With checkpoints disabled, its record is a base. That was left out, and the rows were to stay without it.

@@ -166,7 +166,16 @@ impl<S: State> Driver<S> {
     pub(crate) async fn run(&mut self) -> Result<Stopped> {
         // The caller of this lets go of the run.
         self.registration.owe(None);
-        let result = self.drive().await;
+        let result = loop {
+            match self.drive().await {
+                Err(error) if self.journal.has_dropped() => {
+                    if let Err(error) = Box::pin(self.fall_back(&error)).await {
+                        break Err(error);
+                    }
+                }
+                result => break result,
+            }
+        };
         self.registration.left.has_ended =
             matches!(result, Ok(Stopped::Settled)) && self.machine.status().is_finished();
         self.stopping.tell();
@@ -271,7 +280,11 @@ impl<S: State> Driver<S> {
     fn command(&mut self, command: Command) -> Result<()> {
         match command {
             Command::Checkpoint(reply) => {
-                self.flush(true)?;
+                if let Err(error) = self.flush(true) {
+                    // Nobody may rest on what is not on record.
+                    drop(reply.send(Err(error.clone())));
+                    return Err(error);
+                }
                 match self.journal.on_its_way() {
                     Some(seq) => self.journal.owe(seq, Owed::Done(reply)),
                     None => drop(reply.send(Ok(()))),

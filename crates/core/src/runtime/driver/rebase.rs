@@ -7,12 +7,14 @@ use super::journal::facts::{Fact, What};
 use super::lost::Lost;
 use super::origin::Origin;
 use crate::engine::fold::{Folded, fold};
+use crate::engine::frontier::Activation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
-use crate::record::RunStatus;
 use crate::record::memo::{Memo, PROGRESS};
 use crate::record::pause::Noted;
+use crate::record::{Failure, FailureKind, RunStatus};
+use crate::runtime::event::Event as RunEventKind;
 use crate::state::State;
 use crate::store::At;
 
@@ -61,6 +63,32 @@ impl<S: State> Driver<S> {
         self.reap_transaction();
         let line = &self.line;
         self.waiters.restart(self.journal.last().unwrap_or(found), |key| line.running(key).is_some());
+        Ok(())
+    }
+
+    /// Goes back to the log after the run has failed there, because what was held back made it too large for a base.
+    ///
+    /// # Errors
+    ///
+    /// As [`rebase`](Self::rebase).
+    pub(super) async fn fall_back(&mut self, error: &Error) -> Result<()> {
+        self.break_transaction();
+        while self.journal.pending() > 0 {
+            let answer = self.acknowledged().await;
+            self.acknowledge(answer).await?;
+        }
+        self.return_to_log(error).await?;
+        self.emit(|| RunEventKind::Status { status: self.machine.status() });
+        // What must not be repeated has ended, and the log tells no more than that it was to begin. The run may be retried while it is
+        // driven here.
+        let begun = |activation: &Activation| activation.intent && !activation.in_doubt;
+        let going = self.machine.in_flight().iter().filter(|(_, activation)| begun(activation));
+        let ended = going.filter(|&(&key, _)| self.line.running(key).is_none());
+        let doubts: Vec<_> = ended.map(|(&key, activation)| (key, activation.failed + 1)).collect();
+        for (key, failed) in doubts {
+            let failure = Failure::of(FailureKind::Update, error).with_node(self.machine.name(key.0));
+            self.apply_fact(Fact { key, what: What::Retry { failed, failure, at: None } })?;
+        }
         Ok(())
     }
 

@@ -365,7 +365,7 @@ impl<S: State> Driver<S> {
     /// # Errors
     ///
     /// The reason of the rollback, if that is none to go on after.
-    async fn return_to_log(&mut self, error: &Error) -> Result<()> {
+    pub(super) async fn return_to_log(&mut self, error: &Error) -> Result<()> {
         use ErrorKind::{Conflict, Invalid, TooLarge, Unavailable};
         if !matches!(error.kind(), Conflict | Unavailable | Invalid | TooLarge) {
             return Err(error.clone().with_run(self.journal.run()));

@@ -50,6 +50,8 @@ struct Held {
     patch: Patch,
     /// When something was last written, by the monotonic clock.
     written: Duration,
+    /// Whether it never is: the base was too large, and the log says that the run failed for that.
+    dropped: bool,
 }
 
 /// A reply that is owed once a record is durable.
@@ -177,6 +179,11 @@ impl<S: State> Journal<S> {
         )
     }
 
+    /// Whether the machine has absorbed what no record will hold.
+    pub(super) fn has_dropped(&self) -> bool {
+        self.held.dropped
+    }
+
     /// Returns the last record that was made, if it holds everything that was absorbed.
     pub(super) fn holding_all(&self) -> Option<Seq> {
         self.log.head.filter(|_| !self.held.any).map(|head| head.seq)
@@ -271,6 +278,11 @@ impl<S: State> Journal<S> {
     }
 
     /// Writes a record of what the machine has just absorbed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TooLarge`] if the record is nothing but a base, which is too large. The log then says that the run has failed, and the
+    /// machine is ahead of it by what [was dropped](Self::has_dropped).
     pub(super) fn write(
         &mut self,
         event: &Event,
@@ -305,6 +317,10 @@ impl<S: State> Journal<S> {
                 let record = self.log.record_without_base(&failure, RecordOptions::default(), machine)?;
                 let seq = record.header.seq;
                 self.outbox.push(record, anew);
+                if matches!(event, Event::Base) {
+                    self.held.dropped = true;
+                    return Err(error);
+                }
                 Ok(seq)
             }
             Err(error) => Err(error),
