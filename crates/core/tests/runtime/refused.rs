@@ -68,6 +68,7 @@ async fn step(cx: &NodeContext, name: &str) -> Result<u32, NodeError> {
 /// What nodes say to each other and to the test.
 #[derive(Default)]
 struct Gates {
+    begun: Notify,
     open: Notify,
     count: AtomicU32,
 }
@@ -376,32 +377,57 @@ async fn what_must_not_be_repeated_is_in_doubt_if_its_state_was_too_large() {
     runtime.check_log(&key()).await.unwrap();
 }
 
-/// With checkpoints disabled, its record is a base. That was left out, and the rows were to stay without it.
+/// With checkpoints disabled, its record is a base. That was left out, and the rows were to stay without it: also where another node that
+/// ended beside the transaction had made the state too large.
 #[tokio::test]
 async fn a_transactional_node_whose_state_is_too_large_leaves_no_rows() {
-    let store = LedgerStore::new();
-    let runtime = Runtime::builder(store.clone()).max_body(2_000).build().await.unwrap();
-    let graph = Graph::<Context>::builder("rows")
-        .node("move", async |cx: NodeContext, mut s: Draft<Context>| {
-            let mut tx = cx.transaction::<Ledger>().await?;
-            tx.add("moved", 1);
-            s.set("text", "x".repeat(5_000))?;
-            s.commit_with(tx)
-        })
-        .effect(Effect::Transactional)
-        .entry("move")
-        .build()
-        .unwrap();
-    let start = runtime.start(&graph, Context::new()).id("r");
-    let run = start.checkpoints(policy(CheckpointFrequency::Disabled)).await.unwrap();
-    let stopped = run.wait().await.unwrap_err();
-    assert_eq!((stopped.kind(), store.row("moved").await), (ErrorKind::TooLarge, 0), "{stopped}");
-    runtime.check_log(&key()).await.unwrap();
-    // With room for it, the run goes on.
-    let larger = Runtime::builder(store.clone()).build().await.unwrap();
-    let run = larger.resume(&graph, "r").take_over().await.unwrap();
-    run.completed().await.unwrap();
-    assert_eq!(store.row("moved").await, 1);
+    // What makes it too large: what the node itself writes, or one beside it.
+    for id in ["beside", "own"] {
+        let (store, gates_here) = (LedgerStore::new(), Arc::new(Gates::default()));
+        let runtime = process_of(store.clone(), &gates_here, 2_000).await;
+        let graph = Graph::<Context>::builder("rows")
+            .node("fork", async |_cx, s| Ok(s))
+            .node("move", async |cx: NodeContext, mut s: Draft<Context>| {
+                let mut tx = cx.transaction::<Ledger>().await?;
+                tx.add("moved", 1);
+                gates(&cx).begun.notify_one();
+                match cx.run().run.as_str() {
+                    "beside" => gates(&cx).open.notified().await,
+                    _ => s.set("text", "x".repeat(5_000))?,
+                }
+                s.commit_with(tx)
+            })
+            .effect(Effect::Transactional)
+            .node("grow", async |cx: NodeContext, mut s: Draft<Context>| {
+                gates(&cx).begun.notified().await;
+                if cx.run().run.as_str() == "beside" {
+                    s.set("text", "x".repeat(5_000))?;
+                }
+                Ok::<_, NodeError>(s)
+            })
+            // Once `grow` has ended. It waits for no record, for those go with the transaction.
+            .node("grown", async |cx, s| {
+                gates(&cx).open.notify_one();
+                Ok(s)
+            })
+            .effect(Effect::Pure)
+            .entry("fork")
+            .edge("fork", ["move", "grow"])
+            .edge("grow", "grown")
+            .build()
+            .unwrap();
+        let start = runtime.start(&graph, Context::new()).id(id);
+        let run = start.checkpoints(policy(CheckpointFrequency::Disabled)).await.unwrap();
+        let outcome = run.wait().await;
+        assert_eq!(store.row("moved").await, 0, "{id}: {outcome:?}");
+        assert!(matches!(outcome, Ok(Outcome::Failed { .. })), "{id}: {outcome:?}");
+        runtime.check_log(run.run()).await.unwrap();
+        // With room for it, the run goes on.
+        let larger = process_of(store.clone(), &gates_here, 20_000).await;
+        larger.retry(run.run()).await.unwrap();
+        larger.resume(&graph, id).await.unwrap().completed().await.unwrap();
+        assert_eq!(store.row("moved").await, 1, "{id}");
+    }
 }
 
 /// A ledger whose next commit finds a constraint broken.

@@ -297,8 +297,6 @@ impl<S: State> Journal<S> {
                 self.outbox.push(record, anew);
                 Ok(seq)
             }
-            // Nothing of the node would be on record, and its rows must not be kept without it.
-            Err(error) if self.within && matches!(event, Event::Base) => Err(error),
             // What happened is small enough, the base is not: the record goes without it, and the run stops for the reason.
             Err(error) if error.kind() == ErrorKind::TooLarge => {
                 let failure = Event::Status(StatusChange::Failed(Failure::of(FailureKind::Update, &error)));
