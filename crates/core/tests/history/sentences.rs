@@ -153,7 +153,11 @@ async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
 /// The answer was taken, its route failed, and the run stopped as if its log were damaged.
 #[tokio::test]
 async fn an_answer_to_a_doubt_whose_route_fails_fails_the_run() {
-    for resolution in [Resolution::Supply(patch(Op::Set("paid".into(), 7.into()))), Resolution::Skip] {
+    for (resolution, kind) in [
+        (Resolution::Supply(patch(Op::Set("paid".into(), 7.into()))), FailureKind::Route),
+        (Resolution::Skip, FailureKind::Route),
+        (Resolution::Fail("no".into()), FailureKind::Operator),
+    ] {
         let graph = Graph::<Context>::builder("pays")
             .node("pay", async |_cx, _s| std::future::pending::<Result<(), NodeError>>().await)
             .effect(Effect::External)
@@ -173,7 +177,11 @@ async fn an_answer_to_a_doubt_whose_route_fails_fails_the_run() {
         two.respond(&key("r"), "pay@1", Answer::from(resolution.clone())).await.unwrap();
         let outcome = two.resume(&graph, "r").await.unwrap().wait().await;
         let Ok(Outcome::Failed { failure, state }) = outcome else { panic!("{resolution:?}: {outcome:?}") };
-        assert_eq!((failure.kind, state.is_empty()), (FailureKind::Route, true), "{resolution:?}: {failure}");
+        assert_eq!((failure.kind, state.is_empty()), (kind, true), "{resolution:?}: {failure}");
+        // The answer stays behind, so a fork does it again.
+        let repeats = two.fork(&key("r"), Position::Latest).repeats().await.unwrap();
+        let told: Vec<_> = repeats.iter().map(|repeat| (repeat.node.as_str(), repeat.effect)).collect();
+        assert_eq!(told, [("pay", Some(Effect::External))], "{resolution:?}");
     }
 }
 

@@ -45,6 +45,7 @@ impl ForkRequest {
     /// <!-- held by: nobody::a_fork_takes_a_yes_for_whatever_it_may_do_again -->
     /// <!-- held by: runs::what_a_fork_may_do_again_is_told_as_of_the_newest_record -->
     /// <!-- held by: sentences::an_answer_to_a_doubt_comes_along_with_a_fork -->
+    /// <!-- held by: sentences::an_answer_to_a_doubt_whose_route_fails_fails_the_run -->
     pub async fn repeats(&self) -> Result<Vec<Repeat>> {
         let (store, source) = (&*self.shared.store, &self.source);
         let placed = !self.nodes.is_empty();
@@ -54,8 +55,6 @@ impl ForkRequest {
         // Of a cancelled run, what was at work when it was cancelled.
         let last = origin(store, source, &Position::Latest, None, false).await?;
         let (now, _) = checkpoint(store, source, At::Latest).await?;
-        let is_settled = |activation: &Activation| !placed && activation.resolution.is_some();
-        let settled = open(&there, is_settled);
         let (behind, changes) = (there.last.seq, [None, Some(Effect::Write), Some(Effect::External)]);
         let ended = now.history.into_iter().filter(|past| {
             (placed || past.index.is_some_and(|index| index > behind)) && changes.contains(&past.effect)
@@ -68,7 +67,12 @@ impl ForkRequest {
                 all.push(Repeat { node, visit, effect: Some(Effect::External) });
             }
         }
-        all.retain(|one| !settled.contains(&(one.node.clone(), one.visit)));
+        if !placed {
+            // What failed the run in spite of its answer is in flight no more, and begins anew.
+            let answered = there.machine.in_flight().iter().filter(|(_, one)| one.resolution.is_some());
+            let settled: Vec<_> = answered.map(|(key, _)| (there.machine.name(key.0), key.1)).collect();
+            all.retain(|one| !settled.contains(&(&one.node, one.visit)));
+        }
         Ok(all)
     }
 }
