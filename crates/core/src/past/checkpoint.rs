@@ -380,7 +380,9 @@ pub(crate) async fn checkpoint(
         diagnostics: told.failed,
         extra: BTreeMap::new(),
     };
-    Ok((checkpoint, LoggedGraph { nodes: machine.names().cloned().collect(), bypassed: told.bypassed }))
+    let effects = told.started.map(|started| started.effects);
+    let nodes = machine.names().cloned().collect();
+    Ok((checkpoint, LoggedGraph { nodes, bypassed: told.bypassed, effects }))
 }
 
 fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<Vec<Pending>> {

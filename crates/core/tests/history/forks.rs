@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_core::graph::Graph;
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph};
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{Position, Runtime};
 use ferrata_core::state::{Context, Op, Patch};
@@ -16,6 +16,10 @@ use super::chance::Chance;
 use super::lives::{Life, Log, end, key, last, records};
 use super::prunes::cut_at;
 use super::seeds;
+
+async fn process(store: &MemoryStore) -> Runtime {
+    Runtime::builder(store.clone()).build().await.unwrap()
+}
 
 /// The run itself, taken up at a record by another process, is what a fork is held against.
 #[tokio::test]
@@ -217,4 +221,27 @@ async fn a_fork_at_a_place_that_is_not_there_says_so() {
 
 async fn store_is_without(runtime: &Runtime, id: &str) -> bool {
     runtime.head(&key(id)).await.unwrap().is_none()
+}
+
+/// Without checkpoints no record tells of one end, and the list was empty.
+#[tokio::test]
+async fn a_fork_of_a_run_without_checkpoints_tells_what_it_does_again() {
+    let effects = [("look", Effect::Read), ("pay", Effect::External), ("write", Effect::Write)];
+    let builder = effects.into_iter().fold(Graph::<Context>::builder("w"), |builder, (node, effect)| {
+        builder.node(node, async |_cx, _s| Ok(())).effect(effect)
+    });
+    let graph = builder.entry("look").edge("look", "pay").edge("pay", "write").build().unwrap();
+    let runtime = process(&MemoryStore::new()).await;
+    let start = runtime.start(&graph, Context::new()).id("r");
+    let policy = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
+    start.checkpoints(policy).await.unwrap().completed().await.unwrap();
+    let head = runtime.head(&key("r")).await.unwrap().unwrap().seq;
+    let (pay, write) = (("pay", Effect::External), ("write", Effect::Write));
+    let before_the_end = Seq::new(head.get() - 1);
+    for (at, again) in [(Seq::new(0), &[pay, write][..]), (before_the_end, &[write]), (head, &[])] {
+        let repeats = runtime.fork(&key("r"), at).repeats().await.unwrap();
+        let told: Vec<_> =
+            repeats.iter().map(|repeat| (repeat.node.as_str(), repeat.effect.unwrap())).collect();
+        assert_eq!(told, again, "at {at}");
+    }
 }

@@ -46,6 +46,7 @@ impl ForkRequest {
     /// <!-- held by: runs::what_a_fork_may_do_again_is_told_as_of_the_newest_record -->
     /// <!-- held by: sentences::an_answer_to_a_doubt_comes_along_with_a_fork -->
     /// <!-- held by: sentences::an_answer_to_a_doubt_whose_route_fails_fails_the_run -->
+    /// <!-- held by: forks::a_fork_of_a_run_without_checkpoints_tells_what_it_does_again -->
     pub async fn repeats(&self) -> Result<Vec<Repeat>> {
         let (store, source) = (&*self.shared.store, &self.source);
         let placed = !self.nodes.is_empty();
@@ -54,13 +55,13 @@ impl ForkRequest {
             .map_err(|error| error.with_run(source).with_seq(there.last.seq))?;
         // Of a cancelled run, what was at work when it was cancelled.
         let last = origin(store, source, &Position::Latest, None, false).await?;
-        let (now, _) = checkpoint(store, source, At::Latest).await?;
-        let (behind, changes) = (there.last.seq, [None, Some(Effect::Write), Some(Effect::External)]);
-        let ended = now.history.into_iter().filter(|past| {
-            (placed || past.index.is_some_and(|index| index > behind)) && changes.contains(&past.effect)
-        });
-        let mut all: Vec<Repeat> =
-            ended.map(|past| Repeat { node: past.node, visit: past.visit, effect: past.effect }).collect();
+        let (now, logged) = checkpoint(store, source, At::Latest).await?;
+        let repeat = |node: NodeName, visit| Repeat { effect: logged.effect(&node), node, visit };
+        // A history only grows: what ended behind the place is what it did not hold there.
+        let before = if placed { 0 } else { there.machine.history().len() };
+        let ended = now.history.into_iter().skip(before).map(|past| repeat(past.node, past.visit));
+        let changes = [None, Some(Effect::Write), Some(Effect::External)];
+        let mut all: Vec<Repeat> = ended.filter(|one| changes.contains(&one.effect)).collect();
         for (node, visit) in open(&last, Activation::may_be_done) {
             // One that failed the run has ended, too.
             if !all.iter().any(|one| one.node == node && one.visit == visit) {
