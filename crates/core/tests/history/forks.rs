@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph};
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::{RecordKind, RunStatus};
-use ferrata_core::runtime::{Position, Runtime};
-use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::runtime::{Outcome, Position, Runtime};
+use ferrata_core::state::{Context, Draft, Op, Patch};
 use ferrata_core::store::MemoryStore;
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, Seq, Timestamp};
@@ -244,4 +246,47 @@ async fn a_fork_of_a_run_without_checkpoints_tells_what_it_does_again() {
             repeats.iter().map(|repeat| (repeat.node.as_str(), repeat.effect.unwrap())).collect();
         assert_eq!(told, again, "at {at}");
     }
+}
+
+/// What was at work, and what had failed once, was told only of a node that must not be repeated.
+#[tokio::test]
+async fn a_fork_tells_what_is_at_work_or_between_two_tries() {
+    for fails in [false, true] {
+        let begun = Arc::new(AtomicU32::new(0));
+        let work = {
+            let begun = Arc::clone(&begun);
+            move |_cx: NodeContext, _s: Draft<Context>| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    match fails {
+                        true => Err(NodeError::from("once more")),
+                        false => std::future::pending::<Result<(), NodeError>>().await,
+                    }
+                }
+            }
+        };
+        let policy = RetryPolicy::none().with_attempts(2).with_delay(Duration::from_secs(3_600));
+        let graph =
+            Graph::<Context>::builder("works").node("look", async |_cx, _s| Ok(())).effect(Effect::Pure);
+        let graph =
+            graph.node("write", work).retry(policy).entry("look").edge("look", "write").build().unwrap();
+        let store = MemoryStore::new();
+        let (one, two) = (process(&store).await, process(&store).await);
+        let _run = one.start(&graph, Context::new()).id("r").await.unwrap();
+        while begun.load(Ordering::Relaxed) == 0 || last(&store, &key("r")).await < 1 + u64::from(fails) {
+            tokio::task::yield_now().await;
+        }
+        let repeats = two.fork(&key("r"), Position::Latest).repeats().await.unwrap();
+        let told: Vec<_> = repeats.iter().map(|repeat| (repeat.node.as_str(), repeat.effect)).collect();
+        assert_eq!(told, [("write", Some(Effect::Write))], "fails: {fails}");
+    }
+    // One that waits for an answer asks again, and is not at work.
+    let graph = Graph::<Context>::builder("asks").node("ask", async |cx: NodeContext, _s: Draft<Context>| {
+        cx.ask::<_, bool>("ok", "Go on?").await?;
+        Ok::<_, NodeError>(())
+    });
+    let (runtime, graph) = (process(&MemoryStore::new()).await, graph.entry("ask").build().unwrap());
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    assert_eq!(runtime.fork(&key("r"), Position::Latest).repeats().await.unwrap(), []);
 }

@@ -1,14 +1,11 @@
 //! What a fork may do again though its source has done it, or may have.
 
-use std::collections::BTreeSet;
-
 use super::{ForkRequest, origin};
-use crate::engine::fold::Folded;
-use crate::engine::frontier::Activation;
 use crate::error::Result;
 use crate::graph::Effect;
 use crate::id::{NodeName, Visit};
 use crate::past::{Position, checkpoint};
+use crate::record::RunStatus;
 use crate::store::At;
 
 /// An activation that changed the world, or may have, and that a fork may do again.
@@ -27,9 +24,10 @@ impl ForkRequest {
     /// Lists what the source did, or may have done, and the new run may do again under new idempotency keys: each end
     /// of an activation in order, of nodes whose effect is `Write`, `External` or not known.
     ///
-    /// Those are the ends behind the place, and what is in doubt or at work. With [`start_at`](Self::start_at), all
+    /// Those are the ends behind the place, and what is in doubt, at work or between two tries. With [`start_at`](Self::start_at), all
     /// ends are listed, wherever they are: nothing tells which of the nodes the new run comes to. What an answer that comes
-    /// along has settled is left out.
+    /// along has settled is left out. Only of an `External` node a record tells that it was to begin: of others, all that is in flight is
+    /// listed while a process owns the run, and if the run has failed.
     ///
     /// Reads the whole log that is kept, as it is now.
     ///
@@ -47,6 +45,7 @@ impl ForkRequest {
     /// <!-- held by: sentences::an_answer_to_a_doubt_comes_along_with_a_fork -->
     /// <!-- held by: sentences::an_answer_to_a_doubt_whose_route_fails_fails_the_run -->
     /// <!-- held by: forks::a_fork_of_a_run_without_checkpoints_tells_what_it_does_again -->
+    /// <!-- held by: forks::a_fork_tells_what_is_at_work_or_between_two_tries -->
     pub async fn repeats(&self) -> Result<Vec<Repeat>> {
         let (store, source) = (&*self.shared.store, &self.source);
         let placed = !self.nodes.is_empty();
@@ -62,10 +61,23 @@ impl ForkRequest {
         let ended = now.history.into_iter().skip(before).map(|past| repeat(past.node, past.visit));
         let changes = [None, Some(Effect::Write), Some(Effect::External)];
         let mut all: Vec<Repeat> = ended.filter(|one| changes.contains(&one.effect)).collect();
-        for (node, visit) in open(&last, Activation::may_be_done) {
+        let machine = &last.machine;
+        // The run goes on somewhere, or was cut off.
+        let is_at_work = last.last.owner.is_some() || machine.status() == RunStatus::Failed;
+        let going = machine.in_flight().iter();
+        let going = going.map(|(key, activation)| (key, activation, is_at_work || activation.failed > 0));
+        let stopped = machine.stopped_at().iter().map(|(key, activation)| (key, activation, false));
+        for (key, activation, may_have_begun) in going.chain(stopped) {
+            let mut one = repeat(machine.name(key.0).clone(), key.1);
+            if activation.may_be_done() {
+                one.effect = Some(Effect::External);
+            } else if !(may_have_begun && matches!(one.effect, None | Some(Effect::Write))) {
+                // Of what must not be repeated, an intent tells that it may have begun.
+                continue;
+            }
             // One that failed the run has ended, too.
-            if !all.iter().any(|one| one.node == node && one.visit == visit) {
-                all.push(Repeat { node, visit, effect: Some(Effect::External) });
+            if !all.iter().any(|ended| (&ended.node, ended.visit) == (&one.node, one.visit)) {
+                all.push(one);
             }
         }
         if !placed {
@@ -76,13 +88,4 @@ impl ForkRequest {
         }
         Ok(all)
     }
-}
-
-/// Finds activations that have begun and not ended, or that failed the run.
-fn open(folded: &Folded, is: impl Fn(&Activation) -> bool) -> BTreeSet<(NodeName, Visit)> {
-    let machine = &folded.machine;
-    let going = machine.in_flight().iter();
-    let stopped = machine.stopped_at().iter().map(|(key, activation)| (key, activation));
-    let found = going.chain(stopped).filter(|(_, activation)| is(activation));
-    found.map(|(key, _)| (machine.name(key.0).clone(), key.1)).collect()
 }
