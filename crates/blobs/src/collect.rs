@@ -98,13 +98,12 @@ impl Blobs {
     /// Give it **every store whose runs have names of values at this place**, with their keys where they are encrypted: what is named in another
     /// store alone is removed. A store is read whole, each record that it keeps.
     ///
-    /// A run that these stores do not list, since it is damaged or of a newer version, keeps no value: upgrade and restore first.
-    ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unavailable`] from a store or the place: call it again. So it is when runs were removed each time the stores were read.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record of a run cannot be read, so it is not known what it names. Restore, purge or
-    ///   upgrade first. Nothing was removed.
+    /// - [`ErrorKind::Unavailable`] from a store or the place: call it again, if it names a file or an object after it can be read. So it is when
+    ///   runs were removed each time the stores were read.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a run or a record of it cannot be read, so it is not known what it names. Restore, purge
+    ///   or upgrade first. Nothing was removed.
     /// - [`ErrorKind::Invalid`]: a record is in an envelope; give the `EnvelopeStore` in place of the store inside. Nothing was
     ///   removed.
     ///
@@ -112,7 +111,7 @@ impl Blobs {
     ///
     /// Cancel safe: what was not removed is removed by the next.
     ///
-    /// <!-- held by: collection::what_no_record_names_goes_and_nothing_else, collection::a_run_that_cannot_be_read_stops_a_collection, collection::a_collection_refuses_the_store_inside_of_one_with_envelopes -->
+    /// <!-- held by: collection::what_no_record_names_goes_and_nothing_else, collection::a_run_that_cannot_be_read_stops_a_collection, collection::a_run_that_cannot_be_listed_stops_a_collection, collection::a_file_that_is_refused_stops_a_collection, collection::a_collection_refuses_the_store_inside_of_one_with_envelopes -->
     pub async fn collect(
         &self,
         stores: &[&dyn CheckpointStore],
@@ -258,8 +257,11 @@ async fn named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> 
 async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
     let mut all = Vec::new();
     let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
+    // What a run names that is left out would count as named by none.
+    let mut query = RunQuery::default();
+    query.complete = true;
     loop {
-        let listed = store.runs(&RunQuery::default(), page.clone()).await?;
+        let listed = store.runs(&query, page.clone()).await?;
         all.extend(listed.items);
         match listed.next {
             Some(next) => page = page.with_cursor(next),

@@ -29,14 +29,14 @@ pub struct KeyUsage {
 /// Give it the store inside, whose records are in their envelopes: an [`EnvelopeStore`](crate::EnvelopeStore) opens them.
 ///
 /// A key is needed by what is counted under it, by nothing that was written since a process last wrote with it, and by the values that
-/// `ferrata-blobs` encrypted with it, which are not counted. A run that the store does not list, since it is damaged or of a newer
-/// version, is not counted either.
+/// `ferrata-blobs` encrypted with it, which are not counted.
 ///
 /// Every record is read once. In memory are what one load returns, and a line for each key of a tenant.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be read, so it is not known which key it needs; the error names its run.
+/// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a run or a record cannot be read, so it is not known which key it needs; the error names
+///   the run.
 ///   Restore or purge the run, or upgrade this process.
 /// - [`ErrorKind::Unavailable`] from the store: call it again.
 ///
@@ -62,10 +62,11 @@ pub struct KeyUsage {
 /// # }
 /// ```
 ///
-/// <!-- held by: usage::each_record_counts_once_under_the_key_that_it_needs, usage::a_record_whose_key_cannot_be_told_is_named -->
+/// <!-- held by: usage::each_record_counts_once_under_the_key_that_it_needs, usage::a_record_whose_key_cannot_be_told_is_named, usage::a_run_that_cannot_be_listed_is_named -->
 pub async fn key_usage(store: &dyn CheckpointStore, tenant: Option<&TenantId>) -> Result<Vec<KeyUsage>> {
     let mut query = RunQuery::default();
     query.tenant = tenant.cloned();
+    query.complete = true;
     let mut counted = BTreeMap::new();
     // The oldest first, so that a run that is made meanwhile passes none over.
     let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);

@@ -31,8 +31,8 @@ impl Inner {
         let now = self.clock.now();
         let mut alive = HashMap::new();
         let mut best = Best { order: page.order, after, limit: page.len() + 1, heads: Vec::new() };
-        self.for_each_log(query.tenant.as_ref(), |run| {
-            if let Some(head) = self.readable_head(run, &best, &mut alive)?
+        self.for_each_log(query, |run| {
+            if let Some(head) = self.readable_head(run, query, &best, &mut alive)?
                 && query.matches(&head, now)
             {
                 best.add(head);
@@ -43,10 +43,12 @@ impl Inner {
         Ok(listing.cut(page, best.heads.into_iter().map(|(_, head)| head).collect()))
     }
 
-    /// Reads a run's head unless it cannot be in the page; a run that cannot be read is left out, with a warning.
+    /// Reads a run's head unless it cannot be in the page; a run that cannot be read is left out, with a warning, unless the listing is to
+    /// be complete.
     fn readable_head(
         &self,
         run: &RunKey,
+        query: &RunQuery,
         best: &Best,
         alive: &mut HashMap<ExecutorId, bool>,
     ) -> Result<Option<RunHead>, StoreError> {
@@ -68,6 +70,9 @@ impl Inner {
                 Ok(Some(RunHead::after(run.clone(), opening.first, &head, is_alive, opening.facts.clone())))
             }
             Err(fault) if fault.is_exhaustion() => Err(fault),
+            Err(fault) if query.fails_without(run) => {
+                Err(StoreError::Refused(fault.of_run("store.runs", run)))
+            }
             Err(fault) => {
                 tracing::warn!(
                     path = %self.layout.log(run).display(), error = %fault,
@@ -78,10 +83,10 @@ impl Inner {
         }
     }
 
-    /// Shows every run that has a file to `see`, in no order.
+    /// Shows every run that has a file to `see`, in no order: those of the tenant, if the query has one.
     fn for_each_log(
         &self,
-        tenant: Option<&TenantId>,
+        query: &RunQuery,
         mut see: impl FnMut(&RunKey) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut in_tenant = |tenant: &TenantId| {
@@ -90,20 +95,19 @@ impl Inner {
                 None => Ok(()),
             })
         };
-        match tenant {
+        match &query.tenant {
             Some(tenant) => in_tenant(tenant),
             None => for_each_name(&self.slots, self.layout.runs(), |name| {
                 // Not ours.
                 let Ok(tenant) = TenantId::new(name) else { return Ok(()) };
                 match in_tenant(&tenant) {
-                    Err(fault) if fault.is_of_listing() && !fault.is_exhaustion() => {
-                        // A file of a name that a tenant could have is not ours either.
-                        if !fault.is_no_directory() {
-                            tracing::warn!(
-                                path = %self.layout.tenant(&tenant).display(), error = %fault,
-                                "left a tenant out of a listing, as its folder cannot be listed"
-                            );
-                        }
+                    // A file of a name that a tenant could have is not ours either.
+                    Err(fault) if fault.is_of_listing() && fault.is_no_directory() => Ok(()),
+                    Err(fault) if fault.is_of_listing() && !fault.is_exhaustion() && !query.complete => {
+                        tracing::warn!(
+                            path = %self.layout.tenant(&tenant).display(), error = %fault,
+                            "left a tenant out of a listing, as its folder cannot be listed"
+                        );
                         Ok(())
                     }
                     done => done,

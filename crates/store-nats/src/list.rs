@@ -40,6 +40,8 @@ pub(crate) struct Mirror {
     /// When the last reading began, by the monotonic clock.
     began: Duration,
     heads: HashMap<RunKey, Known>,
+    /// Why the last message of a run cannot be read.
+    unreadable: BTreeMap<RunKey, StoreError>,
     /// The ends of lives, and when they were written.
     ends: BTreeMap<u64, (RunKey, Timestamp)>,
 }
@@ -54,6 +56,7 @@ struct Known {
 impl Mirror {
     fn take(&mut self, run: RunKey, message: &Delivered) {
         self.read = self.read.max(message.at);
+        self.unreadable.remove(&run);
         match message::read(message.at, message.said.as_deref(), &message.payload) {
             Ok(Some(stored)) => {
                 let Said { first, head, facts, .. } = stored.said;
@@ -66,6 +69,7 @@ impl Mirror {
             Err(fault) => {
                 tracing::warn!(%run, %fault, "left an unreadable run out of listings");
                 self.heads.remove(&run);
+                self.unreadable.insert(run, fault);
             }
         }
     }
@@ -89,6 +93,9 @@ impl Inner {
         let mut mirror = self.mirror.lock().await;
         self.refresh(&mut mirror).await.map_err(fail)?;
         self.forget_ends(&mut mirror, now).await;
+        if let Some((run, fault)) = mirror.unreadable.iter().find(|(run, _)| query.fails_without(run)) {
+            return Err(fault.clone().of_run("store.runs", run, Doubt::None));
+        }
         // Taken for dead, an owner keeps no run out: so these are all that may be meant, and more.
         let meets = |run: &RunKey, known: &Known| {
             query.meets_facts(run, &known.facts)

@@ -87,6 +87,7 @@ pub(crate) async fn run(db: &Db, names: &Names, asked: &RunQuery, page: &Page) -
         last = Some(place(row).map_err(|error| error.with_operation(OPERATION))?);
         match row::head(row) {
             Ok(head) => items.push(head),
+            Err(error) if asked.complete => return Err(error.with_operation(OPERATION)),
             Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
         }
     }

@@ -31,16 +31,17 @@ impl Inner {
         let listing = Listing::of_runs(query, page.order);
         let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
         let listed = self.list(query, page, listing, after).await;
-        listed.map_err(|fault| fault.into_error(OPERATION, Doubt::None))
+        listed.unwrap_or_else(|fault| Err(fault.into_error(OPERATION, Doubt::None)))
     }
 
+    /// Lists a page. An error within is that of a run.
     async fn list(
         &self,
         query: &RunQuery,
         page: &Page,
         listing: Listing,
         after: Option<RunPlace>,
-    ) -> Result<Paged<RunHead>, StoreError> {
+    ) -> Result<Result<Paged<RunHead>>, StoreError> {
         let index = self.index().await?;
         let began = self.clock.monotonic();
         let now = self.now().await?;
@@ -77,6 +78,9 @@ impl Inner {
                     }
                     // No run, or another life of it: announced and not yet written, or gone.
                     Ok(_) => unborn.push((run, candidate.member)),
+                    Err(fault) if fault.is_of_run() && query.fails_without(&run) => {
+                        return Ok(Err(fault.of_run(OPERATION, &run, Doubt::None)));
+                    }
                     Err(fault) if fault.is_of_run() => {
                         tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
                     }
@@ -93,7 +97,7 @@ impl Inner {
                 tracing::debug!(%fault, "left an entry of the index to the next listing");
             }
         }
-        Ok(listing.cut(page, items))
+        Ok(Ok(listing.cut(page, items)))
     }
 
     /// Reads the server's clock.

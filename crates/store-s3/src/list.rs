@@ -301,6 +301,9 @@ impl Inner {
         let log = match self.open(run).await {
             Ok(log) => log,
             Err(error) if error.is_of_run() || error.may_be_of_run() => {
+                if inquiry.query.fails_without(run) {
+                    return Err(StoreError::Checked(error.of_run("store.runs", run)));
+                }
                 tracing::warn!(%run, %error, "left a run out of a listing, as it cannot be read");
                 return Ok(if error.is_of_run() { Ok(None) } else { Err(error) });
             }

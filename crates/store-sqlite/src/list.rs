@@ -51,6 +51,7 @@ pub(crate) async fn run(
         };
         match head {
             Ok(head) => items.extend(head),
+            Err(error) if asked.complete => return Err(error.with_operation(OPERATION)),
             Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
         }
     }

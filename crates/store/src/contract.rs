@@ -374,19 +374,21 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// <!-- held by: load::the_head_follows_each_append, load::a_missing_run_has_no_head -->
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>>;
 
-    /// Lists runs that meet the query. Runs that cannot be read are left out and logged; they never hide others.
+    /// Lists runs that meet the query. Runs that cannot be read are left out and logged; they never hide others. A caller that needs to know
+    /// of every run asks for a [`complete`](RunQuery::complete) listing, which fails instead.
     ///
     /// A cursor belongs to its query and its order; any instance understands it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a cursor of another query or order, or none of this store, [`ErrorKind::Unavailable`].
+    /// [`ErrorKind::Invalid`] for a cursor of another query or order, or none of this store, [`ErrorKind::Unavailable`]; for a complete listing
+    /// also [`ErrorKind::Corrupt`] and [`ErrorKind::Unsupported`].
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
     ///
-    /// <!-- held by: runs::runs_are_ordered_by_creation_then_tenant_then_id, runs::a_foreign_cursor_of_runs_is_invalid -->
+    /// <!-- held by: runs::runs_are_ordered_by_creation_then_tenant_then_id, runs::a_foreign_cursor_of_runs_is_invalid, damage::a_newer_format_is_unsupported -->
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>>;
 
     /// Makes the record at `cut.at` a base if it is none, then drops every record before it.

@@ -178,7 +178,8 @@ impl CheckpointStore for MemoryStore {
             let key = &place.run;
             let log = content.runs.get(key)?;
             match log.run_head(key, |header| self.is_alive(&content, header)) {
-                Ok(head) => query.matches(&head, now).then_some(head),
+                Ok(head) => query.matches(&head, now).then_some(Ok(head)),
+                Err(error) if query.fails_without(key) => Some(Err(error)),
                 Err(error) => {
                     tracing::warn!(run = %key, %error, "left an unreadable run out of a listing");
                     None
@@ -197,14 +198,14 @@ impl CheckpointStore for MemoryStore {
                 .range((from(after), Bound::Unbounded))
                 .filter_map(meets)
                 .take(wanted + 1)
-                .collect(),
+                .collect::<Result<_>>()?,
             Order::NewestFirst => content
                 .order
                 .range((Bound::Unbounded, from(after)))
                 .rev()
                 .filter_map(meets)
                 .take(wanted + 1)
-                .collect(),
+                .collect::<Result<_>>()?,
         };
         Ok(listing.cut(&page, items))
     }

@@ -128,6 +128,9 @@ pub struct RunQuery {
     pub owner: Option<ExecutorId>,
     /// Only runs that need an owner.
     pub filter: RunFilter,
+    /// Whether a run that cannot be read fails the listing, rather than being left out; false unless set. For a caller that removes what no
+    /// listed run needs.
+    pub complete: bool,
 }
 
 /// Which runs need an owner.
@@ -151,6 +154,13 @@ impl RunQuery {
     pub fn matches(&self, head: &RunHead, now: Timestamp) -> bool {
         self.meets_facts(&head.run, &head.facts)
             && self.meets_standing(&Standing::of(head), head.owner_alive, now)
+    }
+
+    /// Tells whether the listing fails if this run cannot be read, rather than leaving it out.
+    ///
+    /// For authors of stores, which ask it for such a run.
+    pub fn fails_without(&self, run: &RunKey) -> bool {
+        self.complete && self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
     }
 
     /// Tells whether a run of which this was said at its start may meet the query: as far as what never changes goes.

@@ -7,8 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use ferrata_blobs::{Blobs, CollectOptions, Collected};
 use ferrata_store::testing::{Log, facts};
-use ferrata_store::{CheckpointStore, ErrorKind, MemoryStore, RunAppend, RunId, RunKey, Seq, each_record};
+use ferrata_store::{
+    CheckpointStore, ErrorKind, FORMAT, MemoryStore, Page, RunAppend, RunId, RunKey, RunQuery, Seq,
+    each_record,
+};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
+use ferrata_store_fs::FsStore;
 use futures_util::FutureExt as _;
 use object_store::ObjectStoreExt as _;
 use proptest::prelude::*;
@@ -26,12 +30,12 @@ async fn collect(blobs: &Blobs, store: &MemoryStore) -> Collected {
 }
 
 /// A run whose one record holds this.
-async fn run(store: &MemoryStore, name: &str, body: String) -> Log {
+async fn run(store: &dyn CheckpointStore, name: &str, body: String) -> Log {
     run_of(store, name, 0, body).await
 }
 
 /// The same, created at this time.
-async fn run_of(store: &MemoryStore, name: &str, created: i64, body: String) -> Log {
+async fn run_of(store: &dyn CheckpointStore, name: &str, created: i64, body: String) -> Log {
     let mut log = Log::new(RunId::new(name).unwrap()).with_facts(facts("review", created));
     let append = log.next_body(Bytes::from(body));
     store.append(vec![append.clone()]).await.remove(0).unwrap();
@@ -150,6 +154,48 @@ async fn a_run_that_cannot_be_read_stops_a_collection() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_eq!(error.run(), Some(&log.key));
     assert_eq!(blobs.get(&blob).await.unwrap(), "unnamed");
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_listed_stops_a_collection() {
+    let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
+    let blob = blobs.put("named").await.unwrap();
+    let log = run(&store, "r", format!("\"{blob}\"")).await;
+    store.tamper(&log.key, |records| records[0].header.format = FORMAT + 1);
+    for _ in 0..2 {
+        let error = blobs.collect(&[&store], now()).await.unwrap_err();
+        assert_eq!((error.kind(), error.run()), (ErrorKind::Unsupported, Some(&log.key)));
+    }
+    assert_eq!(blobs.get(&blob).await.unwrap(), "named");
+}
+
+/// The system refuses the folder of a tenant, or the log of one run.
+#[tokio::test]
+async fn a_file_that_is_refused_stops_a_collection() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, blobs) = (FsStore::open(directory.path()).unwrap(), Blobs::in_memory());
+    store.setup().await.unwrap();
+    let blob = blobs.put("named").await.unwrap();
+    run(&store, "r", format!("\"{blob}\"")).await;
+    for refused in ["runs/default", "runs/default/r.jsonl"] {
+        let (path, kept) = (directory.path().join(refused), directory.path().join("kept"));
+        std::fs::rename(&path, &kept).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        // Other listings go on without it.
+        assert!(store.runs(&RunQuery::default(), Page::default()).await.unwrap().items.is_empty());
+        for _ in 0..2 {
+            let error = blobs.collect(&[&store], now()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains(refused), "{error}");
+        }
+        assert_eq!(blobs.get(&blob).await.unwrap(), "named");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::rename(&kept, &path).unwrap();
+        assert_eq!(blobs.collect(&[&store], now()).await.unwrap().named, 1);
+    }
+    // What is no folder is not the store's.
+    std::fs::write(directory.path().join("runs/notes"), "").unwrap();
+    assert_eq!(blobs.collect(&[&store], now()).await.unwrap().named, 1);
 }
 
 /// It would take every envelope for a record that names nothing.

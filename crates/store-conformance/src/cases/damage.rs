@@ -1,9 +1,9 @@
 //! Damage: never read as empty, never a panic, never the end of other runs; and a newer format is not damage.
 
-use ferrata_store::{At, Error, ErrorKind, HeaderRange, Order, Record, Result, RunQuery, Seq};
+use ferrata_store::{At, Error, ErrorKind, HeaderRange, Order, Page, Record, Result, RunQuery, Seq};
 
 use crate::factory::Damage;
-use crate::stage::{Log, Stage, append_one, every_run, expect_refusal, is_kept, is_kept_at_head, ok};
+use crate::stage::{Log, Stage, append_one, every_run, expect_refusal, is_kept, is_kept_at_head, ok, query};
 
 /// Writes a log to be damaged, between two that are not: nine records with bases at 0, 4 and 8.
 async fn three(stage: &Stage) -> [Log; 3] {
@@ -61,6 +61,13 @@ async fn is_not_empty(stage: &Stage, log: &Log, kind: ErrorKind) {
     }
     match store.load(&log.key, At::Latest).await {
         Ok(loaded) => assert_eq!(loaded, Some(log.loaded(8)), "what can be read is right"),
+        Err(error) => is_reason(&error),
+    }
+    match store.runs(&query(|query| query.complete = true), Page::default()).await {
+        Ok(listed) => assert!(
+            listed.items.iter().any(|head| head.run == log.key),
+            "a complete listing has a run that cannot be read, or fails: {listed:?}"
+        ),
         Err(error) => is_reason(&error),
     }
 }

@@ -78,9 +78,11 @@ impl Liar {
             self.pause().await;
         }
         let mut all = Vec::new();
+        let mut every = RunQuery::default();
+        every.complete = query.complete;
         let mut next = Some(Page::first(Page::MAX).with_order(Order::OldestFirst));
         while let Some(page) = next.take() {
-            let listed = store.runs(&RunQuery::default(), page.clone()).await?;
+            let listed = store.runs(&every, page.clone()).await?;
             all.extend(listed.items.into_iter().map(|head| self.told(head)));
             next = listed.next.map(|cursor| page.with_cursor(cursor));
         }

@@ -2,7 +2,7 @@
 
 use ferrata_store::testing::Log;
 use ferrata_store::{
-    At, CheckpointStore, ErrorKind, MemoryStore, Page, PruneCut, Record, RunId, RunKey, Seq, TenantId,
+    At, CheckpointStore, ErrorKind, FORMAT, MemoryStore, Page, PruneCut, Record, RunId, RunKey, Seq, TenantId,
 };
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, key_usage};
 
@@ -57,6 +57,19 @@ async fn the_runs_of_all_pages_are_counted() {
         written(&store, &format!("r{at}"), 1).await;
     }
     assert_eq!(counted(&inner, None).await, [format!("default/k {runs} {runs}")]);
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_listed_is_named() {
+    let (inner, store) = wrapped(encrypting(&["k"]));
+    written(&store, "r", 2).await;
+    let mut bob = log("bob", "r");
+    bob.write(&store, 2).await;
+    inner.tamper(&bob.key, |records| records[1].header.format = FORMAT + 1);
+    let error = key_usage(&inner, None).await.unwrap_err();
+    assert_eq!((error.kind(), error.run()), (ErrorKind::Unsupported, Some(&bob.key)));
+    // Of another tenant it says nothing.
+    assert_eq!(counted(&inner, Some("default")).await, ["default/k 2 1"]);
 }
 
 #[tokio::test]

@@ -137,6 +137,10 @@ async fn a_run_whose_object_is_refused_is_left_out_of_listings() {
         refuse("/r-1/");
         let error = reader.head(&logs[1].key).await.unwrap_err();
         assert!(error.kind() != ErrorKind::Corrupt, "{code}: {error:?}");
+        let mut complete = RunQuery::default();
+        complete.complete = true;
+        let error = reader.runs(&complete, Page::first(10)).await.unwrap_err();
+        assert_eq!(error.run(), Some(&logs[1].key), "{code}: a complete listing fails: {error:?}");
         refuse("/log/");
         let page = Page::first(10);
         let error = reader.runs(&RunQuery::default(), page).await.unwrap_err();
