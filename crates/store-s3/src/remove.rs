@@ -210,20 +210,27 @@ impl Inner {
 
     /// Ends the life of a run with a mark after its last record. Returns the life, and what it had; `None` if there is no run.
     async fn end(&self, run: &RunKey) -> Result<Option<(u32, Removed)>, StoreError> {
-        let log = match self.open(run).await {
-            Ok(Some(log)) => log,
-            Ok(None) => return Ok(None),
-            // It cannot be read, but it can go.
-            Err(fault) if fault.is_of_run() => {
-                let Some((place, purged)) = self.end_of_unreadable(run).await? else { return Ok(None) };
-                self.put_mark(run, place).await?;
-                return Ok(Some((place.life, purged)));
+        for _ in 0..ENDS {
+            match self.open(run).await {
+                Ok(Some(log)) => return self.end_of(run, &log).await,
+                Ok(None) => return Ok(None),
+                // It cannot be read, but it can go.
+                Err(fault) if fault.is_of_run() => {
+                    if let Some((place, purged)) = self.end_of_unreadable(run).await? {
+                        self.put_mark(run, place).await?;
+                        return Ok(Some((place.life, purged)));
+                    }
+                }
+                Err(fault) => return Err(fault),
             }
-            Err(fault) => return Err(fault),
-        };
+        }
+        Err(StoreError::Restless { what: self.layout.run(run) })
+    }
+
+    async fn end_of(&self, run: &RunKey, log: &Log) -> Result<Option<(u32, Removed)>, StoreError> {
         let (life, cut) = (log.life(), log.cut());
         let mut end = log.seen.last.seq.next().get();
-        let mut purged = count(&log);
+        let mut purged = count(log);
         // Where a row of marks begins that no append can pass.
         let mut row: Option<u64> = None;
         for attempt in 0..ENDS {
@@ -285,7 +292,8 @@ impl Inner {
         Ok(marks.into_iter().all(|is_put| is_put))
     }
 
-    /// Finds a place after everything of a run that cannot be read, and counts its objects; `None` if there is nothing.
+    /// Finds a place after everything of a run that cannot be read, and counts its objects; `None` if there is nothing, or if what hid the run
+    /// is removed.
     async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(ObjectPlace, Removed)>, StoreError> {
         if let Ok(Look::There(seen)) = self.look(run).await {
             // The head can be read, so it is known where the next append would go.
@@ -296,9 +304,9 @@ impl Inner {
         let listed = self.items(run, 1_000).await?.value.items;
         let Some(newest) = listed.first() else { return Ok(None) };
         let Some(ObjectPlace { life, .. }) = self.layout.place_of(run, &newest.key) else {
-            // Not ours, but it stands where the run's objects do.
+            // Not ours, but it stands where the run's objects do, and the run behind it may be alive.
             self.bucket.delete(&newest.key).await?;
-            return Ok(Some((ObjectPlace { life: 0, start: u64::MAX }, Removed::default())));
+            return Ok(None);
         };
         let counted =
             Removed { records: listed.len() as u64, bytes: listed.iter().map(|item| item.size).sum() };

@@ -191,6 +191,25 @@ async fn a_purge_that_arrives_late_ends_the_run_or_is_refused() {
     }
 }
 
+/// What is no object of the library stands first under the prefix of a run in its second life: a purge ends this life all the same.
+#[tokio::test]
+async fn a_purge_ends_a_later_life_behind_a_stray_object() {
+    for strays in 1..3 {
+        let scene = scene().await;
+        let before = written(&scene.sleeper, "r", &[1]).await;
+        scene.sleeper.purge(&before.key, None).await.unwrap();
+        let log = written(&scene.sleeper, "r", &[1, 1]).await;
+        for stray in 0..strays {
+            scene.memory.set(&format!("some/prefix/log/default/r/.{stray}"), "x");
+        }
+        let error = scene.other.head(&log.key).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{strays} strays: {error:?}");
+        let purged = scene.other.purge(&log.key, None).await.unwrap();
+        assert_eq!(scene.other.head(&log.key).await.unwrap(), None, "{strays} strays");
+        assert_eq!((purged.records, log_objects(&scene)), (2, vec![]), "{strays} strays");
+    }
+}
+
 /// A start that arrives after the run was started by another, and purged: the run is new then, or the start is refused; it
 /// never is acknowledged and gone.
 #[tokio::test]
