@@ -65,6 +65,16 @@ struct Inquiry<'a> {
     is_any_read: bool,
 }
 
+/// What came of looking at a run that the index shows.
+enum Looked {
+    /// Its head, if it meets the query and can be read.
+    At(Option<RunHead>),
+    /// The server was asked for no object of it, as it has none.
+    Absent,
+    /// The server refuses an object of it.
+    Refused(StoreError),
+}
+
 impl Windows<'_> {
     async fn next(&mut self) -> Result<Option<Window>, StoreError> {
         if self.is_over || self.from.zip(self.until).is_some_and(|(from, until)| from < until) {
@@ -274,11 +284,12 @@ impl Inner {
                 .map(|candidate| Box::pin(self.head_of_candidate(&*inquiry, candidate, now)) as Task<'_, _>);
             for read in bounded_join::all(tasks.collect(), parallel).await? {
                 match read {
-                    Ok(head) => {
+                    Looked::At(head) => {
                         inquiry.is_any_read = true;
                         found.extend(head);
                     }
-                    Err(fault) => inquiry.refused = Some(fault),
+                    Looked::Absent => {}
+                    Looked::Refused(fault) => inquiry.refused = Some(fault),
                 }
             }
             if found.len() >= wanted {
@@ -289,14 +300,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Reads the head of a run that the index shows; `None` if it does not meet the query, is not there, or cannot be read. An error
-    /// within is that of an object which the server refuses.
+    /// Reads the head of a run that the index shows.
     async fn head_of_candidate(
         &self,
         inquiry: &Inquiry<'_>,
         candidate: &Candidate,
         now: Option<ServerTime>,
-    ) -> Result<Result<Option<RunHead>, StoreError>, StoreError> {
+    ) -> Result<Looked, StoreError> {
         let run = &candidate.place.run;
         let log = match self.open(run).await {
             Ok(log) => log,
@@ -305,13 +315,13 @@ impl Inner {
                     return Err(StoreError::Checked(error.of_run("store.runs", run)));
                 }
                 tracing::warn!(%run, %error, "left a run out of a listing, as it cannot be read");
-                return Ok(if error.is_of_run() { Ok(None) } else { Err(error) });
+                return Ok(if error.is_of_run() { Looked::At(None) } else { Looked::Refused(error) });
             }
             Err(fault) => return Err(fault),
         };
         let Some(log) = log else {
-            self.clear_absent(candidate, now).await?;
-            return Ok(Ok(None));
+            let is_marked = self.clear_absent(candidate, now).await?;
+            return Ok(if is_marked { Looked::At(None) } else { Looked::Absent });
         };
         let alive = match log.seen.last.owner {
             Some(owner) => self.alive(inquiry, owner).await?,
@@ -331,19 +341,21 @@ impl Inner {
             self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
         }
         let now = Timestamp::from_unix_ms(now.unwrap_or(i64::MIN));
-        Ok(Ok((is_here && inquiry.query.matches(&head, now)).then_some(head)))
+        Ok(Looked::At((is_here && inquiry.query.matches(&head, now)).then_some(head)))
     }
 
-    /// Removes the entries of a run that is no more, or never was.
-    async fn clear_absent(&self, candidate: &Candidate, now: Option<ServerTime>) -> Result<(), StoreError> {
-        let Some(now) = now else { return Ok(()) };
-        let Look::Absent { life, ended, .. } = self.look(&candidate.place.run).await? else { return Ok(()) };
+    /// Removes the entries of a run that is no more, or never was; tells whether the server gave out the mark of its end.
+    async fn clear_absent(&self, candidate: &Candidate, now: Option<ServerTime>) -> Result<bool, StoreError> {
+        let Some(now) = now else { return Ok(false) };
+        let Look::Absent { life, ended, .. } = self.look(&candidate.place.run).await? else {
+            return Ok(false);
+        };
         let is_settled = ended.is_some_and(|ended| ended < now.saturating_sub(SETTLED));
         let stale = candidate.entries.iter().filter(|(_, entry, modified)| {
             is_settled && entry.life < life || *modified < now.saturating_sub(ABANDONED)
         });
         self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
-        Ok(())
+        Ok(ended.is_some())
     }
 
     /// Tells whether an executor is alive, asking once in a listing.

@@ -193,3 +193,41 @@ async fn a_refused_run_far_from_the_others_is_left_out_of_listings() {
         assert!(error.to_string().contains("InvalidObjectState"), "{order:?}: {error:?}");
     }
 }
+
+/// A run that was announced and never written says nothing of a server that refuses every object of the others; one whose mark of its end
+/// the server gives out does.
+#[tokio::test]
+async fn a_start_that_was_never_written_hides_no_refusal() {
+    let (memory, store) = scene().await;
+    let log = written(&store, "r", &[1]).await;
+    let dying = Raw::on(&memory).store();
+    dying.setup().await.unwrap();
+    memory.plan(|asked| (asked.is_conditional || asked.method == "DELETE").then_some(Fault::HangUp));
+    append_to(&dying, &log_of("never", 3).next(1)).await.unwrap_err();
+    memory.no_plan();
+    let refuse = |refused: &'static str| {
+        memory.plan(move |asked| {
+            let is_meant = asked.method == "GET" && asked.path.contains(refused);
+            (is_meant && !asked.path.contains("list-type")).then_some(Fault::Refuse(403, "AccessDenied"))
+        });
+    };
+    let reader = Raw::on(&memory).store();
+    reader.setup().await.unwrap();
+    for order in [Order::NewestFirst, Order::OldestFirst] {
+        refuse("/log/");
+        let page = Page::first(10).with_order(order);
+        let error = reader.runs(&RunQuery::default(), page.clone()).await.unwrap_err();
+        assert!(error.to_string().contains("AccessDenied"), "{order:?}: {error:?}");
+        memory.no_plan();
+        let listed = reader.runs(&RunQuery::default(), page).await.unwrap().items;
+        assert_eq!(listed.len(), 1, "{order:?}: afterwards");
+    }
+    // A purge that leaves its entry in the index.
+    let gone = written(&store, "gone", &[1]).await;
+    let entries = memory.keys(INDEX);
+    store.purge(&gone.key, None).await.unwrap();
+    entries.iter().filter(|key| key.contains("gone")).for_each(|key| memory.set(key, ""));
+    refuse("/r/");
+    let listed = reader.runs(&RunQuery::default(), Page::first(10)).await.unwrap().items;
+    assert_eq!(listed, [], "{} is left out alone", log.key);
+}
