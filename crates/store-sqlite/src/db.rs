@@ -15,7 +15,7 @@ use sqlx::sqlite::{
 use sqlx::{ConnectOptions as _, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::config::{SqliteOptions, Synchronous};
@@ -69,6 +69,24 @@ pub(crate) struct Opened {
     files: [Ident; 2],
 }
 
+/// The thread on which reads go on, whatever the runtimes of their callers do. It ends with this.
+#[derive(Debug)]
+struct Reading {
+    runtime: Handle,
+    _ends: oneshot::Sender<()>,
+}
+
+impl Reading {
+    fn start() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let (ends, ended) = oneshot::channel();
+        let started = Self { runtime: runtime.handle().clone(), _ends: ends };
+        let serve = move || drop(runtime.block_on(ended));
+        std::thread::Builder::new().name("ferrata-sqlite-reads".to_owned()).spawn(serve)?;
+        Ok(started)
+    }
+}
+
 /// The file with its readers. The one writer has a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Db {
@@ -78,6 +96,8 @@ pub(crate) struct Db {
     /// Connections of transactions that were committed.
     writers: Mutex<Vec<Opened>>,
     turns: Semaphore,
+    /// Begins with the first read.
+    reading: Mutex<Option<Reading>>,
     /// Whether it was there before, so that its absence is a loss.
     was_there: AtomicBool,
 }
@@ -91,6 +111,7 @@ impl Db {
             idle: Mutex::default(),
             writers: Mutex::default(),
             turns,
+            reading: Mutex::default(),
             was_there: AtomicBool::new(false),
         }
     }
@@ -205,15 +226,28 @@ impl Db {
 
     /// Reads with one statement, and so from one state of the database.
     ///
-    /// On a task, which ends with the caller: a caller that is not polled would keep its turn, and hold up every other reader.
+    /// On a task, which ends with the caller: a caller that is not polled would keep its turn, and hold up every other reader. Of the caller's
+    /// runtime, the task would wait for a caller that blocks it.
     pub(crate) async fn read(self: &Arc<Self>, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
-        let Ok(runtime) = Handle::try_current() else { return self.read_in_turn(statement).await };
-        let (mut task, db) = (JoinSet::new(), Arc::clone(self));
+        let (mut task, db, runtime) = (JoinSet::new(), Arc::clone(self), self.reading()?);
         task.spawn_on(async move { db.read_in_turn(statement).await }, &runtime);
         match task.join_next().await {
             Some(Ok(read)) => read,
-            _ => Err(StoreError::new(ErrorKind::Unavailable, "the runtime shut down during the read; retry")),
+            _ => Err(StoreError::new(ErrorKind::Unavailable, "the read ended before its time; retry")),
         }
+    }
+
+    /// Returns the runtime of the thread for reads.
+    fn reading(&self) -> Result<Handle, StoreError> {
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reading) = &*reading {
+            return Ok(reading.runtime.clone());
+        }
+        let started = Reading::start().map_err(|error| {
+            let message = format!("the thread for reads cannot be started: {error}; retry");
+            StoreError::new(ErrorKind::Unavailable, message)
+        })?;
+        Ok(reading.insert(started).runtime.clone())
     }
 
     async fn read_in_turn(&self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {

@@ -1,10 +1,11 @@
 //! Many writers: what they share, what they wait for, and what they are told.
 
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::num::NonZeroUsize;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
 use ferrata_store::{
@@ -284,6 +285,55 @@ async fn a_reader_that_is_not_polled_holds_up_no_other() {
     assert_eq!(head.map(|head| head.head()), log.head());
     for reads in left {
         assert_eq!(reads.await.unwrap(), Some(log.loaded(1)));
+    }
+}
+
+/// Awaits on this thread alone, as a caller does that knows nothing of its runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Thread(std::thread::Thread);
+    impl Wake for Thread {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Thread(std::thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        std::thread::park();
+    }
+}
+
+/// A caller that blocks the only thread of its runtime, and one within a runtime that nobody drives.
+#[test]
+fn a_read_comes_back_where_its_runtime_stands_still() {
+    let (place, log) = block_on(async {
+        let place = place(SqliteOptions::default()).await;
+        let mut log = log("r");
+        log.write(&place.store, 2).await;
+        (place, log)
+    });
+    for is_driven in [true, false] {
+        let (store, key) = (place.store.clone(), log.key.clone());
+        let (said, heard) = std::sync::mpsc::channel();
+        // It would stand still for good.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let read = || block_on(store.head(&key)).unwrap();
+            let head = match is_driven {
+                true => runtime.block_on(async { read() }),
+                false => {
+                    let _within = runtime.enter();
+                    read()
+                }
+            };
+            said.send(head).unwrap();
+        });
+        let head = heard.recv_timeout(Duration::from_secs(20));
+        let head = head.unwrap_or_else(|_| panic!("the read stands still, driven: {is_driven}"));
+        assert_eq!(head.map(|head| head.head()), log.head());
     }
 }
 
