@@ -68,7 +68,8 @@ impl Node {
         wait: Option<Wait>,
     ) -> Vec<Result<Value, StoreError>> {
         let groups = joined(calls, together);
-        let (mut replies, mut unwaited) = self.run_once(calls, &groups, false, wait).await;
+        let (mut replies, unwaited) = self.run_once(calls, &groups, false, wait).await;
+        let mut unwaited = vec![unwaited; groups.len()];
         let is_lost = |group: &[usize], reply: &Result<Value, StoreError>| {
             calls[group[0]].is_script() && reply.as_ref().is_err_and(|f| f.code() == Some("NOSCRIPT"))
         };
@@ -78,16 +79,19 @@ impl Node {
             let (said, fault) = self.run_once(calls, &again, true, wait).await;
             for (at, reply) in lost.into_iter().zip(said) {
                 replies[at] = reply;
+                // It wrote nothing before.
+                unwaited[at].clone_from(&fault);
             }
-            unwaited = unwaited.or(fault);
         }
         let mut results: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
-        for (group, reply) in groups.into_iter().zip(replies) {
+        for ((group, reply), unwaited) in groups.into_iter().zip(replies).zip(unwaited) {
             self.divide(calls, &group, reply, &mut results);
+            for at in group {
+                results[at] = results[at].take().map(|result| waited(result, unwaited.as_ref()));
+            }
         }
         let missing = || Err(StoreError::strange("no reply"));
-        let results = results.into_iter().map(|result| result.unwrap_or_else(missing));
-        results.map(|result| waited(result, unwaited.as_ref())).collect()
+        results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
 
     /// Gives each call of a group what was said of it.

@@ -365,6 +365,39 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
     is_kept(&author, &store).await;
 }
 
+/// The server has lost its scripts, and the replica has not what the connection wrote before, but has what is written when the append is sent
+/// again with its script.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn an_append_that_is_sent_again_with_its_script_is_acknowledged_by_its_replicas() {
+    let primary = Redis::start(Server::default()).unwrap();
+    let port = primary.port().to_string();
+    let replica = Redis::start(Server::default().with_args(["--replicaof", "127.0.0.1", &port])).unwrap();
+    let place = Place::at(&primary.url(), false);
+    let store = place.store_with(place.options().with_replicas(1, Duration::from_secs(3)));
+    let mut author = log_of("r-1");
+    let append = author.next(1);
+    append_surely(&store, &append).await.unwrap();
+    author.took(&append);
+    replica.suspend().unwrap();
+    let other = log_of("r-2").next(1);
+    assert_eq!(kind(append_one(&store, &other).await), ErrorKind::Indeterminate, "behind the replica's back");
+    place.ask(redis::cmd("SCRIPT").arg("FLUSH")).await;
+    let append = author.next(1);
+    let length = 1 + 2 * (author.records.len() + 1);
+    let resumes = async {
+        // Once the record is there, the wait without it has fallen short.
+        while place.ask(redis::cmd("LLEN").arg(place.key(&author.key))).await != Value::Int(length as i64) {
+            tokio::task::yield_now().await;
+        }
+        replica.resume().unwrap();
+    };
+    let (said, ()) = tokio::join!(append_one(&store, &append), resumes);
+    said.unwrap();
+    author.took(&append);
+    is_kept(&author, &store).await;
+}
+
 /// Forwards new connections to the port that is named then, as a name in DNS leads to another server after a failover.
 async fn forwarder(to: Arc<AtomicU16>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
