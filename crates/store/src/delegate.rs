@@ -89,7 +89,7 @@ macro_rules! __delegate {
     (part, $this:ident, $store:expr) => {
         fn part(&self, run: &$crate::RunKey) -> u64 {
             let $this = self;
-            $store.part(run)
+            $crate::CheckpointStore::part(&$store, run)
         }
     };
     (capabilities, $($how:tt)+) => { $crate::__delegate!(@says capabilities, $crate::Capabilities, $($how)+); };
@@ -108,7 +108,7 @@ macro_rules! __delegate {
     (@says $method:ident, $out:ty, $this:ident, $store:expr) => {
         fn $method(&self) -> $out {
             let $this = self;
-            $store.$method()
+            $crate::CheckpointStore::$method(&$store)
         }
     };
     (@waits $method:ident, ($($by:ident: $of:ty)?), ($($value:ident: $ty:ty)?), $out:ty, $this:ident, $store:expr) => {
@@ -127,7 +127,7 @@ macro_rules! __delegate {
             Self: 'async_trait,
         {
             let $this = self;
-            let $call = $store.$method($($value)?);
+            let $call = $crate::CheckpointStore::$method(&$store $(, $value)?);
             $around
         }
     };
@@ -146,7 +146,7 @@ macro_rules! __delegate {
             Self: 'async_trait,
         {
             let $this = self;
-            let $call = $store.$method($by $(, $value)?);
+            let $call = $crate::CheckpointStore::$method(&$store, $by $(, $value)?);
             $around
         }
     };

@@ -12,15 +12,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy, Route};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
-use ferrata_core::record::{FailureKind, Record, RunStatus};
+use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
 use ferrata_core::store::{
-    AnyTransaction, At, Capabilities, CheckpointStore, FaultPlan, FaultStore, HeaderRange, Headers, Ledger,
-    LedgerStore, Page, Paged, PruneCut, Removed, RunAppend, RunHead, RunQuery, Transactions,
+    AnyTransaction, Capabilities, CheckpointStore, FaultPlan, FaultStore, Ledger, LedgerStore, RunAppend,
+    Transactions, delegate,
 };
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, RunKey};
+use ferrata_core::{Clock, Error, ErrorKind, HeadRef, RunKey};
 use tokio::sync::Notify;
 
 use super::losses::Replicated;
@@ -474,45 +474,11 @@ impl CheckpointStore for Refuses {
         self.ledger.capabilities().with_notices(false)
     }
 
-    async fn setup(&self) -> ferrata_core::Result<()> {
-        self.ledger.setup().await
-    }
-
-    async fn append(&self, batch: Vec<RunAppend>) -> Vec<ferrata_core::Result<HeadRef>> {
-        self.ledger.append(batch).await
-    }
-
-    async fn load(&self, run: &RunKey, at: At) -> ferrata_core::Result<Option<Vec<Record>>> {
-        self.ledger.load(run, at).await
-    }
-
-    async fn headers(&self, run: &RunKey, range: HeaderRange) -> ferrata_core::Result<Headers> {
-        self.ledger.headers(run, range).await
-    }
-
-    async fn head(&self, run: &RunKey) -> ferrata_core::Result<Option<RunHead>> {
-        self.ledger.head(run).await
-    }
-
-    async fn runs(&self, query: &RunQuery, page: Page) -> ferrata_core::Result<Paged<RunHead>> {
-        CheckpointStore::runs(&self.ledger, query, page).await
-    }
-
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> ferrata_core::Result<Removed> {
-        self.ledger.prune(run, cut).await
-    }
-
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> ferrata_core::Result<Removed> {
-        self.ledger.purge(run, expected).await
-    }
-
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> ferrata_core::Result<()> {
-        self.ledger.heartbeat(executor, ttl).await
-    }
-
     fn transactions(&self) -> Option<&dyn Transactions> {
         Some(self)
     }
+
+    delegate! { |this| this.ledger; setup, append, load, headers, head, runs, prune, purge, heartbeat }
 }
 
 /// An edit gave the item another value while the transaction for the former one was open. That its commit was refused was recorded for the new
