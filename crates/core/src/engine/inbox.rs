@@ -8,9 +8,14 @@ use crate::record::pause::{Message, MessageKey};
 /// How many keys are remembered: some KiB of each base at the most, and enough for a sender that asks again within minutes.
 const KEYS: usize = 256;
 
-/// The messages of a run that no node has taken, in the order in which they were sent.
+static NONE: VecDeque<Message> = VecDeque::new();
+
+/// The messages of a run that no node has taken, in the order in which they were sent; absent as long as none was sent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Inbox {
+pub(crate) struct Inbox(Option<Box<Messages>>);
+
+#[derive(Clone, Debug, Default)]
+struct Messages {
     waiting: VecDeque<Message>,
     /// How many messages were sent.
     sent: u64,
@@ -21,33 +26,38 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// Makes that of a run which a base describes.
     pub(super) fn restore(waiting: Vec<Message>, sent: u64, keys: Vec<MessageKey>) -> Self {
-        Self { waiting: waiting.into(), sent, keys }
+        if sent == 0 && waiting.is_empty() && keys.is_empty() {
+            return Self::default();
+        }
+        Self(Some(Box::new(Messages { waiting: waiting.into(), sent, keys })))
     }
 
     pub(super) fn keys(&self) -> &[MessageKey] {
-        &self.keys
+        self.0.as_ref().map_or(&[], |messages| &messages.keys)
     }
 
     /// Remembers the key of a message. Those of as many messages as wait are remembered beyond the others, so that none of a message
     /// that waits is forgotten.
     pub(super) fn remember(&mut self, key: MessageKey) {
-        self.keys.push(key);
-        let most = KEYS + self.waiting.len();
-        self.keys.drain(..self.keys.len().saturating_sub(most));
+        let Messages { waiting, keys, .. } = &mut **self.0.get_or_insert_default();
+        keys.push(key);
+        let most = KEYS + waiting.len();
+        keys.drain(..keys.len().saturating_sub(most));
     }
 
     pub(super) fn waiting(&self) -> &VecDeque<Message> {
-        &self.waiting
+        self.0.as_ref().map_or(&NONE, |messages| &messages.waiting)
     }
 
     pub(super) fn sent(&self) -> u64 {
-        self.sent
+        self.0.as_ref().map_or(0, |messages| messages.sent)
     }
 
     /// Numbers a message and puts it behind the others.
     pub(super) fn push(&mut self, message: impl FnOnce(u64) -> Message) {
-        self.waiting.push_back(message(self.sent));
-        self.sent += 1;
+        let Messages { waiting, sent, .. } = &mut **self.0.get_or_insert_default();
+        waiting.push_back(message(*sent));
+        *sent += 1;
     }
 
     /// Takes the message with this number.
@@ -56,8 +66,9 @@ impl Inbox {
     ///
     /// [`ErrorKind::Corrupt`] if it does not wait.
     pub(super) fn take(&mut self, number: u64) -> Result<Message> {
-        let at = self.waiting.iter().position(|message| message.number == number);
-        at.and_then(|at| self.waiting.remove(at)).ok_or_else(|| {
+        let at = self.waiting().iter().position(|message| message.number == number);
+        let waiting = self.0.as_mut().map(|messages| &mut messages.waiting);
+        at.zip(waiting).and_then(|(at, waiting)| waiting.remove(at)).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, format!("the log takes message {number}, which does not wait"))
         })
     }

@@ -34,9 +34,8 @@ pub(crate) struct NodeState {
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
     plan: Option<Arc<Plan>>,
-    /// The nodes that only the log knows, in the order of their numbers.
-    strangers: Vec<NodeName>,
-    strange: HashMap<NodeName, Local>,
+    /// The nodes that only the log knows; absent if there is none.
+    strangers: Option<Box<Strangers>>,
     /// What each node was like in the graph that the run was last driven with.
     graph: Arc<Prints>,
     states: Vec<NodeState>,
@@ -44,17 +43,18 @@ pub(crate) struct Nodes {
     counts: bool,
 }
 
+/// The nodes that only the log knows.
+#[derive(Clone, Debug, Default)]
+struct Strangers {
+    /// In the order of their numbers.
+    names: Vec<NodeName>,
+    locals: HashMap<NodeName, Local>,
+}
+
 impl Nodes {
     pub(super) fn new(plan: Option<Arc<Plan>>) -> Self {
         let states = vec![NodeState::default(); plan.as_ref().map_or(0, |plan| plan.nodes.len())];
-        Self {
-            plan,
-            strangers: Vec::new(),
-            strange: HashMap::new(),
-            graph: Arc::default(),
-            states,
-            counts: false,
-        }
+        Self { plan, strangers: None, graph: Arc::default(), states, counts: false }
     }
 
     pub(super) fn plan(&self) -> Option<&Arc<Plan>> {
@@ -99,15 +99,20 @@ impl Nodes {
             return local;
         }
         let local = Local::try_from(self.states.len()).expect("a run names fewer than 2^32 nodes");
-        self.strangers.push(name.clone());
-        self.strange.insert(name.clone(), local);
+        let strangers = self.strangers.get_or_insert_default();
+        strangers.names.push(name.clone());
+        strangers.locals.insert(name.clone(), local);
         self.states.push(NodeState::default());
         local
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Local> {
         let planned = self.plan.as_ref().and_then(|plan| plan.find(name)).map(NodeIx::get);
-        planned.or_else(|| self.strange.get(name).copied())
+        planned.or_else(|| self.stranger(name))
+    }
+
+    fn stranger(&self, name: &str) -> Option<Local> {
+        self.strangers.as_ref()?.locals.get(name).copied()
     }
 
     /// As [`find`](Self::find), for a node that most likely is a target of `from`.
@@ -115,7 +120,7 @@ impl Nodes {
         match (&self.plan, self.index(from)) {
             (Some(plan), Some(from)) => {
                 let planned = plan.find_after(from, name).map(NodeIx::get);
-                planned.or_else(|| self.strange.get(name).copied())
+                planned.or_else(|| self.stranger(name.as_str()))
             }
             _ => self.find(name.as_str()),
         }
@@ -129,14 +134,18 @@ impl Nodes {
     /// Returns the names of all nodes, in the order of their numbers.
     pub(super) fn names(&self) -> impl Iterator<Item = &NodeName> + '_ {
         let planned = self.plan.iter().flat_map(|plan| &plan.nodes).map(|node| &node.name);
-        planned.chain(&self.strangers)
+        planned.chain(self.strangers.iter().flat_map(|strangers| &strangers.names))
     }
 
     pub(super) fn name(&self, node: Local) -> &NodeName {
         let planned = self.plan.as_ref().map_or(&[][..], |plan| &plan.nodes);
         match planned.get(node as usize) {
             Some(node) => &node.name,
-            None => &self.strangers[node as usize - planned.len()],
+            None => {
+                let strangers =
+                    self.strangers.as_ref().map_or(&[][..], |strangers| strangers.names.as_slice());
+                &strangers[node as usize - planned.len()]
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::ask::{AskError, Declined};
-use crate::node::{NodeError, NodeScope, Work};
+use crate::node::{AttemptKey, NodeError, NodeScope, Work};
 use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
 use crate::runtime::children::closing;
@@ -40,6 +40,9 @@ impl<S: State> AttemptEnd<S> {
     }
 }
 
+/// The end of an attempt: of which attempt, and how long it took.
+pub(crate) type Ended<S> = (AttemptKey, AttemptEnd<S>, Duration);
+
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long an attempt may work at a stretch.
@@ -55,7 +58,7 @@ struct Closing<S: State> {
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// The future of one attempt.
+/// The future of one attempt. It is a task as it is: an async block around it would hold room for it twice.
 pub(crate) struct Attempt<S: State> {
     /// `None` once it has ended: the node's future is dropped before its end is reported.
     work: Option<Work<S>>,
@@ -87,7 +90,7 @@ impl<S: State> Attempt<S> {
 }
 
 impl<S: State> Future for Attempt<S> {
-    type Output = (AttemptEnd<S>, Duration);
+    type Output = Ended<S>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -157,10 +160,10 @@ impl<S: State> Future for Attempt<S> {
 }
 
 impl<S: State> Attempt<S> {
-    fn finish(&mut self, end: AttemptEnd<S>) -> (AttemptEnd<S>, Duration) {
+    fn finish(&mut self, end: AttemptEnd<S>) -> Ended<S> {
         let took = self.took();
         self.meter.ended(Some(end.result()), took);
-        (end, took)
+        (self.scope.attempt_key, end, took)
     }
 
     /// How long it took.

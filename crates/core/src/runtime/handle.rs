@@ -46,8 +46,8 @@ pub struct RunHandle<S: State> {
 
 /// How a handle hears of its run.
 pub(crate) enum Link<S: State> {
-    /// The run goes on here.
-    Here(OnceReceiver<Result<Outcome<S>>>),
+    /// The run goes on here. Boxed, because room for an outcome is kept as long as there is none.
+    Here(OnceReceiver<Box<Result<Outcome<S>>>>),
     /// It waits here for room; the handle of what it came to follows, or why it could not be taken up.
     Queued(watch::Receiver<Option<Result<RunHandle<S>>>>),
     /// It goes on elsewhere, or rests.
@@ -152,10 +152,11 @@ impl<S: State> RunHandle<S> {
                 };
             }
         };
-        ended.recv().await.cloned().unwrap_or_else(|| {
+        let Some(outcome) = ended.recv().await else {
             let message = "the driver of the run ended without an outcome; resume the run";
-            Err(Error::new(ErrorKind::Closed, message).with_run(&self.run))
-        })
+            return Err(Error::new(ErrorKind::Closed, message).with_run(&self.run));
+        };
+        Result::clone(outcome)
     }
 
     /// Waits until the run is completed, however often it rests and is taken up meanwhile, here or elsewhere. Returns its state.

@@ -86,7 +86,8 @@ impl Machine {
             config: None,
             secrets: Secrets::default(),
             children_started: 0,
-            fresh: Vec::new(),
+            // Mostly there is one; a list that grows by itself begins with room for four.
+            fresh: Vec::with_capacity(1),
         }
     }
 

@@ -9,6 +9,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::Driver;
 use super::holds::Holds;
+use super::waiters::Waiters;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
@@ -81,16 +82,21 @@ impl ChildTasks {
         self.stopping > 0
     }
 
-    /// Waits for what is heard next; `None` if nothing is to come.
-    ///
-    /// Cancel safe: what was not returned is returned by the next call.
-    pub(super) async fn next(&mut self) -> Option<Result<ChildEvent, JoinError>> {
-        self.tasks.join_next().await
-    }
-
     /// Returns what was heard already.
     pub(super) fn try_next(&mut self) -> Option<Result<ChildEvent, JoinError>> {
         self.tasks.try_join_next()
+    }
+}
+
+impl Waiters {
+    /// Waits for what is heard next of a child; `None` if nothing is to come.
+    ///
+    /// Cancel safe: what was not returned is returned by the next call.
+    pub(super) async fn next_of_child(&mut self) -> Option<Result<ChildEvent, JoinError>> {
+        match self.known_children() {
+            Some(children) => children.tasks.join_next().await,
+            None => None,
+        }
     }
 }
 
@@ -105,23 +111,24 @@ impl<S: State> Driver<S> {
         since: Option<EndWaiter>,
     ) {
         let terms = (deadline, self.machine.was_paused().then(|| Arc::clone(&self.scope)));
-        self.waiters.children.watch(&self.shared, key, name, child, terms, since);
+        self.waiters.children().watch(&self.shared, key, name, child, terms, since);
     }
 
     /// Takes in what is heard of a child.
     pub(super) fn absorb_child_event(&mut self, event: ChildEvent) -> Result<()> {
         match event {
             ChildEvent::Stopped => {
-                self.waiters.children.stopping -= 1;
+                self.waiters.children().stopping -= 1;
                 Ok(())
             }
             ChildEvent::Held(child) => {
-                self.waiters.children.holds.done(&child);
+                self.waiters.children().holds.done(&child);
                 Ok(())
             }
             ChildEvent::End(key, name, end) => {
-                self.waiters.children.watched.remove(&(key, name.clone()));
-                self.waiters.children.idle = None;
+                let children = self.waiters.children();
+                children.watched.remove(&(key, name.clone()));
+                children.idle = None;
                 let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
                 // A failed run is noted nothing more: whoever retries it looks again.
                 if !activation.memos.contains_key(&name) && !self.machine.status().is_finished() {
@@ -168,8 +175,8 @@ impl<S: State> Driver<S> {
             .filter(|(_, child)| child.ends_with_parent())
             .map(|(key, child)| self.machine.child_ref(run, key, &child))
             .collect();
-        open.into_iter().for_each(|child| self.waiters.children.stop(&self.shared, child, reason));
-        self.waiters.children.is_stopping()
+        open.into_iter().for_each(|child| self.waiters.children().stop(&self.shared, child, reason));
+        self.waiters.known_children().is_some_and(|children| children.is_stopping())
     }
 
     /// Lists the children that the run waits for, if it has come to rest over them.
@@ -187,7 +194,7 @@ impl<S: State> Driver<S> {
         let (timer, clock) = (self.next_time(), &self.shared.clock);
         let most = self.shared.limits.release_after;
         let (now, wall) = (clock.monotonic(), clock.now());
-        let since = *self.waiters.children.idle.get_or_insert(now);
+        let since = *self.waiters.children().idle.get_or_insert(now);
         let is_near = timer.is_some_and(|at| at.since(wall) <= most);
         if !self.shared.is_closing() && (is_near || now.saturating_sub(since) < most) {
             return Ok(false);

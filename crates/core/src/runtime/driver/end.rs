@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::Driver;
 use super::apply::{Applied, FailedApply};
 use super::journal::facts::{Fact, What};
-use super::line::Ended;
 use super::origin::Origin;
 use super::transactions::EndWithin;
 use crate::engine::decide::Ending;
@@ -19,7 +18,7 @@ use crate::past::Verdict;
 use crate::record::Failure;
 use crate::record::body::{AttemptFailed, Event};
 use crate::record::letter::Sent;
-use crate::runtime::attempt::AttemptEnd;
+use crate::runtime::attempt::{AttemptEnd, Ended};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, SentOut, State, Update};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Driver;
-use super::children::ChildEvent;
+use super::children::{ChildEvent, ChildTasks};
 use crate::record::child::Child;
 use crate::record::parent_link::ChildRef;
 use crate::runtime::children::hold;
@@ -35,9 +35,12 @@ impl<S: State> Driver<S> {
     /// A child whose start is not on record is told once no node is at work: then no node here starts it any more.
     pub(super) fn settle_holds(&mut self, is_at_work: bool) -> bool {
         let pause = self.machine.paused().is_some();
-        let holds = &mut self.waiters.children.holds;
-        let is_settled = !pause && (holds.all_go_on || !self.machine.was_paused());
-        if is_settled || self.machine.cancel().is_some() || self.machine.status().is_finished() {
+        let is_concerned = pause || self.machine.was_paused();
+        if !is_concerned || self.machine.cancel().is_some() || self.machine.status().is_finished() {
+            return false;
+        }
+        let ChildTasks { holds, tasks, .. } = self.waiters.children();
+        if !pause && holds.all_go_on {
             return false;
         }
         holds.all_go_on = false;
@@ -55,12 +58,11 @@ impl<S: State> Driver<S> {
             holds.told.insert((child.clone(), began), pause);
             holds.busy.insert(child.clone());
             let (shared, parent) = (Arc::clone(&self.shared), Arc::clone(&self.scope));
-            self.waiters.children.tasks.spawn(async move {
+            tasks.spawn(async move {
                 hold(&shared, &child, &parent, pause).await;
                 ChildEvent::Held(child)
             });
         }
-        let holds = &mut self.waiters.children.holds;
         if !pause && holds.busy.is_empty() {
             holds.told.clear();
             holds.all_go_on = true;

@@ -118,8 +118,8 @@ impl<S: State> Driver<S> {
         if self.line.is_idle() {
             // One turn here: work that does not wait is done without a task of its own.
             let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;
-            if let Poll::Ready((end, took)) = first {
-                let within = self.ended((scope.attempt_key, end, took))?;
+            if let Poll::Ready(ended) = first {
+                let within = self.ended(ended)?;
                 return self.settle_end(within).await;
             }
         }

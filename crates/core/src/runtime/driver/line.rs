@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
@@ -16,11 +15,8 @@ use crate::engine::machine::Machine;
 use crate::id::Seq;
 use crate::node::{AttemptKey, NodeScope};
 use crate::record::memo::Memo;
-use crate::runtime::attempt::AttemptEnd;
+use crate::runtime::attempt::Ended;
 use crate::state::State;
-
-/// The end of an attempt that ran as a task of its own: of which attempt, and how long it took.
-pub(super) type Ended<S> = (AttemptKey, AttemptEnd<S>, Duration);
 
 /// An attempt that runs.
 pub(super) struct Running {
@@ -81,7 +77,8 @@ pub(super) struct Line<S: State> {
 impl<S: State> Default for Line<S> {
     fn default() -> Self {
         Self {
-            ready: VecDeque::new(),
+            // Mostly there is one; a list that grows by itself begins with room for four.
+            ready: VecDeque::with_capacity(1),
             given: FewMap::default(),
             held: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -267,13 +264,10 @@ impl<S: State> Line<S> {
         external: bool,
         scope: Arc<NodeScope>,
         origin: Origin,
-        attempt: impl Future<Output = (AttemptEnd<S>, Duration)> + Send + 'static,
+        attempt: impl Future<Output = Ended<S>> + Send + 'static,
     ) {
         let by = scope.attempt_key;
-        let task = self.tasks.spawn(async move {
-            let (end, took) = attempt.await;
-            (by, end, took)
-        });
+        let task = self.tasks.spawn(attempt);
         let ended = scope.memos.ended().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
         self.running.insert(by.activation, Running { task, external, origin, scope, broken: false, ended });
     }

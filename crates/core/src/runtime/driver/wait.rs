@@ -56,14 +56,14 @@ impl<S: State> Driver<S> {
                     Next::Turn
                 }
             }),
-            Some(event) = self.waiters.children.next() => {
+            Some(event) = self.waiters.next_of_child() => {
                 let mut next = Some(event);
                 while let Some(event) = next {
                     // The next owner looks again where a look panicked, in a store say.
                     if let Ok(event) = event {
                         self.absorb_child_event(event)?;
                     }
-                    next = self.waiters.children.try_next();
+                    next = self.waiters.children().try_next();
                 }
                 Ok(Next::Turn)
             }

@@ -19,8 +19,8 @@ pub(super) struct Waiters {
     count: u64,
     /// Activations of which a wait may have ended.
     stirred: BTreeSet<ActivationKey>,
-    /// The children that are watched for them.
-    pub(super) children: ChildTasks,
+    /// The children that are watched for them; absent as long as there was none.
+    children: Option<Box<ChildTasks>>,
     /// Those who wait for a transaction, and who has one; absent as long as no node has asked.
     pub(super) transactions: Option<Box<Transactions>>,
     /// The children whose ends one wait takes in as they come, by activation and name of the group.
@@ -70,6 +70,16 @@ impl Waiter {
 }
 
 impl Waiters {
+    /// The children that are watched, to watch another or to note something of them.
+    pub(super) fn children(&mut self) -> &mut ChildTasks {
+        self.children.get_or_insert_default()
+    }
+
+    /// As [`children`](Self::children), as far as there was any.
+    pub(super) fn known_children(&mut self) -> Option<&mut ChildTasks> {
+        self.children.as_deref_mut()
+    }
+
     fn open(&self) -> impl Iterator<Item = (ActivationKey, &Waiter)> {
         let all = self.by_activation.iter().flat_map(|(&key, all)| all.iter().map(move |one| (key, one)));
         all.filter(|(_, waiter)| waiter.is_open())

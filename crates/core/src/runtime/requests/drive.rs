@@ -121,7 +121,7 @@ pub(crate) fn drive<S: State>(
         if let (true, Err(error)) = (begun, &outcome) {
             life::let_go(&weak, &run_then, tenure, error);
         }
-        ended.send(outcome);
+        ended.send(Box::new(outcome));
     };
     spawn(task);
     RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life).of_start(&started)

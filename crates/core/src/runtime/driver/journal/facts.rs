@@ -57,6 +57,10 @@ impl<S: State> Default for Facts<S> {
 
 impl<S: State> Facts<S> {
     pub(in crate::runtime::driver) fn push(&mut self, fact: Fact<S>, origin: Origin) {
+        if self.queue.capacity() == 0 {
+            // Mostly it is the only one; a list that grows by itself begins with room for four.
+            self.queue.reserve_exact(1);
+        }
         self.queue.push_back(Kept { fact, origin, seq: None });
     }
 

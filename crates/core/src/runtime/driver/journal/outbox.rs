@@ -85,6 +85,10 @@ impl Outbox {
 
     pub(crate) fn push(&mut self, record: Record, anew: Anew) {
         self.is_unique.queued |= anew == Anew::Never;
+        if self.queue.capacity() == 0 {
+            // Mostly it is the only one; a list that grows by itself begins with room for four.
+            self.queue.reserve_exact(1);
+        }
         self.queue.push_back(record);
         self.send();
     }
@@ -131,7 +135,8 @@ impl Outbox {
 
     /// Takes everything that waits, for an append whose answer [`answered`](Self::answered) takes in.
     pub(crate) fn take(&mut self) -> RunAppend {
-        let records: Vec<Record> = self.queue.drain(..).collect();
+        let mut records = Vec::with_capacity(self.queue.len());
+        records.extend(self.queue.drain(..));
         let facts = if self.durable.is_none() { self.facts.as_deref().cloned() } else { None };
         self.is_unique.sent = std::mem::take(&mut self.is_unique.queued);
         RunAppend { run: self.run.clone(), expected: self.durable, records, facts }

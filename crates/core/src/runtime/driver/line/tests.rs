@@ -1,10 +1,12 @@
 //! The line by itself: who starts next, behind which barrier, and what runs.
 
-use std::future::pending;
+use std::future::{pending, ready as ready_now};
+use std::time::Duration;
 
 use super::*;
 use crate::record::body::{AttemptFailed, Event};
 use crate::record::{Failure, FailureKind};
+use crate::runtime::attempt::AttemptEnd;
 use crate::runtime::driver::stage::{at, graph, in_flight, key, name, scope, soon};
 use crate::state::{Context, Update};
 
@@ -143,8 +145,10 @@ async fn a_run_that_has_ended_lets_only_external_attempts_end() {
 #[tokio::test]
 async fn an_end_says_of_which_activation_it_is() {
     let mut line = TestLine::default();
-    let end = async { (AttemptEnd::Done(Update::none()), Duration::from_millis(3)) };
-    line.run(false, scope(key(1)), origin(1), end);
+    let scope = scope(key(1));
+    let by = scope.attempt_key;
+    let end = async move { (by, AttemptEnd::Done(Update::none()), Duration::from_millis(3)) };
+    line.run(false, scope, origin(1), end);
     let (of, end, took) = next_end(&mut line).await.unwrap().unwrap();
     assert!(
         of.activation == key(1) && matches!(end, AttemptEnd::Done(_)) && took == Duration::from_millis(3)
@@ -157,9 +161,9 @@ async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one()
     let (graph, state) = (graph(), Arc::new(Context::new()));
     let machine = in_flight(&graph);
     let mut line = TestLine::default();
-    let end = async || (AttemptEnd::Done(Update::none()), Duration::ZERO);
-    let first = scope(key(0));
-    line.run(false, Arc::clone(&first), origin(0), end());
+    let end = |by| ready_now((by, AttemptEnd::Done(Update::none()), Duration::ZERO));
+    let (first, second) = (scope(key(0)), scope(key(1)));
+    line.run(false, Arc::clone(&first), origin(0), end(first.attempt_key));
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
@@ -168,7 +172,8 @@ async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one()
     let way = line.next_way();
     assert!(line.has_left(first) && !line.has_left(AttemptKey { way, ..first }));
     run(&mut line, 0, false);
-    line.run(false, scope(key(1)), origin(1), end());
+    let by = second.attempt_key;
+    line.run(false, second, origin(1), end(by));
     let (of, ..) = next_end(&mut line).await.unwrap().unwrap();
     assert_eq!(of.activation, key(1));
     assert!(line.running(key(0)).is_some());

@@ -119,3 +119,10 @@ fn when_a_receiver_ends_the_others_are_looked_at() {
     waiters.stir(key(1));
     assert!(waiters.drain_stirred().is_empty(), "an activation without waits is not looked at");
 }
+
+/// Each run in progress has room for it, and few ever wait for a child or have an answerer.
+#[test]
+fn what_no_node_waits_for_takes_little_room() {
+    assert!(size_of::<Waiters>() <= 120, "{} bytes", size_of::<Waiters>());
+    assert!(Waiters::default().children.is_none());
+}
