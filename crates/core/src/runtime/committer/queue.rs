@@ -18,6 +18,9 @@ const MAX_RUNS: usize = 256;
 /// The most bytes of bodies in one batch, unless one run alone has more.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
+/// For how many submissions memory is kept, whatever their number was.
+const ROOM: usize = 16;
+
 /// The records of one run, until it is certain what became of them.
 pub(super) struct Submission {
     pub(super) append: RunAppend,
@@ -117,9 +120,10 @@ impl Queue {
             batch.push(next);
         }
         later.into_iter().rev().for_each(|submission| self.waiting.push_front(submission));
-        if self.waiting.is_empty() {
-            // What a crowd took at one moment is not kept for good.
-            self.waiting.shrink_to(MAX_RUNS);
+        let few = batch.len().max(ROOM);
+        if self.waiting.is_empty() && !batch.is_empty() && 4 * few <= self.waiting.capacity() {
+            // What a crowd took is not kept for good; twice of what came last is, so that room is not made and given back in turns.
+            self.waiting.shrink_to(2 * few);
         }
         self.taking = false;
         self.sent += batch.len();
@@ -193,6 +197,25 @@ mod tests {
         assert!(!queue.push(submission("d")), "all lanes are taken");
         assert!(queue.answered_alone(1));
         assert_eq!(queue.take().0.len(), 1);
+    }
+
+    /// As many as a crowd was, and hundreds of bytes each.
+    #[test]
+    fn what_a_crowd_took_is_given_back_when_few_come() {
+        let mut queue = Queue::default();
+        let crowd = |queue: &mut Queue, runs: usize| {
+            (0..runs).for_each(|run| _ = queue.push(submission(&format!("r{run}"))));
+            while !queue.take().0.is_empty() {}
+        };
+        crowd(&mut queue, 4 * MAX_RUNS);
+        assert!(queue.waiting.capacity() <= 2 * MAX_RUNS, "{} places", queue.waiting.capacity());
+        crowd(&mut queue, MAX_RUNS);
+        let kept = queue.waiting.capacity();
+        assert!(kept >= MAX_RUNS, "as many come as before");
+        crowd(&mut queue, kept / 4 + 1);
+        assert_eq!(queue.waiting.capacity(), kept, "it may be needed again soon");
+        crowd(&mut queue, 1);
+        assert!(queue.waiting.capacity() <= 2 * ROOM, "{} places", queue.waiting.capacity());
     }
 
     #[test]

@@ -8,8 +8,9 @@ use uuid::Uuid;
 use crate::id::RunKey;
 use crate::record::RunFacts;
 
-/// How many runs each half remembers: some MiB at the most, and enough for the answers that come soon.
-const HALF: usize = 2_048;
+/// How many runs each half remembers: as many as fill a table of 512 places, some 300 KiB in all at the most, and enough for the answers
+/// that come soon. What comes later asks the store once more.
+const HALF: usize = 448;
 
 /// Remembers the facts of the last runs that came to rest here, each for one life of the run.
 #[derive(Default)]
@@ -79,6 +80,10 @@ mod tests {
         for number in 0..3 * HALF {
             resting.remember(run(number), Uuid::nil(), facts(0));
         }
+        let halves = resting.halves.lock().unwrap();
+        let places = [&halves.young, &halves.old].map(HashMap::capacity);
+        assert_eq!(places, [HALF; 2], "a table with room for more is twice as large");
+        drop(halves);
         let known = (0..3 * HALF).filter(|&number| resting.take(&run(number), Uuid::nil()).is_some());
         assert_eq!(known.collect::<Vec<_>>(), (HALF..3 * HALF).collect::<Vec<_>>());
     }
