@@ -68,7 +68,7 @@ struct Inquiry<'a> {
 /// What came of looking at a run that the index shows.
 enum Looked {
     /// Its head, if it meets the query and can be read.
-    At(Option<RunHead>),
+    At(Option<Box<RunHead>>),
     /// The server was asked for no object of it, as it has none.
     Absent,
     /// The server refuses an object of it.
@@ -286,7 +286,7 @@ impl Inner {
                 match read {
                     Looked::At(head) => {
                         inquiry.is_any_read = true;
-                        found.extend(head);
+                        found.extend(head.map(|head| *head));
                     }
                     Looked::Absent => {}
                     Looked::Refused(fault) => inquiry.refused = Some(fault),
@@ -341,7 +341,7 @@ impl Inner {
             self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
         }
         let now = Timestamp::from_unix_ms(now.unwrap_or(i64::MIN));
-        Ok(Looked::At((is_here && inquiry.query.matches(&head, now)).then_some(head)))
+        Ok(Looked::At((is_here && inquiry.query.matches(&head, now)).then(|| Box::new(head))))
     }
 
     /// Removes the entries of a run that is no more, or never was; tells whether the server gave out the mark of its end.
