@@ -1,5 +1,7 @@
 //! Which run is meant: its id, or a beginning of it that no other run has.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ferrata::store::{Order, Page, RunHead, RunQuery};
 use ferrata::{CheckpointStore, RunId, RunKey, TenantId};
 
@@ -113,7 +115,20 @@ fn ambiguous(name: &str, count: usize, found: &[RunHead]) -> Failure {
     Failure::usage(message, next).with_details(details)
 }
 
-/// Writes a run's key as people type it: with its tenant only if that is not the default.
+/// Whether the command line or the environment says a tenant: what is written without one is of that.
+static OF_A_TENANT: AtomicBool = AtomicBool::new(false);
+
+/// Notes whether a tenant is said, for whatever is shown from now on.
+pub(crate) fn note_tenant(tenant: Option<&TenantId>) {
+    OF_A_TENANT.store(tenant.is_some(), Ordering::Relaxed);
+}
+
+/// Tells whether a name alone stands for what this tenant has.
+pub(crate) fn goes_without_saying(tenant: &TenantId) -> bool {
+    *tenant == TenantId::default() && !OF_A_TENANT.load(Ordering::Relaxed)
+}
+
+/// Writes a run's key as people type it: with its tenant unless that goes without saying.
 pub(crate) fn shown(run: &RunKey) -> String {
-    if run.tenant == TenantId::default() { run.run.to_string() } else { run.to_string() }
+    if goes_without_saying(&run.tenant) { run.run.to_string() } else { run.to_string() }
 }

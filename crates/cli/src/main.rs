@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refused(&error),
     };
+    find::note_tenant(cli.global.tenant.as_ref());
     if let Err(failure) = directory::resolve(&mut cli) {
         Output::new(&cli.global).failure(&failure, &cli.global);
         return failure.exit().into();

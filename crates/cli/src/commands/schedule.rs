@@ -11,7 +11,7 @@ use crate::args::{NextArgs, ScheduleArgs, ScheduleCommand, ScheduleName};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::find::shown;
+use crate::find::{goes_without_saying, shown};
 use crate::say::Done;
 use crate::table::{Cell, Table, clean, of_status};
 
@@ -264,7 +264,7 @@ async fn say(
 }
 
 fn named(tenant: &TenantId, name: &str) -> String {
-    match *tenant == TenantId::default() {
+    match goes_without_saying(tenant) {
         true => name.to_owned(),
         false => format!("{tenant}/{name}"),
     }

@@ -40,6 +40,9 @@ async fn a_schedule_is_listed_shown_paused_and_let_go_on() {
     assert_eq!(listed[0]["next"].as_array().unwrap().len(), 3);
     assert_eq!(place.ok(&["schedule", "ls", "-o", "ids"]), "acme/nightly\noften\n");
     assert_eq!(place.ok(&["schedule", "ls", "--tenant", "acme", "-o", "ids"]), "acme/nightly\n");
+    // As it has to be written where a tenant is said.
+    assert_eq!(place.ok(&["schedule", "ls", "--tenant", "default", "-o", "ids"]), "default/often\n");
+    place.ok(&["schedule", "show", "default/often", "--tenant", "acme"]);
 
     let shown = place.ok(&["schedule", "show", "acme/nightly"]);
     for part in [

@@ -162,6 +162,43 @@ async fn an_id_on_stdin_stands_for_no_run_that_begins_so() {
     service.until(other.run(), RunStatus::Cancelled).await;
 }
 
+/// With a tenant in the environment, an id of the default tenant that one command printed stood for a run of that tenant in the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_a_command_prints_is_read_as_its_run_whatever_tenant_is_said() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    let ours = service.run(&chat(), "chat-1", Context::new()).await;
+    let theirs = service.runtime.start(&chat(), Context::new()).id("chat-1").tenant("red").await.unwrap();
+    for run in [&ours, theirs.run()] {
+        service.until(run, RunStatus::AwaitingInput).await;
+    }
+    let url = place.url();
+    let env = [("FERRATA_STORE", url.as_str()), ("FERRATA_TENANT", "red")];
+    let said = |line: &[&str], input: &str| {
+        let said = place.call_with(line, input, &env);
+        assert_eq!(said.code, 0, "{line:?}: {said:?}");
+        said
+    };
+    let listed = said(&["ls", "--tenant", "default", "-o", "ids"], "").out;
+    assert_eq!(listed, "default/chat-1\n");
+    assert_eq!(said(&["ls", "-o", "ids"], "").out, "red/chat-1\n");
+    assert_eq!(
+        place.ok(&["ls", "--tenant", "default", "-o", "ids"]),
+        listed,
+        "also where no variable says one"
+    );
+    // What people read of it, and are told to type next, names it as well.
+    let shown = said(&["show", "default/chat-1"], "");
+    assert!(!shown.out.contains(" chat-1") && !shown.err.contains(" chat-1"), "{shown:?}");
+    let done = said(&["cancel", "-", "--yes", "-o", "ids"], &listed).out;
+    assert_eq!(done, listed);
+    service.until(&ours, RunStatus::Cancelled).await;
+    let other = service.runtime.head(theirs.run()).await.unwrap().unwrap();
+    assert_eq!(other.status, RunStatus::AwaitingInput, "nobody meant it");
+    said(&["purge", "-", "--yes"], &done);
+    assert!(service.runtime.head(&ours).await.unwrap().is_none());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_after_an_edit_mends_a_failed_run() {
     let place = Place::new();
