@@ -1,5 +1,7 @@
 //! The inbox: what runs wait to be told, of all runs that have not ended.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use ferrata_core::record::RunStatus;
 use ferrata_core::store::{Cursor, Page, RunHead, RunQuery};
@@ -57,6 +59,7 @@ async fn open(
     cursor: Option<&str>,
 ) -> Result<(Vec<RunHead>, Option<String>), Problem> {
     let store = call.runtime().store();
+    let mut before = Vec::new();
     let (mut group, mut cursor) = match cursor {
         Some(cursor) => {
             let at = cursor.split_once('.');
@@ -73,10 +76,11 @@ async fn open(
                 all.items.sort_by_key(|head| GROUPS.iter().position(|group| group.contains(&head.status)));
                 return Ok((all.items, None));
             }
+            before = all.items;
             (0, None)
         }
     };
-    let mut heads = Vec::new();
+    let (mut heads, mut seen) = (Vec::new(), BTreeSet::new());
     loop {
         query.statuses = GROUPS[group].to_vec();
         let left = limit.saturating_sub(u32::try_from(heads.len()).unwrap_or(u32::MAX));
@@ -85,8 +89,16 @@ async fn open(
             Some(cursor) => page.with_cursor(cursor),
             None => page,
         };
-        let found = store.runs(&query, page).await?;
-        heads.extend(found.items);
+        let mut found = store.runs(&query, page).await?;
+        if group + 1 == GROUPS.len() {
+            // What came to rest since the first of these listings is in neither. Behind the last run is the next page.
+            let place = |head: &RunHead| (head.facts.created, head.run.clone());
+            let last = found.next.as_ref().and(found.items.last()).map(place);
+            before.retain(|head| last.as_ref().is_none_or(|last| place(head) > *last));
+            found.items.append(&mut before);
+        }
+        // What went on since then is in both.
+        heads.extend(found.items.into_iter().filter(|head| seen.insert(head.run.clone())));
         if let Some(next) = found.next {
             return Ok((heads, Some(format!("{group}.{}", next.as_str()))));
         }

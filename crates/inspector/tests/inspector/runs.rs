@@ -1,9 +1,16 @@
 //! What is read: lists, a run, its state, what differs.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
-use ferrata_core::state::Context;
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::CheckpointStore as _;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::support::{READS, World, get, input, pay, read};
 
@@ -133,19 +140,21 @@ async fn questions_are_in_one_inbox_with_the_shape_of_their_answers() {
     assert_eq!(world.reads() - before, 1, "an open page costs one question to the store");
 }
 
+/// A graph of runs that go on for ever.
+fn ever_busy() -> Graph<Context> {
+    Graph::<Context>::builder("busy")
+        .node("work", async |_cx, _s: Draft<Context>| std::future::pending::<Result<(), NodeError>>().await)
+        .entry("work")
+        .build()
+        .unwrap()
+}
+
 /// Two hundred newer runs that went on hid an older one that waited, and the inbox said that none did.
 #[tokio::test]
 async fn a_question_of_an_older_run_is_in_the_inbox_however_many_go_on() {
     let world = World::with_runs().await;
     let driver = world.driver().await;
-    let graph = ferrata_core::graph::Graph::<Context>::builder("busy")
-        .node("work", async |_cx, _s: ferrata_core::state::Draft<Context>| {
-            std::future::pending::<Result<(), ferrata_core::node::NodeError>>().await
-        })
-        .entry("work")
-        .build()
-        .unwrap();
-    let _run = driver.start(&graph, Context::new()).id("busy").await.unwrap();
+    let _run = driver.start(&ever_busy(), Context::new()).id("busy").await.unwrap();
     world.copy("busy", 250).await;
     world.copy("pay-2", 2).await;
     let router = world.router();
@@ -175,6 +184,74 @@ async fn a_question_of_an_older_run_is_in_the_inbox_however_many_go_on() {
     }
     let foreign = get(&router, "/api/v1/questions?cursor=elsewhere").await;
     assert_eq!(foreign.status, StatusCode::BAD_REQUEST);
+}
+
+/// An inbox of so many runs that those at rest and those that go on are listed one after the other. What happens in between is `meanwhile`.
+async fn inbox(world: &World, meanwhile: impl Future<Output = ()> + Send + 'static) -> Vec<String> {
+    // The first listing is of both, and the second of those at rest.
+    for _listing in 0..2 {
+        world.counting.meanwhile.add(async {});
+    }
+    world.counting.meanwhile.add(meanwhile);
+    let answer = read(&world.router(), "/api/v1/questions?limit=2").await;
+    let items = answer["items"].as_array().unwrap().iter();
+    items.map(|one| format!("{} {}", one["run"]["id"], one["question"]["id"]).replace('"', "")).collect()
+}
+
+/// A graph that asks, and does something beside that.
+fn asks_beside(work: &Arc<Notify>) -> Graph<Context> {
+    let work = Arc::clone(work);
+    Graph::<Context>::builder("beside")
+        .node("begin", async |_cx, s| Ok(s))
+        .gate("left", |_s: &Context| Ask::<bool>::new("Left?"), |s, yes| s.set("left", yes))
+        .gate("right", |_s: &Context| Ask::<bool>::new("Right?"), |s, yes| s.set("right", yes))
+        .node("work", move |_cx: NodeContext, s: Draft<Context>| {
+            let work = Arc::clone(&work);
+            async move {
+                work.notified().await;
+                Ok(s)
+            }
+        })
+        .entry("begin")
+        .route("begin", ["left", "right", "work"], |s: &Context, _cx| match s.get::<bool>("busy") {
+            Ok(Some(true)) => vec!["right", "work"],
+            _ => vec!["left", "right"],
+        })
+        .edge("left", "work")
+        .build()
+        .unwrap()
+}
+
+/// The inbox held a run twice that went on between two listings, which its page threw on, and left out one that came to rest.
+#[tokio::test]
+async fn a_run_that_moves_while_the_inbox_is_listed_is_there_once() {
+    let begun = async |busy: bool| {
+        let (world, work) = (World::new(), Arc::new(Notify::new()));
+        let (driver, graph) = (world.driver().await, asks_beside(&work));
+        for id in ["a-1", "a-2"] {
+            driver.start(&ever_busy(), Context::new()).id(id).await.unwrap();
+        }
+        let mut state = Context::new();
+        state.set("busy", busy).unwrap();
+        let run = driver.start(&graph, state).id("moves").await.unwrap();
+        (world, work, driver, graph, run)
+    };
+    // One of its two questions is answered, and it is taken up.
+    let (world, _work, driver, graph, run) = begun(false).await;
+    run.wait().await.unwrap();
+    let asks = inbox(&world, async move {
+        driver.respond(run.run(), "left", Answer::accept(true).unwrap()).await.unwrap();
+        driver.resume(&graph, "moves").await.unwrap();
+        assert_eq!(driver.head(run.run()).await.unwrap().unwrap().status, RunStatus::InProgress);
+    });
+    assert_eq!(asks.await, ["moves right@1:gate"]);
+    // What it did beside its question is done.
+    let (world, work, _driver, _graph, run) = begun(true).await;
+    let asks = inbox(&world, async move {
+        work.notify_one();
+        run.wait().await.unwrap();
+    });
+    assert_eq!(asks.await, ["moves right@1:gate"]);
 }
 
 #[tokio::test]
@@ -340,7 +417,6 @@ async fn an_owner_that_is_not_heard_of_any_more_is_told_without_a_new_record() {
 
 #[tokio::test]
 async fn children_are_told_by_the_node_that_started_them_what_failed_first() {
-    use ferrata_core::node::NodeContext;
     let world = World::new();
     let child = ferrata_core::graph::Graph::<Context>::builder("child")
         .node("work", async |_cx, s: ferrata_core::state::Draft<Context>| match s.get::<u32>("number")? {

@@ -1,8 +1,10 @@
 //! A store that counts its calls, runs in it, and requests without a socket.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -54,6 +56,24 @@ pub(crate) struct Counts {
     pub(crate) writes: AtomicUsize,
 }
 
+/// What happens right before a store lists runs, one for each listing; nothing once they are used up.
+#[derive(Clone, Default)]
+pub(crate) struct Meanwhile(Arc<Mutex<VecDeque<Happening>>>);
+
+type Happening = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Meanwhile {
+    pub(crate) fn add(&self, happening: impl Future<Output = ()> + Send + 'static) {
+        self.0.lock().unwrap().push_back(Box::pin(happening));
+    }
+}
+
+impl fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Meanwhile").field(&self.0.lock().unwrap().len()).finish()
+    }
+}
+
 /// A store that counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Counting {
@@ -61,6 +81,7 @@ pub(crate) struct Counting {
     /// Whether it tells of changes.
     tells: bool,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) meanwhile: Meanwhile,
 }
 
 impl Counting {
@@ -100,6 +121,10 @@ impl CheckpointStore for Counting {
         self.read().head(run).await
     }
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        let happening = self.meanwhile.0.lock().unwrap().pop_front();
+        if let Some(happening) = happening {
+            happening.await;
+        }
         self.read().runs(query, page).await
     }
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
@@ -135,7 +160,8 @@ impl World {
     /// A world whose store tells of changes, or does not.
     pub(crate) fn telling(tells: bool) -> Self {
         let store = MemoryStore::new();
-        let counting = Counting { inner: store.clone(), tells, counts: Arc::default() };
+        let (counts, meanwhile) = (Arc::default(), Meanwhile::default());
+        let counting = Counting { inner: store.clone(), tells, counts, meanwhile };
         let operator = Runtime::builder(counting.clone()).clock(Arc::new(TokioClock::default())).operator();
         Self { store, counting, operator }
     }

@@ -154,6 +154,20 @@ const stories = {
     is(await page.getByRole('button', { name: 'Look at more runs' }).count(), 0, 'there is no further one');
   },
 
+  async 'a question of a run that goes on between two pages of the inbox is shown once'(page) {
+    const item = { run: { tenant: 'default', id: 'moves', workflow: 'pay', updated: Date.now() }, question: { id: 'sure@1:gate', node: 'sure', visit: 1, text: '"Sure?"', expects: 'bool', schema: { type: 'boolean' } } };
+    await page.route('**/api/v1/questions*', (route) => {
+      const next = new URL(route.request().url()).searchParams.get('cursor') ? null : '1.more';
+      return route.fulfill({ json: { now: Date.now(), items: [item], next, looked_at: 200, unread: 0 } });
+    });
+    await page.goto(at('questions'));
+    const form = page.getByRole('form', { name: 'Question sure@1:gate' });
+    await form.waitFor();
+    await page.getByRole('button', { name: 'Look at more runs' }).click();
+    await page.getByRole('button', { name: 'Look at more runs' }).waitFor({ state: 'detached' });
+    is(await form.count(), 1, 'it is there once');
+  },
+
   async 'what waits for ever is shown in the inbox and the fleet'(page) {
     await page.goto(at('questions'));
     await page.getByRole('form', { name: 'Question which@1:gate of ever' }).getByText('until never').waitFor();
