@@ -71,17 +71,24 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
                 None => named(&call, &query, text).await?.into_iter().collect(),
                 Some(_) => Vec::new(),
             };
+            let known: Option<RunKey> = items.first().map(|head: &RunHead| head.run.clone());
+            let is_hit = |head: &RunHead| known.as_ref() != Some(&head.run) && has(head, &words);
             let (mut cursor, mut looked) = (cursor, 0);
             loop {
-                let found = store.runs(&query, page(Page::MAX, cursor)).await?;
+                // Also beside one that is named there is room for another: a list that takes none cannot go on.
+                let missing = (limit as usize).saturating_sub(items.len()).max(1);
+                let mut size = Page::MAX;
+                let found = loop {
+                    let found = store.runs(&query, page(size, cursor.clone())).await?;
+                    let mut hits = (1..).zip(&found.items).filter(|(_, head)| is_hit(head)).skip(missing - 1);
+                    match (hits.next(), hits.next()) {
+                        // A cursor stands behind a page: one that ends with the last that is wanted is read for it.
+                        (Some((last, _)), Some(_)) => size = last,
+                        _ => break found,
+                    }
+                };
                 looked += found.items.len();
-                let known: Option<RunKey> = items.first().map(|head: &RunHead| head.run.clone());
-                items.extend(
-                    found
-                        .items
-                        .into_iter()
-                        .filter(|head| known.as_ref() != Some(&head.run) && has(head, &words)),
-                );
+                items.extend(found.items.into_iter().filter(is_hit));
                 cursor = found.next;
                 if cursor.is_none() || items.len() >= limit as usize || looked >= SEARCHED {
                     break (items, cursor, looked);

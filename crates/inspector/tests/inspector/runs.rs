@@ -64,6 +64,51 @@ async fn runs_are_listed_by_filters_and_found_by_words() {
     assert_eq!(seen.len(), 4);
 }
 
+/// A search answered with whole pages of the store, up to a thousand runs more than it was asked for.
+#[tokio::test]
+async fn a_search_answers_with_no_more_than_its_limit_and_goes_on_behind_that() {
+    let world = World::with_runs().await;
+    world.copy("pay-3", 40).await;
+    world.copy("pay-1", 30).await;
+    let router = world.router();
+    let all = read(&router, "/api/v1/runs?limit=200").await;
+    let found = |answer: &Value, words: &str| -> Vec<String> {
+        let items = answer["items"].as_array().unwrap().iter();
+        let ids = items.map(|run| run["id"].as_str().unwrap().to_owned());
+        ids.filter(|id| id.contains(words)).collect()
+    };
+    for (words, order) in [("pay-3", "newest"), ("pay", "newest"), ("1-2", "oldest"), ("none", "newest")] {
+        let mut wanted = found(&all, words);
+        if order == "oldest" {
+            wanted.reverse();
+        }
+        for limit in [1, 2, 7, 41, 200] {
+            let (mut seen, mut cursor) = (Vec::new(), String::new());
+            loop {
+                let before = world.reads();
+                let path = format!("/api/v1/runs?q={words}&order={order}&limit={limit}&cursor={cursor}");
+                let page = read(&router, &path).await;
+                assert!(world.reads() - before <= 3, "{path}");
+                let ids = found(&page, "");
+                // That of the whole id comes first, however old it is.
+                let named = usize::from(cursor.is_empty() && limit == 1 && words == "pay-3");
+                assert!(ids.len() <= limit + named, "{path}: {ids:?}");
+                seen.extend(ids);
+                match page["next"].as_str() {
+                    Some(next) => cursor = form_urlencoded::byte_serialize(next.as_bytes()).collect(),
+                    None => break,
+                }
+            }
+            if words == "pay-3" {
+                assert_eq!(seen.remove(0), "pay-3");
+                wanted.retain(|id| id != "pay-3");
+                seen.retain(|id| id != "pay-3");
+            }
+            assert_eq!(seen, wanted, "{words}, {limit}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_list_reads_no_log_and_holds_no_payload() {
     let world = World::with_runs().await;
