@@ -18,7 +18,7 @@ use crate::redact::Redaction;
 use crate::view::graph::{Graph, KnownGraph, Look, reason};
 use crate::view::summary::summary;
 use crate::view::text::{LONG, SHORT};
-use crate::view::tree::{bytes, small};
+use crate::view::tree::{fits, small};
 use crate::view::why::why;
 
 /// How many activations are listed, the last ones: a run of 10,000 is drawn by its graph.
@@ -170,8 +170,8 @@ pub(super) fn question(question: &Question, hides: &Redaction) -> Value {
         "asked_by": question.asked_by.as_ref().map(crate::view::summary::key),
         "text": question.text.as_ref().map(|text| hides.cut(text, LONG)),
         // What takes more is answered as JSON.
-        "expects": question.expects.as_ref().map(|shape| json!(shape)).filter(|shape| bytes(shape) <= FORM),
-        "schema": Some(schema).filter(|schema| bytes(schema) <= FORM),
+        "expects": question.expects.as_ref().map(|shape| json!(shape)).filter(|shape| fits(shape, FORM)),
+        "schema": Some(schema).filter(|schema| fits(schema, FORM)),
         "deadline": question.deadline,
         "default": question.default.as_ref().map(|default| hides.cut(default, SHORT)),
         "problem": question.problem.as_ref().map(|problem| hides.cut(problem, SHORT)),

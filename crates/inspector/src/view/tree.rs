@@ -14,6 +14,9 @@ pub(crate) const TEXT: usize = 8_000;
 /// The most bytes of an entry that is given whole.
 const WHOLE: usize = 400;
 
+/// The most levels of a value that is given whole: what reads JSON goes 128 deep, mostly, and an answer has some of its own around it.
+const LEVELS: usize = 100;
+
 /// Shows a value: of a list or an object the entries from `offset` on, of a text the characters.
 pub(crate) fn tree(path: &str, value: &Value, offset: usize, limit: usize) -> Value {
     let mut shown = Map::new();
@@ -58,7 +61,7 @@ fn entry(key: &Value, path: &str, value: &Value) -> Value {
     let mut shown = json!({ "key": key, "path": path, "kind": kind(value), "bytes": bytes });
     match value {
         // The name of a field may be as long as it likes, but then its value is asked for by the page of its own.
-        _ if bytes <= WHOLE => shown["value"] = value.clone(),
+        _ if bytes <= WHOLE && is_shallow(value, LEVELS) => shown["value"] = value.clone(),
         Value::String(text) => shown["preview"] = cut(text, 120).into(),
         Value::Object(fields) => shown["total"] = fields.len().into(),
         Value::Array(items) => shown["total"] = items.len().into(),
@@ -70,7 +73,7 @@ fn entry(key: &Value, path: &str, value: &Value) -> Value {
 /// Returns a value whole if it is small, and the beginning of it otherwise.
 pub(crate) fn small(value: &Value) -> Value {
     let bytes = bytes(value);
-    if bytes <= 4 * WHOLE {
+    if bytes <= 4 * WHOLE && is_shallow(value, LEVELS) {
         return json!({ "value": value, "bytes": bytes });
     }
     let preview = match value {
@@ -78,6 +81,20 @@ pub(crate) fn small(value: &Value) -> Value {
         other => cut(&beginning(other), 200),
     };
     json!({ "kind": kind(value), "bytes": bytes, "preview": preview })
+}
+
+/// Tells whether a value can stand whole in an answer that has room for so many bytes.
+pub(crate) fn fits(value: &Value, most: usize) -> bool {
+    bytes(value) <= most && is_shallow(value, LEVELS)
+}
+
+fn is_shallow(value: &Value, levels: usize) -> bool {
+    let within = |inner: &Value| levels.checked_sub(1).is_some_and(|levels| is_shallow(inner, levels));
+    match value {
+        Value::Array(items) => items.iter().all(within),
+        Value::Object(fields) => fields.values().all(within),
+        _ => true,
+    }
 }
 
 /// Returns the word for the kind of a value.
@@ -129,4 +146,18 @@ fn beginning(value: &Value) -> String {
     // It ends early on purpose.
     let _ = serde_json::to_writer(&mut first, value);
     String::from_utf8_lossy(&first.0).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_nested_deep_is_shown_a_level_at_a_time() {
+        let nested = |levels| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+        let shown = |levels| tree("", &json!({ "deep": nested(levels) }), 0, 1)["entries"][0].clone();
+        assert_eq!(shown(100)["value"], nested(100));
+        assert_eq!((&shown(101)["value"], &shown(101)["total"]), (&Value::Null, &json!(1)));
+        assert!(small(&nested(101))["preview"].is_string() && !fits(&nested(101), 10_000));
+    }
 }

@@ -4,14 +4,14 @@ use std::fmt;
 
 use axum::Router;
 use ferrata_core::RunKey;
-use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::ask::{Answer, Ask, Shape};
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::{Context, Draft, Op, Patch, Update};
 use ferrata_queue::{Enqueue as _, Queues as _};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::queues::until;
 use super::support::{World, act, get, read};
@@ -203,4 +203,38 @@ async fn what_is_hidden_is_not_written_back_and_names_stay_as_they_are() {
     let refused = get(&router, "/api/v1/runs/default/none-such").await;
     assert_eq!((refused.status, refused.code().as_str()), (axum::http::StatusCode::NOT_FOUND, "NOT_FOUND"));
     assert_eq!(refused.json()["message"], "[hidden]");
+}
+
+/// Where something was hidden, a question whose form is nested deep was a failure of the inspector, and took the inbox with it.
+#[tokio::test]
+async fn what_is_nested_deep_is_shown_where_something_is_hidden() {
+    const SHOWN: &str = "[is-hidden]";
+    let world = World::new();
+    let driver = world.driver().await;
+    let deep = || (0..48).fold(Shape::of::<String>(), |inner, _| Shape::list(inner.nullable()));
+    let graph = Graph::<Context>::builder("deep")
+        .gate("ask", move |_s: &Context| Ask::<Value>::shaped(MARK, deep()), |s, said| s.set("said", said))
+        .entry("ask")
+        .build()
+        .unwrap();
+    let mut state = Context::new();
+    state.set("deep", (0..100).fold(json!(MARK), |inner, _| json!([inner]))).unwrap();
+    driver.start(&graph, state).id("deep").await.unwrap().wait().await.unwrap();
+    let hides = |text: &str| text.contains(MARK).then(|| text.replace(MARK, SHOWN));
+    let router = world.inspector().redact_texts(hides).into_router();
+    for path in ["questions", "runs/default/deep", "runs/default/deep/state"] {
+        let open = get(&world.router(), &format!("/api/v1/{path}")).await;
+        let hidden = get(&router, &format!("/api/v1/{path}")).await;
+        assert_eq!(hidden.status, axum::http::StatusCode::OK, "{path}: {}", hidden.text);
+        assert!(hidden.text.contains(SHOWN) && !hidden.text.contains(MARK), "{path}: {}", hidden.text);
+        // Nothing is cut because something is hidden, and a client reads it with what reads JSON, mostly.
+        let whole = |mut answer: Value| {
+            answer["now"] = Value::Null;
+            answer.to_string()
+        };
+        let (open, hidden) = (whole(open.json()), whole(hidden.json()));
+        assert_eq!(open.replace(MARK, SHOWN), hidden, "{path}");
+    }
+    let shown = read(&router, "/api/v1/questions").await["items"][0]["question"].clone();
+    assert_eq!(shown["schema"], Value::Null, "it is answered as JSON");
 }
