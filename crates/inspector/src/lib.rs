@@ -17,6 +17,7 @@ mod api;
 mod app;
 mod assets;
 mod cache;
+mod digits;
 mod guard;
 mod inspector;
 mod outline;

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::run::place;
 use crate::app::Call;
+use crate::digits;
 use crate::problem::Problem;
 use crate::redact::HIDDEN;
 use crate::view::summary::key;
@@ -43,7 +44,7 @@ struct Said {
     accept: Option<Box<RawValue>>,
     reject: Option<String>,
     cancel: Option<String>,
-    resolve: Option<Resolution>,
+    resolve: Option<Box<RawValue>>,
 }
 
 /// Reads a field that is left out where there is none: a `null` in it is an answer.
@@ -54,13 +55,13 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<B
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Message {
-    message: Value,
+    message: Box<RawValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Edit {
-    patch: Value,
+    patch: Box<RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -77,7 +78,7 @@ struct Fork {
     id: Option<String>,
     #[serde(default)]
     start_at: Vec<String>,
-    patch: Option<Value>,
+    patch: Option<Box<RawValue>>,
 }
 
 /// Answers `POST /api/v1/runs/{tenant}/{run}/acts/{act}`.
@@ -185,7 +186,10 @@ impl Said {
             (Some(value), None, None, None) => Ok(Answer::Accept(value)),
             (None, Some(why), None, None) => Ok(Answer::reject(why)),
             (None, None, Some(why), None) => Ok(Answer::cancel(why)),
-            (None, None, None, Some(resolution)) => Ok(resolution.into()),
+            (None, None, None, Some(resolution)) => {
+                digits::kept(resolution.get())?;
+                Ok(read::<Resolution>(resolution.get().as_bytes())?.into())
+            }
             _ => Err(Problem::invalid("an answer is one of `accept`, `reject`, `cancel` and `resolve`")),
         }
     }
@@ -200,14 +204,16 @@ pub(super) fn said_or_usual(said: String) -> String {
     if said.trim().is_empty() { "asked for in the inspector".to_owned() } else { said }
 }
 
-async fn patch(call: &Call, run: &RunKey, at: Position, operations: &Value) -> Result<Patch, Problem> {
+async fn patch(call: &Call, run: &RunKey, at: Position, json: &RawValue) -> Result<Patch, Problem> {
+    digits::kept(json.get())?;
+    let operations: Value = read(json.get().as_bytes())?;
     let text = operations.to_string();
     // Whoever edits what was shown would write what stands in the place of a hidden value.
     let redaction = &call.app.redaction;
     let holds_shown = match redaction.is_empty() {
         true => false,
         false if text.contains(HIDDEN) => true,
-        false => redaction.holds_shown(operations, &Value::from(call.runtime().channels_at(run, at).await?)),
+        false => redaction.holds_shown(&operations, &Value::from(call.runtime().channels_at(run, at).await?)),
     };
     let patch = Patch::from_json(&text)?;
     if holds_shown || writes_hidden(call, run, &patch).await? {

@@ -2,10 +2,14 @@
 
 use axum::http::StatusCode;
 use ferrata_core::RunKey;
+use ferrata_core::ask::Ask;
+use ferrata_core::graph::Graph;
+use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
+use ferrata_core::state::{Context, Draft};
 use serde_json::json;
 
-use super::support::{World, act, get, pay, read};
+use super::support::{World, act, get, pay, read, send};
 
 #[tokio::test]
 async fn an_inspector_that_only_reads_refuses_every_act() {
@@ -87,4 +91,59 @@ async fn a_run_is_paused_and_let_go_on() {
     let unknown = act(&router, "default/pay-2/acts/unpause", json!({ "force": true })).await;
     assert_eq!(unknown.status, StatusCode::BAD_REQUEST, "what is not known is not passed over");
     assert_eq!(act(&router, "default/pay-2/acts/nothing", json!({})).await.status, StatusCode::NOT_FOUND);
+}
+
+/// What was sent went through values of 64 bits, and lost digits in silence.
+#[tokio::test]
+async fn no_digit_of_what_is_sent_is_lost() {
+    let world = World::new();
+    let driver = world.driver().await;
+    let wide = "123456789012345678901234567890";
+    let graph = Graph::<Context>::builder("wide")
+        .node("hear", async |cx: NodeContext, mut s: Draft<Context>| {
+            let heard: i128 = cx.receive().await?;
+            s.set("heard", heard.to_string())?;
+            Ok(s)
+        })
+        .gate("ask", |_s: &Context| Ask::<i128>::new("How much?"), |s, said| s.set("said", said.to_string()))
+        .entry("hear")
+        .edge("hear", "ask")
+        .build()
+        .unwrap();
+    let run = driver.start(&graph, Context::new()).id("wide").await.unwrap();
+    run.wait().await.unwrap();
+    let router = world.inspector().allow_writes().into_router();
+    let act = async |name: &str, body: String| {
+        let path = format!("/api/v1/runs/default/wide/acts/{name}");
+        send(&router, "POST", &path, &[("content-type", "application/json")], body).await
+    };
+    let state = async |key: &str| {
+        driver.resume(&graph, "wide").await.unwrap().wait().await.unwrap();
+        read(&router, &format!("/api/v1/runs/default/wide/state?path=/{key}")).await["state"]["value"].clone()
+    };
+    let said = act("send", format!(r#"{{"message":{wide}}}"#)).await;
+    assert_eq!(said.status, StatusCode::OK, "{}", said.text);
+    assert_eq!(state("heard").await, wide);
+    let said = act("answer", format!(r#"{{"question":"ask@1:gate","accept":{wide}}}"#)).await;
+    assert_eq!(said.status, StatusCode::OK, "{}", said.text);
+    assert_eq!(state("said").await, wide);
+    // A state holds no more digits than a value of it: what it cannot keep is refused by name.
+    let records = driver.head(run.run()).await.unwrap().unwrap().seq;
+    for number in [wide, "0.10000000000000000001"] {
+        let patch = format!(r#"[{{"set":["amount",{{"of 1.5":[{number}]}}]}}]"#);
+        for (name, body) in [
+            ("edit", format!(r#"{{"patch":{patch}}}"#)),
+            ("fork", format!(r#"{{"id":"other","patch":{patch}}}"#)),
+            ("answer", format!(r#"{{"question":"ask@1:gate","resolve":{{"supply":{patch}}}}}"#)),
+        ] {
+            let refused = act(name, body).await;
+            assert_eq!(
+                (refused.status, refused.code().as_str()),
+                (StatusCode::BAD_REQUEST, "INVALID"),
+                "{name}"
+            );
+            assert!(refused.text.contains(number), "{}", refused.text);
+        }
+    }
+    assert_eq!(driver.head(run.run()).await.unwrap().unwrap().seq, records);
 }
