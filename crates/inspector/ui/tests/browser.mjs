@@ -232,6 +232,23 @@ const stories = {
     is(await fork.isDisabled(), true, 'it takes a yes, too');
   },
 
+  async 'a fork asks again what it may do again when the store was away'(page) {
+    let asked = 0;
+    away = true;
+    await page.route('**/repeats*', (route) => {
+      asked += 1;
+      return asked === 1 ? route.fulfill({ status: 503, json: { code: 'UNAVAILABLE', message: 'the store is away' } }) : route.continue();
+    });
+    await page.goto(at('run/default/pay-1'));
+    await status(page, 'completed');
+    await page.keyboard.press('f');
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('alert').filter({ hasText: 'the store is away' }).waitFor();
+    await dialog.getByRole('alert').waitFor({ state: 'detached' });
+    is([asked, await dialog.getByRole('button', { name: 'Fork and go there' }).isDisabled()], [2, false], 'it is asked once more, and known then');
+    away = false;
+  },
+
   async 'what must not happen is refused where it is asked for'(page) {
     await page.goto(at('run/default/pay-3'));
     await page.getByRole('button', { name: 'Retry' }).click();
