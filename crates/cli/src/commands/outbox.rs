@@ -58,24 +58,7 @@ pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Fa
     let letters = match &args.run {
         Some(name) => {
             let run = context.find(&**runtime.store(), name).await?.run;
-            let request = match (args.retry, args.drop) {
-                (true, _) => Some(runtime.retry_letters(&run, &args.letters)),
-                (_, true) => Some(runtime.drop_letters(&run, &args.letters)),
-                _ => None,
-            };
-            let is_asked = request.is_some();
-            match (request, &args.by) {
-                (Some(request), Some(by)) => request.by(by.clone()).await?,
-                (Some(request), None) => request.await?,
-                (None, _) => {}
-            }
-            match runtime.letters(&run).await {
-                Err(error) if is_asked => {
-                    context.tell_unseen(&error.into());
-                    return Ok(Exit::Done);
-                }
-                letters => letters?,
-            }
+            of_run(context, &runtime, &run, args).await?
         }
         None => of_all(context, &runtime, args.limit).await?,
     };
@@ -83,6 +66,41 @@ pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Fa
     let letters: Vec<Listed> = letters.into_iter().filter(meant).map(Listed::from).collect();
     print(context, &letters)?;
     Ok(Exit::Done)
+}
+
+/// Says what is to become of the letters of a run, if that is asked for, and returns those that wait then.
+async fn of_run(
+    context: &Context,
+    runtime: &Runtime,
+    run: &RunKey,
+    args: &OutboxArgs,
+) -> Result<Vec<Letter>, Failure> {
+    let mut letters = runtime.letters(run).await?;
+    let request = match (args.retry, args.drop) {
+        (true, _) => runtime.retry_letters(run, &args.letters),
+        (_, true) => runtime.drop_letters(run, &args.letters),
+        _ => return Ok(letters),
+    };
+    match &args.by {
+        Some(by) => request.by(by.clone()).await?,
+        None => request.await?,
+    }
+    match runtime.letters(run).await {
+        Ok(letters) => Ok(letters),
+        Err(error) => {
+            // It is recorded, and a script that reads the letters is told what it makes of those before.
+            context.tell_unseen(&error.into());
+            let is_asked = |letter: &Letter| match args.letters.is_empty() {
+                true => letter.is_dead,
+                false => args.letters.contains(&letter.number),
+            };
+            letters.retain(|letter| args.retry || !is_asked(letter));
+            for letter in letters.iter_mut().filter(|letter| is_asked(letter)) {
+                (letter.is_dead, letter.tries) = (false, 0);
+            }
+            Ok(letters)
+        }
+    }
 }
 
 fn print(context: &Context, letters: &[Listed]) -> Result<(), Failure> {
@@ -128,4 +146,67 @@ async fn of_all(context: &Context, runtime: &Runtime, limit: usize) -> Result<Ve
         runtime.letters(&head.run).await
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use clap::Parser as _;
+    use ferrata::prelude::*;
+    use ferrata::runtime::{Outlet, Undelivered};
+    use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    struct Refuses;
+
+    #[async_trait::async_trait]
+    impl Outlet for Refuses {
+        async fn deliver(&self, _batch: &[Letter]) -> Result<(), Undelivered> {
+            Err(Undelivered::new("no such address").refused())
+        }
+    }
+
+    /// Nothing was printed where the store was away behind the request, and JSON is one document.
+    #[tokio::test]
+    async fn letters_are_told_though_the_store_is_away_behind_the_request() {
+        let graph = Graph::<ferrata::Context>::builder("order")
+            .node("confirm", async |_cx, s: Draft<ferrata::Context>| {
+                Ok(Update::from(s).send_out("mail", 1).send_out("mail", 2))
+            })
+            .entry("confirm")
+            .build()
+            .unwrap();
+        for (line, left) in [
+            ("--drop", &[][..]),
+            ("--drop --letter 1", &[(2, true)]),
+            ("--retry", &[(1, false), (2, false)]),
+            ("--retry --letter 2", &[(1, true), (2, false)]),
+        ] {
+            let inside = MemoryStore::new();
+            let service = Runtime::builder(inside.clone()).outlet("mail", Refuses).build().await.unwrap();
+            let run = service.start(&graph, ferrata::Context::new()).id("order-1").await.unwrap();
+            run.wait().await.unwrap();
+            while !service.letters(run.run()).await.unwrap().iter().all(|letter| letter.is_dead) {
+                tokio::task::yield_now().await;
+            }
+            service.shutdown(Duration::ZERO).await.unwrap();
+            let store = Arc::new(FaultStore::new(inside.clone(), FaultPlan::new()));
+            let dies = Arc::downgrade(&store);
+            store.after(0, async move { dies.upgrade().unwrap().crash() });
+            let runtime = Runtime::builder_with(store).operator();
+            let cli = Cli::parse_from(["ferrata", "outbox", "order-1"].into_iter().chain(line.split(' ')));
+            let context = crate::context::Context::new(cli.global);
+            let Command::Outbox(args) = cli.command else { panic!("{line}") };
+            let told = of_run(&context, &runtime, run.run(), &args).await.unwrap();
+            let recorded = Runtime::builder(inside).operator().letters(run.run()).await.unwrap();
+            for letters in [told, recorded] {
+                let letters: Vec<_> = letters.iter().map(|letter| (letter.number, letter.is_dead)).collect();
+                assert_eq!(letters, left, "{line}");
+            }
+        }
+    }
 }
