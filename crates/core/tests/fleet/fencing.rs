@@ -1,6 +1,7 @@
 //! A process that cannot say that it is alive stops its runs before others take them, and goes on when it can.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
 use ferrata_core::store::CheckpointStore;
-use ferrata_core::{Clock, ErrorKind, Seq};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
 use tokio::task::JoinSet;
 
 use super::world::{Gate, Heart, World, key};
@@ -325,4 +327,100 @@ async fn a_day_in_one_step_stops_nothing() {
     gate.word.notify_one();
     world.pass(run.completed()).await.unwrap();
     assert_eq!(runtime.head(&key("r")).await.unwrap().unwrap().epoch.get(), 1);
+}
+
+/// How far a wall clock is put at the look of this number, in ms.
+type Put = fn(i64) -> i64;
+
+/// A wall clock that is put somewhere else before each look at it, until it is steady.
+#[derive(Debug)]
+struct Restless {
+    truth: Arc<ManualClock>,
+    put: Put,
+    looks: AtomicI64,
+    off: AtomicI64,
+    is_steady: AtomicBool,
+}
+
+impl Clock for Restless {
+    fn now(&self) -> Timestamp {
+        if !self.is_steady.load(Ordering::SeqCst) {
+            let put = (self.put)(self.looks.fetch_add(1, Ordering::SeqCst));
+            self.off.fetch_add(put, Ordering::SeqCst);
+        }
+        Timestamp::from_unix_ms(self.truth.now().unix_ms() + self.off.load(Ordering::SeqCst))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.truth.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.truth.sleep(duration)
+    }
+}
+
+/// A wall clock that is never the same twice has a process doubt that it counts as alive at each look. It sends few heartbeats, does nothing twice,
+/// and goes on when the clock is steady.
+#[tokio::test]
+async fn a_wall_clock_that_jumps_at_each_look_costs_few_heartbeats_and_no_run() {
+    const HOUR: i64 = 3_600_000;
+    let jumps: [(&str, Put); 4] = [
+        ("forth", |_| HOUR),
+        ("back", |_| -HOUR),
+        ("to and fro", |look| if look % 2 == 0 { HOUR } else { -HOUR }),
+        ("forth and, at each third look, back", |look| if look % 3 == 0 { -2 * HOUR } else { HOUR }),
+    ];
+    for (jumps, put) in jumps {
+        let world = World::new();
+        let clock = Arc::new(Restless {
+            truth: Arc::clone(&world.clock),
+            put,
+            looks: AtomicI64::new(0),
+            off: AtomicI64::new(0),
+            is_steady: AtomicBool::new(true),
+        });
+        let (line, runtime) = world.process(|b| b.clock(Arc::clone(&clock) as _)).await;
+        let (begin, gate) = (Gate::default(), Gate::default());
+        let graph = Graph::<Context>::builder("g")
+            .add("begin", begin.clone())
+            .effect(Effect::Write)
+            .add("gate", gate.clone())
+            .effect(Effect::External)
+            .edge("begin", "gate")
+            .entry("begin")
+            .build()
+            .unwrap();
+        runtime.serve(&graph).unwrap();
+        drop(runtime.start(&graph, Context::new()).id("r").await.unwrap());
+        begin.until_began(1).await;
+        line.take_calls();
+
+        clock.is_steady.store(false, Ordering::SeqCst);
+        begin.word.notify_one();
+        world.pass_for(TTL * 8).await;
+        let calls = line.take_calls();
+        let beats = calls.get("heartbeat").copied().unwrap_or(0);
+        // Three in each life, and those that a doubt asks for.
+        assert!(beats <= 8 * 16, "a clock that jumps {jumps}: {calls:?}");
+        assert!(calls.values().sum::<u64>() <= 400, "a clock that jumps {jumps}: {calls:?}");
+        let looks = clock.looks.load(Ordering::SeqCst);
+        assert!(looks <= 8 * 16 * 8, "a clock that jumps {jumps} is looked at {looks} times");
+
+        clock.is_steady.store(true, Ordering::SeqCst);
+        [&begin, &gate].into_iter().for_each(|gate| gate.word.notify_one());
+        let ended = world.pass(async {
+            loop {
+                let head = world.store.head(&key("r")).await.unwrap().unwrap();
+                if head.status.is_finished() {
+                    return head;
+                }
+                begin.word.notify_one();
+                gate.word.notify_one();
+                tokio::task::yield_now().await;
+            }
+        });
+        assert_eq!(ended.await.status, RunStatus::Completed, "a clock that jumps {jumps}");
+        assert_eq!(gate.began.load(Ordering::SeqCst), 1, "a clock that jumps {jumps}");
+    }
 }

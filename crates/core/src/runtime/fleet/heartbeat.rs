@@ -30,6 +30,8 @@ struct Beat {
     sent: Duration,
     /// The same by the wall clock, which goes on while the machine sleeps.
     sent_at: Timestamp,
+    /// Whether it was in doubt since then that others count this process as alive: a heartbeat settles it, and no second look at the clock.
+    is_doubted: bool,
     /// How often they were lost: what was taken before a loss is not to be acted on after it.
     term: u64,
     /// How often one succeeded only when it had been in doubt whether this process counts as alive: who owned a run before asks
@@ -59,7 +61,15 @@ pub(crate) struct HeartbeatMonitor {
 impl HeartbeatMonitor {
     /// Begins with a heartbeat that was sent at `sent` and has succeeded.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
-        let beat = Beat { sent, sent_at: clock.now(), term: 0, gaps: 0, failed: None, lost: None };
+        let beat = Beat {
+            sent,
+            sent_at: clock.now(),
+            is_doubted: false,
+            term: 0,
+            gaps: 0,
+            failed: None,
+            lost: None,
+        };
         Self {
             clock,
             ttl,
@@ -87,14 +97,21 @@ impl HeartbeatMonitor {
     }
 
     /// Tells whether others may count this process as dead by now, as far as its clocks tell.
-    fn is_doubtful(&self, beat: &Beat) -> bool {
-        self.clock.monotonic() >= beat.sent.saturating_add(self.trust())
-            || self.clock.now().since(beat.sent_at) >= self.trust()
+    fn is_doubtful(&self, beat: &mut Beat) -> bool {
+        beat.is_doubted |= self.clock.monotonic() >= beat.sent.saturating_add(self.trust())
+            || self.clock.now().since(beat.sent_at) >= self.trust();
+        beat.is_doubted
     }
 
-    /// Waits until a driver cannot go on before the next heartbeat.
+    /// Waits until a driver cannot go on before the next heartbeat, and has let some time pass since the last: of a wall clock that is put
+    /// somewhere else again and again no heartbeat settles anything.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
+        let soonest = self.beat().sent.saturating_add(self.ttl / 16);
+        let left = soonest.saturating_sub(self.clock.monotonic());
+        if !left.is_zero() {
+            self.clock.sleep(left).await;
+        }
     }
 
     /// How long one heartbeat may take: a store that does not answer must leave time to ask it again.
@@ -146,7 +163,7 @@ impl HeartbeatMonitor {
                 self.change(|beat| {
                     beat.gaps += u64::from(late || self.is_doubtful(beat));
                     (beat.sent, beat.sent_at) = (sent, sent_at);
-                    (beat.failed, beat.lost) = (None, None);
+                    (beat.is_doubted, beat.failed, beat.lost) = (false, None, None);
                 });
                 if was_lost {
                     tracing::info!(%executor, "heartbeats succeed again; runs are taken up again");
@@ -214,8 +231,8 @@ impl HeartbeatMonitor {
 
     /// Returns how often heartbeats came late, if there is no doubt now; what was taken in another term is lost.
     pub(crate) fn certain(&self, term: u64) -> Option<u64> {
-        let beat = self.beat();
-        let certain = beat.term == term && beat.lost.is_none() && !self.is_doubtful(&beat);
+        let mut beat = self.beat();
+        let certain = beat.term == term && beat.lost.is_none() && !self.is_doubtful(&mut beat);
         certain.then_some(beat.gaps)
     }
 
