@@ -214,6 +214,16 @@ macro_rules! __properties {
                 instances: a_run_that_begins_or_goes_is_there_or_not;
                 instances: a_listing_during_writes_has_every_run;
             }
+            next_life {
+                instances: a_look_sees_one_life_or_none;
+                instances: readers_see_one_life_at_a_time;
+                instances: what_was_seen_of_one_life_changes_nothing_in_the_next;
+                instances: an_append_spares_the_next_life;
+                instances: a_purge_that_expects_a_head_spares_the_next_life;
+                instances: a_purge_takes_the_next_life_whole_or_spares_it;
+                instances: a_prune_spares_the_next_life;
+                instances: resealing_spares_the_next_life;
+            }
             dropped {
                 core: a_dropped_append_is_done_or_not_done;
                 core: a_dropped_start_is_done_or_not_done;

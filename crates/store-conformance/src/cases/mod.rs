@@ -17,6 +17,7 @@ pub(crate) mod heartbeat;
 pub(crate) mod load;
 pub(crate) mod model;
 pub(crate) mod names;
+pub(crate) mod next_life;
 pub(crate) mod prune;
 pub(crate) mod purge;
 pub(crate) mod readers;

@@ -9,7 +9,7 @@ use super::concurrency::instances;
 use crate::stage::{Stage, Store, every_header, every_run, ok, together};
 
 /// Runs a writer, and readers until it is done.
-async fn while_writing<F: Future<Output = ()> + Send + 'static>(
+pub(super) async fn while_writing<F: Future<Output = ()> + Send + 'static>(
     stores: &[Store],
     writer: impl Future<Output = ()> + Send + 'static,
     read: impl Fn(Store) -> F + Clone + Send + 'static,

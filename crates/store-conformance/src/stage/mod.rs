@@ -1,6 +1,7 @@
 //! What a property works with: instances of the store under test, fresh ids, and the logs that ought to be stored.
 
 mod calls;
+mod overtaken;
 mod stories;
 
 use std::future::Future;
@@ -17,6 +18,7 @@ pub(crate) use self::calls::{
     Walk, append_one, appended, every_header, every_header_or, every_run, expect_refusal, is_kept,
     is_kept_at_head, ok,
 };
+pub(crate) use self::overtaken::overtaken;
 pub(crate) use self::stories::{key, label, query, tenant};
 use crate::factory::{Damage, Space};
 

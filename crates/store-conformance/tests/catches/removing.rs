@@ -29,6 +29,16 @@ impl Liar {
                 self.pause().await;
                 store.tamper(run, |records| *records = all);
             }
+            Lie::PrunesWhatItLookedAt if before.is_some() => {
+                self.pause().await;
+                store.tamper(run, |records| {
+                    records.retain(|record| record.header.seq >= cut.at);
+                    if let (Some(first), Some(base)) = (records.first_mut(), &cut.base) {
+                        *first = base.clone();
+                    }
+                });
+                return Ok(Removed { records: cut.at.get() - first, bytes: 0 });
+            }
             _ => {}
         }
         let pruned = store.prune(run, cut.clone()).await;
@@ -159,6 +169,19 @@ impl Liar {
                 if there == expected {
                     expected = None;
                 }
+            }
+            Lie::PurgesWhatItListed => {
+                let last = store.head(run).await.ok().flatten().map(|head| head.seq);
+                self.pause().await;
+                let mut is_rest = false;
+                store.tamper(run, |records| {
+                    records.retain(|record| last.is_none_or(|last| record.header.seq > last));
+                    is_rest = !records.is_empty();
+                });
+                if is_rest {
+                    return Ok(Removed::default());
+                }
+                expected = None;
             }
             Lie::PurgesByPrefix => {
                 let runs = store.runs(&RunQuery::default(), Page::first(1_000)).await?;

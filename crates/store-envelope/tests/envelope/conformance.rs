@@ -75,16 +75,22 @@ impl<S: CheckpointStore> CheckpointStore for Looked<S> {
         }
     }
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        let mut headers = self.0.headers(run, range).await?;
-        for header in &mut headers.items {
-            // One that is damaged is told as it is stored.
-            if let Ok(Some(records)) = self.0.load(run, At::Seq(header.seq)).await
-                && let Some(record) = records.last()
-            {
-                *header = record.header.clone();
+        loop {
+            let found = self.0.headers(run, range).await?;
+            let mut headers = found.clone();
+            for header in &mut headers.items {
+                // One that is damaged is told as it is stored.
+                if let Ok(Some(records)) = self.0.load(run, At::Seq(header.seq)).await
+                    && let Some(record) = records.last()
+                {
+                    *header = record.header.clone();
+                }
+            }
+            // The run may have begun anew meanwhile.
+            if self.0.headers(run, range).await.is_ok_and(|again| again == found) {
+                return Ok(headers);
             }
         }
-        Ok(headers)
     }
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         let texts = query.labels.iter().map(|(_, text)| text.as_str()).chain(query.user.as_deref());

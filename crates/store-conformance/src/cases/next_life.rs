@@ -1,0 +1,373 @@
+//! A run that is purged and begun anew after a look at it, or in the middle of a call: no call takes one life for the other.
+
+use std::sync::Arc;
+
+use ferrata_store::{
+    At, CheckpointStore, Error, ErrorKind, HeadRef, HeaderRange, Headers, Order, PruneCut, Record, RecordId,
+    Removed, Result, RunAppend, RunHead, RunKey, RunQuery, Seq, is_news,
+};
+
+use super::conflict::is_a_conflict;
+use super::readers::while_writing;
+use crate::stage::{
+    Log, Stage, Store, append_one, appended, every_run, expect_refusal, facts, is_kept, is_kept_at_head, ok,
+    overtaken, query,
+};
+
+/// How often a call is polled before others overtake it, at most.
+const POLLS: usize = 24;
+
+/// How long the second life of a run is: shorter than the first, as long, and longer.
+const LENGTHS: [usize; 3] = [3, 11, 13];
+
+/// Two lives of one run: the first is there, the second is not.
+struct Lives {
+    old: Log,
+    new: Log,
+}
+
+impl Lives {
+    async fn begun(stage: &Stage, run: &str) -> Self {
+        Self { old: stage.written(run, 11).await, new: stage.log(run).with_facts(facts("another", 3)) }
+    }
+
+    /// Ends the first life and begins the second, with so many records.
+    fn begin_anew(&mut self, store: Store, count: usize) -> impl Future<Output = ()> + Send + 'static {
+        let start = self.new.next(count);
+        self.new.took(&start);
+        async move {
+            ok(store.purge(&start.run, None).await, "ending the first life");
+            appended(&*store, &start).await;
+        }
+    }
+}
+
+/// Makes a call on the first life that is overtaken by the end of it and the begin of the second, once after each poll that it asks for, and
+/// gives what it answered to `check`.
+async fn overtake<T, F>(
+    stage: &Stage,
+    tag: usize,
+    call: impl Fn(Store, &Log) -> F,
+    check: impl AsyncFn(&Store, Lives, Result<T>),
+) where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let (store, other) = (stage.store(), stage.another().await);
+    for polls in 0..stage.times(POLLS, POLLS / 2) {
+        let mut lives = Lives::begun(stage, &format!("r-{tag}-{polls}")).await;
+        let call = call(Arc::clone(&store), &lives.old);
+        let anew = lives.begin_anew(Arc::clone(&other), LENGTHS[polls % LENGTHS.len()]);
+        let (answer, (), is_overtaken) = overtaken(polls, call, anew).await;
+        check(&store, lives, answer).await;
+        // Each length at least once.
+        if !is_overtaken && polls >= LENGTHS.len() {
+            break;
+        }
+    }
+}
+
+/// A look at a run.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    Head,
+    Load(At),
+    Since(HeadRef),
+    Headers(HeaderRange),
+    /// A listing of runs of this workflow.
+    Runs(&'static str),
+}
+
+/// What a look shows; nothing of a run that is not there.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Nothing,
+    Head(Box<RunHead>),
+    Records(Vec<Record>),
+    Headers(Headers),
+}
+
+impl Look {
+    /// The looks at the first life that the second may come after.
+    fn at(old: &Log) -> Vec<Self> {
+        let known = |place: usize| old.records[place].header.head();
+        vec![
+            Self::Head,
+            Self::Load(At::Latest),
+            Self::Load(At::Seq(Seq::new(2))),
+            Self::Load(At::Record(known(6).id)),
+            Self::Since(known(1)),
+            Self::Since(known(10)),
+            Self::Headers(HeaderRange::oldest(2)),
+            Self::Headers(HeaderRange::newest(1_000)),
+            Self::Runs("review"),
+            Self::Runs("another"),
+        ]
+    }
+
+    async fn made(self, store: Store, run: RunKey) -> Result<Seen> {
+        let records = |found: Option<Vec<Record>>| found.map_or(Seen::Nothing, Seen::Records);
+        let head = |found: Option<RunHead>| found.map_or(Seen::Nothing, |head| Seen::Head(Box::new(head)));
+        let seen = match self {
+            Self::Head => store.head(&run).await.map(head),
+            Self::Load(at) => store.load(&run, at).await.map(records),
+            Self::Since(known) => store.load_since(&run, known).await.map(records),
+            Self::Headers(range) => store.headers(&run, range).await.map(Seen::Headers),
+            Self::Runs(workflow) => {
+                let query = query(|query| query.workflow = Some(facts(workflow, 0).workflow));
+                let all = every_run(&*store, &query, Order::OldestFirst, 50).await;
+                Ok(head(all.into_iter().find(|found| found.run == run)))
+            }
+        };
+        match seen {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Seen::Nothing),
+            seen => seen,
+        }
+    }
+}
+
+/// Whoever looks while a run begins anew sees the one life or the other, whole, or no run.
+pub(crate) async fn a_look_sees_one_life_or_none(stage: Stage) {
+    let (store, other) = (stage.store(), stage.another().await);
+    let looks = Look::at(&stage.written("looks", 11).await).len();
+    for place in 0..looks {
+        for polls in 0..stage.times(POLLS, POLLS / 2) {
+            let length = LENGTHS[polls % LENGTHS.len()];
+            let mut lives = Lives::begun(&stage, &format!("r-{place}-{polls}")).await;
+            let (look, run) = (Look::at(&lives.old)[place], lives.old.key.clone());
+            let before = ok(look.made(Arc::clone(&other), run.clone()).await, "looking at the first life");
+            let all = Seen::Records(lives.old.loaded(10));
+            let call = look.made(Arc::clone(&store), run.clone());
+            let anew = lives.begin_anew(Arc::clone(&other), length);
+            let (seen, (), is_overtaken) = overtaken(polls, call, anew).await;
+            let seen = ok(seen, &format!("{look:?} while the run begins anew"));
+            let after = ok(look.made(Arc::clone(&store), run).await, "looking at the second life");
+            let is_all = matches!(look, Look::Since(_)) && seen == all;
+            assert!(
+                is_all || [&Seen::Nothing, &before, &after].contains(&&seen),
+                "{look:?} sees one life or none, and saw {seen:#?}, of {before:#?} and {after:#?}"
+            );
+            is_kept_at_head(&*store, &lives.new).await;
+            if !is_overtaken && polls >= LENGTHS.len() {
+                break;
+            }
+        }
+    }
+}
+
+/// The same with many readers of a run that begins anew again and again.
+pub(crate) async fn readers_see_one_life_at_a_time(stage: Stage) {
+    let stores = super::concurrency::instances(&stage, 3).await;
+    let mut lives = Vec::new();
+    for n in 0..stage.times(30, 10) {
+        let mut life = stage.log("r-1").with_facts(facts("review", n as i64));
+        let start = life.next(LENGTHS[n % LENGTHS.len()]);
+        life.took(&start);
+        lives.push((life, start));
+    }
+    let (writer, starts) = (stage.store(), lives.iter().map(|(_, start)| start.clone()).collect::<Vec<_>>());
+    let write = async move {
+        for start in starts {
+            appended(&*writer, &start).await;
+            tokio::task::yield_now().await;
+            ok(
+                writer.purge(&start.run, start.records.last().map(|last| last.header.head())).await,
+                "purging",
+            );
+        }
+    };
+    let lives: Arc<Vec<Log>> = Arc::new(lives.into_iter().map(|(life, _)| life).collect());
+    while_writing(&stores, write, move |store| {
+        let lives = Arc::clone(&lives);
+        async move {
+            let run = &lives[0].key;
+            let of = |id: RecordId| {
+                let life = lives.iter().find(|life| life.records.iter().any(|record| record.header.id == id));
+                life.expect("only what was written is read")
+            };
+            let head = ok(store.head(run).await, "reading the head");
+            if let Some(head) = &head {
+                assert_eq!(*head, of(head.head().id).run_head(), "the head of one life");
+            }
+            if let Some(loaded) = ok(store.load(run, At::Latest).await, "loading") {
+                let life = of(loaded[0].header.id);
+                assert_eq!(loaded, life.loaded(life.records.len() as u64 - 1), "one life is loaded");
+            }
+            if let Some(known) = head.map(|head| head.head()) {
+                let since = ok(store.load_since(run, known).await, "loading what came since");
+                let since = since.unwrap_or_default();
+                if !is_news(known, &since) {
+                    let life = of(since[0].header.id);
+                    assert_eq!(since, life.loaded(life.records.len() as u64 - 1), "one life is loaded");
+                }
+            }
+            match store.headers(run, HeaderRange::newest(1_000)).await {
+                Ok(answer) => {
+                    let life = of(answer.items[0].id);
+                    assert_eq!(answer.items, life.headers(), "the headers of one life");
+                    assert_eq!((answer.first, Some(answer.last)), (Seq::new(0), life.head().map(|h| h.seq)));
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "it is there or not: {error:?}"),
+            }
+            for head in every_run(&*store, &RunQuery::default(), Order::OldestFirst, 10).await {
+                assert_eq!(head, of(head.head().id).run_head(), "the head of one life is listed");
+            }
+        }
+    })
+    .await;
+}
+
+/// What was seen of the first life is of no use in the second, to whichever instance saw it.
+pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage: Stage) {
+    let (store, other) = (stage.store(), stage.another().await);
+    for length in LENGTHS {
+        let mut lives = Lives::begun(&stage, &format!("r-{length}")).await;
+        is_kept(&*store, &lives.old).await;
+        let first = ok(store.headers(&lives.old.key, HeaderRange::oldest(2)).await, "listing headers");
+        lives.begin_anew(Arc::clone(&other), length).await;
+        let Lives { old, mut new } = lives;
+        let (run, head) = (&old.key, new.head());
+
+        let next = HeaderRange::oldest(2).after(&first).expect("eleven records are more than two");
+        let rest = ok(store.headers(run, next).await, "the rest of the headers");
+        assert_eq!(rest.items, new.headers()[2..length.min(4)], "of the life that there is");
+        for record in &old.records {
+            let known = record.header.head();
+            let since = ok(store.load_since(run, known).await, "loading what came since");
+            assert_eq!(since, Some(new.loaded(length as u64 - 1)), "after a record of the first life: all");
+            let loaded = store.load(run, At::Record(known.id)).await;
+            expect_refusal(loaded, &[ErrorKind::NotFound], "loading a record of the first life");
+        }
+        is_a_conflict(&*store, &old.next(2), head, "an append to the first life").await;
+        for record in &old.records {
+            let purged = store.purge(run, Some(record.header.head())).await;
+            let error = expect_refusal(purged, &[ErrorKind::Conflict], "a purge of the first life");
+            assert_eq!(error.actual_head(), Some(head), "it is told the head there is: {error:?}");
+            let cut = PruneCut { at: record.header.seq, base: Some(old.as_base(record.header.seq.get())) };
+            let kinds = [ErrorKind::Invalid, ErrorKind::NotFound];
+            expect_refusal(store.prune(run, cut).await, &kinds, "a prune of the first life");
+        }
+        if let Some(resealing) = store.resealing() {
+            let replaced = ok(resealing.reseal(run, &old.records).await, "putting in other envelopes");
+            assert_eq!(replaced, 0, "records of the first life");
+        }
+        is_kept(&*store, &new).await;
+        new.write(&*store, 2).await;
+        is_kept(&*other, &new).await;
+    }
+}
+
+/// Checks that exactly the second life is there, and that it goes on.
+async fn is_whole(store: &Store, lives: &mut Lives) {
+    is_kept_at_head(&**store, &lives.new).await;
+    lives.new.write(&**store, 2).await;
+    is_kept(&**store, &lives.new).await;
+}
+
+/// An append that the end of its run overtakes writes nothing to the next life; nor does a repeat.
+pub(crate) async fn an_append_spares_the_next_life(stage: Stage) {
+    let appends: [fn(&Log) -> RunAppend; 2] = [
+        |old| old.next(2),
+        |old| RunAppend {
+            expected: Some(old.records[8].header.head()),
+            records: old.records[9..].to_vec(),
+            ..old.next(1)
+        },
+    ];
+    for (n, append) in appends.into_iter().enumerate() {
+        let call = move |store: Store, old: &Log| {
+            let append = append(old);
+            async move { append_one(&*store, &append).await }
+        };
+        overtake(&stage, n, call, async |store, mut lives, answer| {
+            if let Err(error) = answer {
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
+                let there = [None, lives.old.head(), lives.new.head()].map(Some);
+                assert!(there.contains(&Error::actual_head(&error)), "a head that there was: {error:?}");
+            }
+            is_whole(store, &mut lives).await;
+        })
+        .await;
+    }
+}
+
+/// A purge that expects a head of the first life spares the second, whole.
+pub(crate) async fn a_purge_that_expects_a_head_spares_the_next_life(stage: Stage) {
+    let call = |store: Store, old: &Log| {
+        let (run, head) = (old.key.clone(), old.head());
+        async move { store.purge(&run, head).await }
+    };
+    overtake(&stage, 0, call, async |store, mut lives, answer: Result<Removed>| {
+        if let Err(error) = answer {
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
+        }
+        is_whole(store, &mut lives).await;
+    })
+    .await;
+}
+
+/// A purge that expects no head takes the second life whole, or spares it whole.
+pub(crate) async fn a_purge_takes_the_next_life_whole_or_spares_it(stage: Stage) {
+    let call = |store: Store, old: &Log| {
+        let run = old.key.clone();
+        async move { store.purge(&run, None).await }
+    };
+    overtake(&stage, 0, call, async |store, mut lives, answer: Result<Removed>| {
+        ok(answer, "purging a run that begins anew");
+        if ok(store.head(&lives.new.key).await, "reading the head").is_none() {
+            lives.new.records.clear();
+            is_kept(&**store, &lives.new).await;
+        }
+        is_whole(store, &mut lives).await;
+    })
+    .await;
+}
+
+/// A prune that is overtaken leaves the second life as it is; at a base it may cut it, if it has a base there.
+pub(crate) async fn a_prune_spares_the_next_life(stage: Stage) {
+    for (n, (at, with_base)) in [(6, true), (8, true), (8, false)].into_iter().enumerate() {
+        let call = move |store: Store, old: &Log| {
+            let base = with_base.then(|| old.as_base(at));
+            let (run, cut) = (old.key.clone(), PruneCut { at: Seq::new(at), base });
+            async move { store.prune(&run, cut).await }
+        };
+        overtake(&stage, n, call, async |store, mut lives, answer: Result<Removed>| {
+            if let Err(error) = answer {
+                let kinds = [ErrorKind::NotFound, ErrorKind::Invalid];
+                assert!(kinds.contains(&error.kind()), "{error:?}");
+            }
+            let head = ok(store.head(&lives.new.key).await, "reading the head").expect("the second life");
+            if !with_base && head.first > Seq::new(0) {
+                lives.new.pruned(at, None);
+            }
+            is_whole(store, &mut lives).await;
+        })
+        .await;
+    }
+}
+
+/// Records of the first life are put in no place of the second.
+pub(crate) async fn resealing_spares_the_next_life(stage: Stage) {
+    if stage.store().resealing().is_none() {
+        return;
+    }
+    let call = |store: Store, old: &Log| {
+        let old = old.clone();
+        let anew = |record: &Record| {
+            let body = [record.body.as_ref(), b" "].concat();
+            Record::seal(record.header.clone(), body.into()).expect("the bodies of tests are small")
+        };
+        let records: Vec<Record> = old.records.iter().map(anew).collect();
+        async move {
+            let resealing = store.resealing().expect("the same for the life of the instance");
+            resealing.reseal(&old.key, &records).await
+        }
+    };
+    overtake(&stage, 0, call, async |store, mut lives, answer: Result<u64>| {
+        if let Err(error) = answer {
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
+        }
+        is_whole(store, &mut lives).await;
+    })
+    .await;
+}
