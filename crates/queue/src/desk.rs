@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::runtime::{Runtime, WeakRuntime};
-use ferrata_core::{Error, ErrorKind, Result, RunKey};
+use ferrata_core::{Error, ErrorKind, Result, RunKey, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub(crate) use self::askers::Asker;
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Do { op: Op, reply: Option<oneshot::Sender<Result<Said>>> },
     /// Somebody wants to know whether a run is still held back.
     IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
+    /// Somebody is about to act for a run and wants to know whether what was due at that moment still is.
+    IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
     /// A start asks which tags its run is to ask for.
     Tags(oneshot::Sender<Result<Tags>>),
     /// Something may have changed.

@@ -340,3 +340,24 @@ async fn a_missed_goal_is_not_retried_also_when_an_edit_has_met_it() {
     runtime.edit(&key(), met.unwrap()).checked_by(&graph).await.unwrap();
     assert_eq!(runtime.retry(&key()).await.unwrap_err().kind(), ErrorKind::WrongStatus);
 }
+
+/// control.md: a signaller who decided on what it saw says it to that run alone, and not to the next one of its name.
+#[tokio::test]
+async fn a_signal_to_a_run_as_it_was_is_said_to_no_other() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let graph = builder().node("work", async |_cx, s: Draft<Context>| Ok(s)).entry("work").build().unwrap();
+    let mut heads = Vec::new();
+    for _ in 0..2 {
+        runtime.start(&graph, Context::new()).id("r").on_hold("hold").await.unwrap();
+        heads.push(runtime.head(&key()).await.unwrap().unwrap().head());
+        if heads.len() == 1 {
+            runtime.purge(&key()).await.unwrap();
+        }
+    }
+    let refused = runtime.unpause(&key()).at(heads[0]).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(Some(heads[1]))));
+    assert_eq!(runtime.head(&key()).await.unwrap().unwrap().head(), heads[1], "nothing was said");
+    runtime.unpause(&key()).at(heads[1]).await.unwrap();
+    assert_ne!(runtime.head(&key()).await.unwrap().unwrap().head(), heads[1]);
+}

@@ -258,8 +258,11 @@ impl CheckpointStore for Remote {
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let (net, run) = (Arc::clone(&self.net), run.clone());
         let work = move || {
+            // A sharded store keeps signposts under the names of runs of other shards.
+            let is_run = |head: RunHead| !head.facts.workflow.is_reserved();
+            let was_there = now(net.store.head(&run)).is_ok_and(|head| head.is_some_and(is_run));
             let purged = now(net.store.purge(&run, expected));
-            if now(net.store.head(&run)).is_ok_and(|head| head.is_none()) {
+            if was_there && now(net.store.head(&run)).is_ok_and(|head| head.is_none()) {
                 net.rules.purged(&run);
             }
             purged

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use ferrata_core::ErrorKind;
 use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::store::RunHead;
+use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
 use super::seen::Seen;
-use super::{Command, give_back};
+use super::{Command, closed, give_back};
 use crate::cell::BY;
 use crate::ledger::{Held, Kind, Late, Ledger, Op, Replaced};
 
@@ -33,7 +34,7 @@ pub(super) enum Act {
 }
 
 /// Returns what is to be done.
-pub(super) fn due(ledger: &Ledger) -> Vec<(String, Act)> {
+pub(super) fn all_due(ledger: &Ledger) -> Vec<(String, Act)> {
     let held = ledger.held.iter().filter_map(|(id, held)| {
         let act = match &held.question {
             Some(_) if held.woken.is_some() => return None,
@@ -79,7 +80,7 @@ impl Act {
                     }
                 }
             }
-            Self::Begin { held } => match runtime.unpause(&held.run).by(BY).await {
+            Self::Begin { held } => match begin(&runtime, &id, &held, &commands).await {
                 Ok(()) => note(Op::Begun { id, at: held.at }),
                 // It goes on already, or has ended.
                 Err(error) if error.kind() == ErrorKind::WrongStatus => {
@@ -91,17 +92,23 @@ impl Act {
                         note(Op::Gone { id, seen: held });
                     }
                 }
+                // It is looked at again.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
                 Err(error) => {
                     tracing::warn!(run = %held.run, %error, "a run whose turn has come cannot begin yet");
                 }
             },
             Self::Replace { replaced } => {
-                if let Some(op) = supersede(&runtime, id, &replaced, &seen).await {
+                if let Some(op) = supersede(&runtime, id, &replaced, &commands, &seen).await {
                     note(op);
                 }
             }
             Self::Cancel { late: Late { run, at } } => {
-                match runtime.cancel(&run, "its turn did not come by its deadline").by(BY).await {
+                let cancelled = async {
+                    let head = due(&runtime, &id, &run, at, &commands).await?;
+                    runtime.cancel(&run, "its turn did not come by its deadline").by(BY).at(head).await
+                };
+                match cancelled.await {
                     Ok(()) => note(Op::Forgotten { id, at }),
                     // It has ended.
                     Err(error) if error.kind() == ErrorKind::WrongStatus => note(Op::Forgotten { id, at }),
@@ -111,6 +118,7 @@ impl Act {
                             note(Op::Forgotten { id, at });
                         }
                     }
+                    Err(error) if error.kind() == ErrorKind::Conflict => {}
                     Err(error) => {
                         tracing::warn!(%run, %error, "a run that came too late cannot be cancelled yet");
                     }
@@ -120,8 +128,40 @@ impl Act {
     }
 }
 
+/// Lets a run go whose turn has come.
+async fn begin(runtime: &Runtime, id: &str, held: &Held, commands: &UnboundedSender<Command>) -> Result<()> {
+    let head = due(runtime, id, &held.run, held.at, commands).await?;
+    runtime.unpause(&held.run).by(BY).at(head).await
+}
+
+/// Returns the head of the run for which something is to be done since that moment, as it was before the queue said that this still is so: when a process
+/// comes to it that was stopped, that run may have ended, and another may have its name.
+async fn due(
+    runtime: &Runtime,
+    id: &str,
+    run: &RunKey,
+    at: Timestamp,
+    commands: &UnboundedSender<Command>,
+) -> Result<HeadRef> {
+    let missing = || Error::new(ErrorKind::NotFound, "the run is not on record yet").with_run(run);
+    let head = runtime.head(run).await?.ok_or_else(missing)?.head();
+    let (reply, said) = oneshot::channel();
+    // The task of the queue ends with the runtime alone.
+    let _ = commands.send(Command::IsDue { id: id.to_owned(), at, reply });
+    match said.await.map_err(|_| closed())?? {
+        true => Ok(head),
+        false => Err(Error::new(ErrorKind::Conflict, "it is not due any more").with_run(run)),
+    }
+}
+
 /// Cancels a run in whose place another is, as soon as that is recorded: a crash loses none of the two.
-async fn supersede(runtime: &Runtime, id: String, replaced: &Replaced, seen: &Seen) -> Option<Op> {
+async fn supersede(
+    runtime: &Runtime,
+    id: String,
+    replaced: &Replaced,
+    commands: &UnboundedSender<Command>,
+    seen: &Seen,
+) -> Option<Op> {
     let Replaced { waiting, by, at } = replaced;
     let is_over = seen.for_longer(&id, *at, MISSING);
     let run = &waiting.run;
@@ -134,9 +174,14 @@ async fn supersede(runtime: &Runtime, id: String, replaced: &Replaced, seen: &Se
         return is_over.then(|| Op::Restore { id, by: by.clone() });
     }
     let reason = format!("the start of {by} has taken its place");
-    match runtime.cancel(run, reason).by(BY).await {
+    let cancelled = async {
+        let head = due(runtime, &id, run, *at, commands).await?;
+        runtime.cancel(run, reason).by(BY).at(head).await
+    };
+    match cancelled.await {
         Ok(()) => Some(Op::Forgotten { id, at: *at }),
         Err(error) if error.kind() == ErrorKind::WrongStatus => Some(Op::Forgotten { id, at: *at }),
+        Err(error) if error.kind() == ErrorKind::Conflict => None,
         Err(error) => {
             tracing::warn!(%run, %error, "a run whose place was taken cannot be cancelled yet");
             None

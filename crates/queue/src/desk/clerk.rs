@@ -201,7 +201,8 @@ impl Clerk {
                     replies.push(reply.map_or(Reply::Nobody, Reply::Caller));
                     ops.push(op);
                 }
-                Command::IsHeldBack { id, reply } => watchers.push((id, reply)),
+                Command::IsHeldBack { id, reply } => watchers.push((id, None, reply)),
+                Command::IsDue { id, at, reply } => watchers.push((id, Some(at), reply)),
                 Command::Tags(reply) => tags.push(reply),
                 Command::Look => {}
             }
@@ -217,9 +218,10 @@ impl Clerk {
                 unheard.retain(|id| !self.mine.contains_key(id));
                 let leave = |id| Op::LeaveNode { id, executor: self.me };
                 self.owed.extend(unheard.into_iter().map(leave));
-                for (id, reply) in watchers {
+                for (id, at, reply) in watchers {
+                    let is_so = at.map_or_else(|| self.is_held_back(&id), |at| self.is_due(&id, at));
                     // Whoever does not wait any more is not told.
-                    let _ = reply.send(Ok(self.is_held_back(&id)));
+                    let _ = reply.send(Ok(is_so));
                 }
                 tags.into_iter().for_each(|reply| drop(reply.send(Ok(self.tags()))));
                 self.tell();
@@ -249,7 +251,7 @@ impl Clerk {
         ops: Vec<Op>,
         owed: usize,
         replies: Vec<Reply>,
-        watchers: Vec<(String, oneshot::Sender<Result<bool>>)>,
+        watchers: Vec<(String, Option<Timestamp>, oneshot::Sender<Result<bool>>)>,
     ) {
         let is_missing = error.kind() == ErrorKind::NotFound;
         if !self.fails && !is_missing {
@@ -268,7 +270,7 @@ impl Clerk {
                 Reply::Starter { reply, .. } => drop(reply.send(Err(again()))),
             }
         }
-        for (_, reply) in watchers {
+        for (_, _, reply) in watchers {
             drop(reply.send(Err(again())));
         }
         if is_missing {
@@ -369,6 +371,15 @@ impl Clerk {
         })
     }
 
+    /// Tells whether what was to be done for a run since that moment still is.
+    fn is_due(&self, id: &str, at: Timestamp) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| {
+            ledger.held.get(id).is_some_and(|held| held.on_hold && held.at == at)
+                || ledger.late.get(id).is_some_and(|late| late.at == at)
+                || ledger.replaced.get(id).is_some_and(|replaced| replaced.at == at)
+        })
+    }
+
     /// Tells nodes of this process whose turn has come, and those that the queue has forgotten; gives back places that no node of it wants.
     fn tell(&mut self) {
         let Some(ledger) = &self.ledger else { return };
@@ -397,7 +408,7 @@ impl Clerk {
         let Some(ledger) = &self.ledger else { return };
         let (now, look) = (self.clock.monotonic(), self.pace.look);
         self.acted.retain(|_, at| now.saturating_sub(*at) < look);
-        for (id, act) in acts::due(ledger) {
+        for (id, act) in acts::all_due(ledger) {
             // Whoever gave the place acts first, and others only if it does not.
             let is_new = |held: &Held| !self.seen.for_longer(&id, held.at, look);
             let is_others = !self.given.contains(&id) && ledger.held.get(&id).is_some_and(is_new);

@@ -22,7 +22,7 @@ mod support;
 mod tasks;
 mod world;
 
-use self::world::{Report, World};
+use self::world::{Mix, Report, World};
 
 /// How many seeds each of the tests tries.
 const SEEDS: u64 = 10;
@@ -38,7 +38,7 @@ fn is_shown() -> bool {
 }
 
 /// Tries a share of the seeds: the tests of this file run beside each other.
-fn simulate(share: u64, of: u64) {
+fn simulate(mix: Mix, share: u64, of: u64) {
     let seeds = match number("FERRATA_SIM_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
@@ -48,11 +48,16 @@ fn simulate(share: u64, of: u64) {
     };
     let (mut all, mut tried) = (Report::default(), 0);
     for seed in seeds.filter(|seed| seed % of == share) {
-        match std::panic::catch_unwind(|| World::new(seed).run()) {
+        match std::panic::catch_unwind(|| World::new(seed, mix).run()) {
             Ok(report) => all.add(&report),
             Err(panic) => {
+                let test = match mix {
+                    Mix::Names => "promise",
+                    Mix::Anew => "anew_is",
+                    Mix::AnewInShards => "anew_in_shards",
+                };
                 eprintln!(
-                    "replay with: FERRATA_SIM_SEED={seed} cargo test -p ferrata-queue --test sim promise"
+                    "replay with: FERRATA_SIM_SEED={seed} cargo test -p ferrata-queue --test sim {test}"
                 );
                 std::panic::resume_unwind(panic);
             }
@@ -61,24 +66,34 @@ fn simulate(share: u64, of: u64) {
     }
     println!("{tried} seeds: {all:?}");
     if tried >= SEEDS {
-        all.check_coverage();
+        all.check_coverage(mix);
     }
 }
 
 #[test]
 fn queues_keep_what_they_promise() {
-    simulate(0, 2);
+    simulate(Mix::Names, 0, 2);
 }
 
 #[test]
 fn queues_keep_what_they_promise_with_other_seeds() {
-    simulate(1, 2);
+    simulate(Mix::Names, 1, 2);
+}
+
+#[test]
+fn a_name_that_fifty_purge_and_begin_anew_is_one_run_at_a_time() {
+    simulate(Mix::Anew, 0, 1);
+}
+
+#[test]
+fn a_name_that_fifty_purge_and_begin_anew_in_shards_is_one_run_at_a_time() {
+    simulate(Mix::AnewInShards, 0, 1);
 }
 
 /// What a seed does is the same in each new process, where it is tried alone; a second world in one thread differs in the order of some events.
 #[test]
 fn worlds_of_other_seeds_take_another_course() {
-    let reports: Vec<_> = (0..3).map(|seed| World::new(seed).run()).collect();
+    let reports: Vec<_> = (0..3).map(|seed| World::new(seed, Mix::Names).run()).collect();
     assert!(reports.iter().all(|report| report.records > 0 && report.steps > 0));
     assert!(reports.windows(2).all(|pair| pair[0].trace != pair[1].trace), "a seed decides what happens");
 }

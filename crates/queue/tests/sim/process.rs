@@ -6,9 +6,11 @@ use std::time::Duration;
 use ferrata_core::graph::Graph;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
+use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::SeqIds;
-use ferrata_core::{Error, ErrorKind};
+use ferrata_core::{Clock, Error, ErrorKind};
 use ferrata_queue::{Queues as _, Rate};
+use ferrata_store_sharded::ShardedStore;
 
 use super::clock::SkewedClock;
 use super::net::{Net, Remote};
@@ -42,8 +44,31 @@ fn is_passing(error: &Error) -> bool {
     error.is_retryable() || matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)
 }
 
+/// The store as one process sees it: over one network, or shards over one each.
+fn store(nets: &[Arc<Net>], clock: &Arc<SkewedClock>, seat: &Arc<Seat>) -> Arc<dyn CheckpointStore> {
+    let mut remotes = nets.iter().map(|net| Remote::new(net, seat));
+    match nets {
+        [_] => Arc::new(remotes.next().unwrap()),
+        _ => Arc::new(sharded(remotes, Arc::clone(clock) as _)),
+    }
+}
+
+/// Joins stores to one.
+pub(crate) fn sharded<S: CheckpointStore>(
+    shards: impl IntoIterator<Item = S>,
+    clock: Arc<dyn Clock>,
+) -> ShardedStore {
+    let mut builder = ShardedStore::builder().clock(clock);
+    let mut names = Vec::new();
+    for (n, shard) in shards.into_iter().enumerate() {
+        names.push(format!("shard-{n}"));
+        builder = builder.shard(names[n].as_str(), shard);
+    }
+    builder.generation(names).build().unwrap()
+}
+
 impl Process {
-    pub(crate) fn start(number: u64, clock: Arc<SkewedClock>, net: &Arc<Net>, seat: Seat) -> Self {
+    pub(crate) fn start(number: u64, clock: Arc<SkewedClock>, nets: &[Arc<Net>], seat: Seat) -> Self {
         let process = Self {
             number,
             tasks: Tasks::new(),
@@ -52,12 +77,12 @@ impl Process {
             frozen_until: None,
             idle_at: None,
         };
-        let (slot, clock, net) = (Arc::clone(&process.runtime), Arc::clone(&process.clock), Arc::clone(net));
+        let (slot, clock, nets) = (Arc::clone(&process.runtime), Arc::clone(&process.clock), nets.to_vec());
         let seat = Arc::new(seat);
         process.tasks.spawn(async move {
             let ids = Arc::new(SeqIds::new(number + 1));
             let runtime = loop {
-                let built = Runtime::builder(Remote::new(&net, &seat))
+                let built = Runtime::builder_with(store(&nets, &clock, &seat))
                     .clock(Arc::clone(&clock) as _)
                     .ids(Arc::clone(&ids) as _)
                     .resource(Arc::clone(&seat))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard};
 
-use ferrata_core::record::RunStatus;
+use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::store::RunAppend;
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, HeadRef, RecordId, Result, RunKey};
@@ -35,6 +35,10 @@ pub(crate) struct Seen {
     calls: Vec<i64>,
     /// How many places were given, by queue.
     pub(crate) given: BTreeMap<String, u64>,
+    /// Runs of the queue `mail` that are on record and have not ended.
+    under_way: BTreeSet<RunKey>,
+    /// How many runs were purged.
+    pub(crate) purged: u64,
     trace: u64,
 }
 
@@ -43,12 +47,14 @@ pub(crate) struct Rules {
     clock: ManualClock,
     /// Whether every clock is right, so that rates hold to the millisecond.
     are_right: bool,
+    /// Whether runs that have ended are purged, so that their names can be used again.
+    are_purged: bool,
     is_shown: bool,
 }
 
 impl Rules {
-    pub(crate) fn new(clock: ManualClock, are_right: bool) -> Self {
-        Self { seen: Mutex::default(), clock, are_right, is_shown: super::is_shown() }
+    pub(crate) fn new(clock: ManualClock, are_right: bool, are_purged: bool) -> Self {
+        Self { seen: Mutex::default(), clock, are_right, are_purged, is_shown: super::is_shown() }
     }
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -76,6 +82,9 @@ impl Rules {
         append: RunAppend,
         result: &Result<HeadRef>,
     ) {
+        if append.is_mark() {
+            return;
+        }
         let kinds: Vec<_> = append.records.iter().map(|record| record.header.kind).collect();
         let ended = result.as_ref().map_err(ferrata_core::Error::kind);
         self.note(&format!("process {process} appends {kinds:?} to {}: {ended:?}", append.run));
@@ -95,15 +104,33 @@ impl Rules {
             status = Some(record.header.status);
             if let Some(queue) = run.run.as_str().strip_prefix("queue:") {
                 self.queued(&mut seen, queue, &record.body);
+            } else if record.header.kind == RecordKind::Signal && lets_go(&record.body) {
+                let has_place =
+                    seen.held.get("mail").is_some_and(|held| held.contains_key(&format!("run:{run}")));
+                if !has_place {
+                    seen.broken.push(format!("{run} was let go, and has no place"));
+                }
             }
         }
         match status {
             _ if run.run.as_str().starts_with("queue:") => {}
-            Some(RunStatus::InProgress) => drop(seen.let_in.insert(run)),
-            Some(status) if status.is_finished() => drop(seen.let_in.remove(&run)),
-            _ => {}
+            Some(status) if status.is_finished() => {
+                seen.let_in.remove(&run);
+                seen.under_way.remove(&run);
+                if status != RunStatus::Completed {
+                    seen.broken.push(format!("{run} is {status:?}"));
+                }
+            }
+            Some(status) => {
+                seen.under_way.insert(run.clone());
+                if status == RunStatus::InProgress {
+                    seen.let_in.insert(run);
+                }
+            }
+            None => {}
         }
-        if seen.let_in.len() > MAILS as usize {
+        // Where a name is used again, the place of one run may be given back when the next has begun in it.
+        if !self.are_purged && seen.let_in.len() > MAILS as usize {
             let what = format!("{:?} were let in", seen.let_in);
             seen.broken.push(what);
         }
@@ -117,6 +144,9 @@ impl Rules {
             if op["merge"][0] == "held" {
                 for (id, one) in op["merge"][1].as_object().unwrap() {
                     let key = one["key"].as_str().unwrap_or_default().to_owned();
+                    if self.is_shown {
+                        println!("           `{queue}` gives {id} a place: {one}");
+                    }
                     let holder = Holder { key, places: one["places"].as_u64().unwrap() };
                     if held.insert(id.clone(), holder).is_none() {
                         *seen.given.entry(queue.to_owned()).or_default() += 1;
@@ -127,6 +157,9 @@ impl Rules {
                 }
             } else if op["remove"][0] == "held" {
                 let gone = op["remove"][1].as_array().unwrap();
+                if self.is_shown {
+                    println!("           `{queue}` takes back the places of {gone:?}");
+                }
                 gone.iter().for_each(|id| drop(held.remove(id.as_str().unwrap())));
             } else {
                 assert!(op["set"][0] != "held" && op["append"].is_null(), "{op}");
@@ -154,7 +187,12 @@ impl Rules {
     }
 
     pub(crate) fn purged(&self, run: &RunKey) {
-        self.seen().broken.push(format!("{run} was purged"));
+        self.note(&format!("{run} is purged"));
+        let mut seen = self.seen();
+        seen.purged += 1;
+        if !self.are_purged || seen.under_way.contains(run) {
+            seen.broken.push(format!("{run} was purged and had not ended"));
+        }
     }
 
     /// Checks that no period saw more calls than the rate and its burst let in, where clocks are right.
@@ -179,4 +217,10 @@ impl Rules {
         let broken = std::mem::take(&mut self.seen().broken);
         assert!(broken.is_empty(), "{broken:#?}");
     }
+}
+
+/// Tells whether a record of a signal lets a run go that was on hold.
+fn lets_go(body: &[u8]) -> bool {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    body["change"]["what"] == "unpause"
 }

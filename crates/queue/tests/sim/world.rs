@@ -7,23 +7,30 @@ use std::time::Duration;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore as _, MemoryStore};
+use ferrata_core::store::{CheckpointStore, MemoryStore, RunHead};
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock as _, RunKey};
+use ferrata_core::{Clock as _, Result, RunKey};
 use ferrata_queue::{Enqueue as _, Overview};
 
 use super::clock::SkewedClock;
-use super::net::{Net, now};
+use super::net::Net;
 use super::nodes::{Inside, Seat};
-use super::process::{GPUS, Process, TTL};
+use super::process::{GPUS, Process, TTL, sharded};
 use super::rules::Rules;
 use crate::support::dice::Dice;
 
 /// How many processes there are at most, those that are stopped included.
 const PROCESSES: usize = 4;
 
-/// How many runs are started.
+/// How many runs are started where each has a name of its own, and how many callers begin a name anew where they have names together.
 const RUNS: u64 = 14;
+const CALLERS: u64 = 50;
+
+/// How many names these callers have: more than there are places, so that some wait. Most want the first.
+const NAMES: u64 = 5;
+
+/// How often each of them begins its name anew, when the run of before has ended.
+const ROUNDS: u64 = 4;
 
 /// By this key one run is started, whichever comes first.
 const ONCE: &str = "the-one";
@@ -36,6 +43,37 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How far a wall clock is off at most.
 const SKEW_MS: u64 = 300_000;
+
+/// What the simulation is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mix {
+    /// Runs that each have a name of their own.
+    Names,
+    /// Runs of a few names: each caller purges the one that has ended, and starts the next.
+    Anew,
+    /// The same on a store of three shards.
+    AnewInShards,
+}
+
+impl Mix {
+    fn starts(self) -> u64 {
+        if self == Self::Names { RUNS } else { CALLERS }
+    }
+
+    /// How many of 240 moments have somebody start something.
+    fn haste(self) -> u64 {
+        if self == Self::Names { 10 } else { 60 }
+    }
+
+    /// Returns the run that a start is of.
+    fn run(self, number: u64) -> RunKey {
+        let name = match self {
+            Self::Names => format!("run-{number:02}"),
+            _ => format!("again-{}", (number % (2 * NAMES)).saturating_sub(NAMES)),
+        };
+        RunKey::try_from(name.as_str()).unwrap()
+    }
+}
 
 /// What became of simulations.
 #[derive(Debug, Default)]
@@ -52,6 +90,7 @@ pub(crate) struct Report {
     excepted: u64,
     /// Starts that were told of another by their key.
     before: u64,
+    purged: u64,
     given: BTreeMap<String, u64>,
 }
 
@@ -66,22 +105,26 @@ impl Report {
         self.repeated += other.repeated;
         self.excepted += other.excepted;
         self.before += other.before;
+        self.purged += other.purged;
         other.given.iter().for_each(|(queue, times)| *self.given.entry(queue.clone()).or_default() += times);
     }
 
     /// Checks that the simulations were not tame.
-    pub(crate) fn check_coverage(&self) {
-        let Self { conflicts, kills, freezes, steps_of_clocks, repeated, before, given, .. } = self;
-        let all = [conflicts, kills, freezes, steps_of_clocks, repeated, before];
+    pub(crate) fn check_coverage(&self, mix: Mix) {
+        let Self { conflicts, kills, freezes, steps_of_clocks, repeated, before, purged, given, .. } = self;
+        let own = if mix == Mix::Names { before } else { purged };
+        let all = [conflicts, kills, freezes, steps_of_clocks, repeated, own];
         assert!(all.iter().all(|times| **times > 0) && given.len() == 3, "{self:?}");
     }
 }
 
 pub(crate) struct World {
+    mix: Mix,
     dice: Arc<Dice>,
     clock: ManualClock,
-    store: MemoryStore,
-    net: Arc<Net>,
+    /// What is there, as nobody sees it who has a network in between.
+    store: Arc<dyn CheckpointStore>,
+    nets: Vec<Arc<Net>>,
     rules: Arc<Rules>,
     inside: Arc<Mutex<Inside>>,
     are_right: bool,
@@ -104,22 +147,40 @@ enum Told {
     Before(RunKey),
 }
 
-fn id(number: u64) -> RunKey {
-    RunKey::try_from(format!("run-{number:02}").as_str()).unwrap()
+/// Returns what a call comes to that waits for nobody.
+fn now<T>(call: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(call)
+}
+
+/// Purges a run as it stands, if it has ended, so that its name can be used again.
+async fn clear(runtime: &Runtime, run: &RunKey) -> Result<()> {
+    if let Some(head) = runtime.head(run).await?.filter(|head| head.status.is_finished()) {
+        runtime.purge_at(run, head.head()).await?;
+    }
+    Ok(())
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, mix: Mix) -> Self {
         let (clock, dice) = (ManualClock::default(), Arc::new(Dice::new(seed)));
-        let store = MemoryStore::with_clock(Arc::new(clock.clone()));
+        let shards = if mix == Mix::AnewInShards { 3 } else { 1 };
+        let stores: Vec<_> = (0..shards).map(|_| MemoryStore::with_clock(Arc::new(clock.clone()))).collect();
         let are_right = dice.below(3) == 0;
-        let rules = Arc::new(Rules::new(clock.clone(), are_right));
-        let net = Arc::new(Net::new(store.clone(), Arc::clone(&rules), clock.clone(), Arc::clone(&dice)));
+        let rules = Arc::new(Rules::new(clock.clone(), are_right, mix != Mix::Names));
+        let net = |store: &MemoryStore| {
+            Arc::new(Net::new(store.clone(), Arc::clone(&rules), clock.clone(), Arc::clone(&dice)))
+        };
+        let nets = stores.iter().map(net).collect();
+        let store: Arc<dyn CheckpointStore> = match &stores[..] {
+            [store] => Arc::new(store.clone()),
+            _ => Arc::new(sharded(stores, Arc::new(clock.clone()))),
+        };
         let mut world = Self {
+            mix,
             dice,
             clock,
             store,
-            net,
+            nets,
             rules,
             inside: Arc::default(),
             are_right,
@@ -148,7 +209,7 @@ impl World {
         let began = Duration::from_secs(number * 1_000);
         let clock = Arc::new(SkewedClock::new(self.clock.clone(), self.skew(), began));
         let seat = Seat::new(number, Arc::clone(&self.inside), Arc::clone(&self.rules));
-        self.processes.push(Process::start(number, clock, &self.net, seat));
+        self.processes.push(Process::start(number, clock, &self.nets, seat));
         self.rules.note(&format!("process {number} starts"));
     }
 
@@ -159,13 +220,14 @@ impl World {
             // Time passes in larger steps where all flows: places are given and given back while things go wrong.
             if self.dice.below(3) == 0 { self.flow() } else { self.step() }
         }
-        self.net.calm();
+        self.nets.iter().for_each(|net| net.calm());
         self.finish();
         self.judge();
         self.report.trace = self.rules.trace();
         let seen = self.rules.seen();
         (self.report.records, self.report.conflicts) = (seen.records, seen.conflicts);
         self.report.given = seen.given.clone();
+        self.report.purged = seen.purged;
         drop(seen);
         self.report
     }
@@ -179,8 +241,8 @@ impl World {
             .filter(|&at| self.processes[at].idle_at != Some(self.stirred))
             .collect();
         match self.dice.below(4) {
-            0 if self.net.deliver() => self.stirred += 1,
-            _ if up.is_empty() => match self.net.deliver() {
+            0 if self.deliver() => self.stirred += 1,
+            _ if up.is_empty() => match self.deliver() {
                 true => self.stirred += 1,
                 false => self.pass_time(),
             },
@@ -197,14 +259,24 @@ impl World {
         self.look(stirred);
     }
 
+    /// Delivers a message of one of the networks. Returns whether there was one.
+    fn deliver(&self) -> bool {
+        let first = match self.nets.len() {
+            1 => 0,
+            all => usize::try_from(self.dice.below(all as u64)).unwrap(),
+        };
+        let (before, from) = self.nets.split_at(first);
+        from.iter().chain(before).any(|net| net.deliver())
+    }
+
     /// Lets everything happen that can at this moment, then time pass: faster, for when the order has been varied enough.
     fn flow(&mut self) {
         let stirred = self.stirred;
-        while self.net.deliver() {}
+        while self.deliver() {}
         self.stirred += 1;
         let up = self.processes.iter().filter(|process| process.frozen_until.is_none());
         up.for_each(|process| process.tasks.settle());
-        if self.net.next() != Some(Duration::ZERO) {
+        if self.nets.iter().all(|net| net.next() != Some(Duration::ZERO)) {
             self.pass_time();
         }
         self.look(stirred);
@@ -233,6 +305,8 @@ impl World {
         };
         let sure: Vec<_> = inside.now.keys().filter(|(_, process)| !is_in_doubt(process)).collect();
         assert!(sure.len() <= GPUS as usize, "{sure:?} are in {GPUS} places");
+        let runs: BTreeSet<_> = sure.iter().map(|(run, _)| run).collect();
+        assert_eq!(runs.len(), sure.len(), "one run is at work twice: {sure:?}");
         self.report.excepted += u64::from(inside.now.len() > GPUS as usize);
     }
 
@@ -240,7 +314,9 @@ impl World {
     fn pass_time(&mut self) {
         let now = self.clock.monotonic();
         let thaws = self.processes.iter().filter_map(|process| process.frozen_until);
-        let next = thaws.map(|until| until.saturating_sub(now)).chain(self.net.next()).min();
+        let next =
+            thaws.map(|until| until.saturating_sub(now)).chain(self.nets.iter().filter_map(|net| net.next()));
+        let next = next.min();
         match next {
             Some(next) if next <= PATIENCE => self.clock.advance(next),
             // A sleeper of a stopped process whose time has come does not stir.
@@ -257,7 +333,7 @@ impl World {
 
     fn kill(&mut self, at: usize) {
         let process = self.processes.remove(at);
-        self.net.forget(process.number);
+        self.nets.iter().for_each(|net| net.forget(process.number));
         self.rules.note(&format!("process {} is killed", process.number));
         self.report.kills += 1;
         // Dropped with it, its nodes leave their places.
@@ -290,7 +366,7 @@ impl World {
                 self.rules.note(&format!("the clock of process {} is off by {off} ms", process.number));
             }
             4 if self.processes.len() < PROCESSES => self.start_process(),
-            5..15 if self.next < RUNS => {
+            it if (5..5 + self.mix.haste()).contains(&it) && self.next < self.mix.starts() => {
                 let number = self.next;
                 if self.start(number) {
                     self.next += 1;
@@ -307,22 +383,41 @@ impl World {
             return false;
         }
         let process = *self.dice.pick(&up);
-        let (runtime, graph) = process.runtime().unwrap();
-        let start = runtime.start(graph, Context::new()).id(id(number).run.as_str()).queue("mail");
-        let start = start.key(format!("key-{}", number % 3)).priority(i32::try_from(number % 2).unwrap());
-        // Each third is one of which there is to be one, for longer than any clock is off.
-        let start =
-            if number.is_multiple_of(3) { start.once(ONCE, Duration::from_secs(360_000)) } else { start };
+        let (runtime, graph) = process.runtime().unwrap().clone();
+        let (mix, run) = (self.mix, self.mix.run(number));
         let (told, rules) = (Arc::clone(&self.told), Arc::clone(&self.rules));
         told.lock().unwrap().entry(number).or_insert(Told::Nothing);
         process.tasks.spawn(async move {
-            let said = start.await.map(|queued| (queued.is_new(), queued.run().clone()));
-            rules.note(&format!("the start of {}: {said:?}", id(number)));
-            match said {
-                Ok((true, _)) => drop(told.lock().unwrap().insert(number, Told::Started)),
-                Ok((false, run)) => drop(told.lock().unwrap().insert(number, Told::Before(run))),
-                // It is in doubt, or was refused: it is made again.
-                Err(_) => {}
+            for round in 0..if mix == Mix::Names { 1 } else { ROUNDS } {
+                if mix != Mix::Names
+                    && let Err(error) = clear(&runtime, &run).await
+                {
+                    // Another caller has, or it is in doubt; the start is made all the same.
+                    rules.note(&format!("the purge of {run}: {:?}", error.kind()));
+                }
+                let start = runtime.start(&graph, Context::new()).id(run.run.as_str()).queue("mail");
+                let key = format!("key-{}", (number + round) % 3);
+                let start = start.key(key).priority(i32::try_from(number % 2).unwrap());
+                // Each third is one of which there is to be one, for longer than any clock is off.
+                let start = match mix == Mix::Names && number.is_multiple_of(3) {
+                    true => start.once(ONCE, Duration::from_secs(360_000)),
+                    false => start,
+                };
+                let said = start.await;
+                let shown = said.as_ref().map(|queued| (queued.is_new(), queued.run()));
+                rules.note(&format!("start {number} of {run}: {shown:?}"));
+                // One that is in doubt, or was refused, is made again.
+                let Ok(queued) = said else { return };
+                let came_to = match queued.is_new() {
+                    true => Told::Started,
+                    false => Told::Before(queued.run().clone()),
+                };
+                told.lock().unwrap().insert(number, came_to);
+                if mix != Mix::Names {
+                    // Another caller may purge it before its end is heard of.
+                    let waited = queued.wait().await.map(drop);
+                    rules.note(&format!("start {number} of {run} waited: {waited:?}"));
+                }
             }
         });
         true
@@ -334,13 +429,13 @@ impl World {
         let mut asked = BTreeMap::<u64, Duration>::new();
         loop {
             let time = self.clock.monotonic();
-            while self.next < RUNS && self.start(self.next) {
+            while self.next < self.mix.starts() && self.start(self.next) {
                 self.next += 1;
             }
-            let mut is_over = self.next == RUNS;
+            let mut is_over = self.next == self.mix.starts();
             for number in 0..self.next {
                 let told = self.told.lock().unwrap()[&number].clone();
-                let status = now(self.store.head(&id(number))).unwrap().map(|head| head.status);
+                let status = self.head(&self.mix.run(number)).map(|head| head.status);
                 let is_done = match told {
                     Told::Before(_) => true,
                     Told::Started => status == Some(RunStatus::Completed),
@@ -362,16 +457,20 @@ impl World {
         }
     }
 
+    fn head(&self, run: &RunKey) -> Option<RunHead> {
+        now(self.store.head(run)).unwrap()
+    }
+
     /// Tells whether nobody holds a place or waits, as a process reads it that has no part in the simulation.
     fn are_empty(&self) -> bool {
         let read = async {
-            let runtime = Runtime::builder(self.store.clone()).operator();
+            let runtime = Runtime::builder_with(Arc::clone(&self.store)).operator();
             let mut overview = Overview::new();
             overview.look(&runtime).await.unwrap();
             let statuses = overview.statuses(self.clock.now());
             statuses.len() == 3 && statuses.iter().all(|one| one.held.is_empty() && one.waiting == 0)
         };
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read)
+        now(read)
     }
 
     /// Judges what the runs came to.
@@ -381,8 +480,8 @@ impl World {
         let told = self.told.lock().unwrap();
         let mut by_key = BTreeSet::new();
         for (number, told) in &*told {
-            let run = id(*number);
-            let head = now(self.store.head(&run)).unwrap();
+            let run = self.mix.run(*number);
+            let head = self.head(&run);
             match told {
                 Told::Before(other) => {
                     self.report.before += 1;
@@ -391,7 +490,7 @@ impl World {
                 }
                 _ => {
                     assert_eq!(head.map(|head| head.status), Some(RunStatus::Completed), "{run}");
-                    if number.is_multiple_of(3) {
+                    if self.mix == Mix::Names && number.is_multiple_of(3) {
                         by_key.insert(run.clone());
                     }
                 }
@@ -400,6 +499,10 @@ impl World {
             assert!((came > 0) == !matches!(told, Told::Before(_)), "{run} was {came} times in its place");
             self.report.repeated += came.saturating_sub(1);
         }
-        assert_eq!(by_key.len(), 1, "one was to be started by its key: {by_key:?}");
+        assert_eq!(
+            by_key.len(),
+            usize::from(self.mix == Mix::Names),
+            "one was to be started by its key: {by_key:?}"
+        );
     }
 }

@@ -51,7 +51,7 @@ struct IsOurs<'a> {
 
 #[async_trait]
 impl Condition for IsOurs<'_> {
-    async fn check(&self) -> Result<()> {
+    async fn check(&self, _seen: Option<HeadRef>) -> Result<()> {
         let Self { shared, child, parent } = self;
         let head = shared.store.head(&child.run).await?;
         if !head.is_some_and(|head| child.is(&head.facts)) {

@@ -4,13 +4,15 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use super::amend::{Condition, Tip, Writer, amend};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::engine::fold::{check_signal, full_id};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::RunKey;
+use crate::id::{HeadRef, RunKey};
 use crate::past::family::who_asks;
 use crate::record::RunStatus;
 use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
@@ -38,17 +40,51 @@ pub struct SignalRequest {
     run: RunKey,
     what: Result<SignalKind>,
     by: Option<String>,
+    at: Option<HeadRef>,
 }
 
 impl SignalRequest {
     pub(crate) fn new(shared: &Arc<Shared>, run: &RunKey, what: Result<SignalKind>) -> Self {
-        Self { shared: Arc::clone(shared), run: run.clone(), what, by: None }
+        Self { shared: Arc::clone(shared), run: run.clone(), what, by: None, at: None }
     }
 
     /// Says who says it; it is recorded.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
+    }
+
+    /// Says it only if `head` still is the last record of the run: for a signaller who decided on what it saw. Another run that bears the name
+    /// since hears nothing. A run that goes on in this process is looked at before its driver is told.
+    ///
+    /// The request fails with [`ErrorKind::Conflict`] if the run has changed since. Nothing was said.
+    ///
+    /// <!-- held by: sentences::a_signal_to_a_run_as_it_was_is_said_to_no_other -->
+    pub fn at(mut self, head: HeadRef) -> Self {
+        self.at = Some(head);
+        self
+    }
+}
+
+/// That a run is as a signaller saw it.
+struct IsAt<'a> {
+    shared: &'a Shared,
+    run: &'a RunKey,
+    head: HeadRef,
+}
+
+#[async_trait]
+impl Condition for IsAt<'_> {
+    async fn check(&self, seen: Option<HeadRef>) -> Result<()> {
+        let found = match seen {
+            Some(seen) => Some(seen),
+            None => self.shared.store.head(self.run).await?.map(|head| head.head()),
+        };
+        if found == Some(self.head) {
+            return Ok(());
+        }
+        let message = "the run has changed since the signaller looked at it; look again";
+        Err(Error::new(ErrorKind::Conflict, message).with_run(self.run).with_actual_head(found))
     }
 }
 
@@ -61,7 +97,10 @@ impl IntoFuture for SignalRequest {
             let what = self.what.map_err(|error| error.with_run(&self.run))?;
             let (shared, run) = (&self.shared, &self.run);
             let below = below(&what);
-            match send(shared, run, what, self.by.clone()).await {
+            let at = self.at.map(|head| IsAt { shared, run, head });
+            let condition = at.as_ref().map(|at| at as &dyn Condition);
+            let signal = Signal { what, by: self.by.clone(), at: shared.clock.now(), of_parent: false };
+            match send_if(shared, run, signal, condition).await {
                 Err(error) if error.kind() == ErrorKind::NotFound => match below {
                     Some(what) => send_below(shared, run, what, self.by, error).await,
                     None => Err(error),
