@@ -55,6 +55,7 @@ fn simulate(mix: Mix, share: u64, of: u64) {
                     Mix::Names => "promise",
                     Mix::Anew => "anew_is",
                     Mix::AnewInShards => "anew_in_shards",
+                    Mix::Editions => "versions",
                 };
                 eprintln!(
                     "replay with: FERRATA_SIM_SEED={seed} cargo test -p ferrata-queue --test sim {test}"
@@ -88,6 +89,11 @@ fn a_name_that_fifty_purge_and_begin_anew_is_one_run_at_a_time() {
 #[test]
 fn a_name_that_fifty_purge_and_begin_anew_in_shards_is_one_run_at_a_time() {
     simulate(Mix::AnewInShards, 0, 1);
+}
+
+#[test]
+fn processes_of_two_versions_keep_to_the_newer_settings_and_to_what_they_know() {
+    simulate(Mix::Editions, 0, 1);
 }
 
 /// What a seed does is the same in each new process, where it is tried alone; a second world in one thread differs in the order of some events.

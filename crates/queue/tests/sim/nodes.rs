@@ -11,6 +11,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::{ExecutorId, RunKey};
 use ferrata_queue::{Acquire as _, Limit as _};
 
+use super::process::Edition;
 use super::rules::Rules;
 
 /// Who is in the node that has a place of `gpu`: the run, and in which process.
@@ -24,14 +25,15 @@ pub(crate) struct Inside {
 /// What a process has of its own.
 pub(crate) struct Seat {
     pub(crate) process: u64,
+    pub(crate) edition: Edition,
     pub(crate) inside: Arc<Mutex<Inside>>,
     rules: Arc<Rules>,
     executor: Mutex<Option<ExecutorId>>,
 }
 
 impl Seat {
-    pub(crate) fn new(process: u64, inside: Arc<Mutex<Inside>>, rules: Arc<Rules>) -> Self {
-        Self { process, inside, rules, executor: Mutex::default() }
+    pub(crate) fn new(process: u64, edition: Edition, inside: Arc<Mutex<Inside>>, rules: Arc<Rules>) -> Self {
+        Self { process, edition, inside, rules, executor: Mutex::default() }
     }
 
     pub(crate) fn executor(&self) -> Option<ExecutorId> {
@@ -47,6 +49,7 @@ impl Seat {
         *inside.now.entry((run.clone(), self.process)).or_default() += 1;
         *inside.came.entry(run.clone()).or_default() += 1;
         self.rules.note(&format!("{run} is in its place in process {}", self.process));
+        self.rules.entered(run, self.edition);
         Came(Arc::clone(self), run.clone())
     }
 }
@@ -68,9 +71,9 @@ impl Drop for Came {
     }
 }
 
-pub(crate) fn graph() -> Graph<Context> {
+pub(crate) fn graph(name: &str) -> Graph<Context> {
     let again = || RetryPolicy::none().with_attempts(1_000).with_delay(Duration::from_millis(200));
-    Graph::<Context>::builder("job")
+    Graph::<Context>::builder(name)
         .node("work", async |cx: NodeContext, s: Draft<Context>| {
             let seat = Arc::clone(cx.resource::<Arc<Seat>>());
             let came = seat.enter(cx.run());

@@ -28,12 +28,25 @@ pub(crate) const CALLS: u32 = 4;
 pub(crate) const PERIOD: Duration = Duration::from_secs(10);
 pub(crate) const BURST: u32 = 2;
 
+/// What the next version of the application says of `mail`, which only its processes serve.
+pub(crate) const NEXT_MAILS: u32 = 2;
+pub(crate) const NEXT_TAG: &str = "next";
+
+/// Which version of the application a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edition {
+    /// It knows neither the workflow nor the tag of the next, and another definition of `mail`.
+    This,
+    Next,
+}
+
 pub(crate) struct Process {
     pub(crate) number: u64,
+    pub(crate) edition: Edition,
     pub(crate) tasks: Tasks,
     pub(crate) clock: Arc<SkewedClock>,
     /// Set once the runtime has come up and the queues are declared.
-    runtime: Arc<OnceLock<(Runtime, Graph<Context>)>>,
+    runtime: Arc<OnceLock<(Runtime, [Graph<Context>; 2])>>,
     /// Until when it is stopped, as by SIGSTOP.
     pub(crate) frozen_until: Option<Duration>,
     /// What happened elsewhere when it last had nothing to do.
@@ -68,9 +81,16 @@ pub(crate) fn sharded<S: CheckpointStore>(
 }
 
 impl Process {
-    pub(crate) fn start(number: u64, clock: Arc<SkewedClock>, nets: &[Arc<Net>], seat: Seat) -> Self {
+    pub(crate) fn start(
+        number: u64,
+        clock: Arc<SkewedClock>,
+        nets: &[Arc<Net>],
+        seat: Seat,
+        edition: Edition,
+    ) -> Self {
         let process = Self {
             number,
+            edition,
             tasks: Tasks::new(),
             clock,
             runtime: Arc::default(),
@@ -86,6 +106,7 @@ impl Process {
                     .clock(Arc::clone(&clock) as _)
                     .ids(Arc::clone(&ids) as _)
                     .resource(Arc::clone(&seat))
+                    .tags((edition == Edition::Next).then_some(NEXT_TAG))
                     .heartbeat_ttl(TTL)
                     .sweep_interval(Duration::from_secs(2))
                     .release_after(Duration::from_secs(5))
@@ -99,18 +120,22 @@ impl Process {
                     Err(error) => assert!(is_passing(&error), "{error:?}"),
                 }
             };
-            let graph = graph();
-            runtime.serve(&graph).unwrap();
+            let graphs = [graph("job"), graph("next_job")];
+            runtime.serve(&graphs[0]).unwrap();
+            if edition == Edition::Next {
+                runtime.serve(&graphs[1]).unwrap();
+            }
             loop {
                 let rate = Rate::new(CALLS, PERIOD).burst(BURST);
                 let declared = async {
-                    runtime
-                        .queue("mail")
-                        .at_once(MAILS)
-                        .at_once_per_key(MAILS_PER_KEY)
-                        .ageing(Duration::from_secs(20))
-                        .declare()
-                        .await?;
+                    let mail = runtime.queue("mail").ageing(Duration::from_secs(20));
+                    let mail = match edition {
+                        Edition::This => mail.at_once(MAILS).at_once_per_key(MAILS_PER_KEY),
+                        Edition::Next => {
+                            mail.version(2).at_once(NEXT_MAILS).at_once_per_key(1).tags([NEXT_TAG])
+                        }
+                    };
+                    mail.declare().await?;
                     runtime.queue("gpu").at_once(GPUS).declare().await?;
                     runtime.queue("api").at_once(1).rate_of(rate).declare().await
                 };
@@ -119,12 +144,12 @@ impl Process {
                     Err(error) => assert!(is_passing(&error), "{error:?}"),
                 }
             }
-            assert!(slot.set((runtime, graph)).is_ok());
+            assert!(slot.set((runtime, graphs)).is_ok());
         });
         process
     }
 
-    pub(crate) fn runtime(&self) -> Option<&(Runtime, Graph<Context>)> {
+    pub(crate) fn runtime(&self) -> Option<&(Runtime, [Graph<Context>; 2])> {
         self.runtime.get()
     }
 

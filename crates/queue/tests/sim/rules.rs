@@ -10,7 +10,7 @@ use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, HeadRef, RecordId, Result, RunKey};
 use serde_json::Value;
 
-use super::process::{BURST, CALLS, GPUS, MAILS, MAILS_PER_KEY, PERIOD};
+use super::process::{BURST, CALLS, Edition, GPUS, MAILS, MAILS_PER_KEY, PERIOD};
 
 /// One who holds a place, as the record says.
 #[derive(Clone, Debug)]
@@ -37,6 +37,10 @@ pub(crate) struct Seen {
     pub(crate) given: BTreeMap<String, u64>,
     /// Runs of the queue `mail` that are on record and have not ended.
     under_way: BTreeSet<RunKey>,
+    /// Runs that only processes of the next version may have: of its workflow, and those that were started with its tag.
+    of_next: BTreeSet<RunKey>,
+    /// The version of `mail`, and how many places it has.
+    mail: (u64, u64),
     /// How many runs were purged.
     pub(crate) purged: u64,
     trace: u64,
@@ -94,6 +98,13 @@ impl Rules {
             return;
         }
         let run = append.run;
+        if let Some(facts) = append.facts {
+            let is_of_next =
+                facts.labels.get("ferrata.tags").is_some() || facts.workflow.as_str() == "next_job";
+            if is_of_next && facts.workflow.as_str() != "queue" {
+                seen.of_next.insert(run.clone());
+            }
+        }
         // What a run is after all of them: one that begins on hold is written in one append.
         let mut status = None;
         for record in append.records {
@@ -136,9 +147,25 @@ impl Rules {
         }
     }
 
+    /// A run is in its place in a process of this version.
+    pub(crate) fn entered(&self, run: &RunKey, edition: Edition) {
+        let mut seen = self.seen();
+        if edition == Edition::This && seen.of_next.contains(run) {
+            seen.broken.push(format!("{run} is at work in a process that does not know its version"));
+        }
+    }
+
     /// Takes in what a record says of who holds a place.
     fn queued(&self, seen: &mut Seen, queue: &str, body: &[u8]) {
         let body: Value = serde_json::from_slice(body).unwrap();
+        if let Some(settings) = settings(&body).filter(|_| queue == "mail") {
+            let version = settings["version"].as_u64().unwrap_or(1);
+            if version < seen.mail.0 {
+                seen.broken.push(format!("`mail` has version {version} after {}", seen.mail.0));
+            }
+            seen.mail = (version, settings["at_once"].as_u64().unwrap());
+        }
+        let mut is_given = false;
         for op in body["patch"].as_array().into_iter().flatten() {
             let held = seen.held.entry(queue.to_owned()).or_default();
             if op["merge"][0] == "held" {
@@ -149,6 +176,7 @@ impl Rules {
                     }
                     let holder = Holder { key, places: one["places"].as_u64().unwrap() };
                     if held.insert(id.clone(), holder).is_none() {
+                        is_given = true;
                         *seen.given.entry(queue.to_owned()).or_default() += 1;
                         if queue == "api" {
                             seen.calls.push(one["at"].as_i64().unwrap());
@@ -173,6 +201,9 @@ impl Rules {
             _ => 1,
         };
         let mut broken = Vec::new();
+        if queue == "mail" && is_given && all > seen.mail.1 {
+            broken.push(format!("a place is given of {} with {all} held: {held:?}", seen.mail.1));
+        }
         if all > u64::from(most) {
             broken.push(format!("{all} places of `{queue}` are held: {held:?}"));
         }
@@ -223,4 +254,14 @@ impl Rules {
 fn lets_go(body: &[u8]) -> bool {
     let body: Value = serde_json::from_slice(body).unwrap();
     body["change"]["what"] == "unpause"
+}
+
+/// Finds the settings of a queue in a record.
+fn settings(body: &Value) -> Option<&Value> {
+    match body {
+        Value::Object(entries) if entries.contains_key("at_once") => Some(body),
+        Value::Object(entries) => entries.values().find_map(settings),
+        Value::Array(entries) => entries.iter().find_map(settings),
+        _ => None,
+    }
 }

@@ -15,7 +15,7 @@ use ferrata_queue::{Enqueue as _, Overview};
 use super::clock::SkewedClock;
 use super::net::Net;
 use super::nodes::{Inside, Seat};
-use super::process::{GPUS, Process, TTL, sharded};
+use super::process::{Edition, GPUS, Process, TTL, sharded};
 use super::rules::Rules;
 use crate::support::dice::Dice;
 
@@ -53,23 +53,32 @@ pub(crate) enum Mix {
     Anew,
     /// The same on a store of three shards.
     AnewInShards,
+    /// Runs that each have a name of their own, in processes of two versions of the application.
+    Editions,
 }
 
 impl Mix {
+    /// Whether names are used again.
+    fn is_anew(self) -> bool {
+        matches!(self, Self::Anew | Self::AnewInShards)
+    }
+
     fn starts(self) -> u64 {
-        if self == Self::Names { RUNS } else { CALLERS }
+        if self.is_anew() { CALLERS } else { RUNS }
     }
 
     /// How many of 240 moments have somebody start something.
     fn haste(self) -> u64 {
-        if self == Self::Names { 10 } else { 60 }
+        if self.is_anew() { 60 } else { 10 }
     }
 
     /// Returns the run that a start is of.
     fn run(self, number: u64) -> RunKey {
         let name = match self {
-            Self::Names => format!("run-{number:02}"),
-            _ => format!("again-{}", (number % (2 * NAMES)).saturating_sub(NAMES)),
+            Self::Names | Self::Editions => format!("run-{number:02}"),
+            Self::Anew | Self::AnewInShards => {
+                format!("again-{}", (number % (2 * NAMES)).saturating_sub(NAMES))
+            }
         };
         RunKey::try_from(name.as_str()).unwrap()
     }
@@ -112,7 +121,11 @@ impl Report {
     /// Checks that the simulations were not tame.
     pub(crate) fn check_coverage(&self, mix: Mix) {
         let Self { conflicts, kills, freezes, steps_of_clocks, repeated, before, purged, given, .. } = self;
-        let own = if mix == Mix::Names { before } else { purged };
+        let own = match mix {
+            Mix::Names => before,
+            Mix::Anew | Mix::AnewInShards => purged,
+            Mix::Editions => repeated,
+        };
         let all = [conflicts, kills, freezes, steps_of_clocks, repeated, own];
         assert!(all.iter().all(|times| **times > 0) && given.len() == 3, "{self:?}");
     }
@@ -166,7 +179,7 @@ impl World {
         let shards = if mix == Mix::AnewInShards { 3 } else { 1 };
         let stores: Vec<_> = (0..shards).map(|_| MemoryStore::with_clock(Arc::new(clock.clone()))).collect();
         let are_right = dice.below(3) == 0;
-        let rules = Arc::new(Rules::new(clock.clone(), are_right, mix != Mix::Names));
+        let rules = Arc::new(Rules::new(clock.clone(), are_right, mix.is_anew()));
         let net = |store: &MemoryStore| {
             Arc::new(Net::new(store.clone(), Arc::clone(&rules), clock.clone(), Arc::clone(&dice)))
         };
@@ -208,8 +221,12 @@ impl World {
         self.started += 1;
         let began = Duration::from_secs(number * 1_000);
         let clock = Arc::new(SkewedClock::new(self.clock.clone(), self.skew(), began));
-        let seat = Seat::new(number, Arc::clone(&self.inside), Arc::clone(&self.rules));
-        self.processes.push(Process::start(number, clock, &self.nets, seat));
+        let edition = match self.mix == Mix::Editions && number % 2 == 1 {
+            true => Edition::Next,
+            false => Edition::This,
+        };
+        let seat = Seat::new(number, edition, Arc::clone(&self.inside), Arc::clone(&self.rules));
+        self.processes.push(Process::start(number, clock, &self.nets, seat, edition));
         self.rules.note(&format!("process {number} starts"));
     }
 
@@ -378,24 +395,27 @@ impl World {
 
     /// Starts a run in a process that is up; `false` if none is.
     fn start(&mut self, number: u64) -> bool {
-        let up: Vec<_> = self.processes.iter().filter(|process| process.is_up()).collect();
+        // Every second start is of the workflow that the next version alone knows.
+        let graph = usize::from(self.mix == Mix::Editions && number % 2 == 1);
+        let knows = |process: &&Process| graph == 0 || process.edition == Edition::Next;
+        let up: Vec<_> = self.processes.iter().filter(|process| process.is_up()).filter(knows).collect();
         if up.is_empty() {
             return false;
         }
         let process = *self.dice.pick(&up);
-        let (runtime, graph) = process.runtime().unwrap().clone();
+        let (runtime, graphs) = process.runtime().unwrap().clone();
         let (mix, run) = (self.mix, self.mix.run(number));
         let (told, rules) = (Arc::clone(&self.told), Arc::clone(&self.rules));
         told.lock().unwrap().entry(number).or_insert(Told::Nothing);
         process.tasks.spawn(async move {
-            for round in 0..if mix == Mix::Names { 1 } else { ROUNDS } {
-                if mix != Mix::Names
+            for round in 0..if mix.is_anew() { ROUNDS } else { 1 } {
+                if mix.is_anew()
                     && let Err(error) = clear(&runtime, &run).await
                 {
                     // Another caller has, or it is in doubt; the start is made all the same.
                     rules.note(&format!("the purge of {run}: {:?}", error.kind()));
                 }
-                let start = runtime.start(&graph, Context::new()).id(run.run.as_str()).queue("mail");
+                let start = runtime.start(&graphs[graph], Context::new()).id(run.run.as_str()).queue("mail");
                 let key = format!("key-{}", (number + round) % 3);
                 let start = start.key(key).priority(i32::try_from(number % 2).unwrap());
                 // Each third is one of which there is to be one, for longer than any clock is off.
@@ -413,7 +433,7 @@ impl World {
                     false => Told::Before(queued.run().clone()),
                 };
                 told.lock().unwrap().insert(number, came_to);
-                if mix != Mix::Names {
+                if mix.is_anew() {
                     // Another caller may purge it before its end is heard of.
                     let waited = queued.wait().await.map(drop);
                     rules.note(&format!("start {number} of {run} waited: {waited:?}"));
@@ -426,6 +446,12 @@ impl World {
     /// Starts anew what is in doubt, until every run has ended and no queue has anybody in it.
     fn finish(&mut self) {
         let deadline = self.clock.monotonic() + CALM;
+        // Whoever knows all that there is is up at last.
+        while self.mix == Mix::Editions
+            && self.processes.iter().all(|process| process.edition == Edition::This)
+        {
+            self.start_process();
+        }
         let mut asked = BTreeMap::<u64, Duration>::new();
         loop {
             let time = self.clock.monotonic();
