@@ -369,7 +369,8 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        // Digit for digit as a UUID without its hyphens, which is written in one piece.
+        fmt::Display::fmt(Uuid::from_bytes(self.0).as_simple(), f)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is said once of a run, at its start: workflow, parent, labels, and the hash of its input.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -134,7 +135,10 @@ pub struct Parent {
 /// Keys and values hold 1 to 256 bytes (values may be empty) of any text without control characters, and are stored exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Labels(BTreeMap<String, String>);
+pub struct Labels(
+    /// Shared until it is changed: the facts of a run are copied for its log, its place and its driver.
+    Arc<BTreeMap<String, String>>,
+);
 
 impl Labels {
     /// Adds a label, replacing one of the same key.
@@ -156,7 +160,7 @@ impl Labels {
                 format!("a run holds at most {MAX_LABELS} labels; use fewer"),
             ));
         }
-        self.0.insert(key, value);
+        Arc::make_mut(&mut self.0).insert(key, value);
         Ok(())
     }
 
