@@ -58,14 +58,20 @@ impl<K: Ord, V> FewMap<K, V> {
         self.one.as_ref().map(pair).or_else(|| self.many.first_key_value())
     }
 
-    /// Puts a value under a key, in the place of any that was there.
-    pub(crate) fn insert(&mut self, key: K, value: V) {
+    /// Puts a value under a key, and returns the one that was there.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.one.take() {
-            None if self.many.is_empty() => self.one = Some((key, value)),
-            Some((at, _)) if at == key => self.one = Some((key, value)),
+            None if self.many.is_empty() => {
+                self.one = Some((key, value));
+                None
+            }
+            Some((at, before)) if at == key => {
+                self.one = Some((key, value));
+                Some(before)
+            }
             first => {
                 self.many.extend(first);
-                self.many.insert(key, value);
+                self.many.insert(key, value)
             }
         }
     }
@@ -106,16 +112,6 @@ impl<K: Ord, V> FewMap<K, V> {
     pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = (&K, &V)> + '_ {
         let one = self.one.as_ref().filter(|(key, _)| keys.contains(key));
         one.map(pair).into_iter().chain(self.many.range(keys))
-    }
-}
-
-impl<K: Ord + Copy, V> FewMap<K, V> {
-    /// Returns what is under a key, putting `value` there if nothing is.
-    pub(crate) fn or_insert(&mut self, key: K, value: V) -> &mut V {
-        if !self.contains_key(&key) {
-            self.insert(key, value);
-        }
-        self.get_mut(&key).expect("it is there, or was put there")
     }
 }
 
@@ -179,13 +175,12 @@ mod tests {
             for act in acts {
                 match act {
                     Act::Insert(key, value) => {
-                        few.insert(key, value);
-                        tree.insert(key, value);
+                        prop_assert_eq!(few.insert(key, value), tree.insert(key, value));
                     }
                     Act::Remove(key) => prop_assert_eq!(few.remove(&key), tree.remove(&key)),
                     Act::Change(key) => {
-                        *few.or_insert(key, 0) ^= 1;
-                        *tree.entry(key).or_default() ^= 1;
+                        few.get_mut(&key).into_iter().for_each(|value| *value ^= 1);
+                        tree.get_mut(&key).into_iter().for_each(|value| *value ^= 1);
                     }
                     Act::Keep(most) => {
                         few.retain(|&key, _| key <= most);

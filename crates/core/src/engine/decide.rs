@@ -233,8 +233,8 @@ impl Machine {
         let plan = self.graph();
         live.finished(node);
         let mut dropped = Vec::new();
-        for fired in &done.fired {
-            let Some(to) = plan.find(fired.to.as_str()) else { continue };
+        for (place, fired) in done.fired.iter().enumerate() {
+            let Some(to) = plan.find_after(node, &fired.to, place) else { continue };
             let back = plan.topology.is_back(node, to);
             let late = self.node(to.get()).spent && !back;
             if late {
@@ -411,8 +411,8 @@ impl Machine {
             }
         };
         match &done.settled.start {
-            None => done.fired.iter().for_each(|fired| {
-                if let Some(at) = plan.find_after(node, &fired.to) {
+            None => done.fired.iter().enumerate().for_each(|(place, fired)| {
+                if let Some(at) = plan.find_after(node, &fired.to, place) {
                     count(at, self.count_made(at, false, std::iter::once(fired)));
                 }
             }),

@@ -115,11 +115,11 @@ impl Nodes {
         self.strangers.as_ref()?.locals.get(name).copied()
     }
 
-    /// As [`find`](Self::find), for a node that most likely is a target of `from`.
-    pub(super) fn find_after(&self, from: Local, name: &NodeName) -> Option<Local> {
+    /// As [`find`](Self::find), for a node that most likely is a target of `from`, by the edge at `place` or soon behind.
+    pub(super) fn find_after(&self, from: Local, name: &NodeName, place: usize) -> Option<Local> {
         match (&self.plan, self.index(from)) {
             (Some(plan), Some(from)) => {
-                let planned = plan.find_after(from, name).map(NodeIx::get);
+                let planned = plan.find_after(from, name, place).map(NodeIx::get);
                 planned.or_else(|| self.stranger(name.as_str()))
             }
             _ => self.find(name.as_str()),

@@ -26,7 +26,7 @@ impl Machine {
     /// As [`goes_straight`](Self::goes_straight), for the one edge that fired of several: the usual step of a loop.
     pub(super) fn fired_straight(&self, plan: &Plan, from: NodeIx, done: &NodeDone) -> bool {
         let [fired] = &*done.fired else { return false };
-        let to = plan.find_after(from, &fired.to).filter(|_| fired.is_plain() && done.skipped.is_empty());
+        let to = plan.find_after(from, &fired.to, 0).filter(|_| fired.is_plain() && done.skipped.is_empty());
         to.is_some_and(|to| self.goes_straight(plan, from, to))
     }
 }

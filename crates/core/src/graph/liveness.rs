@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::compact::few_map::FewMap;
 use crate::graph::node_set::{NodeIx, NodeSet};
+use crate::graph::weak_order::WeakOrder;
 
 /// The tokens that wait at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,23 +21,38 @@ impl WaitingTokens {
         self.forward + self.back
     }
 
+    /// Returns the count of those that came by back edges, or of the others.
+    fn of(&mut self, back: bool) -> &mut u32 {
+        if back { &mut self.back } else { &mut self.forward }
+    }
+
     /// Tells whether every token came by a back edge.
     pub(crate) fn all_back(self) -> bool {
         self.forward == 0
     }
 }
 
+/// What is live at one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct AtNode {
+    in_flight: u32,
+    tokens: WaitingTokens,
+}
+
 /// Which nodes are live, and how.
 ///
-/// Ten thousand tokens at one node cost what one costs, and so do ten thousand activations of one node.
+/// Ten thousand tokens at one node cost what one costs, and so do ten thousand activations of one node. Of a thousand nodes beside each
+/// other, a change of one costs as much, and a decision a look at a bit of each.
 /// Made by [`Topology::liveness`](crate::graph::topology::Topology::liveness), and of use with that topology only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Liveness {
-    positions: Arc<[u32]>,
-    /// Activations in flight, by the node's position in the order.
-    in_flight: FewMap<u32, u32>,
-    /// Nodes with tokens, by position.
-    waiting: FewMap<u32, (NodeIx, WaitingTokens)>,
+    order: Arc<WeakOrder>,
+    /// By node.
+    at: Box<[AtNode]>,
+    /// Nodes in flight or with tokens, by their places in the order.
+    live: NodeSet,
+    /// Nodes with tokens, by their places in the order.
+    waiting: NodeSet,
     /// Nodes in flight or with a token of this round: they hold up every node that they can reach in this round.
     blocking: NodeSet,
     /// Nodes whose tokens all came by back edges.
@@ -45,13 +60,14 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    /// Nothing is live in a graph whose nodes have these positions.
-    pub(crate) fn new(positions: Arc<[u32]>) -> Self {
-        let nodes = positions.len();
+    /// Nothing is live in a graph whose nodes are in this order.
+    pub(crate) fn new(order: Arc<WeakOrder>) -> Self {
+        let nodes = order.order().len();
         Self {
-            positions,
-            in_flight: FewMap::default(),
-            waiting: FewMap::default(),
+            order,
+            at: vec![AtNode::default(); nodes].into(),
+            live: NodeSet::new(nodes),
+            waiting: NodeSet::new(nodes),
             blocking: NodeSet::new(nodes),
             returning: NodeSet::new(nodes),
         }
@@ -59,8 +75,7 @@ impl Liveness {
 
     /// Counts one more activation of the node as in flight.
     pub(crate) fn started(&mut self, node: NodeIx) {
-        *self.in_flight.or_insert(self.position(node), 0) += 1;
-        self.refresh(node);
+        self.change(node, |at| at.in_flight += 1);
     }
 
     /// Counts one activation of the node less.
@@ -69,30 +84,22 @@ impl Liveness {
     ///
     /// Panics if none is in flight.
     pub(crate) fn finished(&mut self, node: NodeIx) {
-        let position = self.position(node);
-        let count = self.in_flight.get_mut(&position).expect("an activation finishes after it started");
-        *count -= 1;
-        if *count == 0 {
-            self.in_flight.remove(&position);
-        }
-        self.refresh(node);
+        self.change(node, |at| {
+            at.in_flight = one_less(at.in_flight, "an activation finishes after it started")
+        });
     }
 
     /// Where nothing waits and the one activation in flight is of `from`: makes it one of `to` instead.
     ///
     /// That is what a token does that goes from one to the other and is taken at once.
     pub(crate) fn stepped(&mut self, from: NodeIx, to: NodeIx) {
-        self.in_flight.clear();
-        self.in_flight.insert(self.position(to), 1);
-        self.blocking.remove(from);
-        self.blocking.insert(to);
+        self.finished(from);
+        self.started(to);
     }
 
     /// Counts one more token at the node; `back` if it came by a back edge.
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool) {
-        let (_, tokens) = self.waiting.or_insert(self.position(node), (node, WaitingTokens::default()));
-        *if back { &mut tokens.back } else { &mut tokens.forward } += 1;
-        self.refresh(node);
+        self.change(node, |at| *at.tokens.of(back) += 1);
     }
 
     /// Counts one token at the node less: it was used alone, or dropped.
@@ -101,56 +108,48 @@ impl Liveness {
     ///
     /// Panics if no token of that sort waits there.
     pub(crate) fn used(&mut self, node: NodeIx, back: bool) {
-        let position = self.position(node);
-        let (_, tokens) = self.waiting.get_mut(&position).expect("a token is used after it arrived");
-        let count = if back { &mut tokens.back } else { &mut tokens.forward };
-        *count = count.checked_sub(1).expect("a token is used after it arrived");
-        if tokens.count() == 0 {
-            self.waiting.remove(&position);
-        }
-        self.refresh(node);
+        let used = |at: &mut AtNode| {
+            let count = at.tokens.of(back);
+            *count = one_less(*count, "a token is used after it arrived");
+        };
+        self.change(node, used);
     }
 
     /// Takes every token that waits at the node.
     pub(crate) fn take(&mut self, node: NodeIx) -> WaitingTokens {
-        let tokens = self.waiting.remove(&self.position(node)).map(|(_, tokens)| tokens);
-        self.refresh(node);
-        tokens.unwrap_or_default()
+        self.change(node, |at| std::mem::take(&mut at.tokens))
     }
 
     /// Puts tokens back that were taken.
     fn put_back(&mut self, node: NodeIx, tokens: WaitingTokens) {
-        if tokens.count() > 0 {
-            self.waiting.insert(self.position(node), (node, tokens));
-            self.refresh(node);
-        }
+        self.change(node, |at| at.tokens = tokens);
     }
 
     /// Returns how many activations of the node are in flight.
+    #[cfg(test)]
     pub(crate) fn in_flight(&self, node: NodeIx) -> u32 {
-        self.in_flight.get(&self.position(node)).copied().unwrap_or(0)
+        self.at[node.as_usize()].in_flight
     }
 
     /// Returns the tokens that wait at the node.
     pub(crate) fn waiting(&self, node: NodeIx) -> WaitingTokens {
-        self.waiting.get(&self.position(node)).map(|&(_, tokens)| tokens).unwrap_or_default()
+        self.at[node.as_usize()].tokens
     }
 
     /// Returns the nodes with tokens, in weak topological order.
     pub(crate) fn waiting_in_order(&self) -> impl Iterator<Item = (NodeIx, WaitingTokens)> + '_ {
-        self.waiting.values().copied()
+        let order = self.order.order();
+        self.waiting.iter().map(|place| order[place.as_usize()]).map(|node| (node, self.waiting(node)))
     }
 
     /// Tells whether nothing is in flight and nothing waits: the run is at its end.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.waiting.is_empty()
+        self.live.is_empty()
     }
 
     /// Tells whether a node other than the one at `except` is live at a position up to `last`.
     pub(crate) fn any_up_to(&self, last: u32, except: u32) -> bool {
-        // At most two steps in each list, since a position is there once.
-        self.in_flight.range(0..=last).any(|(&at, _)| at != except)
-            || self.waiting.range(0..=last).any(|(&at, _)| at != except)
+        self.live.iter().map(NodeIx::get).find(|&at| at != except).is_some_and(|first| first <= last)
     }
 
     /// Returns the nodes that hold up whatever they can reach in this round.
@@ -163,24 +162,22 @@ impl Liveness {
         &self.returning
     }
 
-    fn position(&self, node: NodeIx) -> u32 {
-        self.positions[node.as_usize()]
+    /// Changes what is live at one node, and brings the sets up to date with it.
+    fn change<R>(&mut self, node: NodeIx, change: impl FnOnce(&mut AtNode) -> R) -> R {
+        let at = &mut self.at[node.as_usize()];
+        let result = change(at);
+        let AtNode { in_flight, tokens } = *at;
+        let place = NodeIx::new(self.order.position(node));
+        self.live.set(place, in_flight > 0 || tokens.count() > 0);
+        self.waiting.set(place, tokens.count() > 0);
+        self.blocking.set(node, in_flight > 0 || tokens.forward > 0);
+        self.returning.set(node, tokens.back > 0 && tokens.all_back());
+        result
     }
+}
 
-    /// Brings the two sets up to date with the counts of one node.
-    fn refresh(&mut self, node: NodeIx) {
-        let tokens = self.waiting(node);
-        if tokens.forward > 0 || self.in_flight(node) > 0 {
-            self.blocking.insert(node);
-        } else {
-            self.blocking.remove(node);
-        }
-        if tokens.back > 0 && tokens.all_back() {
-            self.returning.insert(node);
-        } else {
-            self.returning.remove(node);
-        }
-    }
+fn one_less(count: u32, why: &str) -> u32 {
+    count.checked_sub(1).expect(why)
 }
 
 /// Changes of what is live that are taken back when this is dropped.

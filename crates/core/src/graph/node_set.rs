@@ -60,12 +60,11 @@ impl NodeSet {
         missing
     }
 
-    /// Removes a node; tells whether it was there.
-    pub(crate) fn remove(&mut self, node: NodeIx) -> bool {
+    /// Adds a node, or removes it.
+    pub(crate) fn set(&mut self, node: NodeIx, is_in: bool) {
         let (word, bit) = Self::place(node);
-        let there = self.words[word] & bit != 0;
-        self.words[word] &= !bit;
-        there
+        let word = &mut self.words[word];
+        *word = if is_in { *word | bit } else { *word & !bit };
     }
 
     /// Tells whether the node is in the set.
@@ -81,7 +80,6 @@ impl NodeSet {
     }
 
     /// Tells whether no node is in the set.
-    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|&w| w == 0)
     }
@@ -164,9 +162,10 @@ mod tests {
         assert!(set.insert(NodeIx::new(64)));
         assert!(!set.insert(NodeIx::new(64)));
         assert!(set.contains(NodeIx::new(64)));
-        assert!(set.remove(NodeIx::new(64)));
-        assert!(!set.remove(NodeIx::new(64)));
+        set.set(NodeIx::new(64), false);
         assert!(set.is_empty());
+        set.set(NodeIx::new(64), true);
+        assert!(set.contains(NodeIx::new(64)));
     }
 
     #[test]

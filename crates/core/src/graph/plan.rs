@@ -140,9 +140,10 @@ impl Plan {
         self.by_name.get(name).copied()
     }
 
-    /// Finds a node that most likely is a target of `from`: that is seen at once where few edges leave it.
-    pub(crate) fn find_after(&self, from: NodeIx, name: &NodeName) -> Option<NodeIx> {
-        let near = self.node(from).outgoing.iter().take(NEAR).map(|&edge| self.edge(edge).to);
+    /// Finds a node that most likely is a target of `from`: that is seen at once where few edges leave it, and where it is the target
+    /// of the edge at `place` or soon behind, as of edges that fired in order.
+    pub(crate) fn find_after(&self, from: NodeIx, name: &NodeName, place: usize) -> Option<NodeIx> {
+        let near = self.node(from).outgoing.iter().skip(place).take(NEAR).map(|&edge| self.edge(edge).to);
         near.into_iter().find(|&to| self.node(to).name == *name).or_else(|| self.find(name.as_str()))
     }
 

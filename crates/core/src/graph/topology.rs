@@ -23,8 +23,7 @@ use crate::graph::weak_order::{Loop, WeakOrder};
 pub(crate) struct Topology {
     successors: Adjacency,
     predecessors: Adjacency,
-    order: WeakOrder,
-    positions: Arc<[u32]>,
+    order: Arc<WeakOrder>,
     /// Per node, whom it waits for if a token is of this round.
     forward: Box<[OnceLock<NodeSet>]>,
     /// Per head, whom it waits for if all tokens came by back edges.
@@ -40,11 +39,10 @@ impl Topology {
     /// Panics if the entry or an edge names a node that is not there.
     pub(crate) fn new(nodes: usize, entry: NodeIx, edges: &[(u32, u32)]) -> Self {
         let successors = Adjacency::successors(nodes, edges);
-        let order = WeakOrder::new(nodes, entry, &successors);
+        let order = Arc::new(WeakOrder::new(nodes, entry, &successors));
         let lazy = || (0..nodes).map(|_| OnceLock::new()).collect();
         Self {
             predecessors: Adjacency::predecessors(nodes, edges),
-            positions: order.positions().into(),
             successors,
             order,
             forward: lazy(),
@@ -55,12 +53,12 @@ impl Topology {
 
     /// Returns how many nodes there are.
     pub(crate) fn nodes(&self) -> usize {
-        self.positions.len()
+        self.order().len()
     }
 
     /// Returns an account of a run in which nothing is live yet.
     pub(crate) fn liveness(&self) -> Liveness {
-        Liveness::new(Arc::clone(&self.positions))
+        Liveness::new(Arc::clone(&self.order))
     }
 
     /// Returns the nodes in weak topological order.

@@ -27,7 +27,7 @@ pub(crate) struct Loop {
 }
 
 /// The order of a graph's nodes and the loops in it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WeakOrder {
     order: Box<[NodeIx]>,
     positions: Box<[u32]>,
@@ -49,11 +49,6 @@ impl WeakOrder {
     /// Returns the place of a node in the order.
     pub(crate) fn position(&self, node: NodeIx) -> u32 {
         self.positions[node.as_usize()]
-    }
-
-    /// Returns the place of every node in the order.
-    pub(crate) fn positions(&self) -> &[u32] {
-        &self.positions
     }
 
     /// Returns the smallest loop that holds the node; for a head, the loop it heads.

@@ -37,8 +37,8 @@ impl Machine {
             self.frontier.reuse(std::mem::take(&mut activation.inputs));
         }
         self.count_end(key, done);
-        for fired in &done.fired {
-            self.fire(node, done, fired);
+        for (place, fired) in done.fired.iter().enumerate() {
+            self.fire(node, done, fired, place);
         }
         for name in &done.dropped {
             let to = self.nodes.known(name)?;
@@ -106,9 +106,10 @@ impl Machine {
         }
     }
 
-    /// Puts the tokens of a fired edge at its target.
-    fn fire(&mut self, from: Local, done: &NodeDone, fired: &Fired) {
-        let to = self.nodes.find_after(from, &fired.to).unwrap_or_else(|| self.nodes.local(&fired.to));
+    /// Puts the tokens of a fired edge at its target; `place` is its place among those that fired.
+    fn fire(&mut self, from: Local, done: &NodeDone, fired: &Fired, place: usize) {
+        let to = self.nodes.find_after(from, &fired.to, place);
+        let to = to.unwrap_or_else(|| self.nodes.local(&fired.to));
         if fired.back {
             self.nodes.state_mut(to).returned += 1;
         }
@@ -136,8 +137,8 @@ impl Machine {
                 }
             }
             None => {
-                for fired in fired {
-                    let node = self.nodes.find_after(from, &fired.to);
+                for (place, fired) in fired.iter().enumerate() {
+                    let node = self.nodes.find_after(from, &fired.to, place);
                     self.join(node.ok_or_else(|| never_reached(&fired.to))?, false);
                 }
             }

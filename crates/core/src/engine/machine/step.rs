@@ -15,7 +15,7 @@ impl Machine {
         let [fired] = &*done.fired else { return false };
         let usual = fired.is_plain() && done.has_no_more_than_fired() && self.frontier.is_only(&key);
         let (true, Some(from)) = (usual, self.index(key.0)) else { return false };
-        let Some(to) = self.plan().and_then(|plan| plan.find_after(from, &fired.to)) else { return false };
+        let Some(to) = self.plan().and_then(|plan| plan.find_after(from, &fired.to, 0)) else { return false };
         self.count_end(key, done);
         let mut inputs = self.frontier.take_inputs(&key);
         inputs.push(token(key.0, done, None));
