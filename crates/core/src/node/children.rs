@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::context::{NodeContext, RunScope};
 use super::end_waiters::EndWaiter;
-use super::wish::{Given, Joining, Wish};
+use super::wish::{ChildWait, Given, Wish};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::RunKey;
@@ -63,13 +63,14 @@ impl StartedChildren {
         self.all.get().is_none()
     }
 
-    /// Lists the children of an activation: those of this attempt, and what is noted of those of before.
-    pub(crate) fn with(&self, before: Vec<Child>) -> Vec<Child> {
-        let mut all = self.lock().clone();
-        for child in before {
-            all.entry(child.name.clone()).or_insert(child);
-        }
-        all.into_values().collect()
+    /// Lists the children that end with their activation, by name: of this attempt, and of those of before that it does not know.
+    pub(crate) fn open_with(&self, before: &[Child]) -> Vec<Child> {
+        let started = self.lock();
+        let unknown = before.iter().filter(|child| !started.contains_key(&child.name));
+        let all = started.values().chain(unknown);
+        let mut open: Vec<Child> = all.filter(|child| child.ends_with_parent()).cloned().collect();
+        open.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        open
     }
 }
 
@@ -182,7 +183,8 @@ impl NodeContext {
         self.wish(child.began_name(), Wish::Mark).await.map(|_| ())
     }
 
-    /// Waits for what comes of a child, now or after a restart months later; `since` is a wait that was begun before the child was started.
+    /// Waits for what comes of a child, now or after a restart months later, and notes in passing that it was started; `since` is a wait
+    /// that was begun before the child was started.
     ///
     /// # Errors
     ///
@@ -190,9 +192,12 @@ impl NodeContext {
     pub(crate) async fn wait_for_child(
         &self,
         child: &Child,
+        named: &ChildRef,
         since: Option<EndWaiter>,
     ) -> Result<Arc<RawValue>> {
-        let wish = Wish::Child { child: self.child_ref(child), deadline: child.note.deadline, since };
+        let began = child.begins().then(|| child.began_name());
+        let wait = ChildWait { began, child: named.clone(), deadline: child.note.deadline, since };
+        let wish = Wish::Child(Box::new(wait));
         match self.wish(child.told_name(), wish).await? {
             Given::Kept(end) => {
                 self.heard(child, &end);
@@ -211,12 +216,12 @@ impl NodeContext {
         &self,
         group: &str,
         child: &Child,
+        named: ChildRef,
         since: Option<EndWaiter>,
     ) -> Result<()> {
         let began = (!child.began).then(|| child.began_name());
-        let (group, deadline) = (group.to_owned(), child.note.deadline);
-        let joining = Joining { group, began, child: self.child_ref(child), deadline, since };
-        let wish = Wish::Join(Box::new(joining));
+        let wait = ChildWait { began, child: named, deadline: child.note.deadline, since };
+        let wish = Wish::Join { group: group.to_owned(), wait: Box::new(wait) };
         self.wish(child.told_name(), wish).await.map(|_| ())
     }
 
@@ -249,7 +254,7 @@ impl NodeContext {
     }
 
     /// Names the start of a child of this activation.
-    pub(crate) fn start_of(&self, name: &str) -> String {
+    pub(crate) fn start_of(&self, name: &str) -> Arc<str> {
         start_of(self.scope.run.life, self.node(), self.visit(), name)
     }
 
@@ -273,5 +278,31 @@ impl NodeContext {
     /// Says that the run is left.
     pub(crate) fn left(&self) -> crate::error::Error {
         self.gone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{RunId, WorkflowName};
+    use crate::record::child::Bond;
+
+    fn child(name: &str, bond: Bond) -> Child {
+        let (run, workflow) = (RunId::new(name).unwrap(), WorkflowName::new("w").unwrap());
+        Child::new(name, 1, ChildNote { run, workflow, attempt: 1, bond, deadline: None })
+    }
+
+    #[test]
+    fn an_activation_ends_with_the_children_of_all_its_attempts_as_the_last_one_knows_them() {
+        let started = StartedChildren::default();
+        for name in ["d", "b"] {
+            started.note(child(name, Bond::Cancel));
+        }
+        started.note(child("c", Bond::Leave));
+        started.told("b", &to_raw(&true).unwrap().into());
+        let before = ["e", "b", "a"].map(|name| child(name, Bond::Cancel));
+        let before: Vec<_> = before.into_iter().chain([child("f", Bond::Detached)]).collect();
+        let open: Vec<_> = started.open_with(&before).into_iter().map(|child| child.name).collect();
+        assert_eq!(open, ["a", "d", "e"], "what came of `b` is known, and `c` and `f` go on");
     }
 }

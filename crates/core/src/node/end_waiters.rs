@@ -19,9 +19,12 @@ struct Awaited {
     end: OnceLock<Arc<RawValue>>,
 }
 
-/// A wait for the end of a child. It hears of what happened since it was made.
+/// A wait for the end of a child. It hears of what happened since it was made; its clones are one wait.
+#[derive(Clone, Debug)]
+pub(crate) struct EndWaiter(Arc<Waiting>);
+
 #[derive(Debug)]
-pub(crate) struct EndWaiter {
+struct Waiting {
     all: EndWaiters,
     child: ChildRef,
     awaited: Arc<Awaited>,
@@ -32,7 +35,7 @@ impl EndWaiters {
     pub(crate) fn wait_for(&self, child: &ChildRef) -> EndWaiter {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let awaited = Arc::clone(all.entry(child.clone()).or_default());
-        EndWaiter { all: self.clone(), child: child.clone(), awaited }
+        EndWaiter(Arc::new(Waiting { all: self.clone(), child: child.clone(), awaited }))
     }
 
     /// Whether a parent waits for the end of a child.
@@ -58,21 +61,15 @@ impl EndWaiter {
     ///
     /// Cancel safe: what was not returned is returned by the next call.
     pub(crate) async fn ended(&self) -> Option<Arc<RawValue>> {
-        if self.awaited.end.get().is_none() {
-            self.awaited.ended.notified().await;
+        let awaited = &self.0.awaited;
+        if awaited.end.get().is_none() {
+            awaited.ended.notified().await;
         }
-        self.awaited.end.get().cloned()
+        awaited.end.get().cloned()
     }
 }
 
-impl Clone for EndWaiter {
-    fn clone(&self) -> Self {
-        let Self { all, child, awaited } = self;
-        Self { all: all.clone(), child: child.clone(), awaited: Arc::clone(awaited) }
-    }
-}
-
-impl Drop for EndWaiter {
+impl Drop for Waiting {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         // This one's, and the list's own.
@@ -90,7 +87,7 @@ mod tests {
 
     fn child() -> ChildRef {
         let (run, parent) = (RunKey::try_from("c").unwrap(), RunId::new("p").unwrap());
-        ChildRef { run, parent, start: "1:n:1:c".to_owned() }
+        ChildRef { run, parent, start: "1:n:1:c".into() }
     }
 
     #[tokio::test]

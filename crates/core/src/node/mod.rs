@@ -34,7 +34,7 @@ pub use gate::Taken;
 pub use resources::Resources;
 pub use transaction::Transaction;
 pub(crate) use transaction::{AttemptTransactions, Grant, HandedIn, Lease};
-pub(crate) use wish::{Given, Joining, Replier, Waits, Wish};
+pub(crate) use wish::{ChildWait, Given, Replier, Waits, Wish};
 pub(crate) use work::{Begin, Called, Typed, Work};
 
 /// What a node returns: an update of the state, or why there is none.

@@ -33,12 +33,12 @@ pub(crate) enum Wish {
     /// Note that something was done, in passing.
     Mark,
     /// Note in passing that a child was started, and have the waits of a group take in what comes of it.
-    Join(Box<Joining>),
+    Join { group: String, wait: Box<ChildWait> },
     /// Wait for what comes of the children of the group of this name: of all that have ended, and of one at least. Where some of them are
     /// `enough`, which came first is remembered.
     Ends { enough: bool },
-    /// Wait for what comes of this child, which is cancelled at its deadline; `since` is a wait that was begun before it was started.
-    Child { child: ChildRef, deadline: Option<Timestamp>, since: Option<EndWaiter> },
+    /// Note in passing that a child was started, and wait for what comes of it.
+    Child(Box<ChildWait>),
     /// Find what a step came to, in its place among the waits that ended before.
     Recall,
     /// Wait until then.
@@ -53,10 +53,9 @@ pub(crate) enum Wish {
     AskAgain { problem: String, by_default: bool },
 }
 
-/// A child that joins a group.
+/// A child whose end is waited for.
 #[derive(Debug)]
-pub(crate) struct Joining {
-    pub(crate) group: String,
+pub(crate) struct ChildWait {
     /// The name of the note that it was started, unless that is noted.
     pub(crate) began: Option<String>,
     pub(crate) child: ChildRef,

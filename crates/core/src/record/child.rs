@@ -119,6 +119,11 @@ impl Child {
         self.told.is_none() && self.note.bond == Bond::Cancel
     }
 
+    /// Whether it is not on record yet that it was started, and is to be.
+    pub(crate) fn begins(&self) -> bool {
+        !self.began && self.told.is_none()
+    }
+
     pub(crate) fn is_completed(&self) -> bool {
         self.told.as_deref().is_some_and(ChildEnd::is_good)
     }
@@ -215,6 +220,10 @@ impl Memos {
 
     /// Finds a child by its name, as it was started last.
     pub(crate) fn child(&self, name: &str) -> Option<Child> {
+        if self.is_empty() {
+            // Most that start a child have noted nothing before, and are to make no name for it.
+            return None;
+        }
         let rounds = self.child_names().filter_map(|(round, known)| (known == name).then_some(round));
         // What is asked of each of many children is not to read the notes of all.
         let round = if self.contains_key(&child(2, name)) { None } else { Some(1) };

@@ -1,5 +1,8 @@
 //! Who started a run: what the labels of a child say of its parent, and what a parent's log says of it.
 
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use super::RunFacts;
@@ -29,7 +32,7 @@ pub(crate) const RESERVED: [&str; 7] = [PARENT, CHILD, BOND, ROOT, DEPTH, TRACE,
 pub(crate) struct ParentLink {
     pub(crate) parent: RunKey,
     /// Which start of the parent it is of, as [`start_of`] makes it.
-    pub(crate) start: String,
+    pub(crate) start: Arc<str>,
     pub(crate) bond: Bond,
 }
 
@@ -45,23 +48,30 @@ impl ParentLink {
 }
 
 /// A child as its parent's log names it: the run, and the start that made it. Another run of that id is not the child.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChildRef {
     pub(crate) run: RunKey,
     pub(crate) parent: RunId,
-    pub(crate) start: String,
+    pub(crate) start: Arc<str>,
+}
+
+impl Hash for ChildRef {
+    /// By the start alone: only the rounds of one child share it.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.start.hash(state);
+    }
 }
 
 impl ChildRef {
     /// Names a run that was started by this link.
     pub(crate) fn of(run: &RunKey, link: &ParentLink) -> Self {
-        Self { run: run.clone(), parent: link.parent.run.clone(), start: link.start.clone() }
+        Self { run: run.clone(), parent: link.parent.run.clone(), start: Arc::clone(&link.start) }
     }
 
     /// Whether a run of the child's id, which has these facts, is the child.
     pub(crate) fn is(&self, facts: &RunFacts) -> bool {
         facts.labels.get(PARENT) == Some(self.parent.as_str())
-            && facts.labels.get(CHILD) == Some(self.start.as_str())
+            && facts.labels.get(CHILD) == Some(&*self.start)
     }
 }
 
@@ -73,13 +83,13 @@ pub(crate) fn parent_link(run: &RunKey, facts: &RunFacts) -> Option<ParentLink> 
         "leave" => Bond::Leave,
         _ => Bond::Detached,
     };
-    let start = facts.labels.get(CHILD)?.to_owned();
+    let start = facts.labels.get(CHILD)?.into();
     Some(ParentLink { parent: RunKey::new(run.tenant.clone(), parent), start, bond })
 }
 
 /// Names the start of a child: the life and activation of its parent, and the child's name. No other start has that.
-pub(crate) fn start_of(life: Uuid, node: &NodeName, visit: Visit, name: &str) -> String {
-    format!("{life}:{node}:{visit}:{name}")
+pub(crate) fn start_of(life: Uuid, node: &NodeName, visit: Visit, name: &str) -> Arc<str> {
+    format!("{life}:{node}:{visit}:{name}").into()
 }
 
 /// Tells whether two runs are of the same start, or of none.

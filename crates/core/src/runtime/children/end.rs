@@ -15,7 +15,7 @@ use crate::id::RunKey;
 use crate::node::{EndWaiter, NodeScope, RunScope};
 use crate::record::RunStatus;
 use crate::record::body::SignalKind;
-use crate::record::child::{Child, ChildEnd};
+use crate::record::child::ChildEnd;
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, start_of};
 use crate::runtime::shared::Shared;
@@ -112,8 +112,9 @@ pub(crate) async fn await_end(
             match end_of(shared, child).await.and_then(|end| end.map(|end| end.to_raw()).transpose()) {
                 Ok(Some(end)) => return end,
                 Ok(None) => {
+                    // Rare and large, so not a part of each wait.
                     if let Some(parent) = was_paused
-                        && let Err(error) = let_go_on(shared, child, While::Owned(parent)).await
+                        && let Err(error) = Box::pin(let_go_on(shared, child, While::Owned(parent))).await
                     {
                         tracing::debug!(%run, %error, "cannot let a child go on; trying again");
                     }
@@ -144,7 +145,7 @@ pub(crate) async fn await_in_time(
         tokio::select! {
             biased;
             end = await_end(shared, child, was_paused, since.clone()) => return end,
-            () = shared.clock.sleep(left) => cancel(shared, child, While::Always, OVERDUE).await,
+            () = shared.clock.sleep(left) => Box::pin(cancel(shared, child, While::Always, OVERDUE)).await,
         }
     }
     await_end(shared, child, was_paused, since).await
@@ -203,8 +204,7 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
         return None;
     }
     let before = if scope.memos.is_empty() { Vec::new() } else { scope.memos.children() };
-    let mut open = scope.started.with(before);
-    open.retain(Child::ends_with_parent);
+    let open = scope.started.open_with(&before);
     if open.is_empty() {
         return None;
     }

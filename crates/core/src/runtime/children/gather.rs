@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use serde_json::value::RawValue;
 
+use super::crowd::Crowd;
 use super::error::ChildError;
 use super::request::{ChildHandle, Wanted};
 use crate::error::Result;
@@ -37,7 +38,7 @@ pub(super) struct Gather<S: State, I> {
     /// Those whose notes are on their way, by index and name.
     noted: Vec<(usize, String, Wanted<S>)>,
     noting: Option<Boxed<Result<Vec<Kept>>>>,
-    starting: Vec<(usize, Boxed<Result<ChildHandle<S>>>)>,
+    starting: Crowd<(usize, Result<ChildHandle<S>>)>,
     /// By the names of the waits for what comes of them.
     open: HashMap<String, (usize, ChildHandle<S>)>,
     ends: Option<Boxed<Result<Ends>>>,
@@ -54,7 +55,7 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
             going: 0,
             noted: Vec::new(),
             noting: None,
-            starting: Vec::new(),
+            starting: Crowd::default(),
             open: HashMap::new(),
             ends: None,
         }
@@ -119,7 +120,8 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
     }
 
     fn start(&mut self, index: usize, name: String, wanted: Wanted<S>, kept: Option<Kept>) {
-        self.starting.push((index, Box::pin(wanted.start_in(self.group.clone(), name, kept))));
+        let group = self.group.clone();
+        self.starting.push(async move { (index, wanted.start_in(group, name, kept).await) });
     }
 
     fn poll_notes(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
@@ -143,21 +145,14 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
     }
 
     fn poll_starts(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
-        let before = self.starting.len();
         let (open, going) = (&mut self.open, &mut self.going);
-        self.starting.retain_mut(|(index, starting)| match starting.as_mut().poll(task) {
-            Poll::Pending => true,
-            Poll::Ready(Ok(child)) => {
-                open.insert(child.told_name(), (*index, child));
-                false
-            }
-            Poll::Ready(Err(error)) => {
+        self.starting.poll(task, |(index, started)| match started {
+            Ok(child) => drop(open.insert(child.told_name(), (index, child))),
+            Err(error) => {
                 *going -= 1;
-                came.push((*index, Err(error.into())));
-                false
+                came.push((index, Err(error.into())));
             }
-        });
-        self.starting.len() < before
+        })
     }
 
     fn poll_ends(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {

@@ -5,6 +5,7 @@
 //! child's process to a parent at rest, and looks at the children of parents that rest for long.
 
 mod bounds;
+mod crowd;
 mod end;
 mod error;
 mod gather;

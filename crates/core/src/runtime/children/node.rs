@@ -120,7 +120,7 @@ where
 {
     async fn run(&self, cx: NodeContext, mut state: Draft<S>) -> NodeResult<S> {
         let input = (self.input)(&state, &cx)?;
-        let child = cx.child(&self.graph, input).start().await.map_err(NodeError::new)?;
+        let child = cx.child(&self.graph, input).0.begin_alone().await.map_err(NodeError::new)?;
         let came = match cx.time_limit() {
             None => child.result().await,
             Some(limit) => tokio::select! {

@@ -73,16 +73,22 @@ impl<S: State> Wanted<S> {
 
     /// Starts the run once, whatever crashes.
     pub(super) async fn start(self) -> Result<ChildHandle<S>> {
+        let mut started = self.begin_alone().await?;
+        if started.child.begins() {
+            started.cx.note_began(&started.child).await?;
+            started.child.began = true;
+        }
+        Ok(started)
+    }
+
+    /// As [`start`](Self::start), and leaves it to the wait for its end to note that it was started.
+    pub(super) async fn begin_alone(self) -> Result<ChildHandle<S>> {
         let (name, shared) = self.claim()?;
         let kept = match self.fresh(&shared, &name)? {
             Some(note) => self.cx.note_child(&name, 1, note).await?,
             None => self.keep(&shared, &name).await?,
         };
-        let child = self.start_kept(&shared, kept).await?;
-        if !(child.child.began || child.child.told.is_some()) {
-            child.cx.note_began(&child.child).await?;
-        }
-        Ok(child)
+        self.start_kept(&shared, kept).await
     }
 
     /// Starts the run once as a child of a group. `kept` is its note, if that was made with others.
@@ -100,9 +106,9 @@ impl<S: State> Wanted<S> {
         };
         // Not before: what an attempt noted before is found again only while nothing else is at work.
         let _starting = cx.at_work();
-        let child = self.start_kept(&shared, kept).await?;
-        cx.join_group(&group, &child.child, child.since.clone()).await?;
-        Ok(child)
+        let started = self.start_kept(&shared, kept).await?;
+        cx.join_group(&group, &started.child, started.named.clone(), started.since.clone()).await?;
+        Ok(started)
     }
 
     /// Claims the name of the run for this attempt.
@@ -130,20 +136,19 @@ impl<S: State> Wanted<S> {
 
     /// Starts the run as it is noted, unless it is noted what came of it.
     async fn start_kept(self, shared: &Arc<Shared>, kept: Kept) -> Result<ChildHandle<S>> {
-        let run = RunKey::new(self.cx.run().tenant.clone(), kept.child.note.run.clone());
-        let (cx, graph, child) = (self.cx.clone(), self.graph.clone(), kept.child.clone());
+        let named = self.cx.child_ref(&kept.child);
         let mut since = None;
-        if child.told.is_none() {
-            let _working = cx.at_work();
-            let mut tries = Tries::of(shared, &run);
+        if kept.child.told.is_none() {
+            let _working = self.cx.at_work();
+            let mut tries = Tries::of(shared, &named.run);
             since = loop {
-                match self.begin(shared, &kept, &run).await {
+                match self.begin(shared, &kept, &named).await {
                     Ok(since) => break since,
                     Err(error) => tries.failed(error).await?,
                 }
             };
         }
-        Ok(ChildHandle { cx: cx.clone(), graph, child, run, since })
+        Ok(ChildHandle { cx: self.cx, graph: self.graph, child: kept.child, named, since })
     }
 
     fn shared(&self) -> Result<Arc<Shared>> {
@@ -219,13 +224,12 @@ impl<S: State> Wanted<S> {
     }
 
     /// Starts the run, or sees to it that it goes on. Returns a wait for its end that was begun before, if it was started here.
-    async fn begin(&self, shared: &Arc<Shared>, kept: &Kept, run: &RunKey) -> Result<Option<EndWaiter>> {
-        let Kept { child, is_new } = kept;
-        let start = self.cx.start_of(&child.name);
+    async fn begin(&self, shared: &Arc<Shared>, kept: &Kept, named: &ChildRef) -> Result<Option<EndWaiter>> {
+        let (Kept { child, is_new }, run) = (kept, &named.run);
         if !is_new && let Some(head) = shared.store.head(run).await? {
-            let is_ours = self.cx.child_ref(child).is(&head.facts);
-            return match is_ours {
-                true => take_up(shared, &self.graph, head).await.map(|()| None),
+            return match named.is(&head.facts) {
+                // Rare and large, so not a part of each start.
+                true => Box::pin(take_up(shared, &self.graph, head)).await.map(|()| None),
                 false => Err(taken(run)),
             };
         }
@@ -238,7 +242,7 @@ impl<S: State> Wanted<S> {
         let root = if self.is_detached() { run.run.clone() } else { host.root.run.clone() };
         let labels = [
             (PARENT, parent.run.to_string()),
-            (CHILD, start.clone()),
+            (CHILD, named.start.to_string()),
             (BOND, self.bond.as_str().to_owned()),
             (ROOT, root.to_string()),
             (DEPTH, depth.to_string()),
@@ -251,13 +255,14 @@ impl<S: State> Wanted<S> {
         for (key, value) in &self.labels {
             request = request.label(key, value);
         }
-        let (shared, run, bond) = (Arc::clone(shared), run.clone(), self.bond);
+        let (shared, run) = (Arc::clone(shared), run.clone());
         let starting = shared.registry.starts.begin(&run);
-        let link = ParentLink { parent, start, bond };
-        let since = shared.registry.end_waiters.wait_for(&ChildRef::of(&run, &link));
+        let link = ParentLink { parent, start: Arc::clone(&named.start), bond: self.bond };
+        let since = shared.registry.end_waiters.wait_for(named);
         finish(async move {
             let _starting = starting;
-            let is_here = match request.await {
+            // In a box, as what a task is made of: what waits for this would hold it otherwise.
+            let is_here = match Box::pin(request.carried_out()).await {
                 Ok(child) => child.is_driven_here(),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(taken(&run)),
                 Err(error) => return Err(error),
@@ -376,7 +381,7 @@ impl<S: State> IntoFuture for ChildRequest<S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.start().await?.result().await })
+        Box::pin(async move { self.0.begin_alone().await?.result().await })
     }
 }
 
@@ -425,7 +430,7 @@ impl<S: State> IntoFuture for SpawnRequest<S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { Ok(self.0.start().await?.run) })
+        Box::pin(async move { Ok(self.0.start().await?.named.run) })
     }
 }
 
@@ -440,7 +445,8 @@ pub struct ChildHandle<S: State> {
     cx: NodeContext,
     graph: Graph<S>,
     child: Child,
-    run: RunKey,
+    /// As its parent's log names it.
+    named: ChildRef,
     /// A wait for its end that was begun before the child was started here.
     since: Option<EndWaiter>,
 }
@@ -448,12 +454,12 @@ pub struct ChildHandle<S: State> {
 impl<S: State> ChildHandle<S> {
     /// Returns the child's key.
     pub fn run(&self) -> &RunKey {
-        &self.run
+        &self.named.run
     }
 
     /// Names the child if it ends with its activation.
     pub(super) fn bound(&self) -> Option<ChildRef> {
-        self.child.ends_with_parent().then(|| self.cx.child_ref(&self.child))
+        self.child.ends_with_parent().then(|| self.named.clone())
     }
 
     /// Waits for the child's final state, now or after a restart months later. While nothing but children can move the run, it rests
@@ -469,7 +475,7 @@ impl<S: State> ChildHandle<S> {
     ///
     /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
     pub async fn result(&self) -> Result<S, ChildError> {
-        let end = self.cx.wait_for_child(&self.child, self.since.clone()).await?;
+        let end = self.cx.wait_for_child(&self.child, &self.named, self.since.clone()).await?;
         self.read(&end)
     }
 
@@ -490,7 +496,7 @@ impl<S: State> ChildHandle<S> {
     }
 
     fn read(&self, end: &RawValue) -> Result<S, ChildError> {
-        let run = self.run.clone();
+        let run = self.run().clone();
         match read(end)? {
             ChildEnd::Completed { state, version } => {
                 let channels = Channels::from_json(state.get())?;
@@ -522,7 +528,7 @@ impl<S: State> IntoFuture for ChildHandle<S> {
 
 impl<S: State> fmt::Debug for ChildHandle<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChildHandle").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("ChildHandle").field("run", self.run()).finish_non_exhaustive()
     }
 }
 

@@ -14,8 +14,9 @@ use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::id::RunKey;
-use crate::node::{EndWaiter, RunScope};
+use crate::node::{ChildWait, EndWaiter, RunScope};
 use crate::record::child::Child;
+use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, ParentLink};
 use crate::record::pause::{Looks, Noted};
 use crate::runtime::children::{FIRST_LOOK, While, await_in_time, cancel, end_as, next_deadline};
@@ -101,17 +102,24 @@ impl Waiters {
 }
 
 impl<S: State> Driver<S> {
-    /// Watches a child for the wait of this name.
-    pub(super) fn watch_child(
+    /// Notes that a child was started, unless that is noted, and watches it for the wait of this name, unless it `is_told` what came of it.
+    pub(super) fn await_child(
         &mut self,
         key: ActivationKey,
         name: &str,
-        child: ChildRef,
-        deadline: Option<Timestamp>,
-        since: Option<EndWaiter>,
-    ) {
-        let terms = (deadline, self.machine.was_paused().then(|| Arc::clone(&self.scope)));
-        self.waiters.children().watch(&self.shared, key, name, child, terms, since);
+        wait: ChildWait,
+        is_told: bool,
+    ) -> Result<()> {
+        let ChildWait { began, child, deadline, since } = wait;
+        let memos = self.machine.in_flight().get(&key).map(|activation| &activation.memos);
+        if let Some(began) = began.filter(|began| !memos.is_some_and(|memos| memos.contains_key(began))) {
+            self.note_step(key, &began, Noted::Result(to_raw(&true)?.into()), false)?;
+        }
+        if !is_told {
+            let terms = (deadline, self.machine.was_paused().then(|| Arc::clone(&self.scope)));
+            self.waiters.children().watch(&self.shared, key, name, child, terms, since);
+        }
+        Ok(())
     }
 
     /// Takes in what is heard of a child.

@@ -67,6 +67,8 @@ pub(super) struct Line<S: State> {
     /// Activations that wait for their next attempt.
     timers: BTreeSet<(Timestamp, ActivationKey)>,
     running: FewMap<ActivationKey, Running>,
+    /// How many attempts of each node run: those of a bounded node would be counted through for each of its activations.
+    going: Vec<usize>,
     /// Grows with each attempt, and when the log takes the place of what is here.
     way: u64,
     /// The activations whose attempts were aborted then because they did not follow any more, with the first way on which others count.
@@ -85,6 +87,7 @@ impl<S: State> Default for Line<S> {
             passed: VecDeque::new(),
             timers: BTreeSet::new(),
             running: FewMap::default(),
+            going: Vec::new(),
             way: 0,
             left_behind: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -148,6 +151,7 @@ impl<S: State> Line<S> {
             }
             follows
         });
+        self.count_running();
         self.push_all((machine, state), now, is_bounded);
     }
 
@@ -190,7 +194,8 @@ impl<S: State> Line<S> {
     /// Counts the activations of a node that run, or will once a record is durable.
     fn going(&self, node: Local) -> usize {
         let waiting = self.waiting.iter().map(|(_, key)| key);
-        self.running.keys().chain(waiting).chain(&self.passed).filter(|key| key.0 == node).count()
+        let comes = waiting.chain(&self.passed).filter(|key| key.0 == node).count();
+        comes + self.going.get(node as usize).copied().unwrap_or_default()
     }
 
     /// Returns the next activation in line.
@@ -269,7 +274,18 @@ impl<S: State> Line<S> {
         let by = scope.attempt_key;
         let task = self.tasks.spawn(attempt);
         let ended = scope.memos.ended().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
-        self.running.insert(by.activation, Running { task, external, origin, scope, broken: false, ended });
+        let running = Running { task, external, origin, scope, broken: false, ended };
+        if self.running.insert(by.activation, running).is_none() {
+            *self.going_of(by.activation.0) += 1;
+        }
+    }
+
+    fn going_of(&mut self, node: Local) -> &mut usize {
+        let node = node as usize;
+        if self.going.len() <= node {
+            self.going.resize(node + 1, 0);
+        }
+        &mut self.going[node]
     }
 
     /// Waits for the next attempt to end; `None` if none runs, an error if it was aborted. The end of one that [had left](Self::has_left) is
@@ -287,7 +303,16 @@ impl<S: State> Line<S> {
 
     /// Takes an attempt that has ended.
     pub(super) fn remove_running(&mut self, key: ActivationKey) -> Option<Running> {
-        self.running.remove(&key)
+        let running = self.running.remove(&key)?;
+        *self.going_of(key.0) -= 1;
+        Some(running)
+    }
+
+    /// Counts the attempts of each node that run.
+    fn count_running(&mut self) {
+        self.going.fill(0);
+        let nodes: Vec<Local> = self.running.keys().map(|key| key.0).collect();
+        nodes.into_iter().for_each(|node| *self.going_of(node) += 1);
     }
 
     pub(super) fn running(&self, key: ActivationKey) -> Option<&Running> {
@@ -347,12 +372,14 @@ impl<S: State> Line<S> {
             }
             running.external
         });
+        self.count_running();
     }
 
     /// Ends every attempt.
     pub(super) fn abort_all(&mut self) {
         self.tasks.abort_all();
         self.running.clear();
+        self.count_running();
     }
 }
 

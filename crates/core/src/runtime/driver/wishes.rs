@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
-use crate::node::{Given, Joining, Replier, Wish};
+use crate::node::{Given, Replier, Wish};
 use crate::record::body::{Event, StatusChange};
 use crate::record::codec::to_raw;
 use crate::record::memo::{Memo, Reply};
@@ -70,15 +70,9 @@ impl<S: State> Driver<S> {
                 }
                 Ok(())
             }
-            Wish::Join(joining) => {
-                let Joining { group, began, child, deadline, since } = *joining;
+            Wish::Join { group, wait } => {
                 let is_told = memo.is_some();
-                if let Some(began) = began.filter(|began| !activation.memos.contains_key(began)) {
-                    self.note_step(key, &began, Noted::Result(to_raw(&true)?.into()), false)?;
-                }
-                if !is_told {
-                    self.watch_child(key, &name, child, deadline, since);
-                }
+                self.await_child(key, &name, *wait, is_told)?;
                 self.waiters.join_group(key, group, name, is_told);
                 reply.send(Ok(Given::Done));
                 Ok(())
@@ -94,10 +88,8 @@ impl<S: State> Driver<S> {
                 reply.send(Ok(Given::Done));
                 Ok(())
             }
-            Wish::Child { child, deadline, since } => {
-                if memo.is_none() {
-                    self.watch_child(key, &name, child, deadline, since);
-                }
+            Wish::Child(wait) => {
+                self.await_child(key, &name, *wait, memo.is_some())?;
                 self.waiters.add(key, name, WaitsFor::Child, None, reply);
                 Ok(())
             }

@@ -180,6 +180,16 @@ impl<S: State> StartRequest<S> {
         spans::start(self.graph.name(), self.shared.trace(), parent)
     }
 
+    /// Starts the run within a task of the caller's that carries it out to its end: awaited itself, the request has a task of its own.
+    ///
+    /// # Errors
+    ///
+    /// Those of the request.
+    pub(crate) async fn carried_out(self) -> Result<RunHandle<S>> {
+        let span = self.span();
+        async move { self.checked()?.start().await }.instrument(span).await
+    }
+
     /// Checks what is asked for; nothing is touched yet.
     pub(super) fn checked(self) -> Result<Checked<S>> {
         let Self {
@@ -319,9 +329,9 @@ impl<S: State> Checked<S> {
             match turn {
                 Turn::Room(room) => permit = Some(room),
                 // The same start was in line here, or goes on: it is not made a second time.
-                Turn::Left => return self.again().await,
+                Turn::Left => return Box::pin(self.again()).await,
                 Turn::Had => {
-                    return match self.again().await? {
+                    return match Box::pin(self.again()).await? {
                         ControlFlow::Continue(Self { run, .. }) => Err(unrecorded(&run)),
                         found => Ok(found),
                     };
@@ -332,7 +342,7 @@ impl<S: State> Checked<S> {
         let of_node = facts.labels.get(PARENT).is_some();
         let mut registration = match permit.map(|permit| shared.enter(run, permit, false)).transpose() {
             Ok(registration) => registration,
-            Err(error) if error.kind() == ErrorKind::Conflict => return self.again().await,
+            Err(error) if error.kind() == ErrorKind::Conflict => return Box::pin(self.again()).await,
             Err(error) if error.kind() == ErrorKind::Closed && of_node => None,
             Err(error) => return Err(error),
         };
@@ -346,7 +356,7 @@ impl<S: State> Checked<S> {
         if policy.frequency == CheckpointFrequency::Disabled && shared.store.head(run).await?.is_some() {
             // No append would meet the run that is there, before work was done a second time.
             drop(registration);
-            return self.again().await;
+            return Box::pin(self.again()).await;
         }
         let (event, machine) = self.first()?;
         let life = machine.life();
@@ -374,7 +384,7 @@ impl<S: State> Checked<S> {
             };
             match taken {
                 Ok((still, head)) => (registration, durable) = (still, Some(head)),
-                Err(error) if error.kind() == ErrorKind::Conflict => return self.again().await,
+                Err(error) if error.kind() == ErrorKind::Conflict => return Box::pin(self.again()).await,
                 Err(error) => return Err(error),
             }
         }

@@ -142,6 +142,35 @@ async fn a_run_that_has_ended_lets_only_external_attempts_end() {
     assert!(next_end(&mut line).await.is_none() && line.is_idle());
 }
 
+/// Of a bounded node, the next starts once one that is going has ended, however it ended.
+#[tokio::test]
+async fn what_is_going_of_a_node_is_what_runs_of_it_and_what_is_about_to() {
+    let (graph, state) = (graph(), Arc::new(Context::new()));
+    let machine = in_flight(&graph);
+    let mut line = TestLine::default();
+    let going = |line: &TestLine| [0, 1, 2, 3].map(|node| line.going(node));
+    run(&mut line, 0, false);
+    run(&mut line, 1, false);
+    run(&mut line, 2, true);
+    line.hold_back(Seq::new(4), key(1));
+    assert_eq!(going(&line), [1, 2, 1, 0]);
+    line.pass_barriers(Seq::new(4));
+    assert_eq!(going(&line), [1, 2, 1, 0], "behind its barrier, it is about to start");
+    assert_eq!(line.next_passed(), Some(key(1)));
+    run(&mut line, 1, false);
+    assert_eq!(going(&line), [1, 1, 1, 0], "one activation runs once");
+    line.remove_running(key(1));
+    assert!(line.remove_running(key(1)).is_none());
+    assert_eq!(going(&line), [1, 0, 1, 0]);
+    line.restart((&machine, &state), at(0), |_| false);
+    assert_eq!(going(&line), [0, 0, 1, 0], "an attempt that does not follow is not going any more");
+    run(&mut line, 3, false);
+    line.abort_repeatable();
+    assert_eq!(going(&line), [0, 0, 1, 0]);
+    line.abort_all();
+    assert_eq!(going(&line), [0; 4]);
+}
+
 #[tokio::test]
 async fn an_end_says_of_which_activation_it_is() {
     let mut line = TestLine::default();
