@@ -1,13 +1,14 @@
 //! Pruning and purging: what takes records away.
 
 use ferrata_store::{
-    At, Error, ErrorKind, HeadRef, PruneCut, RecordId, Removed, Result, RunKey, Seq, check_prune, refusal,
+    At, Error, ErrorKind, FORMAT, HeadRef, PruneCut, Record, RecordId, Removed, Result, RunKey, Seq,
+    check_prune, refusal,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, PgConnection, Row as _};
 
-use crate::batch::number;
-use crate::db::{Db, Sql, query};
+use crate::batch::{ENTRY_BYTES, RECORD_BYTES, number};
+use crate::db::{Db, Sql, query, roomy};
 use crate::error::{Call, StoreError, fault};
 use crate::row::{Columns, code, header, header_columns, seq};
 use crate::tasks::to_its_end;
@@ -24,6 +25,9 @@ const RECORDS_PER_ANSWER: i64 = 20_000;
 /// The number of columns before those of the header.
 const BEFORE: usize = 3;
 
+/// How many values a prune binds.
+const VALUES: usize = 18;
+
 /// The statements of pruning and purging.
 #[derive(Clone, Debug)]
 pub(crate) struct Removing {
@@ -34,7 +38,7 @@ pub(crate) struct Removing {
     pub(crate) purge_records: Sql,
 }
 
-/// Reads the record at the cut.
+/// Reads the record at the cut, where a prune found none that fits.
 pub(crate) fn cut() -> String {
     let header = header_columns();
     format!(
@@ -43,18 +47,34 @@ pub(crate) fn cut() -> String {
     )
 }
 
-/// Puts the base in its place and drops what is before it, unless another caller has cut further on meanwhile.
+/// Puts the base in its place and drops what is before it, where the record at the cut is as the caller has it and no
+/// more than so many go. Without such a record, of this life if one is named, it returns no row.
 ///
-/// One statement, so that it is done or not done. What it removes was there when the cut was read, so that its view of the
-/// table, which is from before it waited for the run's head, holds all of it.
-pub(crate) const PRUNE_SQL: &str = "\
-    WITH moved AS (UPDATE {heads} SET first_seq = $2 \
-        WHERE tenant = $8 AND run = $9 AND key = $1 AND first_seq <= $2 RETURNING key), \
-    based AS (UPDATE {records} c SET base = true, format = $4, kind = $5, crc = $6, body = $7 \
-        FROM moved WHERE c.run = moved.key AND c.seq = $2 AND c.id = $3 AND NOT c.base AND $7::bytea IS NOT NULL), \
-    gone AS (DELETE FROM {records} c USING moved WHERE c.run = moved.key AND c.seq < $2 \
-        RETURNING octet_length(c.body) AS bytes) \
-    SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
+/// One statement, so that it is done or not done. What it removes stands before a record that the statement sees from
+/// its beginning, so that its view of the table, which is from before it waited for the run's head, holds all of it. A
+/// run that was purged while it waited loses nothing in its next life, whose head has another key; nor does one that
+/// another caller has cut further on.
+pub(crate) fn prune() -> String {
+    format!(
+        "WITH found AS MATERIALIZED (SELECT h.key FROM {{heads}} h JOIN {{records}} c ON c.run = h.key AND c.seq = $3 \
+         WHERE h.tenant = $1 AND h.run = $2 AND h.first_seq BETWEEN $3 - $4 AND $3 AND h.seq >= $3 \
+         AND ($5 IS NULL OR h.key = $5) \
+         AND c.format BETWEEN 0 AND {FORMAT} AND CASE WHEN $6 IS NULL THEN c.base ELSE c.id = $6 AND {SAME} END), \
+         moved AS (UPDATE {{heads}} h SET first_seq = $3 FROM found \
+             WHERE h.tenant = $1 AND h.run = $2 AND h.key = found.key AND h.first_seq <= $3 RETURNING h.key), \
+         based AS (UPDATE {{records}} c SET base = true, format = $16, crc = $17, body = $18 \
+             FROM moved WHERE c.run = moved.key AND c.seq = $3 AND NOT c.base AND $6 IS NOT NULL), \
+         gone AS (DELETE FROM {{records}} c USING moved WHERE c.run = moved.key AND c.seq < $3 \
+             RETURNING octet_length(c.body) AS bytes) \
+         SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone HAVING EXISTS (SELECT FROM found)"
+    )
+}
+
+/// Whether the record at the cut is the one given, but for what a base has of its own.
+const SAME: &str = "\
+    c.prev IS NOT DISTINCT FROM $7 AND c.kind = $8 AND c.status = $9 AND c.node IS NOT DISTINCT FROM $10 \
+    AND c.visit IS NOT DISTINCT FROM $11 AND c.epoch = $12 AND c.owner IS NOT DISTINCT FROM $13 \
+    AND c.wake_at IS NOT DISTINCT FROM $14 AND c.at = $15";
 
 pub(crate) const FIND: &str = "SELECT key, seq, id FROM {heads} WHERE tenant = $1 AND run = $2";
 
@@ -73,25 +93,61 @@ pub(crate) const PURGE_RECORDS: &str = "\
 
 impl Removing {
     pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
+        // A base that no store takes is not sent; the look tells why, or that there is nothing to cut.
+        let is_sound =
+            |base: &Record| base.header.base && base.header.seq == cut.at && base.verify(run).is_ok();
+        if cut.base.as_ref().is_none_or(is_sound)
+            && let Some(removed) = self.prune_of(db, run, cut, None, RECORDS_PER_ANSWER - 1).await?
+        {
+            return Ok(removed);
+        }
         let make = || query(&self.cut).bind(run.tenant.as_str()).bind(run.run.as_str()).bind(number(cut.at));
         let rows = db.read(make).await.map_err(|failed| failed.of_run(PRUNE, run))?;
         let planned = plan(&rows, run, cut).map_err(|error| error.with_operation(PRUNE).with_run(run))?;
-        let Some(Cut { key, before, base }) = planned else { return Ok(Removed::default()) };
-        let header = base.map(|base| &base.header);
-        let query = query(&self.prune)
-            .bind(key)
-            .bind(number(cut.at))
-            .bind(header.map(|header| *header.id.as_uuid()))
-            .bind(header.map(|header| header.format.cast_signed()))
-            .bind(header.map(|header| code(header.kind.letter())))
-            .bind(header.map(|header| header.body_crc.cast_signed()))
-            .bind(base.map(|base| &*base.body))
+        let Some((key, before)) = planned else { return Ok(Removed::default()) };
+        // It was not there yet, or it has more records before it than one answer has time for.
+        let removed = self.prune_of(db, run, cut, Some(key), before).await?;
+        Ok(removed.unwrap_or_default())
+    }
+
+    /// Prunes where the record at the cut is as it must be and no more than `most` stand before it, in the life with
+    /// this key if one is given; `None` if that is not so.
+    async fn prune_of(
+        &self,
+        db: &Db,
+        run: &RunKey,
+        cut: &PruneCut,
+        key: Option<i64>,
+        most: i64,
+    ) -> Result<Option<Removed>> {
+        let header = cut.base.as_ref().map(|base| &base.header);
+        let bytes = cut.base.as_ref().map_or(0, |base| base.body.len());
+        let query = roomy(&self.prune, VALUES, ENTRY_BYTES + RECORD_BYTES + bytes)
             .bind(run.tenant.as_str())
-            .bind(run.run.as_str());
-        let answers = answers_for(before).saturating_add(1);
+            .bind(run.run.as_str())
+            .bind(number(cut.at))
+            .bind(most)
+            .bind(key)
+            .bind(header.map(|header| *header.id.as_uuid()))
+            .bind(header.and_then(|header| header.prev).map(|prev| *prev.as_uuid()))
+            .bind(header.map(|header| code(header.kind.letter())))
+            .bind(header.map(|header| code(header.status.letter())))
+            .bind(header.and_then(|header| header.node.as_ref()).map(|node| node.as_str()))
+            .bind(header.and_then(|header| header.visit).map(|visit| visit.get().cast_signed()))
+            .bind(header.map(|header| header.epoch.get().cast_signed()))
+            .bind(header.and_then(|header| header.owner).map(|owner| *owner.as_uuid()))
+            .bind(header.and_then(|header| header.wake_at).map(|wake| wake.unix_ms()))
+            .bind(header.map(|header| header.at.unix_ms()))
+            .bind(header.map(|header| header.format.cast_signed()))
+            .bind(header.map(|header| header.body_crc.cast_signed()))
+            .bind(cut.base.as_ref().map(|base| &*base.body));
+        let answers = answers_for(most).saturating_add(1);
         let rows = db.write_in_time(answers, query).await.map_err(|failed| failed.of_run(PRUNE, run))?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
         let (records, bytes) = sums(&rows).map_err(|failed| failed.of_run(PRUNE, run))?;
-        Ok(Removed { records, bytes })
+        Ok(Some(Removed { records, bytes }))
     }
 
     pub(crate) async fn purge(&self, db: &Db, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
@@ -160,15 +216,9 @@ fn answers_for(records: i64) -> u32 {
     u32::try_from(records / RECORDS_PER_ANSWER).unwrap_or(0)
 }
 
-/// What a prune is to do: to the life of the run with this key, which keeps so many records before the cut, and the base to put there.
-struct Cut<'c> {
-    key: i64,
-    before: i64,
-    base: Option<&'c ferrata_store::Record>,
-}
-
-/// Decides from the record at the cut whether there is anything to do.
-fn plan<'c>(rows: &[PgRow], run: &RunKey, cut: &'c PruneCut) -> Result<Option<Cut<'c>>> {
+/// Decides from the record at the cut whether there is anything to do; if so, returns the key of the run's life, and
+/// how many records stand before the cut.
+fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64)>> {
     let Some(row) = rows.first() else {
         return Err(Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started"));
     };
@@ -185,8 +235,8 @@ fn plan<'c>(rows: &[PgRow], run: &RunKey, cut: &'c PruneCut) -> Result<Option<Cu
         let message = "the record is gone; restore the run from a backup";
         return Err(Error::new(ErrorKind::Corrupt, message).with_seq(cut.at));
     }
-    let before = number(cut.at).saturating_sub(number(first));
-    Ok(Some(Cut { key, before, base: check_prune(run, &header(row, BEFORE, run)?, cut)? }))
+    check_prune(run, &header(row, BEFORE, run)?, cut)?;
+    Ok(Some((key, number(cut.at).saturating_sub(number(first)))))
 }
 
 fn sums(rows: &[PgRow]) -> Result<(u64, u64), StoreError> {

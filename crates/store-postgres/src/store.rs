@@ -114,7 +114,7 @@ impl PostgresStore {
             },
             removing: Removing {
                 cut: sql(&prune::cut()),
-                prune: sql(prune::PRUNE_SQL),
+                prune: sql(&prune::prune()),
                 find: sql(prune::FIND),
                 purge_run: sql(prune::PURGE_RUN),
                 purge_records: sql(prune::PURGE_RECORDS),

@@ -5,13 +5,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::Schema;
-use crate::common::author::{Author, append};
+use crate::common::author::{Author, append, is_kept};
+use crate::common::{Schema, until};
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, HeadRef, PruneCut, RecordHeader, RecordId, RecordKind, RunStatus, Seq,
 };
 use ferrata_store_postgres::PostgresStore;
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, Executor as _, PgTransaction, Row as _};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -150,6 +150,68 @@ async fn lives_of_a_name_never_mix_and_leave_nothing_behind() {
     assert!(won > 40 && purged > 2, "the races did happen: {won} appends, {purged} purges");
 }
 
+/// Prunes at record 5, a base, while a transaction holds the head in which something happens to the run; says how many
+/// records went.
+async fn pruned_after(schema: &Schema, author: &Author, transaction: PgTransaction<'_>) -> u64 {
+    let (store, run) = (schema.store(), author.key.clone());
+    let mut prune = JoinSet::new();
+    prune.spawn(async move { store.prune(&run, PruneCut { at: Seq::new(5), base: None }).await });
+    let sql =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position($1 in query) > 0";
+    until("waiting for the head", async || {
+        let mut connection = schema.connection().await;
+        let row = sqlx::query(sql).bind(&schema.name).fetch_one(&mut connection).await.unwrap();
+        row.get::<i64, _>(0) > 0
+    })
+    .await;
+    transaction.commit().await.unwrap();
+    prune.join_next().await.unwrap().unwrap().unwrap().records
+}
+
+/// What happens to the run while a prune waits for its head is seen by the prune: it takes nothing of what was
+/// appended, nothing that another prune took, and nothing of a next life of the name.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_prune_that_waited_for_the_head_harms_nothing_that_came_meanwhile() {
+    let schema = Schema::new();
+    let (store, pool) = (schema.store(), schema.pool(1));
+    store.setup().await.unwrap();
+    let [mut grows, mut cut, mut old] = ["grows", "cut", "anew"].map(Author::new);
+    for author in [&mut grows, &mut cut, &mut old] {
+        append(&store, author.next(12)).await.unwrap();
+    }
+
+    let mut transaction = pool.begin().await.unwrap();
+    store.append_in(&mut transaction, grows.next(2)).await.unwrap();
+    assert_eq!(pruned_after(&schema, &grows, transaction).await, 5);
+    grows.pruned(5, None);
+    is_kept(&store, &grows).await;
+
+    let mut transaction = pool.begin().await.unwrap();
+    let further = format!(
+        "UPDATE {s}.heads SET first_seq = 10 WHERE run = 'cut'; DELETE FROM {s}.records c USING {s}.heads h \
+         WHERE c.run = h.key AND h.run = 'cut' AND c.seq < 10",
+        s = schema.name
+    );
+    transaction.execute(sqlx::raw_sql(AssertSqlSafe(further))).await.unwrap();
+    assert_eq!(pruned_after(&schema, &cut, transaction).await, 0);
+    cut.pruned(10, None);
+    is_kept(&store, &cut).await;
+
+    let mut transaction = pool.begin().await.unwrap();
+    let purge = format!(
+        "DELETE FROM {s}.records c USING {s}.heads h WHERE c.run = h.key AND h.run = 'anew'; \
+         DELETE FROM {s}.heads WHERE run = 'anew'; DELETE FROM {s}.runs WHERE run = 'anew'",
+        s = schema.name
+    );
+    transaction.execute(sqlx::raw_sql(AssertSqlSafe(purge))).await.unwrap();
+    let mut new = Author::new("anew");
+    store.append_in(&mut transaction, new.next(12)).await.unwrap();
+    assert_eq!(pruned_after(&schema, &old, transaction).await, 0);
+    is_kept(&store, &new).await;
+    schema.remove().await;
+}
+
 /// A purge of a long run has longer than two answers may take: the server has many rows to delete.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
@@ -193,8 +255,9 @@ async fn a_prune_has_time_for_many_records() {
                 "UPDATE {schema}.heads SET seq = 200000;
                  UPDATE {schema}.records SET seq = 200000 WHERE seq = 5;
                  CREATE FUNCTION {schema}.linger() RETURNS trigger LANGUAGE plpgsql AS \
-                 'BEGIN PERFORM pg_sleep(3); RETURN NULL; END';
-                 CREATE TRIGGER linger AFTER DELETE ON {schema}.records FOR EACH STATEMENT EXECUTE FUNCTION {schema}.linger()",
+                 'BEGIN IF EXISTS (SELECT FROM gone) THEN PERFORM pg_sleep(3); END IF; RETURN NULL; END';
+                 CREATE TRIGGER linger AFTER DELETE ON {schema}.records REFERENCING OLD TABLE AS gone \
+                 FOR EACH STATEMENT EXECUTE FUNCTION {schema}.linger()",
             )
             .await;
         let cut = PruneCut { at: Seq::new(200_000), base: None };

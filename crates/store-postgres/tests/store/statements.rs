@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use crate::common::author::{Author, append, fresh_id, is_kept};
 use crate::common::{Schema, until};
 use ferrata_store::{
-    At, CheckpointStore, Epoch, ErrorKind, ExecutorId, Order, Page, RecordHeader, RecordKind, Result,
-    RunQuery, RunStatus, Seq, Timestamp, Visit,
+    At, CheckpointStore, Epoch, ErrorKind, ExecutorId, Order, Page, PruneCut, RecordHeader, RecordKind,
+    Result, RunQuery, RunStatus, Seq, Timestamp, Visit,
 };
 use ferrata_store_postgres::PostgresStore;
 use sqlx::Row as _;
@@ -34,6 +34,31 @@ async fn batches_are_not_planned_again_and_again() {
     assert_eq!(plans, [(4, 5)], "generic and custom plans of each statement");
     let patience: String = sqlx::query("SHOW lock_timeout").fetch_one(&pool).await.unwrap().get(0);
     assert_eq!(patience, "0", "no setting outlives its statement");
+    schema.remove().await;
+}
+
+/// A prune is one statement, also with a base, and one that is planned for its first few times.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_prune_is_one_statement() {
+    let schema = Schema::new();
+    schema.store().setup().await.unwrap();
+    let mut author = Author::new("r");
+    append(&schema.store(), author.next(20)).await.unwrap();
+    let pool = schema.pool(1);
+    let store = PostgresStore::with_pool(pool.clone(), schema.options().with_notices(false)).unwrap();
+    for at in 1..15 {
+        // Every fifth is a base.
+        let base = (at % 5 != 0).then(|| author.as_base(at));
+        let cut = PruneCut { at: Seq::new(at), base: base.clone() };
+        assert_eq!(store.prune(&author.key, cut).await.unwrap().records, 1, "at {at}");
+        author.pruned(at, base);
+    }
+    is_kept(&schema.store(), &author).await;
+    let sql = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%' || $1 || '%'";
+    let rows = sqlx::query(sql).bind(&schema.name).fetch_all(&pool).await.unwrap();
+    let plans: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(plans, [(9, 5)], "generic and custom plans of each statement");
     schema.remove().await;
 }
 
