@@ -3,26 +3,66 @@
 use std::future::{Future, poll_fn};
 use std::num::NonZeroUsize;
 use std::pin::Pin;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// One of them.
 pub(super) type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// A task that was begun.
+struct Begun<'a, T> {
+    place: usize,
+    task: Task<'a, T>,
+    call: Arc<Call>,
+    waker: Waker,
+}
+
+/// Whether a task is to be polled, and whom to wake for it.
+struct Call {
+    is_due: AtomicBool,
+    caller: Arc<Mutex<Waker>>,
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.is_due.store(true, Ordering::Release);
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+    }
+}
+
+impl<'a, T> Begun<'a, T> {
+    fn new((place, task): (usize, Task<'a, T>), caller: &Arc<Mutex<Waker>>) -> Self {
+        let call = Arc::new(Call { is_due: AtomicBool::new(true), caller: Arc::clone(caller) });
+        Self { place, task, waker: Waker::from(Arc::clone(&call)), call }
+    }
+
+    /// Polls the task if it was woken.
+    fn poll(&mut self) -> Poll<T> {
+        match self.call.is_due.swap(false, Ordering::Acquire) {
+            true => self.task.as_mut().poll(&mut Context::from_waker(&self.waker)),
+            false => Poll::Pending,
+        }
+    }
+}
+
 /// Waits for all tasks, of which at most `bound` are begun at a time; their outputs come in their order.
 ///
-/// Each wake polls all that were begun, so it is for bounds of some dozens.
+/// A wake polls the tasks that were woken and no other.
 pub(super) async fn at_once<T>(bound: NonZeroUsize, tasks: Vec<Task<'_, T>>) -> Vec<T> {
     let mut coming = tasks.into_iter().enumerate();
-    let mut going: Vec<(usize, Task<'_, T>)> = Vec::new();
+    let mut going: Vec<Begun<'_, T>> = Vec::new();
     let mut outputs = Vec::new();
+    let caller = Arc::new(Mutex::new(Waker::noop().clone()));
     poll_fn(|context| {
+        caller.lock().unwrap_or_else(PoisonError::into_inner).clone_from(context.waker());
         loop {
             let room = bound.get() - going.len();
-            going.extend(coming.by_ref().take(room));
+            going.extend(coming.by_ref().take(room).map(|task| Begun::new(task, &caller)));
             let begun = going.len();
-            going.retain_mut(|(place, task)| match task.as_mut().poll(context) {
+            going.retain_mut(|begun| match begun.poll() {
                 Poll::Ready(output) => {
-                    outputs.push((*place, output));
+                    outputs.push((begun.place, output));
                     false
                 }
                 Poll::Pending => true,
