@@ -108,7 +108,7 @@ pub(crate) struct PurgeArgs {
 /// Drop old records of all runs, and whole runs that ended long ago. Tells what it would drop unless --yes is given.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ferrata sweep --purge completed=30d --purge cancelled=7d\n  ferrata sweep --keep-last 100 --only completed --yes"
+    after_help = "Examples:\n  ferrata sweep --purge completed=30d --purge cancelled=7d\n  ferrata sweep --keep-last 100 --only completed --yes\n  ferrata sweep --keep-last 100 --gentle --yes"
 )]
 pub(crate) struct SweepArgs {
     /// What is kept.
@@ -120,6 +120,9 @@ pub(crate) struct SweepArgs {
     /// Remove runs that have been in this status for so long, as in completed=30d; may be given again.
     #[arg(long, value_name = "STATUS=DURATION", value_parser = aged)]
     pub(crate) purge: Vec<(Status, Duration)>,
+    /// Go gently where a service works on the same store: one run at a time, with a rest after each hundred.
+    #[arg(long)]
+    pub(crate) gentle: bool,
     /// Do it.
     #[arg(short, long)]
     pub(crate) yes: bool,

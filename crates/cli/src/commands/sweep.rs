@@ -28,12 +28,12 @@ pub(super) async fn run(context: &Context, args: &SweepArgs) -> Result<Exit, Fai
         }
     }
     let runtime = context.runtime()?;
-    let mut limits = SweepLimits::default();
+    let mut limits = if args.gentle { SweepLimits::gentle() } else { SweepLimits::default() };
     let (mut runs, mut pruned, mut purged, mut records, mut bytes) = (0, 0, 0, 0, 0);
     let mut failed = Vec::new();
     let progress = context.out.progress();
     loop {
-        let swept = runtime.sweep(&policy, limits, !args.yes).await;
+        let swept = runtime.sweep(&policy, limits.clone(), !args.yes).await;
         let report = swept.inspect_err(|_| progress.finish_and_clear())?;
         runs += report.runs;
         pruned += report.pruned;
@@ -44,7 +44,7 @@ pub(super) async fn run(context: &Context, args: &SweepArgs) -> Result<Exit, Fai
         progress.set_message(format!("looked at {runs} runs"));
         progress.tick();
         match report.next {
-            Some(next) => limits = SweepLimits::default().with_cursor(next),
+            Some(next) => limits = limits.with_cursor(next),
             None => break,
         }
     }

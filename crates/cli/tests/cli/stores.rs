@@ -93,7 +93,7 @@ async fn nothing_is_dropped_without_a_yes() {
     place.ok(&["verify", "pay-2"]);
     place.ok(&["sweep", "--purge", "failed=0s"]);
     assert_eq!(place.ok(&["ls", "-o", "ids"]).lines().count(), 4);
-    place.ok(&["sweep", "--purge", "failed=0s", "--yes"]);
+    place.ok(&["sweep", "--purge", "failed=0s", "--gentle", "--yes"]);
     assert_eq!(place.call(&["show", "pay-3"]).code, 4);
     assert_eq!(place.call(&["purge", "pay-2"]).code, 2);
     assert_eq!(place.json(&["purge", "pay-2", "--yes"])[0]["records"], 2);

@@ -8,7 +8,7 @@ use super::at_once::{Task, at_once};
 use super::family::check_removal;
 use super::retention::{RetentionPolicy, prune_found, weigh};
 use super::walk::folded_at;
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RecordKind;
@@ -31,16 +31,36 @@ pub struct SweepLimits {
     ///
     /// Raised: as many more calls wait in the store at once, beside those of the runs that go on. Lowered: it takes longer.
     pub at_once: NonZeroUsize,
+    /// For how long it rests after each page of a hundred runs, as a multiple of the time that the page took; from 0,
+    /// as by default, to [`MAX_NICE_RATIO`](Self::MAX_NICE_RATIO).
+    ///
+    /// With 1 it rests as long as it works. Where the store is busy a page takes longer, and so does the rest. The last
+    /// page of all is followed by none; the last page of a part is, before the report is given.
+    pub nice_ratio: f64,
 }
 
 impl Default for SweepLimits {
-    /// A thousand runs, from the first, 16 at the same time.
+    /// A thousand runs, from the first, 16 at the same time, without a rest: as fast as it can be.
     fn default() -> Self {
-        Self { runs: 1_000, cursor: None, at_once: NonZeroUsize::MIN.saturating_add(15) }
+        Self { runs: 1_000, cursor: None, at_once: NonZeroUsize::MIN.saturating_add(15), nice_ratio: 0.0 }
     }
 }
 
 impl SweepLimits {
+    /// The highest ratio of rest to work.
+    pub const MAX_NICE_RATIO: f64 = 100.0;
+
+    /// Limits for a sweep beside runs that go on in the same store: one run at a time, and after each page of a hundred
+    /// a rest of half the time that the page took.
+    ///
+    /// A store that is busy with those runs answers later, so that the sweep asks it less often.
+    ///
+    /// <!-- held by: pages::a_sweep_goes_on_after_a_rest_where_its_caller_is_gone -->
+    #[must_use]
+    pub fn gentle() -> Self {
+        Self { at_once: NonZeroUsize::MIN, nice_ratio: 0.5, ..Self::default() }
+    }
+
     /// Looks at most at so many runs.
     #[must_use]
     pub fn with_runs(mut self, runs: u32) -> Self {
@@ -52,6 +72,13 @@ impl SweepLimits {
     #[must_use]
     pub fn with_at_once(mut self, runs: NonZeroUsize) -> Self {
         self.at_once = runs;
+        self
+    }
+
+    /// Rests after each page of a hundred runs for so many times as long as the page took.
+    #[must_use]
+    pub fn with_nice_ratio(mut self, ratio: f64) -> Self {
+        self.nice_ratio = ratio;
         self
     }
 
@@ -88,12 +115,15 @@ pub(crate) async fn sweep(
     swept: Swept<'_>,
     policy: &RetentionPolicy,
     limits: SweepLimits,
-    now: Timestamp,
+    clock: &dyn Clock,
     dry: bool,
 ) -> Result<SweepReport> {
+    check_ratio(limits.nice_ratio)?;
+    let now = clock.now();
     let mut report = SweepReport { next: limits.cursor, ..SweepReport::default() };
     let mut left = u64::from(limits.runs.max(1));
     loop {
+        let begun = clock.monotonic();
         let limit = u32::try_from(left.min(100)).unwrap_or(100);
         let mut page = Page::first(limit).with_order(Order::OldestFirst);
         if let Some(cursor) = report.next.take() {
@@ -109,9 +139,31 @@ pub(crate) async fn sweep(
             report.note(&head.run, dealt);
         }
         report.next = found.next;
-        if report.next.is_none() || left == 0 {
+        if report.next.is_none() {
             return Ok(report);
         }
+        // Also where this part ends here: its caller goes on with the next one at once.
+        rest(clock, clock.monotonic().saturating_sub(begun), limits.nice_ratio).await;
+        if left == 0 {
+            return Ok(report);
+        }
+    }
+}
+
+fn check_ratio(ratio: f64) -> Result<()> {
+    let most = SweepLimits::MAX_NICE_RATIO;
+    if (0.0..=most).contains(&ratio) {
+        return Ok(());
+    }
+    let message = format!("the nice ratio of the sweep is {ratio}; give one from 0 to {most}");
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
+/// Rests after so much work.
+async fn rest(clock: &dyn Clock, worked: Duration, ratio: f64) {
+    let rest = Duration::try_from_secs_f64(worked.as_secs_f64() * ratio).unwrap_or(Duration::MAX);
+    if !rest.is_zero() {
+        clock.sleep(rest).await;
     }
 }
 

@@ -429,29 +429,34 @@ impl Runtime {
     /// Drops what a policy does not keep of the store's runs, a part at a time: go on with the report's cursor until there is
     /// none. A `dry` sweep only tells what it would drop. A run that cannot be dealt with is reported and holds up no other.
     ///
+    /// It goes as fast as it can unless the limits have it rest: [`SweepLimits::gentle`] is for a sweep beside runs
+    /// that go on.
+    ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::runs`](crate::store::CheckpointStore::runs).
+    /// As [`CheckpointStore::runs`](crate::store::CheckpointStore::runs); [`ErrorKind::Invalid`] for a
+    /// [nice ratio](SweepLimits::nice_ratio) that is out of range. Nothing was changed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it deals with this part to its end, even if the caller drops it.
+    /// Cancel safe: once polled it deals with this part to its end, with its rests, even if the caller drops it.
     ///
     /// <!-- held by: past::a_sweep_removes_what_has_ended_long_ago_part_by_part, sentences::an_ended_run_goes_when_its_time_has_come -->
+    /// <!-- held by: pages::a_sweep_rests_for_as_many_times_as_long_as_each_page_took, pages::a_sweep_refuses_a_nice_ratio_that_is_none -->
     pub async fn sweep(
         &self,
         policy: &RetentionPolicy,
         limits: SweepLimits,
         dry: bool,
     ) -> Result<SweepReport> {
-        let (shared, policy, now) = (Arc::clone(self.shared()), policy.clone(), self.shared().clock.now());
+        let (shared, policy) = (Arc::clone(self.shared()), policy.clone());
         finish(async move {
             let purger = Arc::clone(&shared);
             let purge: &sweep::Purge = &move |head| {
                 let (shared, run, head) = (Arc::clone(&purger), head.run.clone(), head.head());
                 Box::pin(async move { shared.purge(&run, Some(head)).await })
             };
-            sweep::sweep((&*shared.store, purge), &policy, limits, now, dry).await
+            sweep::sweep((&*shared.store, purge), &policy, limits, &*shared.clock, dry).await
         })
         .await
     }

@@ -13,7 +13,8 @@ use ferrata_core::store::{
     At, CheckpointStore, HeaderRange, Headers, MemoryStore, Order, Page, Paged, PruneCut, Removed, RunAppend,
     RunHead, RunQuery, delegate,
 };
-use ferrata_core::{HeadRef, Result, RunKey, Seq};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock as _, ErrorKind, HeadRef, Result, RunKey, Seq};
 
 use super::lives::key;
 
@@ -48,6 +49,14 @@ impl Counts {
 struct Counting {
     inner: MemoryStore,
     counts: Arc<Counts>,
+    /// Where each listing takes time: the first 10 ms, and each one 10 ms longer than the one before.
+    slow: Option<Arc<ManualClock>>,
+}
+
+impl Counting {
+    fn new() -> Self {
+        Self { inner: MemoryStore::new(), counts: Arc::default(), slow: None }
+    }
 }
 
 #[async_trait]
@@ -82,7 +91,10 @@ impl CheckpointStore for Counting {
         self.inner.head(run).await
     }
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.counts.runs.fetch_add(1, Relaxed);
+        let before = self.counts.runs.fetch_add(1, Relaxed);
+        if let Some(clock) = &self.slow {
+            clock.advance(Duration::from_millis(10 + 10 * before));
+        }
         self.inner.runs(query, page).await
     }
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
@@ -128,7 +140,7 @@ fn rounds(of: u64) -> Graph<Context> {
 }
 
 async fn long(records: u64) -> (Arc<Counts>, Runtime) {
-    let store = Counting { inner: MemoryStore::new(), counts: Arc::default() };
+    let store = Counting::new();
     let counts = Arc::clone(&store.counts);
     let runtime = Runtime::builder(store).build().await.unwrap();
     let run = runtime.start(&rounds(records), Context::new()).id("r").await.unwrap();
@@ -251,7 +263,7 @@ async fn a_dry_sweep_of_a_log_of_several_answers_counts_what_the_sweep_drops() {
 #[tokio::test]
 async fn retention_as_a_run_goes_costs_a_constant_share_of_each_record() {
     for keep in [16, 64] {
-        let store = Counting { inner: MemoryStore::new(), counts: Arc::default() };
+        let store = Counting::new();
         let counts = Arc::clone(&store.counts);
         let policy = RetentionPolicy::keep_all().keep_last(keep);
         let runtime = Runtime::builder(store).retention(policy.clone()).build().await.unwrap();
@@ -279,4 +291,104 @@ async fn a_sweep_that_has_nothing_to_do_reads_no_bodies() {
         .purge_after(ferrata_core::record::RunStatus::Completed, Duration::from_secs(60));
     runtime.sweep(&young, SweepLimits::default(), false).await.unwrap();
     assert_eq!(counts.taken()[0], 0);
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A process that sweeps 250 runs, three pages, of which the first takes 10 ms, the second 20 ms and the third 30 ms.
+async fn three_pages() -> (Arc<ManualClock>, Arc<Counts>, Runtime) {
+    let store = Counting::new();
+    let starter = Runtime::builder(store.inner.clone()).build().await.unwrap();
+    for run in 0..250 {
+        starter.start(&rounds(1), Context::new()).id(format!("r{run}")).await.unwrap().wait().await.unwrap();
+    }
+    let (clock, counts) = (Arc::new(ManualClock::default()), Arc::clone(&store.counts));
+    let store = Counting { slow: Some(Arc::clone(&clock)), ..store };
+    let builder = Runtime::builder(store).clock(Arc::clone(&clock) as _).heartbeat_ttl(DAY);
+    let runtime = builder.build().await.unwrap();
+    // Its heartbeat sleeps for longer than any rest.
+    clock.until_sleepers(1).await;
+    counts.taken();
+    (clock, counts, runtime)
+}
+
+/// Waits until the sweep rests, has the rest end, and says how long it was.
+async fn rested(clock: &ManualClock) -> Duration {
+    loop {
+        clock.until_sleepers(2).await;
+        match clock.advance_to_next_sleeper() {
+            Some(rest) if !rest.is_zero() => return rest,
+            // The rest before has ended, and the sweep has not noticed yet.
+            _ => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// The last page is followed by no rest, and the rests of parts are those of one sweep.
+#[tokio::test]
+async fn a_sweep_rests_for_as_many_times_as_long_as_each_page_took() {
+    const MS: Duration = Duration::from_millis(1);
+    let (clock, counts, runtime) = three_pages().await;
+    let policy = RetentionPolicy::keep_all().keep_last(1_000);
+    let cases = [
+        (0.0, vec![]),
+        (0.5, vec![5 * MS, 10 * MS]),
+        (1.0, vec![10 * MS, 20 * MS]),
+        (SweepLimits::MAX_NICE_RATIO, vec![1_000 * MS, 2_000 * MS]),
+    ];
+    for ((ratio, rests), runs) in cases.iter().flat_map(|case| [(case, 1_000), (case, 100)]) {
+        counts.taken();
+        let begun = clock.monotonic();
+        let sweep = async {
+            let (mut limits, mut looked) =
+                (SweepLimits::default().with_runs(runs).with_nice_ratio(*ratio), 0);
+            loop {
+                let report = runtime.sweep(&policy, limits.clone(), false).await.unwrap();
+                looked += report.runs;
+                let Some(next) = report.next else { return looked };
+                limits = limits.with_cursor(next);
+            }
+        };
+        let waits = async {
+            for rest in rests {
+                assert_eq!(rested(&clock).await, *rest, "ratio {ratio}, {runs} runs");
+            }
+        };
+        let (looked, ()) = tokio::join!(sweep, waits);
+        assert_eq!((looked, clock.sleepers()), (250, 1), "ratio {ratio}, {runs} runs");
+        assert_eq!(clock.monotonic() - begun, 60 * MS + rests.iter().sum::<Duration>());
+    }
+}
+
+/// It is refused before anything is asked of the store.
+#[tokio::test]
+async fn a_sweep_refuses_a_nice_ratio_that_is_none() {
+    let (_, counts, runtime) = three_pages().await;
+    for ratio in [-0.1, 100.1, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+        let limits = SweepLimits::default().with_nice_ratio(ratio);
+        let error = runtime.sweep(&RetentionPolicy::keep_all(), limits, true).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("give one from 0 to 100"), "{error}");
+    }
+    assert_eq!(counts.runs.load(Relaxed), 0);
+}
+
+/// A caller that goes away while the sweep rests leaves it to go on.
+#[tokio::test]
+async fn a_sweep_goes_on_after_a_rest_where_its_caller_is_gone() {
+    let (clock, counts, runtime) = three_pages().await;
+    let (policy, limits) = (RetentionPolicy::keep_all().keep_last(1), SweepLimits::gentle());
+    tokio::select! {
+        biased;
+        () = clock.until_sleepers(2) => {}
+        report = runtime.sweep(&policy, limits, false) => panic!("it did not rest: {report:?}"),
+    }
+    assert_eq!((counts.runs.load(Relaxed), counts.prune.load(Relaxed)), (1, 100));
+    for _ in 0..2 {
+        rested(&clock).await;
+    }
+    while counts.prune.load(Relaxed) < 250 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((counts.runs.load(Relaxed), clock.sleepers()), (3, 1));
 }
