@@ -1,7 +1,6 @@
 //! A run's log as something to look into, branch off, check and keep small.
 
 mod archive;
-mod at_once;
 mod check;
 mod checkpoint;
 mod details;

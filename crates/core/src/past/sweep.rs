@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::time::Duration;
 
-use super::at_once::{Task, at_once};
+use futures_util::stream::{self, StreamExt as _};
+
 use super::family::check_removal;
 use super::retention::{RetentionPolicy, prune_found, weigh};
 use super::walk::folded_at;
@@ -13,6 +15,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RecordKind;
 use crate::store::{At, CheckpointStore, Cursor, HeaderRange, Order, Page, Removed, RunHead, RunQuery};
+
+type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Removes a run from the store as it was listed.
 pub(crate) type Purge = dyn Fn(&RunHead) -> Task<'static, Result<Removed>> + Sync;
@@ -131,11 +135,13 @@ pub(crate) async fn sweep(
         }
         let found = swept.0.runs(&RunQuery::default(), page).await?;
         left = left.saturating_sub(found.items.len() as u64);
-        let mut deals: Vec<Task<'_, Result<Dealt>>> = Vec::with_capacity(found.items.len());
-        for head in &found.items {
-            deals.push(Box::pin(deal(swept, policy, head, now, dry)));
+        let mut deals: Vec<Task<'_, (usize, Result<Dealt>)>> = Vec::with_capacity(found.items.len());
+        for (place, head) in found.items.iter().enumerate() {
+            deals.push(Box::pin(async move { (place, deal(swept, policy, head, now, dry).await) }));
         }
-        for (head, dealt) in found.items.iter().zip(at_once(limits.at_once, deals).await) {
+        let mut dealt: Vec<_> = stream::iter(deals).buffer_unordered(limits.at_once.get()).collect().await;
+        dealt.sort_unstable_by_key(|(place, _)| *place);
+        for (head, (_, dealt)) in found.items.iter().zip(dealt) {
             report.note(&head.run, dealt);
         }
         report.next = found.next;

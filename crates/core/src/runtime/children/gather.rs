@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::value::RawValue;
 
-use super::crowd::Crowd;
 use super::error::ChildError;
 use super::request::{ChildHandle, Wanted};
 use crate::error::Result;
@@ -38,7 +38,8 @@ pub(super) struct Gather<S: State, I> {
     /// Those whose notes are on their way, by index and name.
     noted: Vec<(usize, String, Wanted<S>)>,
     noting: Option<Boxed<Result<Vec<Kept>>>>,
-    starting: Crowd<(usize, Result<ChildHandle<S>>)>,
+    /// Only those that were woken are polled: each would be polled in vain for every wake of another.
+    starting: FuturesUnordered<Boxed<(usize, Result<ChildHandle<S>>)>>,
     /// By the names of the waits for what comes of them.
     open: HashMap<String, (usize, ChildHandle<S>)>,
     ends: Option<Boxed<Result<Ends>>>,
@@ -55,7 +56,7 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
             going: 0,
             noted: Vec::new(),
             noting: None,
-            starting: Crowd::default(),
+            starting: FuturesUnordered::new(),
             open: HashMap::new(),
             ends: None,
         }
@@ -121,7 +122,7 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
 
     fn start(&mut self, index: usize, name: String, wanted: Wanted<S>, kept: Option<Kept>) {
         let group = self.group.clone();
-        self.starting.push(async move { (index, wanted.start_in(group, name, kept).await) });
+        self.starting.push(Box::pin(async move { (index, wanted.start_in(group, name, kept).await) }));
     }
 
     fn poll_notes(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
@@ -145,14 +146,18 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
     }
 
     fn poll_starts(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
-        let (open, going) = (&mut self.open, &mut self.going);
-        self.starting.poll(task, |(index, started)| match started {
-            Ok(child) => drop(open.insert(child.told_name(), (index, child))),
-            Err(error) => {
-                *going -= 1;
-                came.push((index, Err(error.into())));
+        let mut any = false;
+        while let Poll::Ready(Some((index, started))) = self.starting.poll_next_unpin(task) {
+            any = true;
+            match started {
+                Ok(child) => drop(self.open.insert(child.told_name(), (index, child))),
+                Err(error) => {
+                    self.going -= 1;
+                    came.push((index, Err(error.into())));
+                }
             }
-        })
+        }
+        any
     }
 
     fn poll_ends(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {

@@ -5,7 +5,6 @@
 //! child's process to a parent at rest, and looks at the children of parents that rest for long.
 
 mod bounds;
-mod crowd;
 mod end;
 mod error;
 mod gather;
