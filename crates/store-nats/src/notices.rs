@@ -8,10 +8,10 @@ use ferrata_store::{
     Clock as _, Error, ErrorKind, HeadRef, Notice, Notices, RunId, RunKey, SystemClock, TenantId, Texts,
     within,
 };
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, unconstrained};
 
 use crate::error::StoreError;
 use crate::layout::Layout;
@@ -152,22 +152,45 @@ async fn listen(
     let mut said = client.subscribe(layout.said()).await.map_err(closed)?;
     link.settle(&layout.logs()).await?;
     to.listens.send_replace(true);
+    tokio::select! {
+        () = pass_notices(&mut runs, &to.runs) => {}
+        () = pass_texts(&mut said, own, &to.said) => {}
+    }
+    Ok(())
+}
+
+/// Passes on what the server tells of runs, until the connection is closed.
+async fn pass_notices(heard: &mut (impl Stream<Item = Message> + Unpin), to: &broadcast::Sender<Notice>) {
+    while let Some(notice) = heard.next().await {
+        // Fails while there is no subscriber: then there is none to be told.
+        let _ = read(&notice).map(|notice| to.send(notice));
+    }
+}
+
+/// Passes on what others say, until the connection is closed, and what this process says itself.
+async fn pass_texts(
+    heard: &mut (impl Stream<Item = Message> + Unpin),
+    own: &mut mpsc::UnboundedReceiver<Arc<str>>,
+    to: &broadcast::Sender<Arc<str>>,
+) {
+    let pass = |text: Message| {
+        // What is no text was not said by a store.
+        std::str::from_utf8(&text.payload).map_or((), |text| drop(to.send(text.into())))
+    };
     loop {
         tokio::select! {
             biased;
-            notice = runs.next() => {
-                let Some(notice) = notice else { return Ok(()) };
-                // Fails while there is no subscriber: then there is none to be told.
-                let _ = read(&notice).map(|notice| to.runs.send(notice));
+            text = heard.next() => {
+                let Some(text) = text else { return };
+                pass(text);
             }
-            text = said.next() => {
-                let Some(text) = text else { return Ok(()) };
-                // What is no text was not said by a store.
-                if let Ok(text) = std::str::from_utf8(&text.payload) {
-                    let _ = to.said.send(text.into());
+            Some(text) = own.recv() => {
+                // What the server has sent before stands in line by now, though perhaps not when it was looked for last.
+                while let Some(Some(before)) = unconstrained(heard.next()).now_or_never() {
+                    pass(before);
                 }
+                let _ = to.send(text);
             }
-            Some(text) = own.recv() => drop(to.said.send(text)),
         }
     }
 }
@@ -190,4 +213,47 @@ fn read(message: &Message) -> Option<Notice> {
         Some(head) => notice.with_head(head),
         None => notice,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    fn message(text: &'static str) -> Message {
+        Message {
+            subject: "said".into(),
+            reply: None,
+            payload: text.into(),
+            headers: None,
+            status: None,
+            description: None,
+            length: text.len(),
+        }
+    }
+
+    /// It came after this process had looked for it, and before what it said itself: that was heard first.
+    #[tokio::test]
+    async fn what_others_said_before_is_heard_before_what_is_said_here() {
+        let mut looks = 0;
+        let mut heard = stream::poll_fn(|task| {
+            looks += 1;
+            task.waker().wake_by_ref();
+            match looks {
+                1 => Poll::Pending,
+                2 => Poll::Ready(Some(message("before"))),
+                3 => Poll::Pending,
+                _ => Poll::Ready(None),
+            }
+        });
+        let (own, mut owned) = mpsc::unbounded_channel();
+        let (to, mut told) = broadcast::channel(4);
+        own.send("own".into()).unwrap();
+        pass_texts(&mut heard, &mut owned, &to).await;
+        let all: Vec<_> = std::iter::from_fn(|| told.try_recv().ok()).collect();
+        assert_eq!(all.iter().map(|text| &**text).collect::<Vec<_>>(), ["before", "own"]);
+    }
 }

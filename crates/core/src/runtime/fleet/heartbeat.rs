@@ -30,6 +30,8 @@ struct Beat {
     sent: Duration,
     /// The same by the wall clock, which goes on while the machine sleeps.
     sent_at: Timestamp,
+    /// When the last one was sent that a driver asked for.
+    asked: Option<Duration>,
     /// Whether it was in doubt since then that others count this process as alive: a heartbeat settles it, and no second look at the clock.
     is_doubted: bool,
     /// How often they were lost: what was taken before a loss is not to be acted on after it.
@@ -64,6 +66,7 @@ impl HeartbeatMonitor {
         let beat = Beat {
             sent,
             sent_at: clock.now(),
+            asked: None,
             is_doubted: false,
             term: 0,
             gaps: 0,
@@ -103,15 +106,18 @@ impl HeartbeatMonitor {
         beat.is_doubted
     }
 
-    /// Waits until a driver cannot go on before the next heartbeat, and has let some time pass since the last: of a wall clock that is put
-    /// somewhere else again and again no heartbeat settles anything.
+    /// Waits until a driver cannot go on before the next heartbeat. Where the last one was sent for the same reason, some time passes first:
+    /// of a wall clock that is put somewhere else again and again no heartbeat settles anything.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
-        let soonest = self.beat().sent.saturating_add(self.ttl / 16);
-        let left = soonest.saturating_sub(self.clock.monotonic());
-        if !left.is_zero() {
-            self.clock.sleep(left).await;
+        let asked = self.beat().asked;
+        if let Some(asked) = asked {
+            let left = asked.saturating_add(self.ttl / 16).saturating_sub(self.clock.monotonic());
+            if !left.is_zero() {
+                self.clock.sleep(left).await;
+            }
         }
+        self.beat().asked = Some(self.clock.monotonic());
     }
 
     /// How long one heartbeat may take: a store that does not answer must leave time to ask it again.
