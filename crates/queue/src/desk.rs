@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Do { op: Op, reply: Option<oneshot::Sender<Result<Said>>> },
     /// Somebody wants to know whether a run is still held back.
     IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
-    /// Somebody is about to act for a run and wants to know whether what was due at that moment still is.
+    /// A task of the queue is about to act for a run, and asks whether what was due at that moment still is.
     IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
     /// A start asks which tags its run is to ask for.
     Tags(oneshot::Sender<Result<Tags>>),

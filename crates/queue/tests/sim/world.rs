@@ -67,7 +67,7 @@ impl Mix {
         if self.is_anew() { CALLERS } else { RUNS }
     }
 
-    /// How many of 240 moments have somebody start something.
+    /// In how many of 240 moments a caller starts something.
     fn haste(self) -> u64 {
         if self.is_anew() { 60 } else { 10 }
     }
@@ -135,7 +135,7 @@ pub(crate) struct World {
     mix: Mix,
     dice: Arc<Dice>,
     clock: ManualClock,
-    /// What is there, as nobody sees it who has a network in between.
+    /// What the store holds, without the network that each process has before it.
     store: Arc<dyn CheckpointStore>,
     nets: Vec<Arc<Net>>,
     rules: Arc<Rules>,
@@ -160,7 +160,7 @@ enum Told {
     Before(RunKey),
 }
 
-/// Returns what a call comes to that waits for nobody.
+/// Returns what a call comes to that waits for no other task.
 fn now<T>(call: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(call)
 }
@@ -446,7 +446,7 @@ impl World {
     /// Starts anew what is in doubt, until every run has ended and no queue has anybody in it.
     fn finish(&mut self) {
         let deadline = self.clock.monotonic() + CALM;
-        // Whoever knows all that there is is up at last.
+        // A process that knows every workflow and tag is up at last.
         while self.mix == Mix::Editions
             && self.processes.iter().all(|process| process.edition == Edition::This)
         {

@@ -126,7 +126,7 @@ impl Look {
     }
 }
 
-/// Whoever looks while a run begins anew sees the one life or the other, whole, or no run.
+/// A reader that looks while a run begins anew sees the one life or the other, whole, or no run.
 pub(crate) async fn a_look_sees_one_life_or_none(stage: Stage) {
     let (store, other) = (stage.store(), stage.another().await);
     let looks = Look::at(&stage.written("looks", 11).await).len();

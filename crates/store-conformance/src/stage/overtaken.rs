@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 const HOLD: Duration = Duration::from_millis(100);
 
 /// Makes a call that stands still after so many polls until the others are done, and returns what it answered, what they did, and whether
-/// it stood still: whoever is done with fewer polls was not overtaken.
+/// it stood still: a call that is done with fewer polls was not overtaken.
 pub(crate) async fn overtaken<T, U>(
     polls: usize,
     call: impl Future<Output = T> + Send + 'static,

@@ -281,7 +281,7 @@ impl<S: State> Driver<S> {
         match command {
             Command::Checkpoint(reply) => {
                 if let Err(error) = self.flush(true) {
-                    // Nobody may rest on what is not on record.
+                    // The caller must not rest on what is not on record.
                     drop(reply.send(Err(error.clone())));
                     return Err(error);
                 }
