@@ -1,10 +1,14 @@
 //! Adding records to a run that exists: compare the head, write once, sync, and only then say so.
 
+use std::io;
+use std::time::Duration;
+
 use ferrata_store::{HeadRef, Record, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
 use crate::caller::Caller;
 use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES, Writer};
+use crate::journal::{Entry, Written};
 use crate::line::{self, MAX_BODY, Part};
 use crate::slots::Slot;
 use crate::tail::Tail;
@@ -17,6 +21,24 @@ pub(crate) struct Lines {
     pub(crate) floor: u64,
 }
 
+/// What an append has written to its log, which is locked until it is on stable storage, or given up.
+pub(crate) struct Begun<'a> {
+    slot: &'a Slot,
+    writer: Writer,
+    entry: &'a RunAppend,
+    /// What was written, and where.
+    journaled: Entry<'a>,
+}
+
+/// How far an append has come at first.
+pub(crate) enum Begin<'a> {
+    /// The log ended with it already, and is on stable storage.
+    Done(HeadRef),
+    Begun(Box<Begun<'a>>),
+    /// There is no such run.
+    Absent,
+}
+
 impl Inner {
     /// Appends to one run.
     ///
@@ -24,58 +46,63 @@ impl Inner {
     pub(crate) fn append(&self, entry: &RunAppend, caller: &Caller) -> Result<HeadRef, StoreError> {
         check_append(entry).map_err(StoreError::Refused)?;
         let lines = encode(entry)?;
-        let run = &entry.run;
-        let slot = self.slots.of(run);
+        let slot = self.slots.of(&entry.run);
         let _turn = slot.turn();
         for _ in 0..MOVES {
-            match self.writer(&slot, run)? {
-                Some(writer) => return self.append_to(&slot, writer, entry, &lines),
-                None if entry.expected.is_some() => {
+            match self.begin(&slot, entry, &lines, self.options.lock_wait)? {
+                Begin::Done(head) => return Ok(head),
+                Begin::Begun(begun) => {
+                    let done = self.settle(vec![*begun]).pop();
+                    return done.expect("one result for each");
+                }
+                Begin::Absent if entry.expected.is_some() => {
                     return Err(StoreError::Conflict { expected: entry.expected, actual: None });
                 }
-                None => {
+                Begin::Absent => {
                     if let Some(head) = self.create(&slot, entry, &lines, caller)? {
                         return Ok(head);
                     }
                 }
             }
         }
-        Err(StoreError::Restless { path: self.layout.log(run) })
+        Err(StoreError::Restless { path: self.layout.log(&entry.run) })
     }
 
-    fn append_to(
+    /// Compares the head and writes. The caller must have the slot's turn, and waits for the file's lock for as long as it says.
+    pub(crate) fn begin<'a>(
         &self,
-        slot: &Slot,
-        writer: Writer,
-        entry: &RunAppend,
-        lines: &Lines,
-    ) -> Result<HeadRef, StoreError> {
+        slot: &'a Slot,
+        entry: &'a RunAppend,
+        lines: &'a Lines,
+        patience: Duration,
+    ) -> Result<Begin<'a>, StoreError> {
+        let Some(writer) = self.writer(slot, &entry.run, patience)? else { return Ok(Begin::Absent) };
         let head = writer.log.head();
         if entry.expected == Some(head) {
-            return self.extend(slot, writer, entry, &lines.bytes);
+            let journaled = self.write(slot, &writer, entry, &lines.bytes)?;
+            return Ok(Begin::Begun(Box::new(Begun { slot, writer, entry, journaled })));
         }
         if self.ends_with(&writer, entry)? {
             // Whoever wrote them may have died before they, or the file's name, were on stable storage.
             self.sync_all(slot, &writer, &entry.run)?;
-            return Ok(head);
+            return Ok(Begin::Done(head));
         }
         Err(StoreError::Conflict { expected: entry.expected, actual: Some(head) })
     }
 
-    fn extend(
+    fn write<'a>(
         &self,
         slot: &Slot,
-        mut writer: Writer,
+        writer: &Writer,
         entry: &RunAppend,
-        bytes: &[u8],
-    ) -> Result<HeadRef, StoreError> {
+        bytes: &'a [u8],
+    ) -> Result<Entry<'a>, StoreError> {
         let path = || self.layout.log(&entry.run);
         if writer.is_others {
             // Else a crash could take a part of what stands before the new records, and leave these.
             self.disk.sync(&writer.log.file).map_err(|source| self.suspect(slot, &entry.run, source))?;
         }
-        let log = &mut writer.log;
-        let end = log.tail.end;
+        let (log, end) = (&writer.log, writer.log.tail.end);
         if let Err(source) = self.disk.write_at(&log.file, bytes, end) {
             slot.forget();
             return Err(match self.disk.set_len(&log.file, end) {
@@ -84,16 +111,52 @@ impl Inner {
                 Err(_) => StoreError::Unsure { path: path(), source },
             });
         }
-        if let Err(source) = self.disk.sync(&log.file) {
+        Ok(Entry { run: entry.run.clone(), after: log.head().id, at: end, bytes })
+    }
+
+    /// Brings to stable storage what was written to logs, all at once if it can be, and says of each whether it is.
+    pub(crate) fn settle(&self, row: Vec<Begun<'_>>) -> Vec<Result<HeadRef, StoreError>> {
+        let small: Vec<_> =
+            row.iter().filter(|begun| self.journal.takes(begun.journaled.bytes.len())).collect();
+        let written: Vec<_> = small
+            .iter()
+            .map(|begun| Written { entry: &begun.journaled, file: &begun.writer.log.file })
+            .collect();
+        let kept = if written.is_empty() { Ok(false) } else { self.journal.keep(self, &written) };
+        row.into_iter()
+            .map(|begun| match &kept {
+                Ok(true) if self.journal.takes(begun.journaled.bytes.len()) => self.finish(begun, Ok(())),
+                Err(error) if self.journal.takes(begun.journaled.bytes.len()) => {
+                    let same = error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error);
+                    self.finish(begun, Err(same))
+                }
+                _ => {
+                    let synced = self.disk.sync(&begun.writer.log.file);
+                    self.finish(begun, synced)
+                }
+            })
+            .collect()
+    }
+
+    fn finish(&self, begun: Begun<'_>, synced: io::Result<()>) -> Result<HeadRef, StoreError> {
+        let Begun { slot, writer, entry, journaled } = begun;
+        let mut log = writer.log;
+        if let Err(source) = synced {
             return Err(self.suspect(slot, &entry.run, source));
+        }
+        if self.suspects().contains(&entry.run) {
+            // The journal could not sync it meanwhile, and no sync after that one tells the truth.
+            slot.forget();
+            let source = io::Error::other("an earlier sync of the file failed");
+            return Err(StoreError::Unsure { path: self.layout.log(&entry.run), source });
         }
         if !log.named {
             self.sync_name(&entry.run).map_err(|fault| self.suspect_name(slot, &entry.run, fault))?;
             log.named = true;
         }
         let head = last(entry);
-        log.tail = Tail { end: end + bytes.len() as u64, head: head.header.clone() };
-        slot.keep(writer.log);
+        log.tail = Tail { end: journaled.at + journaled.bytes.len() as u64, head: head.header.clone() };
+        slot.keep(log);
         Ok(head.header.head())
     }
 
@@ -107,6 +170,8 @@ impl Inner {
     pub(crate) fn suspect(&self, slot: &Slot, run: &RunKey, source: std::io::Error) -> StoreError {
         slot.forget();
         self.suspects().insert(run.clone());
+        // It may be the whole disk that has gone, and come back.
+        self.doubt();
         StoreError::Unsure { path: self.layout.log(run), source }
     }
 
@@ -143,7 +208,7 @@ pub(crate) fn last(entry: &RunAppend) -> &Record {
     entry.records.last().expect("an append holds a record, as was checked first")
 }
 
-fn encode(entry: &RunAppend) -> Result<Lines, StoreError> {
+pub(crate) fn encode(entry: &RunAppend) -> Result<Lines, StoreError> {
     let RunAppend { run, expected, records, facts } = entry;
     let bodies: usize = records.iter().map(|record| record.body.len()).sum();
     // A header takes some 250 bytes; a body in base64 a third more, and the buffer grows for it.

@@ -1,6 +1,6 @@
 //! A batch of appends that several threads work through.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferrata_store::{HeadRef, Result, RunAppend, RunKey, refusal};
@@ -16,33 +16,48 @@ pub(crate) struct Batch {
 
 #[derive(Debug)]
 struct Work {
-    waiting: std::iter::Enumerate<std::vec::IntoIter<RunAppend>>,
+    /// Those to runs that exist, and how many of them go in a row.
+    known: VecDeque<(usize, RunAppend)>,
+    row: usize,
+    /// Those that make a run, or have to wait for somebody.
+    single: VecDeque<(usize, RunAppend)>,
     results: Vec<Option<Result<HeadRef>>>,
 }
 
 impl Batch {
-    pub(crate) fn new(entries: Vec<RunAppend>) -> Self {
+    /// Makes one whose rows have at most so many appends.
+    pub(crate) fn new(entries: Vec<RunAppend>, row: usize) -> Self {
         let runs: Vec<RunKey> = entries.iter().map(|entry| entry.run.clone()).collect();
         let mut seen = HashSet::with_capacity(runs.len());
-        let results =
+        let results: Vec<Option<Result<HeadRef>>> =
             runs.iter().map(|run| (!seen.insert(run)).then(|| Err(refusal::doubled(run)))).collect();
-        let work = Work { waiting: entries.into_iter().enumerate(), results };
+        let undone = entries.into_iter().enumerate().filter(|(number, _)| results[*number].is_none());
+        let (known, single): (Vec<_>, Vec<_>) = undone.partition(|(_, entry)| entry.expected.is_some());
+        let work = Work { known: known.into(), row, single: single.into(), results };
         Self { runs, work: Mutex::new(work) }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.runs.len()
+    /// How many rows and how many single appends are to be done.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let work = self.work();
+        (work.known.len().div_ceil(work.row), work.single.len())
     }
 
-    /// Takes the next entry that is to be done, and its number.
+    /// Takes the next row that is to be done, each entry with its number.
+    pub(crate) fn next_row(&self) -> Option<Vec<(usize, RunAppend)>> {
+        let work = &mut *self.work();
+        let row: Vec<_> = work.known.drain(..work.row.min(work.known.len())).collect();
+        Some(row).filter(|row| !row.is_empty())
+    }
+
+    /// Takes the next entry that is to be done by itself, and its number.
     pub(crate) fn next(&self) -> Option<(usize, RunAppend)> {
-        let mut work = self.work();
-        loop {
-            let (number, entry) = work.waiting.next()?;
-            if work.results[number].is_none() {
-                return Some((number, entry));
-            }
-        }
+        self.work().single.pop_front()
+    }
+
+    /// Puts off what has to wait for somebody, to be done by itself.
+    pub(crate) fn put_off(&self, later: Vec<(usize, RunAppend)>) {
+        self.work().single.extend(later);
     }
 
     pub(crate) fn done(&self, number: usize, result: Result<HeadRef>) {

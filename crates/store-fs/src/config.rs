@@ -14,7 +14,7 @@ pub struct FsOptions {
     /// How many logs to keep open for appending; 256 by default.
     ///
     /// Raised: more runs append without opening and reading the end of their file first, and more of the process's file
-    /// descriptors are taken. Lowered: the reverse. Correct at any number. Never more than a quarter of what the process may open.
+    /// descriptors are taken. Lowered: the reverse. Correct at any number. Never more than half of what the process may open.
     pub open_files: NonZeroUsize,
     /// How many runs of one batch are written at the same time; 16 by default.
     ///

@@ -30,6 +30,10 @@ impl Ident {
     pub(crate) fn of(metadata: &Metadata) -> Self {
         Self { device: metadata.dev(), inode: metadata.ino() }
     }
+
+    pub(crate) fn inode(self) -> u64 {
+        self.inode
+    }
 }
 
 /// The calls the store makes.

@@ -68,6 +68,17 @@ pub(crate) enum StoreError {
     Gone { path: PathBuf },
     #[error("{} is damaged at byte {at}: {what}; restore the run from a backup, or purge it", path.display())]
     Damaged { path: PathBuf, at: u64, seq: Option<Seq>, what: String },
+    #[error(
+        "the journal {} is damaged at byte {at}: {what}; restore the folder from a backup, or move the file away to go on without what \
+         only it holds: the newest records of runs that were written to just before the machine stopped",
+        path.display()
+    )]
+    DamagedJournal { path: PathBuf, at: usize, what: String },
+    #[error(
+        "{} may lack its newest records, which a journal holds, and could be neither read nor written; see the log for why, and mend that",
+        path.display()
+    )]
+    Withheld { path: PathBuf },
     #[error("{} has layout {found}, this version reads up to {known}; upgrade this process", path.display())]
     NewerLayout { path: PathBuf, found: u64, known: u64 },
     #[error("{} holds a line of version {found}, this version reads up to {known}; upgrade this process", path.display())]
@@ -167,6 +178,12 @@ impl StoreError {
         matches!(self, Self::Io { source, .. } if is_exhaustion(source))
     }
 
+    /// Tells whether this process has no right to do it.
+    pub(crate) fn is_of_permission(&self) -> bool {
+        let kind = if let Self::Io { source, .. } = self { source.kind() } else { return false };
+        matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    }
+
     /// Tells whether the names in a directory could not be read.
     pub(crate) fn is_of_listing(&self) -> bool {
         matches!(self, Self::Io { doing: Doing::List, .. })
@@ -181,8 +198,10 @@ impl StoreError {
         match self {
             Self::Io { doing, source, .. } => verdict(*doing, source).0,
             Self::Unsure { .. } | Self::GivenUp => ErrorKind::Indeterminate,
-            Self::Locked { .. } | Self::Restless { .. } | Self::Gone { .. } => ErrorKind::Unavailable,
-            Self::Damaged { .. } => ErrorKind::Corrupt,
+            Self::Locked { .. } | Self::Restless { .. } | Self::Gone { .. } | Self::Withheld { .. } => {
+                ErrorKind::Unavailable
+            }
+            Self::Damaged { .. } | Self::DamagedJournal { .. } => ErrorKind::Corrupt,
             Self::NewerLayout { .. }
             | Self::NewerRecord { .. }
             | Self::FoldsCase { .. }

@@ -7,12 +7,14 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ferrata_store::{Clock, RunKey, TenantId};
 
 use crate::config::FsOptions;
 use crate::disk::{Access, Disk, Ident};
 use crate::error::{Doing, StoreError};
+use crate::journal::{Journal, Limits};
 use crate::layout::Layout;
 use crate::lock::{Locked, Mode};
 use crate::log::Log;
@@ -40,7 +42,11 @@ pub(crate) struct Inner {
     /// Whether this instance has set up the folder. The marker alone is no sign of that: who wrote it may have died before
     /// the rest was safe.
     pub(crate) ready: AtomicBool,
+    /// Whether journals were looked into for what a crash of the machine has taken from logs.
+    pub(crate) recovered: AtomicBool,
+    pub(crate) journal: Journal,
     suspects: Mutex<HashSet<RunKey>>,
+    withheld: Mutex<HashSet<RunKey>>,
     tenants: Mutex<HashSet<TenantId>>,
 }
 
@@ -59,27 +65,39 @@ impl Inner {
         layout: Layout,
         clock: Arc<dyn Clock>,
         options: FsOptions,
+        limits: Limits,
     ) -> Self {
-        let most = NonZeroUsize::new(roomy::most()).unwrap_or(NonZeroUsize::MIN);
-        let slots = Arc::new(Slots::new(options.open_files.min(most)));
+        let room = roomy::room();
+        let logs =
+            NonZeroUsize::new(room.logs).map_or(NonZeroUsize::MIN, |logs| options.open_files.min(logs));
+        let slots = Arc::new(Slots::new(logs));
         Self {
             disk: Arc::new(Roomy { inner: disk, slots: Arc::clone(&slots) }),
             layout,
             clock,
             slots,
-            turns: Turns::new(most.get()),
+            turns: Turns::new(room.calls),
             options,
             marked: AtomicBool::new(false),
             ready: AtomicBool::new(false),
+            recovered: AtomicBool::new(false),
+            journal: Journal::new(limits, logs.get()),
             suspects: Mutex::default(),
+            withheld: Mutex::default(),
             tenants: Mutex::default(),
         }
     }
 
     /// Opens and locks the run's log, and cuts off what a crash left of a write; `None` if there is no such run.
     ///
-    /// The caller must have the slot's turn.
-    pub(crate) fn writer(&self, slot: &Slot, run: &RunKey) -> Result<Option<Writer>, StoreError> {
+    /// The caller must have the slot's turn, and waits for the file's lock for as long as it says.
+    pub(crate) fn writer(
+        &self,
+        slot: &Slot,
+        run: &RunKey,
+        patience: Duration,
+    ) -> Result<Option<Writer>, StoreError> {
+        self.must_be_whole(run)?;
         let path = self.layout.log(run);
         for _ in 0..MOVES {
             let known = slot.known();
@@ -91,7 +109,7 @@ impl Inner {
                     Err(error) => return Err(StoreError::io(Doing::Open, &path, error)),
                 },
             };
-            let lock = self.lock(&file, &path, Mode::Exclusive)?;
+            let lock = Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, patience)?;
             // Only now is it certain that no other caller removes or replaces the file, so only now its name is compared.
             let ident = match &known {
                 Some(log) => log.ident,
@@ -148,6 +166,7 @@ impl Inner {
         run: &RunKey,
         read: impl Fn(&Log, &Path) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
+        self.must_be_whole(run)?;
         let path = self.layout.log(run);
         let Some(metadata) = self.stat(&path)? else {
             return Ok(None);
@@ -251,7 +270,18 @@ impl Inner {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Runs of which a journal may hold what their log lacks, and which could not be brought together.
+    pub(crate) fn withheld(&self) -> MutexGuard<'_, HashSet<RunKey>> {
+        self.withheld.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn tenants(&self) -> MutexGuard<'_, HashSet<TenantId>> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.journal.end(self);
     }
 }

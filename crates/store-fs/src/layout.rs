@@ -3,12 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId};
+use uuid::Uuid;
 
-/// The version of the layout of directories and lines that this library writes, and the newest it reads.
-pub(crate) const LAYOUT: u64 = 1;
+/// The layout of a folder without journals.
+pub(crate) const PLAIN: u64 = 1;
+
+/// The layout of one in which there may be journals, and the newest that is read.
+pub(crate) const JOURNALED: u64 = 2;
 
 const RUNS: &str = "runs";
 const EXECUTORS: &str = "executors";
+const JOURNALS: &str = "journals";
 const SUFFIX: &str = ".jsonl";
 
 /// The paths below one root.
@@ -20,11 +25,12 @@ pub(crate) struct Layout {
     root: PathBuf,
     runs: PathBuf,
     executors: PathBuf,
+    journals: PathBuf,
 }
 
 impl Layout {
     pub(crate) fn new(root: PathBuf) -> Self {
-        Self { runs: root.join(RUNS), executors: root.join(EXECUTORS), root }
+        Self { runs: root.join(RUNS), executors: root.join(EXECUTORS), journals: root.join(JOURNALS), root }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -47,6 +53,15 @@ impl Layout {
 
     pub(crate) fn executors(&self) -> &Path {
         &self.executors
+    }
+
+    pub(crate) fn journals(&self) -> &Path {
+        &self.journals
+    }
+
+    /// The journal of an instance.
+    pub(crate) fn journal(&self, id: Uuid) -> PathBuf {
+        self.journals.join(format!("{id}.journal"))
     }
 
     pub(crate) fn tenant(&self, tenant: &TenantId) -> PathBuf {

@@ -20,8 +20,9 @@
 //!
 //! # Guarantees
 //!
-//! - **Durable.** An append is acknowledged after `fdatasync` of the file and, where it was made, `fsync` of the directories
-//!   that name it. What that is worth is up to the disk: one that acknowledges before it has written loses what it lied about.
+//! - **Durable.** An append is acknowledged after `fdatasync` of the file, or of a journal that has the same bytes, and, where the file
+//!   was made, `fsync` of the directories that name it. What a crash of the machine takes from files is put back from journals by the
+//!   next process to open the folder, before it reads anything. What that is worth is up to the disk: one that acknowledges before it has written loses what it lied about.
 //! - **Whole.** An append becomes visible with its last line. What a crash leaves of a write is passed over by readers and
 //!   cut off by the next writer, with a warning. Damage of any other kind is reported and never cut off.
 //! - **One winner.** Appends to a run take turns by a lock on its file (`flock`), also among processes.
@@ -55,6 +56,7 @@ mod executors;
 mod forward;
 mod header;
 mod inner;
+mod journal;
 mod layout;
 mod line;
 mod list;
@@ -62,8 +64,10 @@ mod lock;
 mod log;
 mod purge;
 mod read;
+mod recover;
 mod rewrite;
 mod roomy;
+mod row;
 mod setup;
 mod slots;
 mod store;

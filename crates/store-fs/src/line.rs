@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::header::{self, LINE};
-use crate::layout::LAYOUT;
+
+/// The version of the opening line that is written, and the newest that is read.
+pub(crate) const OPENING: u64 = 1;
 
 /// The longest body: a line must fit in memory several times over while it is read, whatever the file holds.
 pub(crate) const MAX_BODY: usize = 256 << 20;
@@ -83,7 +85,7 @@ struct OpeningLine<T> {
 /// Appends the opening line to `out`.
 pub(crate) fn write_opening(out: &mut Vec<u8>, run: &RunKey, first: Seq, facts: &RunFacts) {
     let line =
-        OpeningLine { ferrata: LAYOUT, tenant: run.tenant.clone(), run: run.run.clone(), first, facts };
+        OpeningLine { ferrata: OPENING, tenant: run.tenant.clone(), run: run.run.clone(), first, facts };
     let start = out.len();
     write_json(out, &line);
     out.pop();
@@ -93,7 +95,7 @@ pub(crate) fn write_opening(out: &mut Vec<u8>, run: &RunKey, first: Seq, facts: 
 /// Reads an opening line, given without its newline.
 pub(crate) fn read_opening(line: &[u8]) -> Result<Opening, Flaw> {
     let inside = check_sum(line)?;
-    version(inside, br#"{"ferrata":"#, LAYOUT)?;
+    version(inside, br#"{"ferrata":"#, OPENING)?;
     let line: OpeningLine<RunFacts> =
         serde_json::from_slice(&[inside, b"}"].concat()).map_err(|error| content(error.to_string()))?;
     Ok(Opening { run: RunKey::new(line.tenant, line.run), first: line.first, facts: line.facts })
@@ -232,7 +234,7 @@ fn is_line_of_json(body: &[u8]) -> bool {
 }
 
 /// Reads a line's version, its first field, which is where it is in every version; refuses a newer one.
-fn version(inside: &[u8], key: &[u8], known: u64) -> Result<u64, Flaw> {
+pub(crate) fn version(inside: &[u8], key: &[u8], known: u64) -> Result<u64, Flaw> {
     let rest = inside.strip_prefix(key).ok_or_else(|| content("it does not begin with its version"))?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let version = std::str::from_utf8(&rest[..digits]).ok().and_then(|digits| digits.parse::<u64>().ok());

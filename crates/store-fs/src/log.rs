@@ -79,7 +79,7 @@ fn read_opening(source: Source<'_>, len: u64) -> Result<(Opening, u64), StoreErr
     match line::read_opening(bytes) {
         Ok(opening) => Ok((opening, bytes.len() as u64 + 1)),
         Err(Flaw::Newer(found)) => {
-            Err(StoreError::NewerLayout { path: source.path.into(), found, known: crate::layout::LAYOUT })
+            Err(StoreError::NewerLayout { path: source.path.into(), found, known: line::OPENING })
         }
         Err(flaw) => Err(flawed(source.path, 0, flaw)),
     }

@@ -44,6 +44,7 @@ impl Inner {
         }
         let Some(purged) = purged else { return Err(StoreError::Restless { path }) };
         self.suspects().remove(run);
+        self.journal.forget(run);
         // Also if nothing was there: a purge before this one may have failed just here.
         let tenant = self.layout.tenant(&run.tenant);
         match self.disk.sync_dir(&tenant) {

@@ -38,7 +38,7 @@ impl Inner {
     pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut, caller: &Caller) -> Result<Removed, StoreError> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
-        let writer = self.writer(&slot, run)?.ok_or(StoreError::NoRun)?;
+        let writer = self.writer(&slot, run, self.options.lock_wait)?.ok_or(StoreError::NoRun)?;
         caller.must_wait()?;
         let path = self.layout.log(run);
         // What a crash left of pruning before.
@@ -63,7 +63,7 @@ impl Inner {
     pub(crate) fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64, StoreError> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
-        let writer = self.writer(&slot, run)?.ok_or(StoreError::NoRun)?;
+        let writer = self.writer(&slot, run, self.options.lock_wait)?.ok_or(StoreError::NoRun)?;
         let (path, log) = (self.layout.log(run), &writer.log);
         self.remove(&self.layout.copy(run))?;
         let kept = log.opening.first..=log.head().seq;
@@ -131,6 +131,7 @@ impl Inner {
         };
         self.sync_name(run).map_err(|fault| self.suspect_name(slot, run, fault))?;
         copy.named = true;
+        self.journal.forget(run);
         Ok((copy, resealed))
     }
 

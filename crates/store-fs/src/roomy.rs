@@ -22,45 +22,66 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How many files are left to the rest of the process where it may open few.
 const OTHERS: u64 = 20;
 
-/// How many files one call has open at most, a listing: two folders and a log. And as many logs are kept open as calls are at work.
-const EACH: u64 = 4;
+/// How many files one call has open at most, a listing: two folders and a log.
+const EACH: usize = 3;
 
-/// Returns how many calls may be at work at once, and how many logs be kept open.
-pub(crate) fn most() -> usize {
-    let most =
-        getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit.saturating_sub(OTHERS) / EACH);
-    usize::try_from(most).unwrap_or(usize::MAX).max(1)
+/// How many calls are at work at once at most, and of which part of all files.
+const CALLS: usize = 128;
+const PART: usize = 8;
+
+/// How many calls may be at work at once, and how many logs be kept open, and as many again wait in the journal.
+pub(crate) struct Room {
+    pub(crate) calls: usize,
+    pub(crate) logs: usize,
+}
+
+pub(crate) fn room() -> Room {
+    let most = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit.saturating_sub(OTHERS));
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let calls = (most / PART).clamp(1, CALLS);
+    Room { calls, logs: (most.saturating_sub(calls * EACH) / 2).max(1) }
 }
 
 /// The turns of the calls: one that needs a second file must not wait for others that do.
 #[derive(Debug)]
 pub(crate) struct Turns {
+    most: usize,
     free: Mutex<usize>,
     changed: Condvar,
 }
 
-/// A turn, until it is dropped.
-pub(crate) struct Turn<'t>(&'t Turns);
+/// A turn, or several, until it is dropped.
+pub(crate) struct Turn<'t>(&'t Turns, usize);
 
 impl Turns {
     pub(crate) fn new(most: usize) -> Self {
-        Self { free: Mutex::new(most), changed: Condvar::new() }
+        Self { most, free: Mutex::new(most), changed: Condvar::new() }
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most
     }
 
     /// Waits for a turn.
     pub(crate) fn take(&self) -> Turn<'_> {
+        self.take_some(1)
+    }
+
+    /// Waits for as many turns as that at once, which must be no more than there are.
+    pub(crate) fn take_some(&self, number: usize) -> Turn<'_> {
         // A count is whole after a panic, whoever had it.
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_while(free, |free| *free == 0);
-        *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
-        Turn(self)
+        let waited = self.changed.wait_while(free, |free| *free < number);
+        *waited.unwrap_or_else(PoisonError::into_inner) -= number;
+        Turn(self, number)
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.changed.notify_one();
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += self.1;
+        // Not all who wait need as many.
+        self.0.changed.notify_all();
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::disk::Access;
 use crate::error::{Doing, StoreError};
 use crate::inner::Inner;
-use crate::layout::LAYOUT;
+use crate::layout::{JOURNALED, PLAIN};
 use crate::lock::{Locked, Mode};
 
 /// Longer than any marker, so that a wrong file of any length is read no further.
@@ -47,6 +47,7 @@ impl Inner {
             }
         }
         self.disk.sync_dir(root).map_err(|e| StoreError::io(Doing::SetUp, root, e))?;
+        self.recover()?;
         self.ready.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -65,19 +66,19 @@ impl Inner {
 
     /// Makes the root ready before the first write, unless a reader has found it set up and it is gone.
     pub(crate) fn ready_to_write(&self) -> Result<(), StoreError> {
-        if self.ready.load(Ordering::Relaxed) {
-            return Ok(());
+        if !self.ready.load(Ordering::Relaxed) {
+            self.still_there(Ok(()))?;
+            self.set_up()?;
         }
-        self.still_there(Ok(()))?;
-        self.set_up()
+        self.recover()
     }
 
-    /// Looks at the marker before the first read; writes nothing, as a reader may have no right to.
+    /// Looks at the marker before the first read, and writes nothing but what a crash took, as a reader may have no right to.
     pub(crate) fn ready_to_read(&self) -> Result<(), StoreError> {
         if !self.marked.load(Ordering::Relaxed) && self.find_marker(&self.layout.marker())?.is_some() {
             self.marked.store(true, Ordering::Relaxed);
         }
-        Ok(())
+        self.recover()
     }
 
     /// Says that the folder is gone, if it was there before: an absence is then none of a run, nor is a failure what it seems.
@@ -106,11 +107,22 @@ impl Inner {
         if self.read_marker(&file, path)?.is_some() {
             return Ok(());
         }
-        let mut bytes = serde_json::to_vec(&Marker { layout: LAYOUT })
-            .expect("a number has JSON, and memory takes every write");
-        bytes.push(b'\n');
         self.disk.set_len(&file, 0).map_err(failed)?;
-        self.disk.write_at(&file, &bytes, 0).map_err(failed)?;
+        self.disk.write_at(&file, &marker(PLAIN), 0).map_err(failed)?;
+        self.disk.sync(&file).map_err(failed)
+    }
+
+    /// Says in the marker that there may be journals.
+    pub(crate) fn raise_layout(&self) -> Result<(), StoreError> {
+        let path = &self.layout.marker();
+        let failed = |e| StoreError::io(Doing::SetUp, path, e);
+        let file = Arc::new(self.disk.open(path, Access::Write).map_err(failed)?);
+        let _lock = self.lock(&file, path, Mode::Exclusive)?;
+        if self.read_marker(&file, path)? != Some(JOURNALED) {
+            // As long as the one that stands there, and within a sector: a crash leaves either.
+            self.disk.write_at(&file, &marker(JOURNALED), 0).map_err(failed)?;
+        }
+        // Also if it stands there: whoever wrote it may have died before it was safe.
         self.disk.sync(&file).map_err(failed)
     }
 
@@ -125,9 +137,20 @@ impl Inner {
         }
         let marker: Marker =
             serde_json::from_slice(&bytes).map_err(|e| StoreError::damaged(path, 0, e.to_string()))?;
-        if marker.layout > LAYOUT {
-            return Err(StoreError::NewerLayout { path: path.into(), found: marker.layout, known: LAYOUT });
+        if marker.layout > JOURNALED {
+            return Err(StoreError::NewerLayout {
+                path: path.into(),
+                found: marker.layout,
+                known: JOURNALED,
+            });
         }
         Ok(Some(marker.layout))
     }
+}
+
+fn marker(layout: u64) -> Vec<u8> {
+    let mut bytes =
+        serde_json::to_vec(&Marker { layout }).expect("a number has JSON, and memory takes every write");
+    bytes.push(b'\n');
+    bytes
 }

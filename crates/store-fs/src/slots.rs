@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use ferrata_store::RunKey;
 
@@ -23,6 +23,15 @@ impl Slot {
     pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         // It guards no data; what a panicking writer left is looked at under the file's lock.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, if no other does just now.
+    pub(crate) fn turn_now(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn known(&self) -> Option<Arc<Log>> {

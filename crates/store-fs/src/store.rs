@@ -19,7 +19,9 @@ use crate::config::{FsOptions, path_of_url};
 use crate::disk::{Disk, RealDisk};
 use crate::error::StoreError;
 use crate::inner::Inner;
+use crate::journal::Limits;
 use crate::layout::Layout;
+use crate::row;
 
 /// Keeps each run as one append-only file of JSON lines below a directory.
 ///
@@ -84,7 +86,7 @@ impl FsStore {
         disk: Arc<dyn Disk>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { folder: Arc::new(Inner::new(disk, Layout::new(root), clock, options)) }
+        Self { folder: Arc::new(Inner::new(disk, Layout::new(root), clock, options, Limits::default())) }
     }
 
     #[cfg(test)]
@@ -137,14 +139,26 @@ impl CheckpointStore for FsStore {
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        let (batch, waiting) = (Arc::new(Batch::new(batch)), Waiting::new());
-        let workers = batch.len().min(self.folder.options.parallel.get());
-        // Each worker takes the next entry when it is done with one, so that a slow run holds up none but itself.
-        let workers: Vec<_> = (0..workers)
-            .map(|_| {
+        let row = row::LONGEST.min(self.folder.turns.most());
+        let (batch, waiting) = (Arc::new(Batch::new(batch, row)), Waiting::new());
+        // What the rows put off is done behind them.
+        for _ in 0..2 {
+            let (rows, singles) = batch.waiting();
+            let parallel = self.folder.options.parallel.get();
+            let mut workers = Vec::new();
+            for _ in 0..rows.min(parallel) {
+                let (folder, batch) = (Arc::clone(&self.folder), Arc::clone(&batch));
+                workers.push(spawn_blocking(move || {
+                    while let Some(row) = batch.next_row() {
+                        batch.put_off(folder.append_row(row, &batch));
+                    }
+                }));
+            }
+            // Each takes the next entry when it is done with one, so that a slow run holds up none but itself.
+            for _ in 0..singles.min(parallel) {
                 let (folder, batch, caller) =
                     (Arc::clone(&self.folder), Arc::clone(&batch), waiting.caller());
-                spawn_blocking(move || {
+                workers.push(spawn_blocking(move || {
                     while let Some((number, entry)) = batch.next() {
                         let _turn = folder.turns.take();
                         let done = folder.ready_to_write().and_then(|()| folder.append(&entry, &caller));
@@ -152,12 +166,12 @@ impl CheckpointStore for FsStore {
                         let done = done.or_else(|fault| folder.still_there(Err(fault)));
                         batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
                     }
-                })
-            })
-            .collect();
-        for worker in workers {
-            // One that did not end has left its entries without a result, which says the same.
-            let _ended = worker.await;
+                }));
+            }
+            for worker in workers {
+                // One that did not end has left its entries without a result, which says the same.
+                let _ended = worker.await;
+            }
         }
         batch.results()
     }

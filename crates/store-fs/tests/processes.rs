@@ -103,6 +103,10 @@ async fn other_process() {
                 println!("\nkind {} {}", error.kind(), error.message());
             }
         }
+        "read all" => {
+            let records = store.headers(&author.run, HeaderRange::newest(1_000)).await.unwrap().items.len();
+            println!("\nrecords {records}");
+        }
         "few files" => {
             store.setup().await.unwrap();
             let executor = ExecutorId::from_uuid(*fresh_id().as_uuid());
@@ -387,6 +391,32 @@ async fn without_the_right_to_write_reading_works_and_writing_says_what_is_missi
     }
     assert_eq!(said(&set_up, "kind"), ["INVALID"]);
     assert!(store.head(&Author::new("r").run).await.unwrap().is_some());
+}
+
+/// What a killed process left in its journal stands in the logs, too, until the machine stops.
+#[tokio::test]
+async fn who_may_only_read_reads_what_a_killed_process_wrote() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut process = start("own and append", directory.path());
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut won = 0;
+    while won < 30 {
+        won += usize::from(lines.next().unwrap().unwrap().starts_with("won "));
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let journals = || std::fs::read_dir(directory.path().join("journals")).unwrap().count();
+    assert_eq!(journals(), 1);
+    set_modes(directory.path(), 0o555, 0o444);
+    let output = without_rights("read all", directory.path());
+    set_modes(directory.path(), 0o755, 0o644);
+    let records: usize = said(&output, "records")[0].parse().unwrap();
+    assert!(records >= 30, "{records}");
+    assert_eq!(journals(), 1);
+    // Who may write brings all to the disk first.
+    let store = FsStore::open(directory.path()).unwrap();
+    assert_eq!(history(&store).await.len(), records);
+    assert_eq!(journals(), 0);
 }
 
 /// A process with its wall clock an hour ahead took every other for dead: 105 doubts about `External` nodes of processes that lived and held

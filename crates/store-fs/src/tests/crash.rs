@@ -8,7 +8,8 @@ use ferrata_store::{Error, ErrorKind, Page, PruneCut, RecordId, RunAppend, RunKe
 
 use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
-use super::{append, folder, ids, prune, purge, reopened};
+use super::{append, folder, ids, journaled, prune, purge, reopened};
+use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::inner::Inner;
 
@@ -18,6 +19,18 @@ enum Step {
     Prune(RunKey, PruneCut),
     Purge(RunKey),
 }
+
+/// Ways to lose what was not synced; by chance, each sector is there or not.
+const LOSSES: [Loss; 8] = [
+    Loss::None,
+    Loss::Content,
+    Loss::Zeros,
+    Loss::FirstSector,
+    Loss::Half,
+    Loss::Chance(1),
+    Loss::Chance(2),
+    Loss::Chance(3),
+];
 
 /// What the runs are to hold.
 type Model = BTreeMap<RunKey, Vec<RecordId>>;
@@ -128,17 +141,29 @@ fn finish(root: &Path, steps: &[Step], models: &[Model], done: usize) {
 
 #[test]
 fn whatever_the_call_at_which_it_dies_what_was_acknowledged_is_there_and_nothing_is_torn() {
+    die_at_every_call(folder, 500);
+}
+
+#[test]
+fn whatever_the_call_of_a_journal_at_which_it_dies_what_was_acknowledged_is_there() {
+    die_at_every_call(journaled, 700);
+}
+
+/// How a process opens the folder.
+type Open = fn(&Path, Arc<dyn Disk>) -> Inner;
+
+fn die_at_every_call(open: Open, least: usize) {
     let steps = story();
     let models = models(&steps);
     let mut deaths = 0;
     for trouble in [Trouble::DieBefore, Trouble::DieAfter] {
-        for loss in [Loss::None, Loss::Content, Loss::Zeros, Loss::FirstSector, Loss::Half] {
+        for loss in LOSSES {
             for call in 0.. {
                 let place = tempfile::tempdir().unwrap();
                 let root = place.path().join("store");
                 let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
                 disk.trouble_at(call, trouble);
-                let folder = folder(&root, Arc::clone(&disk) as _);
+                let folder = open(&root, Arc::clone(&disk) as _);
                 let done = take_until_death(&folder, &steps);
                 let died = disk.is_dead();
                 let told =
@@ -158,17 +183,26 @@ fn whatever_the_call_at_which_it_dies_what_was_acknowledged_is_there_and_nothing
             }
         }
     }
-    assert!(deaths > 500, "{deaths} deaths are too few for this story");
+    assert!(deaths > least, "{deaths} deaths are too few for this story");
 }
 
 #[test]
 fn whatever_call_fails_the_error_is_honest_and_a_retry_is_durable() {
+    fail_at_every_call(folder);
+}
+
+#[test]
+fn whatever_call_of_a_journal_fails_the_error_is_honest_and_a_retry_is_durable() {
+    fail_at_every_call(journaled);
+}
+
+fn fail_at_every_call(open: Open) {
     const EIO: i32 = 5;
     const ENOSPC: i32 = 28;
     let steps = story();
     let models = models(&steps);
     for error in [EIO, ENOSPC] {
-        for loss in [Loss::Content, Loss::Zeros] {
+        for loss in [Loss::Content, Loss::Zeros, Loss::Chance(7)] {
             // Loses power at once when the step that failed was done at last, or at the end of the story.
             for stops in [true, false] {
                 for call in 0.. {
@@ -176,7 +210,7 @@ fn whatever_call_fails_the_error_is_honest_and_a_retry_is_durable() {
                     let root = place.path().join("store");
                     let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
                     disk.trouble_at(call, Trouble::Fail(error));
-                    let folder = folder(&root, Arc::clone(&disk) as _);
+                    let folder = open(&root, Arc::clone(&disk) as _);
                     let told = || format!("error {error} at call {call} of {:?}", disk.calls());
                     let mut done = 0;
                     let mut failed = false;
@@ -215,13 +249,21 @@ fn whatever_call_fails_the_error_is_honest_and_a_retry_is_durable() {
 
 #[test]
 fn what_a_killed_writer_left_unsynced_is_safe_before_another_writes_behind_it() {
+    for (first, second) in
+        [(folder as Open, folder as Open), (journaled, folder), (folder, journaled), (journaled, journaled)]
+    {
+        write_behind_a_killed_writer(first, second);
+    }
+}
+
+fn write_behind_a_killed_writer(first: Open, second: Open) {
     let long = format!("\"{}\"", "x".repeat(1_500));
-    for loss in [Loss::None, Loss::Content, Loss::Zeros, Loss::FirstSector, Loss::Half] {
+    for loss in LOSSES {
         for call in 0.. {
             let place = tempfile::tempdir().unwrap();
             let root = place.path().join("store");
             let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
-            let killed = folder(&root, Arc::clone(&disk) as _);
+            let killed = first(&root, Arc::clone(&disk) as _);
             killed.set_up().unwrap();
             let mut author = Author::new("a");
             append(&killed, &author.write(&["0"])).unwrap();
@@ -230,11 +272,12 @@ fn what_a_killed_writer_left_unsynced_is_safe_before_another_writes_behind_it() 
             disk.trouble_at(disk.calls().len() + 1, Trouble::DieBefore);
             append(&killed, &author.write(&[&long])).unwrap_err();
             disk.revive();
-            let next = folder(&root, Arc::clone(&disk) as _);
+            let next = second(&root, Arc::clone(&disk) as _);
             disk.trouble_at(disk.calls().len() + call, Trouble::DieBefore);
             let said = append(&next, &author.write(&[&long, &long]));
             let (died, told) = (disk.is_dead(), format!("{loss:?} at call {call} of {:?}", disk.calls()));
             disk.lose(loss);
+            drop((killed, next));
             let left = ids(&reopened(&root), &author.run);
             let left = left.unwrap_or_else(|fault| panic!("{fault}: {told}")).unwrap();
             assert_eq!(left[0], safe.id, "{told}");

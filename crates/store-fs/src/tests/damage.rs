@@ -3,13 +3,15 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ferrata_store::{At, Error, ErrorKind, HeaderRange, Page, Record, RecordId, RunAppend, RunQuery, Seq};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::author::Author;
-use super::{append, ids, purge, reopened};
+use super::hasty::HastyDisk;
+use super::{append, folder, ids, purge, reopened};
 use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::line;
@@ -61,7 +63,7 @@ impl Place {
     }
 
     fn folder(&self) -> Inner {
-        reopened(self.directory.path())
+        folder(self.directory.path(), Arc::new(HastyDisk))
     }
 
     fn put(&self, log: &[u8]) -> Inner {
@@ -281,12 +283,12 @@ fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
     let error = Error::from(folder.load(run, At::Seq(Seq::new(5))).unwrap_err());
     assert_eq!((error.kind(), error.seq()), (ErrorKind::Unsupported, Some(Seq::new(1))));
     // A newer layout of the whole folder.
-    fs::write(folder.layout.marker(), "{\"layout\":2,\"new\":true}\n").unwrap();
+    fs::write(folder.layout.marker(), "{\"layout\":3,\"new\":true}\n").unwrap();
     let folder = place.folder();
     assert_eq!(kind(folder.set_up().unwrap_err()), ErrorKind::Unsupported);
     assert_eq!(kind(folder.ready_to_read().unwrap_err()), ErrorKind::Unsupported);
     assert_eq!(kind(folder.ready_to_write().unwrap_err()), ErrorKind::Unsupported);
-    assert_eq!(fs::read(folder.layout.marker()).unwrap(), b"{\"layout\":2,\"new\":true}\n");
+    assert_eq!(fs::read(folder.layout.marker()).unwrap(), b"{\"layout\":3,\"new\":true}\n");
     fs::write(folder.layout.marker(), "nonsense\n").unwrap();
     assert_eq!(kind(place.folder().set_up().unwrap_err()), ErrorKind::Corrupt);
     // One that a crash cut short says nothing yet.

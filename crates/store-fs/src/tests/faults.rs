@@ -15,6 +15,7 @@ use crate::config::FsOptions;
 use crate::disk::{Access, Disk, RealDisk};
 use crate::error::StoreError;
 use crate::inner::Inner;
+use crate::journal::Limits;
 use crate::layout::Layout;
 
 const EIO: i32 = 5;
@@ -135,7 +136,8 @@ fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader(
     let directory = tempfile::tempdir().unwrap();
     let options = FsOptions::default().with_lock_wait(Duration::from_millis(20));
     let layout = Layout::new(directory.path().into());
-    let folder = Inner::new(Arc::new(RealDisk), layout, Arc::new(SystemClock::new()), options);
+    let folder =
+        Inner::new(Arc::new(RealDisk), layout, Arc::new(SystemClock::new()), options, Limits::default());
     folder.set_up().unwrap();
     let mut author = Author::new("r");
     append(&folder, &author.write(&["0"])).unwrap();

@@ -40,6 +40,8 @@ pub(super) enum Loss {
     FirstSector,
     /// Half of it is there, and the file is shorter.
     Half,
+    /// Each sector of it is there or is not, by chance, and the file may be shorter.
+    Chance(u64),
 }
 
 #[derive(Debug)]
@@ -97,7 +99,7 @@ impl FaultyDisk {
         *self.meanwhile.lock().unwrap() = Some(Meanwhile(call, Box::new(done)));
     }
 
-    /// Lets another process live after one has died, on a machine that kept its power.
+    /// Lets another process live after one has died, or the machine was started again.
     pub(super) fn revive(&self) {
         self.state().dead = false;
     }
@@ -117,7 +119,7 @@ impl FaultyDisk {
 
     /// Kills the process, so to say, and puts back what was not on stable storage.
     pub(super) fn lose(&self, loss: Loss) {
-        let mut state = self.state();
+        let state = &mut *self.state();
         state.dead = true;
         if loss == Loss::None {
             return;
@@ -136,11 +138,12 @@ impl FaultyDisk {
         }
         let root = self.graveyard.parent().unwrap();
         for path in files_below(root) {
-            let Some(stable) = state.files.get(&fs::metadata(&path).unwrap().ino()) else {
+            let Some(stable) = state.files.get_mut(&fs::metadata(&path).unwrap().ino()) else {
                 continue;
             };
             let seen = fs::read(&path).unwrap();
-            fs::write(&path, stable.after(loss, &seen)).unwrap();
+            *stable = Stable { content: stable.after(loss, &seen), lost: Vec::new() };
+            fs::write(&path, &stable.content).unwrap();
         }
     }
 
@@ -202,8 +205,13 @@ impl Stable {
     fn after(&self, loss: Loss, seen: &[u8]) -> Vec<u8> {
         let synced = self.content.len();
         let mut left = self.content.clone();
-        // Only what was appended since can be there in part; a file cut short since is as it was.
-        if seen.len() > synced && seen.starts_with(&self.content) {
+        // A file cut short since is as it was.
+        if seen.len() >= synced && !seen.starts_with(&self.content) {
+            // What was written over is there in part, in whole sectors; and what was appended, as if nothing else had been.
+            let over = Self::sectors(loss, &left, &seen[..synced]);
+            left = Self { content: over.clone(), lost: Vec::new() }
+                .after(loss, &[&over, &seen[synced..]].concat());
+        } else if seen.len() > synced {
             let unsynced = &seen[synced..];
             match loss {
                 Loss::None | Loss::Content => {}
@@ -214,7 +222,45 @@ impl Stable {
                     left.extend_from_slice(&unsynced[sector..]);
                 }
                 Loss::Half => left.extend_from_slice(&unsynced[..unsynced.len() / 2]),
+                Loss::Chance(seed) => {
+                    let mut chance = Chance(seed ^ seen.len() as u64);
+                    let (mut at, mut end) = (synced, synced);
+                    while at < seen.len() {
+                        let next = seen.len().min((at / SECTOR + 1) * SECTOR);
+                        left.resize(next, 0);
+                        if chance.next() {
+                            left[at..next].copy_from_slice(&seen[at..next]);
+                            end = next;
+                        }
+                        at = next;
+                    }
+                    if chance.next() {
+                        left.truncate(end);
+                    }
+                }
             }
+        }
+        left
+    }
+
+    /// What stands where `seen` was written over `old`, which is as long.
+    fn sectors(loss: Loss, old: &[u8], seen: &[u8]) -> Vec<u8> {
+        let mut chance = Chance(match loss {
+            Loss::Chance(seed) => seed ^ old.len() as u64,
+            _ => 0,
+        });
+        let (mut left, mut number) = (Vec::new(), 0);
+        for (old, new) in old.chunks(SECTOR).zip(seen.chunks(SECTOR)) {
+            let is_there = match loss {
+                Loss::None => true,
+                // What reads zeros are new blocks; what is written over is there or not.
+                Loss::Content | Loss::Zeros => false,
+                Loss::FirstSector => number > 0,
+                Loss::Half => number % 2 == 0,
+                Loss::Chance(_) => chance.next(),
+            };
+            number += usize::from(old != new);
+            left.extend_from_slice(if is_there { new } else { old });
         }
         left
     }
@@ -331,6 +377,22 @@ impl Disk for FaultyDisk {
             self.rename_pending(path);
             RealDisk.remove(path)
         })
+    }
+}
+
+/// The least that a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// Chance that a seed determines (splitmix64).
+pub(super) struct Chance(pub(super) u64);
+
+impl Chance {
+    pub(super) fn next(&mut self) -> bool {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) & 1 == 1
     }
 }
 

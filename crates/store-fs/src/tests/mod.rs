@@ -5,6 +5,8 @@ mod crash;
 mod damage;
 mod faults;
 mod faulty;
+mod hasty;
+mod journal;
 mod late;
 
 use std::path::Path;
@@ -12,21 +14,35 @@ use std::sync::Arc;
 
 use ferrata_store::{At, HeadRef, HeaderRange, PruneCut, RecordId, Removed, RunAppend, RunKey, SystemClock};
 
+use self::hasty::HastyDisk;
 use crate::caller::Waiting;
 use crate::config::FsOptions;
-use crate::disk::{Disk, RealDisk};
+use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::inner::Inner;
+use crate::journal::Limits;
 use crate::layout::Layout;
 
 fn folder(root: &Path, disk: Arc<dyn Disk>) -> Inner {
-    let options = FsOptions::default().with_lock_wait(std::time::Duration::from_secs(20));
-    Inner::new(disk, Layout::new(root.into()), Arc::new(SystemClock::new()), options)
+    folder_with(root, disk, Limits::default())
+}
+
+/// One that writes to a journal from its first append on, which is full after some.
+fn journaled(root: &Path, disk: Arc<dyn Disk>) -> Inner {
+    folder_with(root, disk, Limits { direct: 0, step: 1_024, most: 8 * 512, longest: 4_000 })
+}
+
+fn folder_with(root: &Path, disk: Arc<dyn Disk>, limits: Limits) -> Inner {
+    let one = std::num::NonZeroUsize::MIN;
+    let options = FsOptions::default().with_lock_wait(std::time::Duration::from_secs(20)).with_parallel(one);
+    Inner::new(disk, Layout::new(root.into()), Arc::new(SystemClock::new()), options, limits)
 }
 
 /// The folder as another process sees it.
 fn reopened(root: &Path) -> Inner {
-    folder(root, Arc::new(RealDisk))
+    let folder = folder(root, Arc::new(HastyDisk));
+    folder.ready_to_read().expect("it can be read");
+    folder
 }
 
 /// Appends for a caller that waits.

@@ -1,0 +1,343 @@
+//! The journal of one instance: what its appends have written to logs, a second time and in a row, so that one sync brings many
+//! appends to stable storage, and none makes a file longer.
+//!
+//! Readers never look into it: the logs hold everything, but for what a crash of the machine takes. The next to open the folder
+//! then puts that back ([`recover`](crate::recover)). Once it is full, the logs are synced and it begins again.
+
+mod format;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use ferrata_store::{IdSource, RandomIds, RunKey};
+
+use crate::disk::{Access, Disk, Ident};
+use crate::error::{Doing, StoreError};
+use crate::inner::Inner;
+use crate::lock::{Locked, Mode};
+
+pub(crate) use format::{Entry, Found, JOURNAL as VERSION, read};
+use format::{Group, Heading, SECTOR};
+
+/// How large a journal is, and what goes through it.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    /// How many syncs of logs an instance makes before it begins a journal: most processes that write little never need one.
+    pub(crate) direct: usize,
+    /// By how much it grows, filled with zeros: a write over them is on the disk in two thirds of the time that one behind them takes.
+    pub(crate) step: usize,
+    /// How large it becomes.
+    pub(crate) most: usize,
+    /// The longest append that goes through it: what is longer takes more time to write twice than to sync.
+    pub(crate) longest: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { direct: 16, step: 256 << 10, most: 4 << 20, longest: 32 << 10 }
+    }
+}
+
+/// The journal of an instance, made when it is worth it.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    limits: Limits,
+    /// How many logs may wait in it for their sync: each is kept open, as only who has a file open hears of all failures.
+    logs: usize,
+    direct: AtomicUsize,
+    state: Mutex<State>,
+    /// Held by whoever syncs it. Taken after `state`, if both are.
+    syncing: Mutex<()>,
+    /// How many bytes were ever written to it, its first heading included, and how many of those are on stable storage, in it or in the logs.
+    written: AtomicU64,
+    synced: AtomicU64,
+    /// A sync has failed, and what it may hold is unknown: it is left as it is, for the next to open the folder.
+    broken: AtomicBool,
+}
+
+#[derive(Debug)]
+enum State {
+    Unmade,
+    Made(Made),
+}
+
+#[derive(Debug)]
+struct Made {
+    file: Arc<File>,
+    path: PathBuf,
+    ident: Ident,
+    lap: u64,
+    /// Where the next group goes, and how much of the file was ever written.
+    at: usize,
+    size: usize,
+    /// The value of `written` at the beginning of the lap, less where that is in the file.
+    origin: u64,
+    /// The logs written to since the lap began.
+    logs: HashMap<RunKey, Arc<File>>,
+    _lock: Locked,
+}
+
+/// What an append has written to its log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written<'a> {
+    pub(crate) entry: &'a Entry<'a>,
+    pub(crate) file: &'a Arc<File>,
+}
+
+/// Which start of the machine this is, where the system tells.
+pub(crate) fn boot() -> Option<&'static str> {
+    static BOOT: LazyLock<Option<String>> = LazyLock::new(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(id.trim().to_owned()).filter(|id| id.len() == 36 && id.is_ascii())
+    });
+    BOOT.as_deref()
+}
+
+impl Journal {
+    pub(crate) fn new(limits: Limits, logs: usize) -> Self {
+        Self {
+            limits,
+            logs,
+            direct: AtomicUsize::new(0),
+            state: Mutex::new(State::Unmade),
+            syncing: Mutex::new(()),
+            written: AtomicU64::new(SECTOR as u64),
+            synced: AtomicU64::new(SECTOR as u64),
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether an append of so many bytes may go through it.
+    pub(crate) fn takes(&self, len: usize) -> bool {
+        len <= self.limits.longest
+    }
+
+    /// Brings what was written to stable storage. `false` if it has no room for it, so that the logs have to be synced.
+    ///
+    /// # Errors
+    ///
+    /// That of the sync: what became of the entries is unknown then.
+    pub(crate) fn keep(&self, folder: &Inner, row: &[Written<'_>]) -> io::Result<bool> {
+        let mut group = Group::default();
+        row.iter().for_each(|written| group.add(written.entry));
+        let Some((file, end)) = self.write(folder, &group, row) else { return Ok(false) };
+        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.synced.load(Ordering::Acquire) >= end {
+            return Ok(true);
+        }
+        if self.broken.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        // Whatever others have written until now comes with it.
+        let written = self.written.load(Ordering::Acquire);
+        if let Err(error) = folder.disk.sync(&file) {
+            self.broken.store(true, Ordering::Release);
+            return Err(error);
+        }
+        self.synced.fetch_max(written, Ordering::AcqRel);
+        Ok(true)
+    }
+
+    /// Writes a group, and returns what to sync, and how far.
+    fn write(&self, folder: &Inner, group: &Group, row: &[Written<'_>]) -> Option<(Arc<File>, u64)> {
+        let mut state = self.state();
+        let made = self.ready(&mut state, folder, group.room(), row)?;
+        let safe = usize::try_from(self.synced.load(Ordering::Acquire).saturating_sub(made.origin));
+        let bytes = group.placed(made.lap, made.at, safe.unwrap_or(SECTOR).max(SECTOR));
+        if folder.disk.write_at(&made.file, &bytes, made.at as u64).is_err() {
+            // A part of a group is none, and the next is written over it.
+            return None;
+        }
+        made.at += bytes.len();
+        for written in row {
+            made.logs.insert(written.entry.run.clone(), Arc::clone(written.file));
+        }
+        let end = made.origin + made.at as u64;
+        self.written.store(end, Ordering::Release);
+        Some((Arc::clone(&made.file), end))
+    }
+
+    /// Makes room for a group of so many bytes, and for the logs of its row.
+    fn ready<'s>(
+        &self,
+        state: &'s mut State,
+        folder: &Inner,
+        room: usize,
+        row: &[Written<'_>],
+    ) -> Option<&'s mut Made> {
+        if self.broken.load(Ordering::Acquire) || SECTOR + room > self.limits.most || row.len() > self.logs {
+            return None;
+        }
+        // Whoever took the folder away took the journal, too.
+        if let State::Made(made) = state
+            && folder.disk.stat(&made.path).map(|named| Ident::of(&named)).ok() != Some(made.ident)
+        {
+            self.empty(made, folder)?;
+            *state = State::Unmade;
+        }
+        if let State::Unmade = state {
+            if self.direct.fetch_add(1, Ordering::Relaxed) < self.limits.direct {
+                return None;
+            }
+            self.direct.store(0, Ordering::Relaxed);
+            match Made::new(folder, self.written.load(Ordering::Acquire)) {
+                Ok(made) => *state = State::Made(made),
+                Err(fault) => {
+                    tracing::warn!(error = %fault, "syncs each log by itself, as no journal can be made");
+                    return None;
+                }
+            }
+        }
+        let State::Made(made) = state else { return None };
+        if made.at + room > made.size {
+            // Without room on the disk, what there is has to do.
+            let _grown = made.grow(folder, room, &self.limits);
+        }
+        let new = row.iter().filter(|written| !made.logs.contains_key(&written.entry.run)).count();
+        if made.at + room > made.size || made.logs.len() + new > self.logs {
+            self.empty(made, folder)?;
+            if made.begin_again(folder, self.written.load(Ordering::Acquire)).is_err() {
+                self.broken.store(true, Ordering::Release);
+                return None;
+            }
+        }
+        (made.at + room <= made.size).then_some(made)
+    }
+
+    /// Syncs all logs that it holds something of. `None` if one cannot be: then it is left as it is, and never written to again.
+    fn empty(&self, made: &mut Made, folder: &Inner) -> Option<()> {
+        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = sync_all(&*folder.disk, &made.logs, folder.options.parallel.get());
+        if !failed.is_empty() {
+            self.broken.store(true, Ordering::Release);
+            // What of it is on the disk is unknown, so each is copied before anything more is said of it.
+            folder.suspects().extend(failed);
+            return None;
+        }
+        made.logs.clear();
+        self.synced.fetch_max(self.written.load(Ordering::Acquire), Ordering::AcqRel);
+        Some(())
+    }
+
+    /// Forgets a log that was replaced or removed: whoever did that has brought what is left of it to stable storage.
+    pub(crate) fn forget(&self, run: &RunKey) {
+        if let State::Made(made) = &mut *self.state() {
+            made.logs.remove(run);
+        }
+    }
+
+    /// Syncs the logs and removes it, as nobody writes to it any more.
+    pub(crate) fn end(&self, folder: &Inner) {
+        let mut state = self.state();
+        let State::Made(made) = &mut *state else { return };
+        if !self.broken.load(Ordering::Acquire) && self.empty(made, folder).is_some() {
+            // If it stays, the next to open the folder finds nothing in it that is missing.
+            let _removed = folder.remove(&made.path);
+        }
+        *state = State::Unmade;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What a panic left half done is a write, and the next is put over it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Made {
+    fn new(folder: &Inner, written: u64) -> Result<Self, StoreError> {
+        static IDS: LazyLock<RandomIds> = LazyLock::new(RandomIds::new);
+        folder.allow_journals()?;
+        let path = folder.layout.journal(IDS.next(folder.clock.now()));
+        let failed = |doing| {
+            let path = path.clone();
+            move |e| StoreError::io(doing, &path, e)
+        };
+        let file = Arc::new(folder.disk.open(&path, Access::Create).map_err(failed(Doing::Open))?);
+        // Who finds it without a lock takes it for that of a dead process, and removes it.
+        let lock = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)?
+            .ok_or_else(|| StoreError::Restless { path: path.clone() })?;
+        let ident = Ident::of(&file.metadata().map_err(failed(Doing::Open))?);
+        if folder.stat(&path)?.map(|named| Ident::of(&named)) != Some(ident) {
+            return Err(StoreError::Restless { path });
+        }
+        let mut made = Self {
+            file,
+            path: path.clone(),
+            ident,
+            lap: 0,
+            at: SECTOR,
+            size: SECTOR,
+            origin: 0,
+            logs: HashMap::new(),
+            _lock: lock,
+        };
+        made.begin_again(folder, written).map_err(failed(Doing::Write))?;
+        let journals = folder.layout.journals();
+        folder.disk.sync_dir(journals).map_err(|e| StoreError::io(Doing::Sync, journals, e))?;
+        Ok(made)
+    }
+
+    /// Begins at the start again, which must be on stable storage before a group is: else what is left of the lap before would count.
+    fn begin_again(&mut self, folder: &Inner, written: u64) -> io::Result<()> {
+        self.lap += 1;
+        folder.disk.write_at(&self.file, &Heading::new(self.lap, self.ident.inode(), boot()).sector(), 0)?;
+        folder.disk.sync(&self.file)?;
+        self.at = SECTOR;
+        self.origin = written - SECTOR as u64;
+        Ok(())
+    }
+
+    fn grow(&mut self, folder: &Inner, room: usize, limits: &Limits) -> io::Result<()> {
+        let size = (self.at + room).next_multiple_of(limits.step).min(limits.most);
+        if size > self.size {
+            folder.disk.write_at(&self.file, &vec![0; size - self.size], self.size as u64)?;
+            self.size = size;
+        }
+        Ok(())
+    }
+}
+
+/// Syncs logs, some at a time, and returns the runs of those that could not be.
+fn sync_all(disk: &dyn Disk, logs: &HashMap<RunKey, Arc<File>>, parallel: usize) -> Vec<RunKey> {
+    let sync = |(run, file): (&RunKey, &Arc<File>)| disk.sync(file).is_err().then(|| run.clone());
+    if logs.len() < 2 || parallel < 2 {
+        return logs.iter().filter_map(sync).collect();
+    }
+    let waiting = Mutex::new(logs.iter());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    std::thread::scope(|threads| {
+        let work = || std::iter::from_fn(next).filter_map(sync).collect::<Vec<_>>();
+        let others: Vec<_> = (1..parallel.min(logs.len())).map(|_| threads.spawn(work)).collect();
+        let mut failed = work();
+        for other in others {
+            failed.extend(other.join().unwrap_or_else(|_| logs.keys().cloned().collect()));
+        }
+        failed
+    })
+}
+
+impl Inner {
+    /// Makes the folder of journals, and says in the marker that there may be some, so that no version that knows of none writes there.
+    fn allow_journals(&self) -> Result<(), StoreError> {
+        self.raise_layout()?;
+        let (root, journals) = (self.layout.root(), self.layout.journals());
+        self.disk.make_dir(journals).map_err(|e| StoreError::io(Doing::MakeDir, journals, e))?;
+        self.disk.sync_dir(root).map_err(|e| StoreError::io(Doing::Sync, root, e))
+    }
+}
+
+/// The paths of all journals in the folder.
+pub(crate) fn all(journals: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(journals)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "journal") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}

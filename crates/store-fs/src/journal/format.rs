@@ -1,0 +1,287 @@
+//! What a journal holds: a heading, and groups of what was appended to logs. `docs/format-fs.md` has it byte by byte.
+
+use ferrata_store::{RecordId, RunId, RunKey, TenantId};
+use serde::{Deserialize, Serialize};
+
+use crate::line::{self, Flaw, check_sum, content, write_sum};
+
+/// The version of journals that is written, and the newest that is read.
+pub(crate) const JOURNAL: u64 = 1;
+
+/// Where headings and groups begin: the least that a disk writes whole or not at all.
+pub(crate) const SECTOR: usize = 512;
+
+/// What stands in the first sector.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Heading {
+    journal: u64,
+    /// Which groups are meant: those that were written since the journal was last begun again from its start.
+    lap: u64,
+    /// The number of the file that it stands in: a copy has another.
+    inode: u64,
+    /// Which start of the machine it was written after, where the system tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
+}
+
+/// The line that a group begins with.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct GroupLine {
+    lap: u64,
+    at: usize,
+    /// Up to where the journal was on stable storage when this was written.
+    safe: usize,
+    len: usize,
+    crc: u32,
+}
+
+/// The line that stands before what was appended to one log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct EntryLine {
+    tenant: TenantId,
+    run: RunId,
+    after: RecordId,
+    at: u64,
+    len: usize,
+}
+
+/// What was written to one log by one append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(crate) run: RunKey,
+    /// The record whose line ends where the bytes begin.
+    pub(crate) after: RecordId,
+    pub(crate) at: u64,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// The entries of a group, before it has a place.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    payload: Vec<u8>,
+}
+
+/// What a journal was found to hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Found<'a> {
+    pub(crate) heading: Heading,
+    pub(crate) entries: Vec<Entry<'a>>,
+    /// Where a group cannot be read that was acknowledged, or that a copy was made too early for.
+    pub(crate) gap: Option<usize>,
+}
+
+/// Why a journal cannot be read, and where.
+pub(crate) type Broken = (usize, Flaw);
+
+impl Heading {
+    pub(crate) fn new(lap: u64, inode: u64, boot: Option<&str>) -> Self {
+        Self { journal: JOURNAL, lap, inode, boot: boot.map(str::to_owned) }
+    }
+
+    /// Tells whether it stands in the file that it was written to.
+    pub(crate) fn is_of(&self, inode: u64) -> bool {
+        self.inode == inode
+    }
+
+    /// Tells whether the machine was not started since.
+    pub(crate) fn is_since(&self, boot: Option<&str>) -> bool {
+        boot.is_some() && self.boot.as_deref() == boot
+    }
+
+    /// Returns the sector that says it.
+    pub(crate) fn sector(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(SECTOR);
+        write_line(&mut bytes, self);
+        bytes.resize(SECTOR, 0);
+        bytes
+    }
+
+    /// Reads it from the beginning of a journal; `None` if it was never written to its end.
+    fn read(bytes: &[u8]) -> Result<Option<Self>, Broken> {
+        let sector = &bytes[..bytes.len().min(SECTOR)];
+        if sector.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let Some(line) = line_at(sector, 0) else { return Err((0, Flaw::Sum)) };
+        let inside = check_sum(line).map_err(|flaw| (0, flaw))?;
+        line::version(inside, br#"{"journal":"#, JOURNAL).map_err(|flaw| (0, flaw))?;
+        read_line(inside).map(Some).map_err(|flaw| (0, flaw))
+    }
+}
+
+impl Group {
+    pub(crate) fn add(&mut self, entry: &Entry<'_>) {
+        let (tenant, run) = (entry.run.tenant.clone(), entry.run.run.clone());
+        let said = EntryLine { tenant, run, after: entry.after, at: entry.at, len: entry.bytes.len() };
+        write_line(&mut self.payload, &said);
+        self.payload.extend_from_slice(entry.bytes);
+    }
+
+    /// Returns how many bytes it takes at most, with what fills its last sector.
+    pub(crate) fn room(&self) -> usize {
+        (self.payload.len() + SECTOR).next_multiple_of(SECTOR)
+    }
+
+    /// Returns what is to be written at `at`, a multiple of a sector.
+    pub(crate) fn placed(&self, lap: u64, at: usize, safe: usize) -> Vec<u8> {
+        let line = GroupLine { lap, at, safe, len: self.payload.len(), crc: crc32c::crc32c(&self.payload) };
+        let mut bytes = Vec::with_capacity(self.room());
+        write_line(&mut bytes, &line);
+        bytes.extend_from_slice(&self.payload);
+        bytes.resize(bytes.len().next_multiple_of(SECTOR), 0);
+        bytes
+    }
+}
+
+/// Reads a journal: what it is, and what was appended, in order; `None` if it was never begun.
+///
+/// It ends where a crash cut a group short that was never acknowledged. A group that was known to be safe when a later one was
+/// written cannot be that: there is a gap.
+pub(crate) fn read(bytes: &[u8]) -> Result<Option<Found<'_>>, Broken> {
+    let Some(heading) = Heading::read(bytes)? else { return Ok(None) };
+    let (mut entries, mut at) = (Vec::new(), SECTOR);
+    while let Some((line, payload)) = group_at(bytes, at, heading.lap) {
+        read_entries(payload, &mut entries).map_err(|flaw| (at, flaw))?;
+        at = end_of(at, &line, payload);
+    }
+    // Looked for in every sector, as it is not known how long the group is that cannot be read.
+    let mut later = (at..bytes.len()).step_by(SECTOR).skip(1);
+    let is_gap =
+        later.any(|later| group_at(bytes, later, heading.lap).is_some_and(|(line, _)| line.safe > at));
+    Ok(Some(Found { heading, entries, gap: is_gap.then_some(at) }))
+}
+
+/// The group that begins at `at`, if one of this lap does and is whole: its line, and its entries.
+fn group_at(bytes: &[u8], at: usize, lap: u64) -> Option<(GroupLine, &[u8])> {
+    let line = line_at(bytes, at)?;
+    let said: GroupLine = read_line(check_sum(line).ok()?).ok()?;
+    let payload = bytes.get(at + line.len() + 1..)?.get(..said.len)?;
+    (said.lap == lap && said.at == at && crc32c::crc32c(payload) == said.crc).then_some((said, payload))
+}
+
+fn end_of(at: usize, line: &GroupLine, payload: &[u8]) -> usize {
+    let mut head = Vec::new();
+    write_line(&mut head, line);
+    (at + head.len() + payload.len()).next_multiple_of(SECTOR)
+}
+
+fn read_entries<'a>(mut payload: &'a [u8], entries: &mut Vec<Entry<'a>>) -> Result<(), Flaw> {
+    while !payload.is_empty() {
+        let line = line_at(payload, 0).ok_or_else(|| content("an entry has no end"))?;
+        let said: EntryLine = read_line(check_sum(line)?)?;
+        let rest = &payload[line.len() + 1..];
+        let bytes = rest.get(..said.len).ok_or_else(|| content("an entry is longer than its group"))?;
+        let run = RunKey::new(said.tenant, said.run);
+        entries.push(Entry { run, after: said.after, at: said.at, bytes });
+        payload = &rest[said.len..];
+    }
+    Ok(())
+}
+
+/// The line that begins at `at`, without its newline. All lines of a journal are shorter than a sector.
+fn line_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
+    let bytes = bytes.get(at..)?;
+    let end = bytes.iter().take(SECTOR).position(|byte| *byte == b'\n')?;
+    Some(&bytes[..end])
+}
+
+fn write_line(out: &mut Vec<u8>, said: &impl Serialize) {
+    let start = out.len();
+    serde_json::to_writer(&mut *out, said).expect("ids and numbers have JSON, and memory takes every write");
+    out.pop();
+    write_sum(out, start);
+}
+
+fn read_line<T: serde::de::DeserializeOwned>(inside: &[u8]) -> Result<T, Flaw> {
+    serde_json::from_slice(&[inside, b"}"].concat()).map_err(|error| content(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::author::{fresh_id, key};
+
+    fn entry(run: &str, at: u64, bytes: &'static [u8]) -> Entry<'static> {
+        Entry { run: key(run), after: fresh_id(), at, bytes }
+    }
+
+    /// A journal of some groups, each known to be safe when the next was written.
+    fn journal(groups: &[&[Entry<'_>]]) -> (Vec<u8>, Vec<usize>) {
+        let mut bytes = Heading::new(7, 1, Some("b")).sector();
+        let mut places = Vec::new();
+        for entries in groups {
+            let mut group = Group::default();
+            entries.iter().for_each(|entry| group.add(entry));
+            let at = bytes.len();
+            let placed = group.placed(7, at, at);
+            assert!(placed.len() <= group.room());
+            places.push(at);
+            bytes.extend(placed);
+        }
+        (bytes, places)
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let entries =
+            [entry("a", 7, b"one\n"), entry("b", 1 << 40, b"two\n"), entry("a", 11, &[b'x'; 2_000])];
+        let (bytes, _) = journal(&[&entries[..2], &entries[2..]]);
+        let found = read(&bytes).unwrap().unwrap();
+        assert!(found.entries == entries && found.gap.is_none());
+        assert!(found.heading.is_of(1) && !found.heading.is_of(2));
+        assert!(
+            found.heading.is_since(Some("b"))
+                && !found.heading.is_since(Some("c"))
+                && !found.heading.is_since(None)
+        );
+        assert!(read(&[]).unwrap().is_none());
+        assert!(read(&[0; 4_096]).unwrap().is_none(), "it was never begun");
+    }
+
+    #[test]
+    fn it_ends_where_a_group_was_cut_short_and_a_flipped_bit_before_that_is_a_gap() {
+        let entries = [entry("a", 7, b"one\n"), entry("b", 9, b"two\n"), entry("a", 11, &[b'x'; 2_000])];
+        let (whole, places) = journal(&[&entries[..1], &entries[1..2], &entries[2..]]);
+        for cut in places[2]..places[2] + 2_000 {
+            let found = read(&whole[..cut]).unwrap().unwrap();
+            assert!(found.entries == entries[..2] && found.gap.is_none(), "cut at {cut}");
+        }
+        for at in 0..places[2] {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            match read(&flipped) {
+                Ok(found) => match found.unwrap() {
+                    // Between a group's end and the next sector stands nothing.
+                    Found { entries: found, gap: None, .. } => assert!(found == entries, "flipped at {at}"),
+                    Found { gap: Some(gap), .. } => {
+                        assert!(gap <= at && at < gap + SECTOR && places.contains(&gap), "flipped at {at}");
+                    }
+                },
+                Err((place, _)) => assert!(place == 0 && at < SECTOR, "flipped at {at}"),
+            }
+        }
+    }
+
+    #[test]
+    fn groups_of_another_lap_are_not_meant() {
+        let (mut bytes, places) = journal(&[&[entry("a", 7, b"one\n")], &[entry("a", 11, b"two\n")]]);
+        let group = |lap| {
+            let mut group = Group::default();
+            group.add(&entry("b", 3, b"new\n"));
+            group.placed(lap, places[0], SECTOR)
+        };
+        bytes[..SECTOR].copy_from_slice(&Heading::new(8, 1, None).sector());
+        assert!(read(&bytes).unwrap().unwrap().entries.is_empty());
+        let new = group(8);
+        bytes[places[0]..places[0] + new.len()].copy_from_slice(&new);
+        let found = read(&bytes).unwrap().unwrap().entries;
+        assert_eq!(found.iter().map(|entry| entry.bytes).collect::<Vec<_>>(), [b"new\n"]);
+    }
+
+    #[test]
+    fn a_newer_journal_is_recognised() {
+        let mut newer = Vec::new();
+        write_line(&mut newer, &serde_json::json!({ "journal": 2 }));
+        assert_eq!(read(&newer).unwrap_err(), (0, Flaw::Newer(2)));
+    }
+}

@@ -1,0 +1,72 @@
+//! The appends of a batch to runs that exist: written one after the other, and brought to stable storage together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_store::{RunAppend, check_append};
+
+use crate::append::{Begin, Lines, encode};
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::inner::Inner;
+use crate::slots::Slot;
+
+/// How many appends go in a row at most: each has a log open, and all end when the last of them does.
+pub(crate) const LONGEST: usize = 64;
+
+impl Inner {
+    /// Does what it can of a row, and gives back the appends that would have to wait for another caller or process.
+    ///
+    /// It holds the locks of all runs of the row. So it waits for none of them: two rows with the same runs would wait for each
+    /// other.
+    pub(crate) fn append_row(&self, row: Vec<(usize, RunAppend)>, batch: &Batch) -> Vec<(usize, RunAppend)> {
+        let _turns = self.turns.take_some(row.len());
+        let done = |number: usize, entry: &RunAppend, done: Result<_, StoreError>| {
+            // What was acknowledged was there.
+            let done = done.or_else(|fault| self.still_there(Err(fault)));
+            batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
+        };
+        let mut parts = Vec::with_capacity(row.len());
+        for (number, entry) in row {
+            match self.prepare(&entry) {
+                Ok((slot, lines)) => parts.push((number, entry, slot, lines)),
+                Err(fault) => done(number, &entry, Err(fault)),
+            }
+        }
+        let (mut turns, mut begun, mut at_work, mut later) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (number, entry, slot, lines) in &parts {
+            let Some(turn) = slot.turn_now() else {
+                later.push(*number);
+                continue;
+            };
+            match self.begin(slot, entry, lines, Duration::ZERO) {
+                Ok(Begin::Begun(next)) => {
+                    turns.push(turn);
+                    begun.push(*next);
+                    at_work.push((*number, entry));
+                }
+                Ok(Begin::Done(head)) => done(*number, entry, Ok(head)),
+                Ok(Begin::Absent) => {
+                    done(
+                        *number,
+                        entry,
+                        Err(StoreError::Conflict { expected: entry.expected, actual: None }),
+                    );
+                }
+                Err(StoreError::Locked { .. }) => later.push(*number),
+                Err(fault) => done(*number, entry, Err(fault)),
+            }
+        }
+        for ((number, entry), settled) in at_work.into_iter().zip(self.settle(begun)) {
+            done(number, entry, settled);
+        }
+        drop(turns);
+        parts.into_iter().filter(|part| later.contains(&part.0)).map(|part| (part.0, part.1)).collect()
+    }
+
+    fn prepare(&self, entry: &RunAppend) -> Result<(Arc<Slot>, Lines), StoreError> {
+        self.ready_to_write()?;
+        check_append(entry).map_err(StoreError::Refused)?;
+        Ok((self.slots.of(&entry.run), encode(entry)?))
+    }
+}

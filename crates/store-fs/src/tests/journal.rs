@@ -1,0 +1,361 @@
+//! Journals: what goes through one, and what is put back from it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use ferrata_store::{At, Error, ErrorKind, PruneCut, Record, RecordId, RunAppend, RunKey, Seq};
+
+use super::author::{Author, key};
+use super::faulty::{Chance, FaultyDisk, Loss};
+use super::hasty::HastyDisk;
+use super::{append, folder_with, ids, journaled, prune, purge};
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::inner::Inner;
+use crate::journal::{self, Limits};
+
+/// Appends in a row; what had to wait for somebody is given back.
+fn append_row(folder: &Inner, entries: &[RunAppend]) -> (Vec<Result<(), Error>>, usize) {
+    let batch = Batch::new(entries.to_vec(), 64);
+    let later = folder.append_row(batch.next_row().unwrap(), &batch);
+    (batch.results().into_iter().map(|done| done.map(|_| ())).collect(), later.len())
+}
+
+fn authors(folder: &Inner, number: usize) -> Vec<Author> {
+    (0..number)
+        .map(|number| {
+            let mut author = Author::new(&number.to_string());
+            append(folder, &author.write(&["0"])).unwrap();
+            author
+        })
+        .collect()
+}
+
+#[test]
+fn a_row_is_synced_once_and_its_logs_when_the_journal_is_full() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
+    let limits = Limits { direct: 0, step: 4_096, most: 16 << 10, longest: 4_000 };
+    let folder = folder_with(&place.path().join("store"), Arc::clone(&disk) as _, limits);
+    folder.ready_to_write().unwrap();
+    let mut authors = authors(&folder, 8);
+    let mut syncs = Vec::new();
+    for round in 0..12 {
+        let before = disk.calls().len();
+        let row: Vec<_> = authors.iter_mut().map(|author| author.write(&["1"])).collect();
+        let (done, later) = append_row(&folder, &row);
+        assert!(done.iter().all(Result::is_ok) && later == 0, "round {round}");
+        syncs.push(disk.calls()[before..].iter().filter(|call| *call == "sync ").count());
+    }
+    // The first makes the journal. The one that finds it full syncs the eight logs, its heading, and itself.
+    assert_eq!(syncs, [3, 1, 1, 1, 1, 1, 1, 10, 1, 1, 1, 1]);
+    let journals = folder.layout.journals().to_owned();
+    assert_eq!(journal::all(&journals).unwrap().len(), 1);
+    assert_eq!(fs::read(folder.layout.marker()).unwrap(), b"{\"layout\":2}\n");
+    drop(folder);
+    assert!(journal::all(&journals).unwrap().is_empty(), "it goes with its instance");
+}
+
+#[test]
+fn what_would_have_to_wait_is_given_back_and_the_rest_of_the_row_goes_on() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = journaled(place.path(), Arc::new(HastyDisk));
+    folder.ready_to_write().unwrap();
+    let mut authors = authors(&folder, 4);
+    let row: Vec<_> = authors.iter_mut().map(|author| author.write(&["1"])).collect();
+    // One run has a caller at work here, and one in another process.
+    let slot = folder.slots.of(&row[0].run);
+    let _turn = slot.turn();
+    let other = fs::File::open(folder.layout.log(&row[1].run)).unwrap();
+    other.try_lock().unwrap();
+    // And one is gone.
+    purge(&folder, &row[2].run).unwrap();
+    let (done, later) = append_row(&folder, &row);
+    assert_eq!(later, 2);
+    assert_eq!(done[2].as_ref().unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(done[3].is_ok());
+}
+
+/// A story of two processes that write to the same runs, are killed, and lose power, by chance. What was acknowledged is there.
+#[test]
+fn whatever_two_processes_do_and_whatever_the_power_takes_what_was_acknowledged_is_there() {
+    for seed in 0..100 {
+        let place = tempfile::tempdir().unwrap();
+        let told = std::panic::catch_unwind(|| Story::new(place.path(), seed).go());
+        assert!(told.is_ok(), "seed {seed}");
+    }
+}
+
+struct Story<'a> {
+    place: &'a Path,
+    chance: Chance,
+    seed: u64,
+    disk: Arc<FaultyDisk>,
+    processes: [Option<Inner>; 2],
+    /// The ids that each run has, the oldest first, and its next writer.
+    runs: BTreeMap<RunKey, (Vec<RecordId>, Author)>,
+}
+
+impl<'a> Story<'a> {
+    fn new(place: &'a Path, seed: u64) -> Self {
+        let disk = Arc::new(FaultyDisk::new(&place.join("graves")));
+        Self { place, chance: Chance(seed), seed, disk, processes: [None, None], runs: BTreeMap::new() }
+    }
+
+    fn below(&mut self, number: usize) -> usize {
+        (0..16).filter(|_| self.chance.next()).count() * 31 % number
+    }
+
+    fn process(&mut self) -> &Inner {
+        let number = self.below(2);
+        let (place, disk) = (self.place.join("store"), Arc::clone(&self.disk));
+        let process = self.processes[number].get_or_insert_with(|| journaled(&place, disk as _));
+        process.ready_to_write().unwrap();
+        process
+    }
+
+    fn go(&mut self) {
+        for step in 0..60 {
+            match self.below(12) {
+                0 => self.kill(),
+                1 => self.lose_power(step),
+                2 => self.prune(),
+                3 => self.purge(),
+                _ => self.append(),
+            }
+        }
+        self.lose_power(60);
+        self.check();
+    }
+
+    /// One process, or all without a loss of power.
+    fn kill(&mut self) {
+        let number = self.below(2);
+        self.disk.lose(Loss::None);
+        self.processes[number] = None;
+        self.disk.revive();
+    }
+
+    fn lose_power(&mut self, step: u64) {
+        self.disk.lose(Loss::Chance(self.seed * 1_000 + step));
+        self.processes = [None, None];
+        self.disk.revive();
+    }
+
+    fn append(&mut self) {
+        let mut row = Vec::new();
+        for number in 0..4 {
+            let run = key(&number.to_string());
+            if self.below(2) == 0 {
+                continue;
+            }
+            let long = format!("\"{}\"", "x".repeat(self.below(900)));
+            let bodies = [&*long, "1", "2"];
+            let of = 1 + self.below(3);
+            match self.runs.get_mut(&run) {
+                Some((ids, author)) => {
+                    let entry = author.write(&bodies[..of]);
+                    ids.extend(entry.records.iter().map(|record| record.header.id));
+                    row.push(entry);
+                }
+                None => {
+                    let mut author = Author::new(&number.to_string());
+                    let entry = author.write(&bodies[..of]);
+                    let ids = entry.records.iter().map(|record| record.header.id).collect();
+                    self.runs.insert(run, (ids, author));
+                    append(self.process(), &entry).unwrap();
+                }
+            }
+        }
+        if !row.is_empty() {
+            let (done, later) = append_row(self.process(), &row);
+            assert!(done.iter().all(Result::is_ok) && later == 0, "{done:?}");
+        }
+    }
+
+    fn some_run(&mut self) -> Option<RunKey> {
+        let number = self.below(4);
+        self.runs.keys().nth(number).cloned()
+    }
+
+    fn prune(&mut self) {
+        let Some(run) = self.some_run() else { return };
+        let (ids, author) = self.runs.get_mut(&run).unwrap();
+        let base = author.write_base("0");
+        ids.push(base.records[0].header.id);
+        let at = base.records[0].header.seq;
+        ids.drain(..ids.len() - 1);
+        append(self.process(), &base).unwrap();
+        prune(self.process(), &run, &PruneCut { at, base: None }).unwrap();
+    }
+
+    fn purge(&mut self) {
+        let Some(run) = self.some_run() else { return };
+        self.runs.remove(&run);
+        purge(self.process(), &run).unwrap();
+    }
+
+    fn check(&mut self) {
+        let expected: Vec<_> = self.runs.iter().map(|(run, (ids, _))| (run.clone(), ids.clone())).collect();
+        for (run, expected) in expected {
+            assert_eq!(ids(self.process(), &run).unwrap(), Some(expected), "{run}");
+        }
+        for run in (0..4).map(|number| key(&number.to_string())) {
+            if self.runs.contains_key(&run) {
+                continue;
+            }
+            assert_eq!(ids(self.process(), &run).unwrap(), None, "{run}");
+        }
+    }
+}
+
+/// A folder whose machine has stopped while one log lacked what a journal holds.
+fn crashed(place: &Path) -> (Author, Vec<RecordId>) {
+    let disk = Arc::new(FaultyDisk::new(&place.join("graves")));
+    let folder = journaled(&place.join("store"), Arc::clone(&disk) as _);
+    folder.ready_to_write().unwrap();
+    let mut authors = authors(&folder, 2);
+    for body in ["1", "2", "3"] {
+        for author in &mut authors {
+            append(&folder, &author.write(&[body])).unwrap();
+        }
+    }
+    let ids = ids(&folder, &authors[0].run).unwrap().unwrap();
+    disk.lose(Loss::Content);
+    (authors.swap_remove(0), ids)
+}
+
+#[test]
+fn a_record_in_another_envelope_keeps_it() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
+    let folder = journaled(&place.path().join("store"), Arc::clone(&disk) as _);
+    folder.ready_to_write().unwrap();
+    let mut author = Author::new("a");
+    let mut written = Vec::new();
+    for body in ["0", "1", "2"] {
+        let entry = author.write(&[body]);
+        append(&folder, &entry).unwrap();
+        written.extend(entry.records);
+    }
+    // As long as the one before, so that what follows stands where it stood.
+    let new = Record::seal(written[1].header.clone(), (&b"7"[..]).into()).unwrap();
+    assert_eq!(folder.reseal(&author.run, std::slice::from_ref(&new)).unwrap(), 1);
+    disk.lose(Loss::None);
+    drop(folder);
+    let folder = opened(place.path());
+    assert!(the_journal(&folder).exists());
+    folder.ready_to_read().unwrap();
+    let loaded = folder.load(&author.run, At::Latest).unwrap().unwrap();
+    assert_eq!(loaded.iter().map(|record| &*record.body).collect::<Vec<_>>(), [&b"0"[..], b"7", b"2"]);
+}
+
+fn opened(place: &Path) -> Inner {
+    journaled(&place.join("store"), Arc::new(HastyDisk))
+}
+
+fn the_journal(folder: &Inner) -> std::path::PathBuf {
+    journal::all(folder.layout.journals()).unwrap().pop().unwrap()
+}
+
+fn kind(fault: StoreError) -> ErrorKind {
+    Error::from(fault).kind()
+}
+
+#[test]
+fn what_a_crash_took_is_put_back_before_anything_is_read() {
+    let place = tempfile::tempdir().unwrap();
+    let (author, expected) = crashed(place.path());
+    let folder = opened(place.path());
+    let journal = the_journal(&folder);
+    folder.ready_to_read().unwrap();
+    assert_eq!(ids(&folder, &author.run).unwrap(), Some(expected));
+    assert!(!journal.exists());
+}
+
+#[test]
+fn a_damaged_journal_is_refused_until_it_is_moved_away_and_a_copy_of_one_is_not() {
+    let place = tempfile::tempdir().unwrap();
+    let (author, _) = crashed(place.path());
+    let folder = opened(place.path());
+    let journal = the_journal(&folder);
+    let mut bytes = fs::read(&journal).unwrap();
+    bytes[600] ^= 1;
+    fs::write(&journal, &bytes).unwrap();
+    for _ in 0..2 {
+        let fault = folder.ready_to_read().unwrap_err();
+        assert!(fault.to_string().contains(&*journal.to_string_lossy()), "{fault}");
+        assert!(
+            fault.to_string().contains("at byte 512") && fault.to_string().contains("move the file away")
+        );
+        assert_eq!(kind(fault), ErrorKind::Corrupt);
+        assert_eq!(kind(folder.ready_to_write().unwrap_err()), ErrorKind::Corrupt);
+    }
+    let away = place.path().join("away");
+    fs::rename(&journal, &away).unwrap();
+    // Another file of the same content.
+    fs::copy(&away, &journal).unwrap();
+    folder.ready_to_read().unwrap();
+    assert_eq!(folder.head(&author.run).unwrap().unwrap().seq, Seq::new(0));
+    assert!(!journal.exists());
+}
+
+#[test]
+fn a_journal_of_a_newer_version_is_unsupported() {
+    let place = tempfile::tempdir().unwrap();
+    crashed(place.path());
+    let folder = opened(place.path());
+    let mut newer = br#"{"journal":2"#.to_vec();
+    crate::line::write_sum(&mut newer, 0);
+    fs::write(the_journal(&folder), newer).unwrap();
+    assert_eq!(kind(folder.ready_to_read().unwrap_err()), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_run_that_cannot_be_made_whole_is_refused_and_no_other() {
+    let place = tempfile::tempdir().unwrap();
+    let (author, expected) = crashed(place.path());
+    let folder = opened(place.path());
+    let (log, away) = (folder.layout.log(&author.run), place.path().join("away"));
+    fs::rename(&log, &away).unwrap();
+    fs::create_dir(&log).unwrap();
+    folder.ready_to_read().unwrap();
+    assert_eq!(ids(&folder, &key("1")).unwrap().unwrap().len(), 4);
+    for _ in 0..2 {
+        let fault = folder.head(&author.run).unwrap_err();
+        assert!(fault.to_string().contains(&*log.to_string_lossy()), "{fault}");
+        assert_eq!(kind(fault), ErrorKind::Unavailable);
+    }
+    fs::remove_dir(&log).unwrap();
+    fs::rename(&away, &log).unwrap();
+    assert_eq!(ids(&folder, &author.run).unwrap(), Some(expected));
+    assert!(journal::all(folder.layout.journals()).unwrap().is_empty());
+}
+
+#[test]
+fn a_journal_that_was_taken_away_with_its_folder_is_made_anew() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = journaled(place.path(), Arc::new(HastyDisk));
+    folder.ready_to_write().unwrap();
+    let mut authors = authors(&folder, 1);
+    append(&folder, &authors[0].write(&["1"])).unwrap();
+    let first = the_journal(&folder);
+    fs::remove_dir_all(folder.layout.journals()).unwrap();
+    append(&folder, &authors[0].write(&["2"])).unwrap();
+    assert_ne!(the_journal(&folder), first);
+}
+
+#[test]
+fn a_journal_of_a_process_that_lives_is_left_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = journaled(place.path(), Arc::new(HastyDisk));
+    folder.ready_to_write().unwrap();
+    let mut authors = authors(&folder, 1);
+    append(&folder, &authors[0].write(&["1"])).unwrap();
+    let other = journaled(place.path(), Arc::new(HastyDisk));
+    other.ready_to_read().unwrap();
+    assert!(the_journal(&folder).exists());
+    assert_eq!(ids(&other, &authors[0].run).unwrap().unwrap().len(), 2);
+}
