@@ -1,15 +1,23 @@
-//! Adding records to a run that exists: compare the head, write once, sync, and only then say so.
+//! Adding records to a run: compare the head, write once, sync, and only then say so.
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_store::{HeadRef, Record, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
+use ferrata_store::{
+    HeadRef, Record, RecordHeader, RunAppend, RunKey, Seq, TenantId, check_append, is_repeat,
+};
 
 use crate::caller::Caller;
+use crate::create::Unborn;
 use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES, Writer};
-use crate::journal::{Entry, Written};
+use crate::journal::{Behind, Entry, Written};
 use crate::line::{self, MAX_BODY, Part};
+use crate::lock::Locked;
+use crate::log::Log;
 use crate::slots::Slot;
 use crate::tail::Tail;
 use crate::walk::{Walk, complete};
@@ -21,13 +29,36 @@ pub(crate) struct Lines {
     pub(crate) floor: u64,
 }
 
-/// What an append has written to its log, which is locked until it is on stable storage, or given up.
+/// What an append has written, locked until it is on stable storage, or given up.
 pub(crate) struct Begun<'a> {
     slot: &'a Slot,
-    writer: Writer,
     entry: &'a RunAppend,
     /// What was written, and where.
     journaled: Entry<'a>,
+    to: To,
+}
+
+/// What it was written to.
+enum To {
+    Log(Writer),
+    /// A file that is not yet a log.
+    Unborn(Unborn),
+}
+
+impl Begun<'_> {
+    fn file(&self) -> &Arc<File> {
+        match &self.to {
+            To::Log(writer) => &writer.log.file,
+            To::Unborn(unborn) => &unborn.file,
+        }
+    }
+}
+
+/// What is on stable storage, but perhaps for its name.
+struct Stored<'a> {
+    slot: &'a Slot,
+    log: Log,
+    _lock: Locked,
 }
 
 /// How far an append has come at first.
@@ -35,8 +66,8 @@ pub(crate) enum Begin<'a> {
     /// The log ended with it already, and is on stable storage.
     Done(HeadRef),
     Begun(Box<Begun<'a>>),
-    /// There is no such run.
-    Absent,
+    /// Another writer made the run meanwhile.
+    Again,
 }
 
 impl Inner {
@@ -52,17 +83,10 @@ impl Inner {
             match self.begin(&slot, entry, &lines, self.options.lock_wait)? {
                 Begin::Done(head) => return Ok(head),
                 Begin::Begun(begun) => {
-                    let done = self.settle(vec![*begun]).pop();
+                    let done = self.settle(vec![*begun], caller).pop();
                     return done.expect("one result for each");
                 }
-                Begin::Absent if entry.expected.is_some() => {
-                    return Err(StoreError::Conflict { expected: entry.expected, actual: None });
-                }
-                Begin::Absent => {
-                    if let Some(head) = self.create(&slot, entry, &lines, caller)? {
-                        return Ok(head);
-                    }
-                }
+                Begin::Again => {}
             }
         }
         Err(StoreError::Restless { path: self.layout.log(&entry.run) })
@@ -76,11 +100,13 @@ impl Inner {
         lines: &'a Lines,
         patience: Duration,
     ) -> Result<Begin<'a>, StoreError> {
-        let Some(writer) = self.writer(slot, &entry.run, patience)? else { return Ok(Begin::Absent) };
+        let Some(writer) = self.writer(slot, &entry.run, patience)? else {
+            return self.begin_new(slot, entry, lines, patience);
+        };
         let head = writer.log.head();
         if entry.expected == Some(head) {
             let journaled = self.write(slot, &writer, entry, &lines.bytes)?;
-            return Ok(Begin::Begun(Box::new(Begun { slot, writer, entry, journaled })));
+            return Ok(Begin::Begun(Box::new(Begun { slot, entry, journaled, to: To::Log(writer) })));
         }
         if self.ends_with(&writer, entry)? {
             // Whoever wrote them may have died before they, or the file's name, were on stable storage.
@@ -88,6 +114,23 @@ impl Inner {
             return Ok(Begin::Done(head));
         }
         Err(StoreError::Conflict { expected: entry.expected, actual: Some(head) })
+    }
+
+    /// Begins a run that does not exist.
+    fn begin_new<'a>(
+        &self,
+        slot: &'a Slot,
+        entry: &'a RunAppend,
+        lines: &'a Lines,
+        patience: Duration,
+    ) -> Result<Begin<'a>, StoreError> {
+        if entry.expected.is_some() {
+            return Err(StoreError::Conflict { expected: entry.expected, actual: None });
+        }
+        let Some(unborn) = self.write_unborn(&entry.run, lines, patience)? else { return Ok(Begin::Again) };
+        let behind = Behind::Nothing(unborn.made);
+        let journaled = Entry { run: entry.run.clone(), behind, at: 0, bytes: &lines.bytes };
+        Ok(Begin::Begun(Box::new(Begun { slot, entry, journaled, to: To::Unborn(unborn) })))
     }
 
     fn write<'a>(
@@ -111,76 +154,90 @@ impl Inner {
                 Err(_) => StoreError::Unsure { path: path(), source },
             });
         }
-        Ok(Entry { run: entry.run.clone(), after: log.head().id, at: end, bytes })
+        Ok(Entry { run: entry.run.clone(), behind: Behind::Record(log.head().id), at: end, bytes })
     }
 
-    /// Brings to stable storage what was written to logs, all at once if it can be, and says of each whether it is.
-    pub(crate) fn settle(&self, row: Vec<Begun<'_>>) -> Vec<Result<HeadRef, StoreError>> {
-        let small: Vec<_> =
-            row.iter().filter(|begun| self.journal.takes(begun.journaled.bytes.len())).collect();
-        let written: Vec<_> = small
-            .iter()
-            .map(|begun| Written { entry: &begun.journaled, file: &begun.writer.log.file })
-            .collect();
+    /// Brings to stable storage what was written, all at once if it can be, and says of each whether it is.
+    pub(crate) fn settle(&self, row: Vec<Begun<'_>>, caller: &Caller) -> Vec<Result<HeadRef, StoreError>> {
+        let goes = |begun: &Begun<'_>| self.journal.takes(begun.journaled.bytes.len());
+        let through = row.iter().filter(|begun| goes(begun));
+        let written: Vec<_> =
+            through.map(|begun| Written { entry: &begun.journaled, file: begun.file() }).collect();
         let kept = if written.is_empty() { Ok(false) } else { self.journal.keep(self, &written) };
-        row.into_iter()
-            .map(|begun| match &kept {
-                Ok(true) if self.journal.takes(begun.journaled.bytes.len()) => self.finish(begun, Ok(())),
-                Err(error) if self.journal.takes(begun.journaled.bytes.len()) => {
-                    let same = error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error);
-                    self.finish(begun, Err(same))
-                }
-                _ => {
-                    let synced = self.disk.sync(&begun.writer.log.file);
-                    self.finish(begun, synced)
-                }
+        let stored: Vec<_> = row
+            .into_iter()
+            .map(|begun| {
+                let synced = match &kept {
+                    Ok(true) if goes(&begun) => Ok(()),
+                    Err(error) if goes(&begun) => Err(same(error)),
+                    _ => self.disk.sync(begun.file()),
+                };
+                self.stored(begun, synced, caller)
             })
-            .collect()
+            .collect();
+        // The names of all logs that were made come to the disk together.
+        let mut named = HashMap::new();
+        stored.into_iter().map(|stored| self.finish(stored?, &mut named)).collect()
     }
 
-    fn finish(&self, begun: Begun<'_>, synced: io::Result<()>) -> Result<HeadRef, StoreError> {
-        let Begun { slot, writer, entry, journaled } = begun;
-        let mut log = writer.log;
-        if let Err(source) = synced {
-            return Err(self.suspect(slot, &entry.run, source));
+    /// Gives a log that was made its name, now that its content is safe.
+    fn stored<'a>(
+        &self,
+        begun: Begun<'a>,
+        synced: io::Result<()>,
+        caller: &Caller,
+    ) -> Result<Stored<'a>, StoreError> {
+        let Begun { slot, entry, journaled, to } = begun;
+        let end = journaled.at + journaled.bytes.len() as u64;
+        let tail = Tail { end, head: last(entry).header.clone() };
+        match to {
+            To::Unborn(unborn) => {
+                let (log, lock) = self.bear(unborn, entry, tail, synced, caller)?;
+                Ok(Stored { slot, log, _lock: lock })
+            }
+            To::Log(writer) => {
+                synced.map_err(|source| self.suspect(slot, &entry.run, source))?;
+                Ok(Stored { slot, log: Log { tail, ..writer.log }, _lock: writer.lock })
+            }
         }
-        if self.suspects().contains(&entry.run) {
+    }
+
+    fn finish(
+        &self,
+        stored: Stored<'_>,
+        named: &mut HashMap<TenantId, io::Result<()>>,
+    ) -> Result<HeadRef, StoreError> {
+        let Stored { slot, mut log, _lock } = stored;
+        let run = log.opening.run.clone();
+        if self.suspects().contains(&run) {
             // The journal could not sync it meanwhile, and no sync after that one tells the truth.
             slot.forget();
             let source = io::Error::other("an earlier sync of the file failed");
-            return Err(StoreError::Unsure { path: self.layout.log(&entry.run), source });
+            return Err(StoreError::Unsure { path: self.layout.log(&run), source });
         }
         if !log.named {
-            self.sync_name(&entry.run).map_err(|fault| self.suspect_name(slot, &entry.run, fault))?;
+            let synced = named.entry(run.tenant.clone()).or_insert_with(|| self.sync_name(&run));
+            synced.as_ref().map_err(|error| self.suspect(slot, &run, same(error)))?;
             log.named = true;
         }
-        let head = last(entry);
-        log.tail = Tail { end: journaled.at + journaled.bytes.len() as u64, head: head.header.clone() };
+        let head = log.head();
         slot.keep(log);
-        Ok(head.header.head())
+        Ok(head)
     }
 
     /// Brings to stable storage what another writer may have left unsynced.
     fn sync_all(&self, slot: &Slot, writer: &Writer, run: &RunKey) -> Result<(), StoreError> {
         self.disk.sync(&writer.log.file).map_err(|source| self.suspect(slot, run, source))?;
-        self.sync_name(run).map_err(|fault| self.suspect_name(slot, run, fault))
+        self.sync_name(run).map_err(|source| self.suspect(slot, run, source))
     }
 
-    /// Remembers that a sync of the run's log failed.
+    /// Remembers that a sync of the run's log, or of its name, failed.
     pub(crate) fn suspect(&self, slot: &Slot, run: &RunKey, source: std::io::Error) -> StoreError {
         slot.forget();
         self.suspects().insert(run.clone());
         // It may be the whole disk that has gone, and come back.
         self.doubt();
         StoreError::Unsure { path: self.layout.log(run), source }
-    }
-
-    /// The same for a sync of its name.
-    pub(crate) fn suspect_name(&self, slot: &Slot, run: &RunKey, fault: StoreError) -> StoreError {
-        match fault {
-            StoreError::Io { source, .. } => self.suspect(slot, run, source),
-            fault => fault,
-        }
     }
 
     /// Tells whether the log ends with what is to be appended, as far as it was not pruned away since.
@@ -202,6 +259,11 @@ impl Inner {
         }
         Ok(is_repeat(&headers, entry) && entry.facts.as_ref().is_none_or(|facts| *facts == log.opening.facts))
     }
+}
+
+/// The same error, for another who was waiting for what failed.
+fn same(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error)
 }
 
 pub(crate) fn last(entry: &RunAppend) -> &Record {

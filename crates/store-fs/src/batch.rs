@@ -16,10 +16,10 @@ pub(crate) struct Batch {
 
 #[derive(Debug)]
 struct Work {
-    /// Those to runs that exist, and how many of them go in a row.
-    known: VecDeque<(usize, RunAppend)>,
+    /// Those that nobody has looked at, and how many of them go in a row.
+    new: VecDeque<(usize, RunAppend)>,
     row: usize,
-    /// Those that make a run, or have to wait for somebody.
+    /// Those that have to wait for somebody.
     single: VecDeque<(usize, RunAppend)>,
     results: Vec<Option<Result<HeadRef>>>,
 }
@@ -31,22 +31,21 @@ impl Batch {
         let mut seen = HashSet::with_capacity(runs.len());
         let results: Vec<Option<Result<HeadRef>>> =
             runs.iter().map(|run| (!seen.insert(run)).then(|| Err(refusal::doubled(run)))).collect();
-        let undone = entries.into_iter().enumerate().filter(|(number, _)| results[*number].is_none());
-        let (known, single): (Vec<_>, Vec<_>) = undone.partition(|(_, entry)| entry.expected.is_some());
-        let work = Work { known: known.into(), row, single: single.into(), results };
+        let new = entries.into_iter().enumerate().filter(|(number, _)| results[*number].is_none()).collect();
+        let work = Work { new, row, single: VecDeque::new(), results };
         Self { runs, work: Mutex::new(work) }
     }
 
     /// How many rows and how many single appends are to be done.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let work = self.work();
-        (work.known.len().div_ceil(work.row), work.single.len())
+        (work.new.len().div_ceil(work.row), work.single.len())
     }
 
     /// Takes the next row that is to be done, each entry with its number.
     pub(crate) fn next_row(&self) -> Option<Vec<(usize, RunAppend)>> {
         let work = &mut *self.work();
-        let row: Vec<_> = work.known.drain(..work.row.min(work.known.len())).collect();
+        let row: Vec<_> = work.new.drain(..work.row.min(work.new.len())).collect();
         Some(row).filter(|row| !row.is_empty())
     }
 

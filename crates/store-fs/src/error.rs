@@ -70,7 +70,7 @@ pub(crate) enum StoreError {
     Damaged { path: PathBuf, at: u64, seq: Option<Seq>, what: String },
     #[error(
         "the journal {} is damaged at byte {at}: {what}; restore the folder from a backup, or move the file away to go on without what \
-         only it holds: the newest records of runs that were written to just before the machine stopped",
+         only it holds: records of runs that were made or written to just before the machine stopped",
         path.display()
     )]
     DamagedJournal { path: PathBuf, at: usize, what: String },

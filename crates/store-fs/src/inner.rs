@@ -56,7 +56,7 @@ pub(crate) struct Writer {
     pub(crate) log: Log,
     /// Whether others may have written its end, and have died before they had synced it.
     pub(crate) is_others: bool,
-    _lock: Locked,
+    pub(crate) lock: Locked,
 }
 
 impl Inner {
@@ -138,7 +138,7 @@ impl Inner {
                 slot.keep(self.renew(slot, &log)?);
                 continue;
             }
-            return Ok(Some(Writer { log, is_others, _lock: lock }));
+            return Ok(Some(Writer { log, is_others, lock }));
         }
         Err(StoreError::Restless { path })
     }
@@ -221,13 +221,12 @@ impl Inner {
     }
 
     /// Brings the name of the run's log to stable storage.
-    pub(crate) fn sync_name(&self, run: &RunKey) -> Result<(), StoreError> {
-        let sync = |path: &Path| self.disk.sync_dir(path).map_err(|e| StoreError::io(Doing::Sync, path, e));
-        sync(&self.layout.tenant(&run.tenant))?;
+    pub(crate) fn sync_name(&self, run: &RunKey) -> io::Result<()> {
+        self.disk.sync_dir(&self.layout.tenant(&run.tenant))?;
         if self.tenants().contains(&run.tenant) {
             return Ok(());
         }
-        sync(self.layout.runs())?;
+        self.disk.sync_dir(self.layout.runs())?;
         let mut tenants = self.tenants();
         if tenants.len() >= NAMED_TENANTS {
             tenants.clear();

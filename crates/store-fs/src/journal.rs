@@ -20,7 +20,7 @@ use crate::error::{Doing, StoreError};
 use crate::inner::Inner;
 use crate::lock::{Locked, Mode};
 
-pub(crate) use format::{Entry, Found, JOURNAL as VERSION, read};
+pub(crate) use format::{Behind, Entry, Found, JOURNAL as VERSION, read};
 use format::{Group, Heading, SECTOR};
 
 /// How large a journal is, and what goes through it.

@@ -2,23 +2,67 @@
 //!
 //! An entry of a journal is put back where the record that it was appended to ends, if what follows there is not whole. So nothing
 //! is put back into a log that was purged, made anew or pruned since: the record is not there, or what followed it was brought to
-//! stable storage with it. For the same reason it does no harm to do it again, or where no machine has crashed.
+//! stable storage with it. The beginning of a log is put back if its file is there, and does not hold a whole one: a name is on
+//! stable storage before a run is acknowledged, and gone before a purge is. For the same reasons it does no harm to do it again, or
+//! where no machine has crashed.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ferrata_store::{RecordId, RunKey};
+use ferrata_store::{RecordId, RunKey, Seq};
 
 use crate::backward::{Backward, Source};
 use crate::disk::{Access, Ident};
 use crate::error::{Doing, StoreError};
 use crate::forward::Forward;
 use crate::inner::{Inner, MOVES};
-use crate::journal::{self, Entry, Found};
+use crate::journal::{self, Behind, Entry, Found};
 use crate::line::{self, Flaw};
 use crate::lock::{Locked, Mode};
+
+/// A journal of a process that is gone.
+struct Dead {
+    path: PathBuf,
+    ident: Ident,
+    bytes: Vec<u8>,
+    _lock: Locked,
+}
+
+/// When a run was made: whether since the machine was started, and at what time after a start of it.
+type Making = (bool, u64);
+
+/// When each run was made last, as far as journals know: if its log has lost its beginning, that is the one it had.
+type Newest = HashMap<RunKey, Making>;
+
+fn newest(found: &[Option<Found<'_>>]) -> Newest {
+    let mut newest = Newest::new();
+    for found in found.iter().flatten() {
+        let is_of_now = found.heading.is_since(journal::boot());
+        for entry in &found.entries {
+            if let Behind::Nothing(made) = entry.behind {
+                let known = newest.entry(entry.run.clone()).or_insert((is_of_now, made));
+                *known = (*known).max((is_of_now, made));
+            }
+        }
+    }
+    newest
+}
+
+impl Dead {
+    /// What it holds; `None` if it was never begun.
+    fn found(&self) -> Result<Option<Found<'_>>, StoreError> {
+        match journal::read(&self.bytes) {
+            // A copy that was made while it was written to has gaps, and the copies of the logs lack nothing of it.
+            Ok(Some(Found { heading, gap: Some(at), .. })) if heading.is_of(self.ident.inode()) => {
+                Err(unreadable(&self.path, at, Flaw::Sum))
+            }
+            Ok(found) => Ok(found),
+            Err((at, flaw)) => Err(unreadable(&self.path, at, flaw)),
+        }
+    }
+}
 
 impl Inner {
     /// Puts back what only journals of processes that are gone hold; once, before this instance looks at any log.
@@ -39,9 +83,15 @@ impl Inner {
         };
         // Whoever comes while another is at it waits until it is done.
         let _alone = self.lock(&folder, journals, Mode::Exclusive)?;
-        let mut removed = false;
+        let mut dead = Vec::new();
         for path in journal::all(journals).map_err(|e| StoreError::io(Doing::List, journals, e))? {
-            removed |= self.take_over(&path)?;
+            dead.extend(self.take_over(path)?);
+        }
+        let found = dead.iter().map(Dead::found).collect::<Result<Vec<_>, _>>()?;
+        let newest = newest(&found);
+        let mut removed = false;
+        for (dead, found) in dead.iter().zip(&found) {
+            removed |= self.put_back_all(dead, found.as_ref(), &newest)?;
         }
         if removed {
             self.disk.sync_dir(journals).map_err(|e| StoreError::io(Doing::Sync, journals, e))?;
@@ -68,48 +118,56 @@ impl Inner {
         self.recovered.store(false, Ordering::Release);
     }
 
-    /// Does for one journal what there is to do, and says whether it was removed.
-    fn take_over(&self, path: &Path) -> Result<bool, StoreError> {
-        let file = match self.disk.open(path, Access::Read) {
+    /// Locks and reads a journal, unless its process lives.
+    fn take_over(&self, path: PathBuf) -> Result<Option<Dead>, StoreError> {
+        let file = match self.disk.open(&path, Access::Read) {
             Ok(file) => Arc::new(file),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(StoreError::io(Doing::Open, path, error)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(StoreError::io(Doing::Open, &path, error)),
         };
-        let Some(_lock) = Locked::try_now(Arc::clone(&file), path, Mode::Exclusive)? else {
-            return Ok(false);
+        let Some(lock) = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)? else {
+            return Ok(None);
         };
-        let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
-        let mut bytes = vec![0; usize::try_from(metadata.len()).map_err(|_| too_long(path))?];
-        Source { disk: &*self.disk, file: &file, path }.read(&mut bytes, 0)?;
-        let (is_of_now, entries) = match journal::read(&bytes) {
-            Ok(None) => (true, Vec::new()),
-            // A copy that was made while it was written to has gaps, and the copies of the logs lack nothing of it.
-            Ok(Some(Found { heading, gap: Some(at), .. })) if heading.is_of(Ident::of(&metadata).inode()) => {
-                return Err(unreadable(path, at, Flaw::Sum));
-            }
-            Ok(Some(Found { heading, entries, .. })) => (heading.is_since(journal::boot()), entries),
-            Err((at, flaw)) => return Err(unreadable(path, at, flaw)),
-        };
-        let done = self.put_back(path, &entries).and_then(|whole| match whole {
-            true => self.remove(path),
+        let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, &path, e))?;
+        let too_long = |_| StoreError::damaged(&path, 0, "it is longer than any journal");
+        let mut bytes = vec![0; usize::try_from(metadata.len()).map_err(too_long)?];
+        Source { disk: &*self.disk, file: &file, path: &path }.read(&mut bytes, 0)?;
+        Ok(Some(Dead { path, ident: Ident::of(&metadata), bytes, _lock: lock }))
+    }
+
+    /// Does for one journal what there is to do, and says whether it was removed.
+    fn put_back_all(
+        &self,
+        dead: &Dead,
+        found: Option<&Found<'_>>,
+        newest: &Newest,
+    ) -> Result<bool, StoreError> {
+        let entries = found.map_or(&[][..], |found| &found.entries);
+        let done = self.put_back(&dead.path, entries, newest).and_then(|whole| match whole {
+            true => self.remove(&dead.path),
             false => Ok(false),
         });
         match done {
             // The machine still has all that was written, and a reader needs no right to write.
-            Err(fault) if is_of_now && fault.is_of_permission() => Ok(false),
+            Err(fault)
+                if fault.is_of_permission()
+                    && found.is_none_or(|found| found.heading.is_since(journal::boot())) =>
+            {
+                Ok(false)
+            }
             done => done,
         }
     }
 
     /// Puts all entries in their places, and syncs the logs; `false` if some log could be neither read nor written.
-    fn put_back(&self, journal: &Path, entries: &[Entry<'_>]) -> Result<bool, StoreError> {
+    fn put_back(&self, journal: &Path, entries: &[Entry<'_>], newest: &Newest) -> Result<bool, StoreError> {
         let mut by_run: HashMap<&RunKey, Vec<&Entry<'_>>> = HashMap::new();
         for entry in entries {
             by_run.entry(&entry.run).or_default().push(entry);
         }
         let mut whole = true;
         for (run, entries) in by_run {
-            match self.put_back_of(run, &entries) {
+            match self.put_back_of(run, &entries, newest.get(run).copied()) {
                 Ok(0) => {
                     self.withheld().remove(run);
                 }
@@ -135,8 +193,13 @@ impl Inner {
         Ok(whole)
     }
 
-    /// The same for one run; returns how many bytes were not there.
-    fn put_back_of(&self, run: &RunKey, entries: &[&Entry<'_>]) -> Result<usize, StoreError> {
+    /// The same for one run, which was last made as said; returns how many bytes were not there.
+    fn put_back_of(
+        &self,
+        run: &RunKey,
+        entries: &[&Entry<'_>],
+        newest: Option<Making>,
+    ) -> Result<usize, StoreError> {
         let path = self.layout.log(run);
         for _ in 0..MOVES {
             let file = match self.disk.open(&path, Access::Write) {
@@ -154,7 +217,15 @@ impl Inner {
             let source = Source { disk: &*self.disk, file: &file, path: &path };
             let (mut len, mut missing) = (metadata.len(), 0);
             for entry in entries {
-                if !is_whole(source, len, entry)? && ends_at(source, len, entry.at, entry.after)? {
+                let is_missing = match entry.behind {
+                    Behind::Record(record) => {
+                        !is_whole(source, len, entry)? && ends_at(source, len, entry.at, record)?
+                    }
+                    Behind::Nothing(made) => {
+                        newest.is_some_and(|newest| newest.1 == made) && !begins_whole(source, len)?
+                    }
+                };
+                if is_missing {
                     self.disk
                         .write_at(&file, entry.bytes, entry.at)
                         .map_err(|e| StoreError::io(Doing::Write, &path, e))?;
@@ -190,6 +261,25 @@ fn is_whole(source: Source<'_>, len: u64, entry: &Entry<'_>) -> Result<bool, Sto
     Ok(true)
 }
 
+/// Tells whether a log has its opening line and its first append: what was made whole, and brought to the disk, in one.
+fn begins_whole(source: Source<'_>, len: u64) -> Result<bool, StoreError> {
+    let mut lines = Forward::new(source, 0, len);
+    let Some((_, opening)) = lines.next()? else { return Ok(false) };
+    match line::read_opening(opening) {
+        // It was pruned: only a whole log is.
+        Ok(opening) if opening.first > Seq::new(0) => return Ok(true),
+        Ok(_) => {}
+        Err(_) => return Ok(false),
+    }
+    let (mut number, mut of) = (0, 1);
+    while number < of {
+        let Some((_, found)) = lines.next()? else { return Ok(false) };
+        let Ok(record) = line::read_record(found) else { return Ok(false) };
+        (number, of) = (number + 1, record.part.of);
+    }
+    Ok(true)
+}
+
 /// Tells whether the line that ends at `at` is whole and that of the record.
 fn ends_at(source: Source<'_>, len: u64, at: u64, record: RecordId) -> Result<bool, StoreError> {
     if at > len || at == 0 {
@@ -202,10 +292,6 @@ fn ends_at(source: Source<'_>, len: u64, at: u64, record: RecordId) -> Result<bo
         && lines.previous()?.is_some_and(|(_, line)| {
             line::read_record(line).is_ok_and(|line| line.header.id == record && line.part.is_last())
         }))
-}
-
-fn too_long(path: &Path) -> StoreError {
-    StoreError::damaged(path, 0, "it is longer than any journal")
 }
 
 /// What a flaw in a journal means.

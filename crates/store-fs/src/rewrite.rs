@@ -129,7 +129,7 @@ impl Inner {
                 return Err(fault);
             }
         };
-        self.sync_name(run).map_err(|fault| self.suspect_name(slot, run, fault))?;
+        self.sync_name(run).map_err(|source| self.suspect(slot, run, source))?;
         copy.named = true;
         self.journal.forget(run);
         Ok((copy, resealed))

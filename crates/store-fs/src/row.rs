@@ -1,4 +1,4 @@
-//! The appends of a batch to runs that exist: written one after the other, and brought to stable storage together.
+//! The appends of a batch: written one after the other, and brought to stable storage together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use ferrata_store::{RunAppend, check_append};
 
 use crate::append::{Begin, Lines, encode};
 use crate::batch::Batch;
+use crate::caller::Caller;
 use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::slots::Slot;
@@ -19,7 +20,12 @@ impl Inner {
     ///
     /// It holds the locks of all runs of the row. So it waits for none of them: two rows with the same runs would wait for each
     /// other.
-    pub(crate) fn append_row(&self, row: Vec<(usize, RunAppend)>, batch: &Batch) -> Vec<(usize, RunAppend)> {
+    pub(crate) fn append_row(
+        &self,
+        row: Vec<(usize, RunAppend)>,
+        batch: &Batch,
+        caller: &Caller,
+    ) -> Vec<(usize, RunAppend)> {
         let _turns = self.turns.take_some(row.len());
         let done = |number: usize, entry: &RunAppend, done: Result<_, StoreError>| {
             // What was acknowledged was there.
@@ -46,18 +52,11 @@ impl Inner {
                     at_work.push((*number, entry));
                 }
                 Ok(Begin::Done(head)) => done(*number, entry, Ok(head)),
-                Ok(Begin::Absent) => {
-                    done(
-                        *number,
-                        entry,
-                        Err(StoreError::Conflict { expected: entry.expected, actual: None }),
-                    );
-                }
-                Err(StoreError::Locked { .. }) => later.push(*number),
+                Ok(Begin::Again) | Err(StoreError::Locked { .. }) => later.push(*number),
                 Err(fault) => done(*number, entry, Err(fault)),
             }
         }
-        for ((number, entry), settled) in at_work.into_iter().zip(self.settle(begun)) {
+        for ((number, entry), settled) in at_work.into_iter().zip(self.settle(begun, caller)) {
             done(number, entry, settled);
         }
         drop(turns);

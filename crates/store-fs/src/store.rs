@@ -147,10 +147,11 @@ impl CheckpointStore for FsStore {
             let parallel = self.folder.options.parallel.get();
             let mut workers = Vec::new();
             for _ in 0..rows.min(parallel) {
-                let (folder, batch) = (Arc::clone(&self.folder), Arc::clone(&batch));
+                let (folder, batch, caller) =
+                    (Arc::clone(&self.folder), Arc::clone(&batch), waiting.caller());
                 workers.push(spawn_blocking(move || {
                     while let Some(row) = batch.next_row() {
-                        batch.put_off(folder.append_row(row, &batch));
+                        batch.put_off(folder.append_row(row, &batch, &caller));
                     }
                 }));
             }

@@ -40,7 +40,10 @@ struct GroupLine {
 struct EntryLine {
     tenant: TenantId,
     run: RunId,
-    after: RecordId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<RecordId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made: Option<u64>,
     at: u64,
     len: usize,
 }
@@ -49,10 +52,18 @@ struct EntryLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub(crate) run: RunKey,
-    /// The record whose line ends where the bytes begin.
-    pub(crate) after: RecordId,
+    pub(crate) behind: Behind,
     pub(crate) at: u64,
     pub(crate) bytes: &'a [u8],
+}
+
+/// What the bytes of an entry begin behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// The line of this record.
+    Record(RecordId),
+    /// Nothing: the log was made with them, at this time in nanoseconds since the machine was started.
+    Nothing(u64),
 }
 
 /// The entries of a group, before it has a place.
@@ -112,7 +123,11 @@ impl Heading {
 impl Group {
     pub(crate) fn add(&mut self, entry: &Entry<'_>) {
         let (tenant, run) = (entry.run.tenant.clone(), entry.run.run.clone());
-        let said = EntryLine { tenant, run, after: entry.after, at: entry.at, len: entry.bytes.len() };
+        let (after, made) = match entry.behind {
+            Behind::Record(record) => (Some(record), None),
+            Behind::Nothing(made) => (None, Some(made)),
+        };
+        let said = EntryLine { tenant, run, after, made, at: entry.at, len: entry.bytes.len() };
         write_line(&mut self.payload, &said);
         self.payload.extend_from_slice(entry.bytes);
     }
@@ -172,7 +187,12 @@ fn read_entries<'a>(mut payload: &'a [u8], entries: &mut Vec<Entry<'a>>) -> Resu
         let rest = &payload[line.len() + 1..];
         let bytes = rest.get(..said.len).ok_or_else(|| content("an entry is longer than its group"))?;
         let run = RunKey::new(said.tenant, said.run);
-        entries.push(Entry { run, after: said.after, at: said.at, bytes });
+        let behind = match (said.after, said.made) {
+            (Some(record), None) => Behind::Record(record),
+            (None, Some(made)) => Behind::Nothing(made),
+            _ => return Err(content("an entry says not what it stands behind")),
+        };
+        entries.push(Entry { run, behind, at: said.at, bytes });
         payload = &rest[said.len..];
     }
     Ok(())
@@ -202,7 +222,8 @@ mod tests {
     use crate::tests::author::{fresh_id, key};
 
     fn entry(run: &str, at: u64, bytes: &'static [u8]) -> Entry<'static> {
-        Entry { run: key(run), after: fresh_id(), at, bytes }
+        let behind = if at == 0 { Behind::Nothing(1 << 60) } else { Behind::Record(fresh_id()) };
+        Entry { run: key(run), behind, at, bytes }
     }
 
     /// A journal of some groups, each known to be safe when the next was written.
@@ -224,7 +245,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let entries =
-            [entry("a", 7, b"one\n"), entry("b", 1 << 40, b"two\n"), entry("a", 11, &[b'x'; 2_000])];
+            [entry("a", 0, b"one\n"), entry("b", 1 << 40, b"two\n"), entry("a", 11, &[b'x'; 2_000])];
         let (bytes, _) = journal(&[&entries[..2], &entries[2..]]);
         let found = read(&bytes).unwrap().unwrap();
         assert!(found.entries == entries && found.gap.is_none());

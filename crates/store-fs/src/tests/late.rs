@@ -8,9 +8,11 @@ use std::task::{Context, Poll, Waker};
 use ferrata_store::{CheckpointStore, PruneCut, RunKey, Seq, SystemClock};
 
 use super::author::Author;
-use super::{append, ids, purge, reopened};
+use super::{append, folder, ids, purge, reopened};
+use crate::caller::Waiting;
 use crate::config::FsOptions;
 use crate::disk::RealDisk;
+use crate::error::StoreError;
 use crate::store::FsStore;
 
 /// Polls a call of a store once, drops it, and lets its thread go on only when `meanwhile` is done in another process, so to
@@ -76,11 +78,21 @@ fn a_start_that_comes_late_brings_no_purged_run_back() {
     let other = reopened(root);
     other.set_up().unwrap();
     let start = author.write(&["0", "1"]);
-    let purged = || {
+    let folder = folder(root, Arc::new(RealDisk));
+    let slot = folder.slots.of(&run);
+    let (turn, waiting) = (slot.turn(), Waiting::new());
+    let caller = waiting.caller();
+    std::thread::scope(|threads| {
+        let late = threads.spawn(|| folder.append(&start, &caller));
+        // The cache, this test and the thread, which waits for its turn.
+        while Arc::strong_count(&slot) < 3 {
+            std::thread::yield_now();
+        }
         append(&other, &start).unwrap();
         purge(&other, &run).unwrap();
-    };
-    late(root, &run, async |store: FsStore| store.append(vec![start.clone()]).await, purged);
+        drop((waiting, turn));
+        assert!(matches!(late.join().unwrap(), Err(StoreError::GivenUp)));
+    });
     assert_eq!(ids(&reopened(root), &run).unwrap(), None);
     assert!(!other.layout.unborn(&run).exists());
 }

@@ -12,10 +12,11 @@ mod late;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{At, HeadRef, HeaderRange, PruneCut, RecordId, Removed, RunAppend, RunKey, SystemClock};
+use ferrata_store::{At, HeadRef, HeaderRange, PruneCut, RecordId, Removed, RunAppend, RunKey};
 
 use self::hasty::HastyDisk;
 use crate::caller::Waiting;
+use crate::clock::MachineClock;
 use crate::config::FsOptions;
 use crate::disk::Disk;
 use crate::error::StoreError;
@@ -35,7 +36,7 @@ fn journaled(root: &Path, disk: Arc<dyn Disk>) -> Inner {
 fn folder_with(root: &Path, disk: Arc<dyn Disk>, limits: Limits) -> Inner {
     let one = std::num::NonZeroUsize::MIN;
     let options = FsOptions::default().with_lock_wait(std::time::Duration::from_secs(20)).with_parallel(one);
-    Inner::new(disk, Layout::new(root.into()), Arc::new(SystemClock::new()), options, limits)
+    Inner::new(disk, Layout::new(root.into()), Arc::new(MachineClock::new()), options, limits)
 }
 
 /// The folder as another process sees it.
