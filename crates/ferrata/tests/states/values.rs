@@ -2,6 +2,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "a float of 32 bits is wanted, whichever")]
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ferrata::prelude::*;
@@ -9,29 +10,72 @@ use ferrata::state::{Channels, PatchWriter, Reducer};
 use ferrata::store::{At, MemoryStore};
 use ferrata::testing::check_reads_back;
 use ferrata::{ErrorKind, RunKey, Seq};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-/// Declares states of one channel, each of a type that serde reads back otherwise than it writes it, and what is said of each.
+thread_local! {
+    /// The variant of [`Various`] that a test of this thread reads.
+    static READ: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// A state of one channel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, State)]
+struct Held {
+    held: Various,
+}
+
+/// Declares tests, each with a value that serde reads back otherwise than it writes it, and what is said of it.
+///
+/// One type of state holds them all: what a runtime does is compiled anew for each type of state.
 macro_rules! refused {
-    ($($name:ident: $ty:ty = $value:expr, $says:expr;)*) => {$(
-        #[tokio::test]
-        async fn $name() {
-            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, State)]
-            struct Held {
-                held: $ty,
-            }
-            let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
-            let graph = Graph::<Held>::builder("g").node("a", async |_cx, _s| Ok(())).entry("a").build().unwrap();
-            let state = Held { held: $value };
-            let error = runtime.start(&graph, state.clone()).id("r").await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-            assert!(error.to_string().contains($says), "{error}");
-            assert!(error.to_string().contains("\"held\"") || error.to_string().contains("after a restart"), "{error}");
-            check_reads_back(&state).unwrap_err();
-            assert!(runtime.head(&RunKey::try_from("r").unwrap()).await.unwrap().is_none());
+    ($($name:ident: $ty:ty = $value:expr, $says:expr;)*) => {
+        /// A value of one of the types, written and read as that type by itself is.
+        #[derive(Clone, Debug, PartialEq)]
+        #[expect(non_camel_case_types, reason = "each is named as its test")]
+        enum Various {
+            $($name($ty),)*
         }
-    )*};
+
+        impl Serialize for Various {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$name(value) => value.serialize(serializer),)*
+                }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for Various {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                match READ.get() {
+                    $(stringify!($name) => <$ty>::deserialize(deserializer).map(Self::$name),)*
+                    other => panic!("no test is named {other:?}"),
+                }
+            }
+        }
+
+        $(
+            #[tokio::test]
+            async fn $name() {
+                READ.set(stringify!($name));
+                refuse(Various::$name($value), $says).await;
+            }
+        )*
+    };
+}
+
+async fn refuse(held: Various, says: &str) {
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let graph = Graph::<Held>::builder("g").node("a", async |_cx, _s| Ok(())).entry("a").build().unwrap();
+    let state = Held { held };
+    let error = runtime.start(&graph, state.clone()).id("r").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains(says), "{error}");
+    assert!(
+        error.to_string().contains("\"held\"") || error.to_string().contains("after a restart"),
+        "{error}"
+    );
+    check_reads_back(&state).unwrap_err();
+    assert!(runtime.head(&RunKey::try_from("r").unwrap()).await.unwrap().is_none());
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
