@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
+use crate::text::TextAs;
 
 /// The longest text accepted as a run id, tenant or node name, in bytes.
 ///
@@ -42,10 +43,12 @@ fn check_text(what: &'static str, text: &str) -> Result<(), Error> {
     if text.starts_with('.') {
         return refuse("starts with a dot");
     }
-    match text.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-'))) {
-        Some(bad) => refuse(&format!("contains {bad:?}")),
-        None => Ok(()),
+    let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
+    if text.bytes().all(is_safe) {
+        return Ok(());
     }
+    let bad = text.chars().find(|c| !u8::try_from(*c).is_ok_and(is_safe));
+    refuse(&format!("contains {:?}", bad.unwrap_or_default()))
 }
 
 /// Checks names between slashes: each as a name alone, and their length together.
@@ -134,8 +137,7 @@ macro_rules! text_id {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-                Self::new(text).map_err(serde::de::Error::custom)
+                deserializer.deserialize_str(TextAs(Self::from_str))
             }
         }
     };

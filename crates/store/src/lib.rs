@@ -22,6 +22,7 @@ mod resealing;
 mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod text;
 mod transaction;
 pub mod url;
 mod whole;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::{DecodeSliceError, Engine as _};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::{Field, Shape, Value};
 use crate::clock::Timestamp;
 use crate::record::RecordHeader;
+use crate::text::TextAs;
 
 /// How many fields there are.
 const COUNT: usize = Field::ALL.len();
@@ -193,11 +194,20 @@ impl<const N: usize> Serialize for ShortId<N> {
     }
 }
 
+impl<const N: usize> ShortId<N> {
+    fn read(text: &str) -> Result<Self, String> {
+        let mut bytes = [0; N];
+        match URL_SAFE_NO_PAD.decode_slice(text, &mut bytes) {
+            Ok(length) if length == N => Ok(Self(bytes)),
+            Ok(_) | Err(DecodeSliceError::OutputSliceTooSmall) => Err(format!("{N} bytes are expected")),
+            Err(DecodeSliceError::DecodeError(error)) => Err(error.to_string()),
+        }
+    }
+}
+
 impl<'de, const N: usize> Deserialize<'de> for ShortId<N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        let bytes = URL_SAFE_NO_PAD.decode(text.as_bytes()).map_err(D::Error::custom)?;
-        bytes.try_into().map(Self).map_err(|_| D::Error::custom(format_args!("{N} bytes are expected")))
+        deserializer.deserialize_str(TextAs(Self::read))
     }
 }
 
