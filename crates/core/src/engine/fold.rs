@@ -71,13 +71,13 @@ impl Folded {
         if record.header.seq != self.last.seq.next() || record.header.prev != Some(self.last.id) {
             return Err(Error::new(ErrorKind::Corrupt, "the record does not follow the one before it"));
         }
-        let body = codec::decode(run, record)?;
+        let (body, changes) = codec::decode_to_fold(run, record)?;
         // Of a newer type, which turned the channels into its own form: what the record changed is in that form, too.
         let migrated = body.base.as_ref().filter(|base| base.version != self.version);
-        match (migrated, body.event.patch()) {
+        match (migrated, &body.event) {
             (Some(base), _) => self.channels = Channels::from_json(base.state.get())?,
-            (None, Some(patch)) => self.channels.apply(patch)?,
-            (None, None) => {}
+            (None, Event::Edit(edited)) => self.channels.apply(&edited.patch)?,
+            (None, _) => self.channels.fold(changes)?,
         }
         match (&body.event, &body.base) {
             // Nothing but the full state: what led to it was never written.

@@ -146,12 +146,12 @@ fn no_gates(gates: &BTreeSet<NodeName>) -> bool {
     gates.is_empty()
 }
 
-/// `Node`: activations that ended, in order, and the change of the state they made together.
+/// `Node`: activations that ended, in order, and the change of the state they made together: as text, or read to be folded.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct NodesDone {
+pub(crate) struct NodesDone<P = Patch> {
     pub(crate) done: Vec<NodeDone>,
     #[serde(default)]
-    pub(crate) patch: Patch,
+    pub(crate) patch: P,
 }
 
 /// Reads a field that is left out where there is none: a `null` in it is a value, not the absence of one.

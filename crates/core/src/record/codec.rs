@@ -1,17 +1,18 @@
 //! Bodies to bytes and back. The format is JSON; `docs/format.md` lists every field.
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::body::{Base, Body, Event};
+use super::body::{Base, Body, Event, NodesDone};
 use super::write;
 use super::{Record, RecordKind};
 use crate::compact::pool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::state::text::on_desk;
+use crate::state::{Change as Folding, Patch};
 
 /// The room for an event beside a base: more than most take.
 const EVENT: usize = 4 * 1024;
@@ -101,9 +102,6 @@ fn with<T: Serialize>(event: &T, base: Option<&Base>, body: &mut Vec<u8>) -> ser
 ///
 /// [`ErrorKind::Corrupt`] naming run and record, if the body is not what its kind says, or a base holds none.
 pub(crate) fn decode(run: &RunKey, record: &Record) -> Result<Body> {
-    fn read<T: DeserializeOwned>(run: &RunKey, record: &Record) -> Result<T> {
-        serde_json::from_slice(&record.body).map_err(|source| broken(run, record, source))
-    }
     let event = match record.header.kind {
         RecordKind::Start => Event::Start(read(run, record)?),
         RecordKind::Node => Event::Node(read(run, record)?),
@@ -128,13 +126,29 @@ pub(crate) fn decode(run: &RunKey, record: &Record) -> Result<Body> {
     Ok(Body { event, base })
 }
 
+/// Decodes the body of a record whose checksum was verified, to be folded: the change of the state that nodes made stands beside the event,
+/// whose own patch is empty then. Its text is read once, where [`decode`] leaves it to be read again.
+///
+/// # Errors
+///
+/// As [`decode`]; also if the change is no list of operations.
+pub(crate) fn decode_to_fold<'a>(run: &RunKey, record: &'a Record) -> Result<(Body, Vec<Folding<'a>>)> {
+    if record.header.kind != RecordKind::Node {
+        return Ok((decode(run, record)?, Vec::new()));
+    }
+    let NodesDone { done, patch: changes } = read(run, record)?;
+    let event = Event::Node(NodesDone { done, patch: Patch::default() });
+    let base = if record.header.base { Some(base(run, record)?) } else { None };
+    Ok((Body { event, base }, changes))
+}
+
 /// Decodes only the base of a record.
 ///
 /// # Errors
 ///
 /// As [`decode`].
 pub(crate) fn base(run: &RunKey, record: &Record) -> Result<Base> {
-    let body: BaseOf = serde_json::from_slice(&record.body).map_err(|source| broken(run, record, source))?;
+    let body: BaseOf = read(run, record)?;
     body.base.ok_or_else(|| {
         Error::new(
             ErrorKind::Corrupt,
@@ -143,6 +157,12 @@ pub(crate) fn base(run: &RunKey, record: &Record) -> Result<Base> {
         .with_run(run)
         .with_seq(record.header.seq)
     })
+}
+
+fn read<'a, T: Deserialize<'a>>(run: &RunKey, record: &'a Record) -> Result<T> {
+    // Looked through once, where a reader of bytes looks at each text in it again.
+    let text = std::str::from_utf8(&record.body).map_err(serde_json::Error::custom);
+    text.and_then(serde_json::from_str).map_err(|source| broken(run, record, source))
 }
 
 fn broken(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {

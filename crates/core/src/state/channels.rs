@@ -7,8 +7,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::op::Op;
-use super::patch::Patch;
+use super::op::{Change, Op};
+use super::patch::{Patch, corrupt};
 use super::strict;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -52,7 +52,13 @@ impl Channels {
     /// [`ErrorKind::Corrupt`] if the patch is damaged or does not fit: an append to what is no array, a merge into what
     /// is no object. Operations before the one that failed have been folded: drop the state.
     pub fn apply(&mut self, patch: &Patch) -> Result<()> {
-        patch.ops()?.into_iter().try_for_each(|op| self.apply_op(op))
+        let text = patch.as_raw_json()?;
+        self.fold(serde_json::from_str(text.get()).map_err(corrupt)?)
+    }
+
+    /// As [`apply`](Self::apply) of a patch whose text was read already.
+    pub(crate) fn fold(&mut self, changes: Vec<Change<'_>>) -> Result<()> {
+        changes.into_iter().try_for_each(|change| self.fold_one(change))
     }
 
     /// Returns the operations that take the state back to what it is now once the patch was folded over it, wholly or in part. They are as large
@@ -114,28 +120,27 @@ impl Channels {
     ///
     /// As [`Channels::apply`].
     pub fn apply_op(&mut self, op: Op) -> Result<()> {
-        match op {
-            Op::Set(channel, value) => {
-                self.0.insert(channel, value);
-            }
-            Op::Append(channel, items) => match self.0.get_mut(&channel) {
-                None => {
-                    self.0.insert(channel, Value::Array(items));
-                }
+        self.fold_one(op.into())
+    }
+
+    fn fold_one(&mut self, change: Change<'_>) -> Result<()> {
+        match change {
+            Change::Set(channel, value) => match self.0.get_mut(&*channel) {
+                None => drop(self.0.insert(channel.into_owned(), value)),
+                Some(there) => *there = value,
+            },
+            Change::Append(channel, items) => match self.0.get_mut(&*channel) {
+                None => drop(self.0.insert(channel.into_owned(), Value::Array(items))),
                 Some(Value::Array(there)) => there.extend(items),
                 Some(other) => return Err(mismatch("append", "array", other, &channel)),
             },
-            Op::Merge(channel, entries) => match self.0.get_mut(&channel) {
-                None => {
-                    self.0.insert(channel, Value::Object(entries));
-                }
+            Change::Merge(channel, entries) => match self.0.get_mut(&*channel) {
+                None => drop(self.0.insert(channel.into_owned(), Value::Object(entries))),
                 Some(Value::Object(there)) => there.extend(entries),
                 Some(other) => return Err(mismatch("merge", "object", other, &channel)),
             },
-            Op::Remove(channel, keys) if keys.is_empty() => {
-                self.0.remove(&channel);
-            }
-            Op::Remove(channel, keys) => match self.0.get_mut(&channel) {
+            Change::Remove(channel, keys) if keys.is_empty() => drop(self.0.remove(&*channel)),
+            Change::Remove(channel, keys) => match self.0.get_mut(&*channel) {
                 None => {}
                 Some(Value::Object(there)) => {
                     for key in &keys {

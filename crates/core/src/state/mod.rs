@@ -32,6 +32,7 @@ pub(crate) use contract::as_stored;
 pub use draft::Draft;
 pub(crate) use noted::NodeNotes;
 pub use noted::{Artifact, MemoryRead};
+pub(crate) use op::Change;
 pub use op::Op;
 pub use patch::Patch;
 pub(crate) use reread::reread;

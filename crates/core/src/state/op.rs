@@ -1,5 +1,6 @@
 //! The four plain operations a patch is made of.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,27 @@ impl Op {
             | Self::Append(channel, _)
             | Self::Merge(channel, _)
             | Self::Remove(channel, _) => channel,
+        }
+    }
+}
+
+/// An operation that is about to be folded: a channel's name is borrowed from the text where that has it as it is.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Change<'a> {
+    Set(#[serde(borrow)] Cow<'a, str>, Value),
+    Append(#[serde(borrow)] Cow<'a, str>, Vec<Value>),
+    Merge(#[serde(borrow)] Cow<'a, str>, Map<String, Value>),
+    Remove(#[serde(borrow)] Cow<'a, str>, Vec<String>),
+}
+
+impl From<Op> for Change<'_> {
+    fn from(op: Op) -> Self {
+        match op {
+            Op::Set(channel, value) => Self::Set(channel.into(), value),
+            Op::Append(channel, items) => Self::Append(channel.into(), items),
+            Op::Merge(channel, entries) => Self::Merge(channel.into(), entries),
+            Op::Remove(channel, keys) => Self::Remove(channel.into(), keys),
         }
     }
 }
