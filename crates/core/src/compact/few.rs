@@ -2,8 +2,11 @@
 //!
 //! Paid for by `core/disabled` and `core/every-node`, which count allocations.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What a `Vec` is, with room for one item inside.
@@ -135,7 +138,27 @@ impl<T: Serialize> Serialize for Few<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Vec::deserialize(deserializer).map(Self::Many)
+        deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
+struct Items<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+    type Value = Few<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Few<T>, A::Error> {
+        let Some(first) = items.next_element()? else { return Ok(Few::new()) };
+        let Some(second) = items.next_element()? else { return Ok(Few::One(first)) };
+        let mut all = vec![first, second];
+        while let Some(item) = items.next_element()? {
+            all.push(item);
+        }
+        Ok(Few::Many(all))
     }
 }
 

@@ -1,24 +1,27 @@
 //! One activation that ended, as its record says it: what nearly all have, and in a box of its own what few have.
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::body::{End, Fired, Settled, present};
+use super::body::{End, Fired, Settled};
 use super::letter::Sent;
 use crate::compact::few::Few;
 use crate::failure::Failure;
 use crate::id::{NodeName, Visit};
-use crate::state::{Artifact, MemoryRead, NodeNotes};
+use crate::state::NodeNotes;
+#[cfg(test)]
+use crate::state::{Artifact, MemoryRead};
 
 /// One activation that ended.
 ///
 /// One is made for each, also where nothing is written, and moved several times. So what is rare does not lie in it: it is
 /// read and changed as if it did, and its box is made with the first change.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(from = "Stored")]
+#[derive(Clone, Debug)]
 pub(crate) struct NodeDone {
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
@@ -111,7 +114,7 @@ impl Deref for NodeDone {
 
 impl DerefMut for NodeDone {
     fn deref_mut(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_with(|| Box::new(NOTHING.clone()))
+        rare(&mut self.rare)
     }
 }
 
@@ -130,64 +133,135 @@ impl PartialEq for NodeDone {
     }
 }
 
-/// How it is stored; fields at their default are left out. [`write`](super::write) has the other direction.
-#[derive(Deserialize)]
-#[cfg_attr(test, derive(serde::Serialize))]
-pub(super) struct Stored {
-    node: NodeName,
-    visit: Visit,
-    #[serde(default = "one")]
-    #[cfg_attr(test, serde(skip_serializing_if = "is_one"))]
-    attempts: u32,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "is_default"))]
-    took_ms: u64,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Option::is_none"))]
-    failure: Option<Failure>,
-    #[serde(default, deserialize_with = "present")]
-    #[cfg_attr(test, serde(skip_serializing_if = "Option::is_none"))]
-    output: Option<Arc<RawValue>>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Option::is_none"))]
-    notes: Option<String>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
-    fired: Vec<Fired>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
-    bypassed: Vec<NodeName>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
-    skipped: Vec<NodeName>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
-    dropped: Vec<NodeName>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "is_default"))]
-    settled: Settled,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
-    wrote: Vec<String>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "is_default"))]
-    hold: bool,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
-    letters: Vec<Sent>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
-    artifacts: Vec<Artifact>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Vec::is_empty"))]
-    reads: Vec<MemoryRead>,
-    #[serde(default)]
-    #[cfg_attr(test, serde(skip_serializing_if = "Option::is_none"))]
-    end: Option<End>,
+/// What it is stored as: an object with these fields, those at their default left out. [`write`](super::write) has the other direction.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Field {
+    Node,
+    Visit,
+    Attempts,
+    TookMs,
+    Failure,
+    Output,
+    Notes,
+    Fired,
+    Bypassed,
+    Skipped,
+    Dropped,
+    Settled,
+    Wrote,
+    Hold,
+    Letters,
+    Artifacts,
+    Reads,
+    End,
+    #[serde(other)]
+    Other,
 }
 
-fn one() -> u32 {
-    1
+fn rare(of: &mut Option<Box<Rare>>) -> &mut Rare {
+    of.get_or_insert_with(|| Box::new(NOTHING.clone()))
+}
+
+impl<'de> Deserialize<'de> for NodeDone {
+    // By hand, because nearly all have three of the fields: the others take no room and no look.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Stored)
+    }
+}
+
+struct Stored;
+
+impl<'de> Visitor<'de> for Stored {
+    type Value = NodeDone;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an activation that ended")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NodeDone, A::Error> {
+        let (mut node, mut visit, mut seen) = (None, None, 0_u32);
+        let (mut attempts, mut took_ms, mut output, mut fired) = (1, 0, None, Few::new());
+        let mut more = None;
+        while let Some(field) = map.next_key()? {
+            let bit = 1 << field as u32;
+            if seen & bit != 0 && !matches!(field, Field::Other) {
+                return Err(A::Error::custom("an activation that ended has a field twice"));
+            }
+            seen |= bit;
+            match field {
+                Field::Node => node = Some(map.next_value()?),
+                Field::Visit => visit = Some(map.next_value()?),
+                Field::Attempts => attempts = map.next_value()?,
+                Field::TookMs => took_ms = map.next_value()?,
+                // A `null` is a value, not the absence of one.
+                Field::Output => output = Some(map.next_value()?),
+                Field::Fired => fired = map.next_value()?,
+                Field::Failure => rare(&mut more).failure = map.next_value()?,
+                Field::Notes => rare(&mut more).notes = map.next_value()?,
+                Field::Bypassed => rare(&mut more).bypassed = map.next_value()?,
+                Field::Skipped => rare(&mut more).skipped = map.next_value()?,
+                Field::Dropped => rare(&mut more).dropped = map.next_value()?,
+                Field::Settled => rare(&mut more).settled = map.next_value()?,
+                Field::Wrote => rare(&mut more).wrote = map.next_value()?,
+                Field::Hold => rare(&mut more).hold = map.next_value()?,
+                Field::Letters => rare(&mut more).letters = map.next_value()?,
+                Field::Artifacts => rare(&mut more).noted.artifacts = map.next_value()?,
+                Field::Reads => rare(&mut more).noted.reads = map.next_value()?,
+                Field::End => rare(&mut more).end = map.next_value()?,
+                Field::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(NodeDone {
+            node: node.ok_or_else(|| A::Error::missing_field("node"))?,
+            visit: visit.ok_or_else(|| A::Error::missing_field("visit"))?,
+            attempts,
+            took_ms,
+            output,
+            fired,
+            rare: more.filter(|rare| **rare != NOTHING),
+        })
+    }
+}
+
+/// The same, as serde writes it.
+#[cfg(test)]
+#[derive(serde::Serialize)]
+pub(super) struct Fields {
+    node: NodeName,
+    visit: Visit,
+    #[serde(skip_serializing_if = "is_one")]
+    attempts: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    took_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<Failure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Arc<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notes: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fired: Vec<Fired>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bypassed: Vec<NodeName>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    skipped: Vec<NodeName>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dropped: Vec<NodeName>,
+    #[serde(skip_serializing_if = "is_default")]
+    settled: Settled,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    wrote: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    hold: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    letters: Vec<Sent>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    artifacts: Vec<Artifact>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reads: Vec<MemoryRead>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end: Option<End>,
 }
 
 #[cfg(test)]
@@ -201,22 +275,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-impl From<Stored> for NodeDone {
-    fn from(stored: Stored) -> Self {
-        let Stored { node, visit, attempts, took_ms, output, fired, failure, notes, .. } = stored;
-        let Stored {
-            bypassed, skipped, dropped, settled, wrote, hold, letters, artifacts, reads, end, ..
-        } = stored;
-        let noted = NodeNotes { artifacts, reads };
-        let rare =
-            Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, noted, end };
-        let rare = (rare != NOTHING).then(|| Box::new(rare));
-        Self { node, visit, attempts, took_ms, output, fired: fired.into_iter().collect(), rare }
-    }
-}
-
 #[cfg(test)]
-impl From<&NodeDone> for Stored {
+impl From<&NodeDone> for Fields {
     fn from(done: &NodeDone) -> Self {
         let Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, noted, end } =
             (**done).clone();

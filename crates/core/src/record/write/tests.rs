@@ -10,14 +10,14 @@ use crate::failure::{Failure, FailureKind};
 use crate::id::Visit;
 use crate::record::body::{End, Item, Settled, Start};
 use crate::record::codec::to_raw;
-use crate::record::done::Stored;
+use crate::record::done::Fields as DoneFields;
 use crate::record::letter::Sent;
 use crate::state::{Artifact, ChannelId, MemoryRead, NodeNotes, Patch, PatchWriter, Write};
 
 /// The body as serde writes it.
 #[derive(Serialize)]
 struct Fields<'a> {
-    done: Vec<Stored>,
+    done: Vec<DoneFields>,
     #[serde(skip_serializing_if = "Patch::is_empty")]
     patch: &'a Patch,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn it_is_what_serde_writes(done in prop::collection::vec(done(), 0..3), patch in patch(), based in any::<bool>()) {
         let base = based.then(|| Base { state: to_raw(&"s").unwrap(), machine: to_raw(&[1]).unwrap(), version: 2 });
-        let fields = Fields { done: done.iter().map(Stored::from).collect(), patch: &patch, base: base.as_ref() };
+        let fields = Fields { done: done.iter().map(DoneFields::from).collect(), patch: &patch, base: base.as_ref() };
         let event = NodesDone { done, patch: patch.clone() };
         let mut out = Vec::new();
         nodes(&event, base.as_ref(), &mut out).unwrap();
@@ -153,4 +153,21 @@ fn what_is_usual_has_no_box() {
     let mut out = Vec::new();
     nodes(&read, None, &mut out).unwrap();
     assert_eq!(text.as_bytes(), out);
+}
+
+/// As if serde had read it: an unknown field is passed over, one that is there twice or missing is refused.
+#[test]
+fn each_field_is_read_once() {
+    let read = |done: &str| serde_json::from_str::<NodesDone>(&format!(r#"{{"done":[{done}]}}"#));
+    let usual = read(r#"{"node":"a","newer":[{}],"visit":1,"failure":null,"newer":1,"wrote":[]}"#).unwrap();
+    assert!(usual.done[0].is_usual());
+    for wrong in [
+        r#"{"node":"a"}"#,
+        r#"{"visit":1}"#,
+        r#"{"node":"a","visit":1,"node":"a"}"#,
+        r#"{"node":"a","visit":1,"end":"completed","end":"completed"}"#,
+        r#"["a",1]"#,
+    ] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
 }
