@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::path::Path;
 
+use memchr::memrchr;
+
 use crate::disk::Disk;
 use crate::error::{Doing, StoreError};
 use crate::line::MAX_LINE;
@@ -83,7 +85,7 @@ impl<'a> Backward<'a> {
         }
         let mut unseen = self.left - skip;
         let begin = loop {
-            if let Some(newline) = self.window[..unseen].iter().rposition(|byte| *byte == b'\n') {
+            if let Some(newline) = memrchr(b'\n', &self.window[..unseen]) {
                 break newline + 1;
             }
             if self.start == self.floor {

@@ -1,5 +1,7 @@
 //! Reads a file line by line from some place on, holding no more of it than the longest line asks for.
 
+use memchr::memchr;
+
 use crate::backward::Source;
 use crate::error::StoreError;
 use crate::line::MAX_LINE;
@@ -34,7 +36,7 @@ impl<'a> Forward<'a> {
     pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, StoreError> {
         let mut seen = self.done;
         let newline = loop {
-            if let Some(at) = self.window[seen..].iter().position(|byte| *byte == b'\n') {
+            if let Some(at) = memchr(b'\n', &self.window[seen..]) {
                 break seen + at;
             }
             if self.window.len() - self.done > MAX_LINE {

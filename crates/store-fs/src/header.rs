@@ -47,11 +47,13 @@ pub(crate) fn write(out: &mut Vec<u8>, header: &RecordHeader, prev: Option<Recor
 /// Reads what stands before the body in a line of this version, its brace put back.
 pub(crate) fn read(version: u64, json: &[u8], body: &[u8]) -> Result<RecordHeader, Flaw> {
     let wrong = |error: serde_json::Error| content(error.to_string());
+    // Looked through once, where a reader of bytes looks at each text in it again.
+    let json = std::str::from_utf8(json).map_err(|error| content(error.to_string()))?;
     if version < LINE {
         // Spelled out, with the body's length and checksum, which the caller compares.
-        return serde_json::from_slice(json).map_err(wrong);
+        return serde_json::from_str(json).map_err(wrong);
     }
-    let mut said: JsonHeader<Line> = serde_json::from_slice(json).map_err(wrong)?;
+    let mut said: JsonHeader<Line> = serde_json::from_str(json).map_err(wrong)?;
     said.say(Field::Format, Some(Value::Number(FORMAT.into())));
     said.say(Field::Len, Some(Value::Number(body.len() as u64)));
     said.say(Field::Crc, Some(Value::Number(crc32c::crc32c(body).into())));

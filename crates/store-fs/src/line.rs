@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use ferrata_store::{Record, RecordHeader, RecordId, RunFacts, RunId, RunKey, Seq, TenantId};
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -26,6 +27,7 @@ const SUM: usize = 18;
 
 const JSON_BODY: &[u8] = br#","body":"#;
 const BASE64_BODY: &[u8] = br#","body64":""#;
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
 const PART: &[u8] = br#","part":["#;
 
 /// Why a line cannot be read.
@@ -202,8 +204,20 @@ impl RecordLine<'_> {
 
 /// Ends a line of a file that is not a log with the same checksum.
 pub(crate) fn write_sum(out: &mut Vec<u8>, start: usize) {
-    let sum = crc32c::crc32c(&out[start..]);
-    write_text(out, format_args!(",\"sum\":\"{sum:08x}\"}}\n"));
+    let sum = hex(crc32c::crc32c(&out[start..]));
+    out.extend_from_slice(br#","sum":""#);
+    out.extend_from_slice(&sum);
+    out.extend_from_slice(b"\"}\n");
+}
+
+/// Returns the eight digits of a checksum.
+fn hex(sum: u32) -> [u8; 8] {
+    let mut digits = *b"00000000";
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(sum.to_be_bytes()) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    digits
 }
 
 /// Returns what stands before a line's checksum, if that is right.
@@ -212,10 +226,10 @@ pub(crate) fn check_sum(line: &[u8]) -> Result<&[u8], Flaw> {
     let digits =
         sum.strip_prefix(br#","sum":""#).and_then(|sum| sum.strip_suffix(br#""}"#)).ok_or(Flaw::Sum)?;
     // Compared as text: the same number in capitals, or with a sign, is not what was written.
-    if format!("{:08x}", crc32c::crc32c(inside)).as_bytes() != digits {
-        return Err(Flaw::Sum);
+    match hex(crc32c::crc32c(inside)) == digits {
+        true => Ok(inside),
+        false => Err(Flaw::Sum),
     }
-    Ok(inside)
 }
 
 fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
@@ -261,7 +275,7 @@ fn split_part(head: &[u8]) -> Result<(&[u8], Part), Flaw> {
 }
 
 fn find(within: &[u8], what: &[u8]) -> Option<usize> {
-    within.windows(what.len()).position(|window| window == what)
+    memmem::find(within, what)
 }
 
 #[cfg(test)]
