@@ -59,7 +59,8 @@ impl Ranges {
         let kept: (Seq, Seq) = (seq(columns.next().map_err(named)?)?, seq(columns.next().map_err(named)?)?);
         let has_record = row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_some());
         let rows = if has_record { rows.as_slice() } else { &[] };
-        let items: Result<Vec<RecordHeader>> = rows.iter().map(|row| header(row, BEFORE, run)).collect();
+        let items: Result<Vec<RecordHeader>> =
+            rows.iter().map(|row| header(&mut Columns::new(row, BEFORE), run)).collect();
         Headers::checked(run, range, kept, items.map_err(named)?)
     }
 }

@@ -3,8 +3,8 @@
 use std::mem;
 
 use ferrata_store::{At, HeadRef, Record, Result, RunKey, Seq, check_loaded, check_news, refusal};
-use sqlx::Row as _;
 use sqlx::postgres::PgRow;
+use sqlx::{Row as _, ValueRef as _};
 
 use crate::batch::number;
 use crate::db::{Db, Sql, query};
@@ -64,13 +64,16 @@ impl Loading {
         let rows = db.read(make).await.map_err(|failed| failed.of_run(OPERATION, run))?;
         let (first, rest) = match rows.split_first() {
             // One that cannot be read is told of by the load.
-            Some((first, rest)) if header(first, 1, run).is_ok_and(|first| first.head() == known) => {
+            Some((first, rest))
+                if header(&mut Columns::new(first, 1), run).is_ok_and(|first| first.head() == known) =>
+            {
                 (first, rest)
             }
             _ => return self.run(db, run, At::Latest).await,
         };
         let read = || {
-            let records: Vec<Record> = rest.iter().map(|row| record(row, 1, run)).collect::<Result<_>>()?;
+            let records: Vec<Record> =
+                rest.iter().map(|row| record(Columns::new(row, 1), run)).collect::<Result<_>>()?;
             check_news(run, known, &records)?;
             let last = records.last().map_or(known.seq, |record| record.header.seq);
             match last < seq(Columns::new(first, 0).next()?)? {
@@ -90,9 +93,12 @@ impl Loading {
         };
         let of = run.clone();
         let mut is_first = true;
-        let read = move |row: PgRow| Loaded {
-            bounds: mem::take(&mut is_first).then(|| bounds(&row)),
-            record: record_of(&row, &of),
+        let read = move |row: PgRow| match mem::take(&mut is_first) {
+            true => Loaded {
+                bounds: Some(bounds(&row)),
+                record: record_of(&row, Columns::new(&row, BEFORE), &of),
+            },
+            false => Loaded { bounds: None, record: record_of(&row, Columns::of_next(&row, BEFORE), &of) },
         };
         let rows = db.read_as(make, read).await;
         let rows = rows.map_err(|failed| failed.of_run(OPERATION, run))?;
@@ -112,9 +118,9 @@ struct Loaded {
 /// The first record kept, the last, and the one asked for.
 type Bounds = (Seq, Seq, Option<Seq>);
 
-fn record_of(row: &PgRow, run: &RunKey) -> Result<Option<Record>> {
-    let has_record = row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_some());
-    has_record.then(|| record(row, BEFORE, run)).transpose()
+fn record_of(row: &PgRow, columns: Columns<'_>, run: &RunKey) -> Result<Option<Record>> {
+    let has_record = row.try_get_raw(BEFORE).is_ok_and(|seq| !seq.is_null());
+    has_record.then(|| record(columns, run)).transpose()
 }
 
 fn bounds(row: &PgRow) -> Result<Bounds> {

@@ -235,7 +235,7 @@ fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64
         let message = "the record is gone; restore the run from a backup";
         return Err(Error::new(ErrorKind::Corrupt, message).with_seq(cut.at));
     }
-    check_prune(run, &header(row, BEFORE, run)?, cut)?;
+    check_prune(run, &header(&mut Columns::new(row, BEFORE), run)?, cut)?;
     Ok(Some((key, number(cut.at).saturating_sub(number(first)))))
 }
 

@@ -57,7 +57,7 @@ fn plan<'r>(rows: &[PgRow], run: &RunKey, records: &'r [Record]) -> Result<Plan<
         if !row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_some()) {
             continue;
         }
-        let kept = header(row, BEFORE, run)?;
+        let kept = header(&mut Columns::new(row, BEFORE), run)?;
         while given.next_if(|record| record.header.seq < kept.seq).is_some() {}
         let Some(record) = given.next_if(|record| record.header.seq == kept.seq) else { continue };
         if has_place(&kept, &record.header) {

@@ -7,7 +7,7 @@ use ferrata_store::{
     RecordKind, Result, RunFacts, RunHead, RunId, RunKey, RunStatus, Seq, TenantId, Timestamp, WorkflowName,
 };
 use sqlx::postgres::PgRow;
-use sqlx::{Decode, Postgres, Row as _, Type};
+use sqlx::{Column as _, Decode, Postgres, Row as _, Type};
 use uuid::Uuid;
 
 use crate::error::{Call, fault};
@@ -29,13 +29,13 @@ pub(crate) fn head_columns() -> String {
     )
 }
 
-/// The columns of a header, of the table `c`, and the field that each holds: number first, so that an error names the record. The
-/// length comes from the place of the body; the body is not read for it.
+/// The columns of a header, of the table `c`, and the field that each holds: number first, so that an error names the record, the
+/// others in the order of [`Field::ALL`]. The length comes from the place of the body; the body is not read for it.
 const COLUMNS: [(Field, &str); Field::ALL.len()] = [
     (Field::Seq, "c.seq"),
+    (Field::Format, "c.format"),
     (Field::Id, "c.id"),
     (Field::Prev, "c.prev"),
-    (Field::Format, "c.format"),
     (Field::Kind, "c.kind"),
     (Field::Status, "c.status"),
     (Field::Node, "c.node"),
@@ -62,18 +62,35 @@ const OF_HEAD: [Field; 7] =
 pub(crate) struct Columns<'r> {
     row: &'r PgRow,
     at: usize,
+    is_known: bool,
 }
 
 impl<'r> Columns<'r> {
     pub(crate) fn new(row: &'r PgRow, at: usize) -> Self {
-        Self { row, at }
+        Self { row, at, is_known: false }
+    }
+
+    /// Reads those of a row that follows another one of the same answer, of which as many columns were read: their types are the same.
+    pub(crate) fn of_next(row: &'r PgRow, at: usize) -> Self {
+        Self { row, at, is_known: true }
     }
 
     pub(crate) fn next<T: Decode<'r, Postgres> + Type<Postgres>>(&mut self) -> Result<T> {
-        let value =
-            self.row.try_get(self.at).map_err(|error| fault(&error, Call::Read).into_error("store.read"))?;
+        self.read().map_err(|error| fault(&error, Call::Read).into_error("store.read"))
+    }
+
+    fn read<T: Decode<'r, Postgres> + Type<Postgres>>(&mut self) -> sqlx::Result<T> {
+        let at = self.at;
         self.at += 1;
-        Ok(value)
+        if !self.is_known {
+            // Of every column, also where there is nothing in this row: there may be in the next one.
+            let found = self.row.try_column(at)?.type_info();
+            if !T::compatible(found) {
+                let source = format!("a column of type {found}, where {} is read", T::type_info()).into();
+                return Err(sqlx::Error::ColumnDecode { index: at.to_string(), source });
+            }
+        }
+        self.row.try_get_unchecked(at)
     }
 }
 
@@ -168,7 +185,7 @@ pub(crate) fn fingerprint_to_uuid(fingerprint: Fingerprint) -> Result<Uuid> {
     })
 }
 
-/// The fields of a header, as they are read.
+/// The fields of a header, read in an order of their own.
 #[derive(Default)]
 struct Found([Option<Value>; Field::ALL.len()]);
 
@@ -185,7 +202,6 @@ impl Found {
     }
 
     fn header(mut self) -> Result<RecordHeader> {
-        let wrong = |field: Field| corrupt(&format!("the column of `{}` is not valid", field.name()));
         RecordHeader::from_fields(|field| Ok(self.0[field as usize].take()), wrong)
     }
 }
@@ -230,19 +246,24 @@ pub(crate) fn code(letter: char) -> i8 {
     u8::try_from(letter).unwrap_or_default().cast_signed()
 }
 
-/// Reads a header from the [`header_columns`], which begin at `at`; an error names run and record.
-pub(crate) fn header(row: &PgRow, at: usize, run: &RunKey) -> Result<RecordHeader> {
-    let (mut number, mut columns) = (Columns::new(row, at), Columns::new(row, at));
-    let seq = seq(number.next()?).map_err(|error| error.with_run(run))?;
-    let mut found = Found::default();
-    let read = found.read(COLUMNS.iter().map(|(field, _)| field), &mut columns);
-    read.and_then(|()| found.header()).map_err(|error| error.with_run(run).with_seq(seq))
+/// Reads a header from the [`header_columns`]; an error names run and record.
+pub(crate) fn header(columns: &mut Columns<'_>, run: &RunKey) -> Result<RecordHeader> {
+    let seq = columns.next().and_then(seq).map_err(|error| error.with_run(run))?;
+    let read = |field| match field {
+        Field::Seq => Ok(Some(Value::Number(seq.get()))),
+        field => value(field, columns),
+    };
+    RecordHeader::from_fields(read, wrong).map_err(|error| error.with_run(run).with_seq(seq))
+}
+
+fn wrong(field: Field) -> Error {
+    corrupt(&format!("the column of `{}` is not valid", field.name()))
 }
 
 /// Reads a record from the [`header_columns`] and its body, and checks it.
-pub(crate) fn record(row: &PgRow, at: usize, run: &RunKey) -> Result<Record> {
-    let header = header(row, at, run)?;
-    let body = Columns::new(row, at + COLUMNS.len()).next::<&[u8]>().map_err(|error| error.with_run(run))?;
+pub(crate) fn record(mut columns: Columns<'_>, run: &RunKey) -> Result<Record> {
+    let header = header(&mut columns, run)?;
+    let body = columns.next::<&[u8]>().map_err(|error| error.with_run(run))?;
     let record = Record { header, body: Bytes::copy_from_slice(body) };
     record.verify(run)?;
     Ok(record)
@@ -250,14 +271,13 @@ pub(crate) fn record(row: &PgRow, at: usize, run: &RunKey) -> Result<Record> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
 
     #[test]
     fn every_field_of_a_header_has_a_column() {
-        let fields: HashSet<Field> = COLUMNS.iter().map(|(field, _)| *field).collect();
-        assert_eq!(fields.len(), Field::ALL.len());
+        let all = Field::ALL.into_iter().filter(|field| *field != Field::Seq);
+        let in_order: Vec<Field> = [Field::Seq].into_iter().chain(all).collect();
+        assert_eq!(COLUMNS.map(|(field, _)| field).as_slice(), in_order);
     }
 
     #[test]

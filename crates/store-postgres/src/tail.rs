@@ -47,7 +47,8 @@ pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<Option<HeadR
     if append.records.last().is_none_or(|last| last.header.id != head.id) {
         return answer(append, Some(head), false);
     }
-    let kept: Vec<_> = rows.iter().map(|row| header(row, BEFORE, run)).collect::<Result<_>>()?;
+    let kept: Vec<_> =
+        rows.iter().map(|row| header(&mut Columns::new(row, BEFORE), run)).collect::<Result<_>>()?;
     let is_repeat = is_repeat(&kept, append)
         && match &append.facts {
             Some(given) => *given == facts(&mut columns).map_err(|error| error.with_run(run))?,

@@ -77,3 +77,16 @@ async fn a_long_run_is_read_no_further_than_asked() {
     let drop = format!("SET client_min_messages = error; DROP SCHEMA {schema} CASCADE");
     connection.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
 }
+
+/// The rows after the first are read without a look at the types, so the first must tell those of columns that hold nothing in it.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn the_type_of_a_column_is_checked_where_it_holds_nothing() {
+    let url =
+        std::env::var("STORE_TEST_POSTGRES_URL").expect("set STORE_TEST_POSTGRES_URL to a PostgreSQL server");
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let row = sqlx::query("SELECT NULL::bytea").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(Columns::new(&row, 0).next::<Option<&[u8]>>().unwrap(), None);
+    let error = Columns::new(&row, 0).next::<Option<&str>>().unwrap_err();
+    assert!(format!("{error:?}").contains("BYTEA"), "{error:?}");
+}
