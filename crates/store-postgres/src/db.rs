@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferrata_store::{Result, SystemClock, within};
+use futures_util::TryStreamExt as _;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
@@ -205,7 +206,7 @@ impl Db {
         let (mut held, patience) = (held, self.options.response_timeout.saturating_mul(answers));
         held.send();
         if self.options.prepared {
-            let sent = query.map(map).fetch_all(&mut *held);
+            let sent = rows(&mut held, query, map);
             return Ok(match within(&SystemClock::new(), patience, sent).await {
                 Some(Ok(rows)) => {
                     self.keep(held);
@@ -266,13 +267,26 @@ async fn handed(comes: Option<oneshot::Receiver<Held>>) -> Held {
     }
 }
 
+/// Turns each row into something else as it comes.
+async fn rows<T>(
+    connection: &mut PgConnection,
+    query: Query<'static, Postgres, PgArguments>,
+    mut map: impl FnMut(PgRow) -> T,
+) -> Result<Vec<T>, sqlx::Error> {
+    let (mut rows, mut read) = (query.fetch(connection), Vec::new());
+    while let Some(row) = rows.try_next().await? {
+        read.push(map(row));
+    }
+    Ok(read)
+}
+
 async fn in_transaction<T: Send + Unpin>(
     connection: &mut PgConnection,
     query: Query<'static, Postgres, PgArguments>,
     map: impl FnMut(PgRow) -> T + Send,
 ) -> Result<Vec<T>, sqlx::Error> {
     let mut transaction = connection.begin().await?;
-    let rows = query.map(map).fetch_all(&mut *transaction).await?;
+    let rows = rows(&mut transaction, query, map).await?;
     transaction.commit().await?;
     Ok(rows)
 }
