@@ -170,11 +170,18 @@ impl<'a> AcquireRequest<'a> {
             not_before: None,
             deadline: None,
             debounced: None,
+            lives: Vec::new(),
         };
         let (mut rounds, mut may_rest, mut waits) = (0..ROUNDS, true, false);
         loop {
             let (turn, mut my_turn) = oneshot::channel();
-            let ask = Ask { id: id.clone(), waiting: waiting.clone(), once: None, debounce: None };
+            let ask = Ask {
+                id: id.clone(),
+                waiting: waiting.clone(),
+                once: None,
+                debounce: None,
+                doubts: Vec::new(),
+            };
             // Dropped from here on, it leaves: what the desk has taken in is taken back.
             let mut place = Place {
                 desk: Arc::clone(&desk),

@@ -13,6 +13,8 @@ pub const QUEUE: &str = "queue";
 /// Whether the run is the queue or one that goes through it.
 pub(crate) const ROLE: &str = "queue.role";
 pub(crate) const LEDGER: &str = "ledger";
+/// Which start of its name a run is of that goes through a queue.
+pub(crate) const LIFE: &str = "queue.life";
 
 /// The workflow.
 pub(crate) const WORKFLOW: &str = "queue";

@@ -12,14 +12,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::runtime::{Runtime, WeakRuntime};
+use ferrata_core::store::RunHead;
 use ferrata_core::{Error, ErrorKind, Result, RunKey, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub(crate) use self::askers::Asker;
 use self::askers::Askers;
 use self::clerk::Clerk;
+use self::starts::Lives;
+pub(crate) use self::starts::Starting;
 use crate::cell::{QUEUE, run_of};
-use crate::ledger::{Ask, Entered, Op, RUN, Said};
+use crate::ledger::{Ask, Entered, Life, Op, RUN, Said};
 use crate::settings::check_name;
 use crate::tasks::spawn;
 
@@ -45,9 +48,10 @@ pub(crate) enum Command {
     /// A caller starts a run.
     Start { ask: Box<Ask>, reply: oneshot::Sender<Result<Started>> },
     /// A start was refused: what it has entered is taken back.
-    TakeBack { id: String, entered: Arc<Entered> },
-    /// A run has ended: the place that it has by now is given back.
-    Ended { id: String },
+    TakeBack { id: String, life: Life, entered: Arc<Entered> },
+    /// A run has ended: its place is given back, and that of no other start of its name. Where its record does not say of which it is, the place that
+    /// it has by now.
+    Ended { id: String, life: Option<Life> },
     /// Something is done to the queue.
     Do { op: Op, reply: Option<oneshot::Sender<Result<Said>>> },
     /// Somebody wants to know whether a run is still held back.
@@ -66,6 +70,7 @@ pub(crate) struct Desk {
     commands: mpsc::UnboundedSender<Command>,
     changed: watch::Receiver<u64>,
     askers: Askers,
+    lives: Lives,
 }
 
 impl Desk {
@@ -142,14 +147,16 @@ impl Desks {
             // One after the other, many that are left at once would wait for each other's reads.
             let reads = Arc::new(Semaphore::new(READS));
             while let Some(run) = left.recv().await {
-                let labels = run.facts.as_ref().map(|facts| &facts.labels);
+                let facts = run.facts.as_ref();
+                let labels = facts.map(|facts| &facts.labels);
                 if labels.is_some_and(|labels| labels.get(QUEUE).is_none()) {
                     continue;
                 }
                 let Some(runtime) = weak.upgrade() else { return };
                 let name = labels.filter(|_| run.has_ended).and_then(|labels| labels.get(QUEUE));
                 if let Some(desk) = name.and_then(|name| Desk::of(&runtime, name)) {
-                    desk.send(Command::Ended { id: id_of(&run.run) });
+                    let life = facts.and_then(|facts| Life::of(facts));
+                    desk.send(Command::Ended { id: id_of(&run.run), life });
                     continue;
                 }
                 // It rests or goes on elsewhere; its end was on record before this process came to drive it; or the process has no such desk yet.
@@ -180,7 +187,7 @@ impl Desks {
         let weak: WeakRuntime = runtime.downgrade();
         let clerk = Clerk::new(runtime, name, asked, commands.downgrade(), changes)?;
         spawn(clerk.work(weak));
-        let desk = Arc::new(Desk { commands, changed, askers: Askers::default() });
+        let desk = Arc::new(Desk { commands, changed, askers: Askers::default(), lives: Lives::default() });
         desks.insert(name.to_owned(), Arc::clone(&desk));
         Ok(desk)
     }
@@ -189,7 +196,13 @@ impl Desks {
 /// Gives back the place of a run that has ended, if it has one. Its label may name no queue: then no desk is opened, which would ask for that for ever.
 pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
     // One that cannot be read now is looked at again with all that hold places.
-    let Ok(Some(head)) = runtime.head(run).await else { return };
+    if let Ok(Some(head)) = runtime.head(run).await {
+        give_back_as(runtime, &head).await;
+    }
+}
+
+/// Gives back the place of a run that has ended, as its head says.
+async fn give_back_as(runtime: &Runtime, head: &RunHead) {
     let Some(name) = head.facts.labels.get(QUEUE).filter(|_| head.status.is_finished()) else { return };
     let desk = match Desk::of(runtime, name) {
         Some(desk) => Ok(desk),
@@ -199,7 +212,7 @@ pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
         },
     };
     if let Ok(desk) = desk {
-        desk.send(Command::Ended { id: id_of(run) });
+        desk.send(Command::Ended { id: id_of(&head.run), life: Life::of(&head.facts) });
     }
 }
 

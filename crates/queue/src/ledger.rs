@@ -7,6 +7,7 @@ mod entered;
 mod entry;
 mod follow;
 mod keys;
+mod life;
 mod line;
 mod store;
 mod table;
@@ -27,6 +28,7 @@ pub(crate) use self::entry::Late;
 pub use self::entry::{Held, Kind, Waiting};
 use self::entry::{Seen, text};
 use self::keys::Keys;
+pub(crate) use self::life::Life;
 use self::line::Line;
 pub(crate) use self::line::RUN;
 use self::table::Table;
@@ -59,6 +61,8 @@ pub(crate) struct Ask {
     pub(crate) once: Option<(String, u64)>,
     /// For what others it waits.
     pub(crate) debounce: Option<Debounce>,
+    /// Starts of the run in this process that came to an end without knowing what became of them.
+    pub(crate) doubts: Vec<Life>,
 }
 
 /// What is done to a queue.
@@ -74,13 +78,20 @@ pub(crate) enum Op {
         question: String,
     },
     /// A place is given back, or nobody waits for it any more.
+    #[cfg(test)]
     Leave(String),
-    /// As `Leave`, of a run that has ended, if it has the place that it was given then, and this process asked for that last: not another start of
-    /// the same name since.
+    /// A run has ended: its start is taken out. Where the run or its entry does not say which one it is of, as `Leave`; but if it is known which place
+    /// it had, and which process asked for that last, of that place alone.
     LeaveRun {
         id: String,
-        at: Timestamp,
-        executor: ExecutorId,
+        life: Option<Life>,
+        place: Option<(Timestamp, ExecutorId)>,
+    },
+    /// These starts record nothing any more, and what that one has recorded has not ended.
+    Settle {
+        id: String,
+        gone: Vec<Life>,
+        found: Option<Life>,
     },
     /// As `Leave`, of a node of this process: where the run goes on in another one since, what stands there is of the node in that one.
     LeaveNode {
@@ -90,7 +101,7 @@ pub(crate) enum Op {
     /// As `Leave`, of a run whose start in this process has entered it and was refused.
     TakeBack {
         id: String,
-        executor: ExecutorId,
+        life: Life,
         entered: Arc<Entered>,
     },
     /// As `Leave`, if it is still as it was seen: its node may have come for it since.
@@ -111,6 +122,7 @@ pub(crate) enum Op {
     Begun {
         id: String,
         at: Timestamp,
+        life: Option<Life>,
     },
     /// This question of one that rests was answered: not another, which it asked since.
     Woken {
@@ -269,18 +281,25 @@ impl Ledger {
                 Some((_, epoch)) if epoch > waiting.epoch => {}
                 Some(_) => self.ask_again(&id, &waiting, Some(question)),
             },
+            #[cfg(test)]
             Op::Leave(id) => self.leave(&id),
-            Op::LeaveRun { id, at, executor } => {
-                if self.held.get(&id).is_some_and(|held| (held.at, held.executor) == (at, executor)) {
-                    self.leave(&id);
+            Op::LeaveRun { id, life, place } => match life.filter(|_| self.lives(&id).is_some()) {
+                Some(life) => self.settle(&id, &[life], None),
+                None => {
+                    let has =
+                        |place| self.held.get(&id).is_some_and(|held| (held.at, held.executor) == place);
+                    if place.is_none_or(has) {
+                        self.leave(&id);
+                    }
                 }
-            }
+            },
+            Op::Settle { id, gone, found } => self.settle(&id, &gone, found),
             Op::LeaveNode { id, executor } => {
                 if self.asked_by(&id).is_some_and(|(by, _)| by == executor) {
                     self.leave(&id);
                 }
             }
-            Op::TakeBack { id, executor, entered } => self.take_back(&id, executor, &entered),
+            Op::TakeBack { id, life, entered } => self.take_back(&id, life, &entered),
             Op::Gone { id, seen } => {
                 if self.held.get(&id) == Some(&*seen) {
                     self.leave(&id);
@@ -296,9 +315,12 @@ impl Ledger {
                     self.held.update(&id, |held| held.on_hold = true);
                 }
             }
-            Op::Begun { id, at } => {
+            Op::Begun { id, at, life } => {
                 if self.held.get(&id).is_some_and(|held| held.on_hold && held.at == at) {
-                    self.held.update(&id, |held| held.on_hold = false);
+                    self.settle(&id, &[], life);
+                    // The run of another start is on hold as well, or about to be.
+                    let is_alone = life.is_none() || self.lives(&id).is_none_or(|lives| lives.len() == 1);
+                    self.held.update(&id, |held| held.on_hold = !is_alone);
                 }
             }
             Op::Woken { id, question } => {
@@ -344,11 +366,12 @@ impl Ledger {
     }
 
     fn ask(&mut self, ask: Ask, now: Timestamp) -> Said {
-        let Ask { id, mut waiting, once, debounce } = ask;
+        let Ask { id, mut waiting, once, debounce, doubts } = ask;
         if let Some((executor, epoch)) = self.asked_by(&id) {
             if epoch > waiting.epoch {
                 return Said::Stale(executor, epoch);
             }
+            self.join(&id, &waiting.all_lives(), &doubts);
             self.ask_again(&id, &waiting, None);
             let is_in = self.held.get(&id).is_some_and(|held| !held.on_hold);
             return if is_in { Said::Granted } else { Said::Waits };
@@ -433,7 +456,9 @@ impl Ledger {
             && (known.executor, known.epoch, &known.question) != (executor, epoch, &question)
         {
             self.waiting.update(id, |known| {
+                let lives = known.all_lives();
                 (known.executor, known.epoch, known.question) = (executor, epoch, question);
+                known.is_of(lives);
             });
         }
     }

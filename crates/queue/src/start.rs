@@ -14,8 +14,8 @@ use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
 use serde_json::Value;
 
 use crate::acquire::refused;
-use crate::cell::QUEUE;
-use crate::desk::{Command, Desk, Started, give_back, id_of};
+use crate::cell::{LIFE, QUEUE};
+use crate::desk::{Command, Desk, Started, Starting, give_back, id_of};
 use crate::ledger::{Ask, Debounce, Kind, Op, Said, Waiting};
 use crate::settings::{check_key, ms};
 use crate::tasks::spawn;
@@ -218,7 +218,7 @@ impl<S: State> QueuedStart<S> {
         let mut request = request.label(QUEUE, &queue);
         let run = request.choose_id()?;
         let id = id_of(&run);
-        let waiting = Waiting {
+        let mut waiting = Waiting {
             run: run.clone(),
             kind: Kind::Run,
             places: 1,
@@ -231,6 +231,7 @@ impl<S: State> QueuedStart<S> {
             not_before,
             deadline,
             debounced: None,
+            lives: Vec::new(),
         };
         // One that is on record took its place in the line before, and takes no other's by being started again.
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
@@ -242,8 +243,12 @@ impl<S: State> QueuedStart<S> {
             debounce = None;
         }
         let once = once.map(|(key, within)| (key, ms(within)));
+        let starting = Starting::new(&desk, &id, waiting.executor, waiting.since);
+        let life = starting.life();
+        waiting.is_of(vec![life]);
+        let (request, doubts) = (request.label(LIFE, life.to_string()), starting.doubts());
         let Started { said, tags, entered } =
-            desk.start(Ask { id: id.clone(), waiting, once, debounce }).await?;
+            desk.start(Ask { id: id.clone(), waiting, once, debounce, doubts }).await?;
         let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
         let begins_here = said == Said::Granted && takes_it;
         let request = request.only_in(tags);
@@ -256,15 +261,25 @@ impl<S: State> QueuedStart<S> {
                 request.on_hold(waits_in(&queue)).await
             }
             Said::Waits => request.on_hold(waits_in(&queue)).await,
-            Said::Before(run) => return Ok(Queued { runtime, desk, run, handle: None }),
-            said => return Err(refused(&queue, &said).with_run(&run)),
+            Said::Before(run) => {
+                starting.settled();
+                return Ok(Queued { runtime, desk, run, handle: None });
+            }
+            said => {
+                starting.settled();
+                return Err(refused(&queue, &said).with_run(&run));
+            }
         };
         match started {
             Ok(handle) => {
                 // Its turn may have come before it was there; and one that was started before may have ended.
                 desk.send(Command::Look);
-                if !handle.is_driven_here() {
-                    give_back(&runtime, &run).await;
+                let is_driven_here = handle.is_driven_here();
+                match is_driven_here && entered.is_some() {
+                    true => starting.settled(),
+                    false => starting.found(&runtime, &run).await,
+                }
+                if !is_driven_here {
                     // It was recorded before, and the queue has forgotten it: it is let go as one whose turn has come in the line.
                     if begins_here && is_on_hold(&runtime, &run, &queue).await? {
                         desk.call(Op::Hold(id)).await?;
@@ -276,9 +291,15 @@ impl<S: State> QueuedStart<S> {
                 // It is in doubt, or comes again: then it takes the place that it has.
                 if !error.is_retryable() && error.kind() != ErrorKind::Indeterminate {
                     match entered {
-                        Some(entered) => desk.send(Command::TakeBack { id, entered }),
+                        Some(entered) => {
+                            starting.settled();
+                            desk.send(Command::TakeBack { id, life, entered });
+                        }
                         // What is there is of a start before; its run may have ended meanwhile.
-                        None => give_back(&runtime, &run).await,
+                        None => {
+                            starting.refused();
+                            give_back(&runtime, &run).await;
+                        }
                     }
                 }
                 Err(error)

@@ -6,17 +6,21 @@ use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::store::RunHead;
-use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey, Timestamp};
+use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::seen::Seen;
-use super::{Command, closed, give_back};
+use super::{Command, closed};
 use crate::cell::BY;
-use crate::ledger::{Held, Kind, Late, Ledger, Op, Replaced};
+use crate::ledger::{Held, Kind, Late, Ledger, Life, Op, Replaced};
 
 /// How long a run that is not there is waited for, in its place or to be cancelled: its starter makes the record next.
 const MISSING: Duration = Duration::from_secs(300);
+
+/// The same of a start in whose place another one's run is on record: mostly its process has died, and the place is wanted. It can be recorded no sooner
+/// than that run is purged.
+const OVERTAKEN: Duration = Duration::from_secs(30);
 
 /// For how many looks a place is kept for a run that rests and was woken: a minute, unless looks were set.
 const WOKEN: u32 = 60;
@@ -81,15 +85,19 @@ impl Act {
                 }
             }
             Self::Begin { held } => match begin(&runtime, &id, &held, &commands).await {
-                Ok(()) => note(Op::Begun { id, at: held.at }),
-                // It goes on already, or has ended.
+                Ok(life) => note(Op::Begun { id, at: held.at, life }),
+                // It goes on already, or has ended; then another start of its name may have come since.
                 Err(error) if error.kind() == ErrorKind::WrongStatus => {
-                    note(Op::Begun { id, at: held.at });
-                    give_back(&runtime, &held.run).await;
+                    let Ok(Some(head)) = runtime.head(&held.run).await else { return };
+                    let life = Life::of(&head.facts);
+                    match head.status.is_finished() {
+                        true => drop(commands.send(Command::Ended { id, life })),
+                        false => note(Op::Begun { id, at: held.at, life }),
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    if seen.for_longer(&id, held.at, MISSING) {
-                        note(Op::Gone { id, seen: held });
+                    if let Some(op) = no_longer_of(id, *held, None, &seen) {
+                        note(op);
                     }
                 }
                 // It is looked at again.
@@ -105,7 +113,7 @@ impl Act {
             }
             Self::Cancel { late: Late { run, at } } => {
                 let cancelled = async {
-                    let head = due(&runtime, &id, &run, at, &commands).await?;
+                    let head = due(&runtime, &id, &run, at, &commands).await?.head();
                     runtime.cancel(&run, "its turn did not come by its deadline").by(BY).at(head).await
                 };
                 match cancelled.await {
@@ -128,10 +136,20 @@ impl Act {
     }
 }
 
-/// Lets a run go whose turn has come.
-async fn begin(runtime: &Runtime, id: &str, held: &Held, commands: &UnboundedSender<Command>) -> Result<()> {
+/// Lets a run go whose turn has come. Returns which start of its name it is of.
+async fn begin(
+    runtime: &Runtime,
+    id: &str,
+    held: &Held,
+    commands: &UnboundedSender<Command>,
+) -> Result<Option<Life>> {
     let head = due(runtime, id, &held.run, held.at, commands).await?;
-    runtime.unpause(&held.run).by(BY).at(head).await
+    if head.epoch != Epoch::NEVER {
+        // Whoever has paused it since lets it go.
+        return Err(Error::new(ErrorKind::WrongStatus, "the run has begun").with_run(&held.run));
+    }
+    runtime.unpause(&held.run).by(BY).at(head.head()).await?;
+    Ok(Life::of(&head.facts))
 }
 
 /// Returns the head of the run for which something is to be done since that moment, as it was before the queue said that this still is so: when a process
@@ -142,9 +160,9 @@ async fn due(
     run: &RunKey,
     at: Timestamp,
     commands: &UnboundedSender<Command>,
-) -> Result<HeadRef> {
+) -> Result<RunHead> {
     let missing = || Error::new(ErrorKind::NotFound, "the run is not on record yet").with_run(run);
-    let head = runtime.head(run).await?.ok_or_else(missing)?.head();
+    let head = runtime.head(run).await?.ok_or_else(missing)?;
     let (reply, said) = oneshot::channel();
     // The task of the queue ends with the runtime alone.
     let _ = commands.send(Command::IsDue { id: id.to_owned(), at, reply });
@@ -175,7 +193,7 @@ async fn supersede(
     }
     let reason = format!("the start of {by} has taken its place");
     let cancelled = async {
-        let head = due(runtime, &id, run, *at, commands).await?;
+        let head = due(runtime, &id, run, *at, commands).await?.head();
         runtime.cancel(run, reason).by(BY).at(head).await
     };
     match cancelled.await {
@@ -200,25 +218,47 @@ pub(super) async fn look_after(
         // What cannot be read now is read at a later look.
         let Ok(head) = runtime.head(&held.run).await else { continue };
         let woken = runtime.pace().look.saturating_mul(WOKEN);
-        if is_gone(&id, &held, head.as_ref(), woken, seen) {
-            let op = Op::Gone { id, seen: Box::new(held) };
+        let op = match held.kind {
+            Kind::Run => no_longer_of(id, held, head.as_ref(), seen),
+            Kind::Node => {
+                is_gone(&id, &held, head.as_ref(), woken, seen).then(|| Op::Gone { id, seen: Box::new(held) })
+            }
+        };
+        if let Some(op) = op {
             drop(commands.send(Command::Do { op, reply: None }));
         }
     }
 }
 
-/// Tells whether a place is not used any more.
-fn is_gone(id: &str, held: &Held, head: Option<&RunHead>, woken: Duration, seen: &Seen) -> bool {
-    let Some(head) = head else {
-        return held.kind == Kind::Node || seen.for_longer(id, held.at, MISSING);
+/// Returns what is to be noted of the place of a run: which starts are over that stand in it, and whose run is on record. One that is not is waited for.
+fn no_longer_of(id: String, held: Held, head: Option<&RunHead>, seen: &Seen) -> Option<Op> {
+    let has_ended = head.is_some_and(|head| head.status.is_finished());
+    let found = head.map(|head| Life::of(&head.facts));
+    if !held.has_lives() || found == Some(None) {
+        let is_gone = has_ended || head.is_none() && seen.for_longer(&id, held.at, MISSING);
+        return is_gone.then(|| Op::Gone { id, seen: Box::new(held) });
+    }
+    let found = found.flatten();
+    let most = if found.is_some() { OVERTAKEN } else { MISSING };
+    let is_over = |life: &&Life| match found == Some(**life) {
+        true => has_ended,
+        // Each has its own time: it may have come just now.
+        false => seen.for_longer(&format!("{id} {life}"), held.at, most),
     };
-    match held.kind {
+    let gone: Vec<Life> = held.lives.iter().filter(is_over).copied().collect();
+    let found = found.filter(|_| !has_ended);
+    let is_known = found.is_none_or(|found| held.lives.contains(&found));
+    (!gone.is_empty() || !is_known).then_some(Op::Settle { id, gone, found })
+}
+
+/// Tells whether the place of a node is not used any more.
+fn is_gone(id: &str, held: &Held, head: Option<&RunHead>, woken: Duration, seen: &Seen) -> bool {
+    let Some(head) = head else { return true };
+    match &held.question {
         _ if head.status.is_finished() => true,
-        Kind::Run => false,
         // Its process died before the run rested: whoever takes it up asks anew.
-        Kind::Node
-            if held.question.is_some()
-                && held.woken.is_none()
+        Some(_)
+            if held.woken.is_none()
                 && head.status == RunStatus::InProgress
                 && head.owner.is_some()
                 && !head.owner_alive =>
@@ -226,8 +266,8 @@ fn is_gone(id: &str, held: &Held, head: Option<&RunHead>, woken: Duration, seen:
             true
         }
         // Woken, and not come for its place. Until it is woken it is waited for: no other process would wake it.
-        Kind::Node if held.question.is_some() => held.woken.is_some_and(|at| seen.for_longer(id, at, woken)),
-        Kind::Node => {
+        Some(_) => held.woken.is_some_and(|at| seen.for_longer(id, at, woken)),
+        None => {
             head.status != RunStatus::InProgress || head.owner != Some(held.executor) || !head.owner_alive
         }
     }

@@ -179,23 +179,22 @@ impl Clerk {
                     replies.push(Reply::Starter { id: ask.id.clone(), reply });
                     ops.push(Op::Ask(ask));
                 }
-                Command::TakeBack { id, entered } => {
-                    if self.starts.is_last(&id, &entered) {
-                        replies.push(Reply::Nobody);
-                        ops.push(Op::TakeBack { id, executor: self.me, entered });
-                    }
+                Command::TakeBack { id, life, entered } => {
+                    replies.push(Reply::Nobody);
+                    ops.push(match self.starts.is_last(&id, &entered) {
+                        true => Op::TakeBack { id, life, entered },
+                        false => Op::Settle { id, gone: vec![life], found: None },
+                    });
                 }
-                Command::Ended { id } => {
+                Command::Ended { id, life } => {
                     replies.push(Reply::Nobody);
                     // As it is known now, and not when it can be written: by then another run may have the name.
                     let held = self.ledger.as_ref().and_then(|ledger| ledger.held.get(&id));
-                    ops.push(match held.map(|held| (held.at, held.executor)) {
-                        Some((at, executor)) => Op::LeaveRun { id, at, executor },
-                        None => Op::Leave(id),
-                    });
+                    let place = held.map(|held| (held.at, held.executor));
+                    ops.push(Op::LeaveRun { id, life, place });
                 }
                 Command::Do { op, reply } => {
-                    if let Op::Leave(id) | Op::LeaveNode { id, .. } | Op::Rest { id, .. } = &op {
+                    if let Op::LeaveNode { id, .. } | Op::Rest { id, .. } = &op {
                         self.mine.remove(id);
                     }
                     replies.push(reply.map_or(Reply::Nobody, Reply::Caller));

@@ -1,9 +1,16 @@
 //! The starts of a process that are under way.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::ledger::Entered;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::{ExecutorId, RunKey, Timestamp};
+
+use super::{Command, Desk, give_back_as};
+use crate::ledger::{Entered, Life, Op};
+
+/// Of how many runs starts are kept that are in doubt.
+const MANY: usize = 4_096;
 
 /// What was entered by the last start of each run, until that has come to its end. A start before it takes nothing back any more: the run may be
 /// that of the last one.
@@ -31,5 +38,155 @@ impl Starts {
     /// Forgets the starts that have come to their ends.
     pub(super) fn forget(&mut self) {
         self.0.retain(|_, entered| entered.strong_count() > 0);
+    }
+}
+
+/// Which starts of a process there were, so that no two of a name are the same.
+#[derive(Debug, Default)]
+pub(super) struct Lives(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The latest moment since when one asks, and which runs were started since then.
+    latest: Timestamp,
+    since: HashSet<String>,
+    others: u64,
+    /// The starts of each run of which it is not known what came of them.
+    doubts: HashMap<String, Vec<Life>>,
+}
+
+impl Lives {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a start of a run that is no other, and those of which it takes the places.
+    pub(super) fn next(&self, id: &str, by: ExecutorId, since: Timestamp) -> (Life, Vec<Life>) {
+        let mut known = self.known();
+        if since > known.latest {
+            known.latest = since;
+            known.since.clear();
+        }
+        // Where the clock was set back, it is not known which runs were started at that moment.
+        let is_first = since == known.latest && known.since.insert(id.to_owned());
+        known.others += u64::from(!is_first);
+        let nth = if is_first { 0 } else { known.others };
+        (Life { by, since, nth }, known.doubts.remove(id).unwrap_or_default())
+    }
+
+    /// Notes that it is not known what came of starts: the next one of the run takes their places. Of many, some are left to the queue.
+    pub(super) fn doubt(&self, id: String, lives: Vec<Life>) {
+        let mut known = self.known();
+        if known.doubts.len() >= MANY {
+            known.doubts.clear();
+        }
+        known.doubts.entry(id).or_default().extend(lives);
+    }
+}
+
+/// A start that is under way. Dropped before it is settled, it is in doubt.
+pub(crate) struct Starting {
+    desk: Arc<Desk>,
+    id: String,
+    life: Life,
+    doubts: Vec<Life>,
+    is_settled: bool,
+}
+
+impl Starting {
+    pub(crate) fn new(desk: &Arc<Desk>, id: &str, by: ExecutorId, since: Timestamp) -> Self {
+        let (life, doubts) = desk.lives.next(id, by, since);
+        Self { desk: Arc::clone(desk), id: id.to_owned(), life, doubts, is_settled: false }
+    }
+
+    pub(crate) fn life(&self) -> Life {
+        self.life
+    }
+
+    /// Returns those of which it takes the places.
+    pub(crate) fn doubts(&self) -> Vec<Life> {
+        self.doubts.clone()
+    }
+
+    /// Has the entry be of what is on record, which another start may have recorded, and gives the place of a run back that has ended.
+    pub(crate) async fn found(mut self, runtime: &Runtime, run: &RunKey) {
+        // What cannot be read now is looked after by the queue.
+        let Ok(head) = runtime.head(run).await else { return };
+        self.is_settled = true;
+        let life = head.as_ref().map(|head| Life::of(&head.facts));
+        let is_others = life != Some(Some(self.life));
+        // What an earlier program has recorded is of no start, and of any.
+        if is_others && life != Some(None) {
+            let goes_on = head.as_ref().is_some_and(|head| !head.status.is_finished());
+            let found = life.flatten().filter(|_| goes_on);
+            self.leave(found);
+        }
+        if let Some(head) = head {
+            give_back_as(runtime, &head).await;
+        }
+    }
+
+    /// Takes it out of its entry: it records nothing.
+    pub(crate) fn refused(mut self) {
+        self.is_settled = true;
+        self.leave(None);
+    }
+
+    /// Notes that what came of it is known.
+    pub(crate) fn settled(mut self) {
+        self.is_settled = true;
+    }
+
+    fn leave(&self, found: Option<Life>) {
+        let op = Op::Settle { id: self.id.clone(), gone: vec![self.life], found };
+        self.desk.send(Command::Do { op, reply: None });
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let mut lives = std::mem::take(&mut self.doubts);
+            lives.push(self.life);
+            self.desk.lives.doubt(std::mem::take(&mut self.id), lives);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrata_core::{IdSource as _, RandomIds};
+
+    use super::*;
+
+    #[test]
+    fn no_two_starts_of_a_name_are_the_same_whatever_the_clock_says() {
+        let (lives, me) =
+            (Lives::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
+        let mut all = HashSet::new();
+        for ms in [5, 5, 6, 5, 6, 6, 4, 5, 6, 7, 7] {
+            for id in ["run:one", "run:two"] {
+                let (life, _) = lives.next(id, me, Timestamp::from_unix_ms(ms));
+                assert!(all.insert((id, life.to_string())), "{life} is a second time");
+                assert_eq!(life.to_string().parse(), Ok(life));
+            }
+        }
+        let of = |id| all.iter().filter(|(of, life)| *of == id && life.ends_with(".0")).count();
+        assert_eq!(
+            (of("run:one"), of("run:two")),
+            (3, 3),
+            "the first since each moment takes no room in the line"
+        );
+    }
+
+    #[test]
+    fn a_start_takes_the_places_of_those_in_doubt_once() {
+        let (lives, me) =
+            (Lives::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
+        let next = || lives.next("run:one", me, Timestamp::from_unix_ms(1));
+        let (one, _) = next();
+        lives.doubt("run:one".to_owned(), vec![one]);
+        assert_eq!(next().1, [one]);
+        assert_eq!(next().1, []);
     }
 }

@@ -150,6 +150,7 @@ impl Ledger {
 
     fn give(&mut self, id: &str, settings: &Settings, now: Timestamp) {
         let Some(waiting) = self.waiting.remove(id) else { return };
+        let lives = waiting.all_lives();
         let Waiting { run, kind, places, key, executor, epoch, question, .. } = waiting;
         self.in_use = self.in_use.saturating_add(places);
         self.keys.hold(&key, places);
@@ -164,7 +165,8 @@ impl Ledger {
         }
         let on_hold = kind == Kind::Run;
         self.given.push(id.to_owned());
-        let held = Held { run, kind, places, key, executor, epoch, at: now, question, woken: None, on_hold };
+        let held =
+            Held { run, kind, places, key, executor, epoch, at: now, question, woken: None, on_hold, lives };
         self.held.insert(id, held);
     }
 }

@@ -1,8 +1,8 @@
 //! Starts that are refused once the queue knows of them: each takes back what it has entered, and nothing else.
 
-use ferrata_core::{ExecutorId, Timestamp};
+use ferrata_core::Timestamp;
 
-use super::{Late, Ledger, Seen};
+use super::{Late, Ledger, Life, Seen};
 
 /// What a start has changed beside its entry, which was not in the queue before.
 #[derive(Debug)]
@@ -29,10 +29,16 @@ impl Entered {
 }
 
 impl Ledger {
-    /// Takes back what a start of this process has entered. Where another process has started the same run since, the entry is of that start.
-    pub(super) fn take_back(&mut self, id: &str, executor: ExecutorId, entered: &Entered) {
+    /// Takes back what a start has entered. Where another start of the same run has come since, the entry is of that one.
+    pub(super) fn take_back(&mut self, id: &str, life: Life, entered: &Entered) {
         let is_late = self.late.get(id).is_some_and(|late| late.at == entered.at);
-        if !is_late && self.asked_by(id).is_none_or(|(by, _)| by != executor) {
+        let is_its = match self.lives(id) {
+            Some(lives) => lives == [life],
+            // An earlier program does not keep which starts stand in it.
+            None => self.asked_by(id).is_some_and(|(by, _)| by == life.by),
+        };
+        if !is_late && !is_its {
+            self.settle(id, &[life], None);
             return;
         }
         self.leave(id);

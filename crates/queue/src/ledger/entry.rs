@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::debounce::{Debounced, Replaced};
 use super::keys::KeyNote;
+use super::life::Life;
 
 /// What a place is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,9 @@ pub struct Waiting {
     /// What others may come by that take its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debounced: Option<Debounced>,
+    /// Which starts of the run stand in it, unless it is the one of this process since this moment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lives: Vec<Life>,
 }
 
 /// One who holds a place.
@@ -83,6 +87,9 @@ pub struct Held {
     /// Whether a run that began on hold is still to be let go.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_hold: bool,
+    /// Which starts of a run stand in it; any if none is said, as by an earlier program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lives: Vec<Life>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -129,6 +136,11 @@ fn optional(one: Option<&String>) -> usize {
     one.map_or(0, |one| text(one) + 16)
 }
 
+/// What starts take: each is a process, a moment and a number.
+fn lives(lives: &[Life]) -> usize {
+    lives.len() * 96
+}
+
 impl Weigh for RunKey {
     fn bytes(&self) -> usize {
         text(self.tenant.as_str()) + text(self.run.as_str())
@@ -138,13 +150,18 @@ impl Weigh for RunKey {
 impl Weigh for Waiting {
     fn bytes(&self) -> usize {
         let debounced = self.debounced.as_ref().map_or(0, |one| text(&one.key) + 64);
-        self.run.bytes() + text(&self.key) + FIELDS + optional(self.question.as_ref()) + debounced
+        self.run.bytes()
+            + text(&self.key)
+            + FIELDS
+            + optional(self.question.as_ref())
+            + debounced
+            + lives(&self.lives)
     }
 }
 
 impl Weigh for Held {
     fn bytes(&self) -> usize {
-        self.run.bytes() + text(&self.key) + FIELDS + optional(self.question.as_ref())
+        self.run.bytes() + text(&self.key) + FIELDS + optional(self.question.as_ref()) + lives(&self.lives)
     }
 }
 
@@ -181,5 +198,6 @@ impl Waiting {
             && self.not_before.is_none()
             && self.deadline.is_none()
             && self.debounced.is_none()
+            && self.lives.is_empty()
     }
 }

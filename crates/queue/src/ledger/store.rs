@@ -207,6 +207,7 @@ pub(super) fn plain(channel: &str, executor: ExecutorId, name: &str, one: &Value
         not_before: None,
         deadline: None,
         debounced: None,
+        lives: Vec::new(),
     })
 }
 

@@ -11,6 +11,7 @@ use super::*;
 use crate::settings::Rate;
 
 mod follow;
+mod lives;
 mod long;
 mod rates;
 mod stale;
@@ -35,8 +36,10 @@ fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Time
         not_before: None,
         deadline: None,
         debounced: None,
+        lives: Vec::new(),
     };
-    Op::Ask(Box::new(Ask { id: format!("run:default/run-{who:03}"), waiting, once: None, debounce: None }))
+    let id = format!("run:default/run-{who:03}");
+    Op::Ask(Box::new(Ask { id, waiting, once: None, debounce: None, doubts: Vec::new() }))
 }
 
 /// One of the keys of the model is that of those who name none.

@@ -1,8 +1,8 @@
-//! A store that sends no notices, counts what it is asked, and of which the part with the queues can be away.
+//! A store that sends no notices, counts what it is asked, of which the part with the queues can be away, and one answer be late.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ferrata_core::record::Record;
@@ -13,6 +13,7 @@ use ferrata_core::store::{
 };
 use ferrata_core::testing::World;
 use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
+use tokio::sync::Notify;
 
 use crate::support::{MOMENT, WHILE};
 
@@ -32,6 +33,49 @@ pub(crate) struct Asked {
     pub(crate) bytes: AtomicU64,
     /// Whether queues cannot be written, though other runs can: as where they are in a shard that is away.
     pub(crate) is_away: AtomicBool,
+    pub(crate) late: Late,
+}
+
+/// An answer about the run `again` that is on its way for long.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// Which answer from now on, 0 for none: where the run has ended, as it says.
+    nth: AtomicU32,
+    is_on_its_way: AtomicBool,
+    arrives: Notify,
+}
+
+impl Late {
+    /// Has the answer be late that is the nth from now on.
+    pub(crate) fn is_nth(&self, nth: u32) {
+        self.is_on_its_way.store(false, Ordering::Relaxed);
+        self.nth.store(nth, Ordering::Relaxed);
+    }
+
+    /// Returns when it is on its way.
+    pub(crate) async fn is_given(&self, world: &World) {
+        for _ in 0..1_000 {
+            if self.is_on_its_way.load(Ordering::Relaxed) {
+                return;
+            }
+            world.pass_for(MOMENT / 10).await;
+        }
+        panic!("nobody asks for the run");
+    }
+
+    pub(crate) fn arrives(&self) {
+        self.arrives.notify_one();
+    }
+
+    async fn answered(&self, run: &RunKey, has_ended: bool) {
+        if !has_ended || run.run.as_str() != "again" || self.nth.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        if self.nth.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.is_on_its_way.store(true, Ordering::Relaxed);
+            self.arrives.notified().await;
+        }
+    }
 }
 
 impl Deaf {
@@ -77,7 +121,11 @@ impl CheckpointStore for Deaf {
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        Ok(self.loaded(self.read().load(run, at).await?))
+        let records = self.read().load(run, at).await?;
+        let has_ended =
+            records.as_ref().and_then(|all| all.last()).is_some_and(|last| last.header.status.is_finished());
+        self.asked.late.answered(run, has_ended).await;
+        Ok(self.loaded(records))
     }
 
     async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
@@ -89,7 +137,9 @@ impl CheckpointStore for Deaf {
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.read().head(run).await
+        let head = self.read().head(run).await?;
+        self.asked.late.answered(run, head.as_ref().is_some_and(|head| head.status.is_finished())).await;
+        Ok(head)
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {

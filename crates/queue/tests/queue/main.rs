@@ -4,6 +4,7 @@ mod chaos;
 mod crashes;
 mod deaf;
 mod interruptions;
+mod lives;
 mod long;
 mod looks;
 mod nodes;

@@ -135,13 +135,16 @@ impl Rules {
             Some(status) => {
                 seen.under_way.insert(run.clone());
                 if status == RunStatus::InProgress {
+                    let held = seen.held.get("mail");
+                    if held.is_none_or(|held| !held.contains_key(&format!("run:{run}"))) {
+                        seen.broken.push(format!("{run} is at work, and has no place"));
+                    }
                     seen.let_in.insert(run);
                 }
             }
             None => {}
         }
-        // Where a name is used again, the place of one run may be given back when the next has begun in it.
-        if !self.are_purged && seen.let_in.len() > MAILS as usize {
+        if seen.let_in.len() > MAILS as usize {
             let what = format!("{:?} were let in", seen.let_in);
             seen.broken.push(what);
         }

@@ -468,7 +468,9 @@ impl World {
                     Told::Nothing => false,
                 };
                 is_over &= is_done;
-                if told == Told::Nothing
+                // A caller may have died after its purge.
+                let is_lost = told == Told::Nothing || told == Told::Started && status.is_none();
+                if is_lost
                     && asked.get(&number).is_none_or(|last| *last + Duration::from_secs(30) <= time)
                     && self.start(number)
                 {

@@ -1,0 +1,137 @@
+//! Which run of a name stands in an entry: a name may be purged and begun anew while something is still said of the run that had it before.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ferrata_core::record::RunFacts;
+use ferrata_core::{ExecutorId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{Held, Kind, Ledger, Waiting};
+use crate::cell::LIFE;
+
+/// One start of a name, chosen by the starter before it asks for the place: it is in the entry, and in a label of the run that is recorded. No other
+/// start of the name is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct Life {
+    /// Which process asks, and since when.
+    pub(crate) by: ExecutorId,
+    pub(crate) since: Timestamp,
+    /// What tells it from others of this process since that moment; 0 for the first.
+    pub(crate) nth: u64,
+}
+
+impl Life {
+    /// Returns which start a run is of. `None` if its record does not say so, as that of an earlier program, or says it to others alone.
+    pub(crate) fn of(facts: &RunFacts) -> Option<Self> {
+        facts.labels.get(LIFE)?.parse().ok()
+    }
+}
+
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.by, self.since.unix_ms(), self.nth)
+    }
+}
+
+impl FromStr for Life {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let (by, rest) = text.split_once('.')?;
+            let (since, nth) = rest.split_once('.')?;
+            let since = Timestamp::from_unix_ms(since.parse().ok()?);
+            Some(Self { by: by.parse().ok()?, since, nth: nth.parse().ok()? })
+        };
+        read().ok_or_else(|| format!("`{text}` names no start; it is `process.moment.number`"))
+    }
+}
+
+impl TryFrom<String> for Life {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Life> for String {
+    fn from(life: Life) -> Self {
+        life.to_string()
+    }
+}
+
+impl Waiting {
+    /// The start that it is of unless that is said: so an entry of a long line takes no more bytes.
+    fn first_life(&self) -> Life {
+        Life { by: self.executor, since: self.since, nth: 0 }
+    }
+
+    /// Returns the starts of a run that stand in it; none for a node.
+    pub(super) fn all_lives(&self) -> Vec<Life> {
+        match self.kind {
+            Kind::Node => Vec::new(),
+            Kind::Run if self.lives.is_empty() => vec![self.first_life()],
+            Kind::Run => self.lives.clone(),
+        }
+    }
+
+    /// Says which starts of a run stand in it.
+    pub(crate) fn is_of(&mut self, lives: Vec<Life>) {
+        self.lives = if lives == [self.first_life()] { Vec::new() } else { lives };
+    }
+}
+
+impl Held {
+    /// Tells whether it is known which starts of a run stand in it; otherwise it stands for any.
+    pub(crate) fn has_lives(&self) -> bool {
+        !self.lives.is_empty()
+    }
+}
+
+impl Ledger {
+    /// Returns the starts that stand in the entry of a run; `None` if there is no entry, or it stands for any.
+    pub(super) fn lives(&self, id: &str) -> Option<Vec<Life>> {
+        let lives = match self.held.get(id) {
+            Some(held) => held.lives.clone(),
+            None => self.waiting.get(id)?.all_lives(),
+        };
+        (!lives.is_empty()).then_some(lives)
+    }
+
+    /// Takes starts out of an entry of which nothing is to come any more, and puts in the one whose run is on record and has not ended. The entry goes
+    /// with the last.
+    pub(super) fn settle(&mut self, id: &str, gone: &[Life], found: Option<Life>) {
+        let Some(before) = self.lives(id) else { return };
+        let mut lives = before.clone();
+        lives.retain(|life| !gone.contains(life));
+        lives.extend(found.filter(|found| !lives.contains(found)));
+        if lives.is_empty() {
+            self.leave(id);
+        } else if lives != before {
+            self.set_lives(id, lives);
+        }
+    }
+
+    /// Has another start stand in an entry, in the place of those of its process that were in doubt before.
+    pub(super) fn join(&mut self, id: &str, lives: &[Life], doubts: &[Life]) {
+        if let Some(before) = self.lives(id) {
+            let mut all = before.clone();
+            all.retain(|life| !doubts.contains(life));
+            all.extend(lives.iter().filter(|life| !before.contains(life)));
+            if all != before {
+                self.set_lives(id, all);
+            }
+        }
+    }
+
+    fn set_lives(&mut self, id: &str, lives: Vec<Life>) {
+        if self.held.contains_key(id) {
+            self.held.update(id, |held| held.lives = lives);
+        } else {
+            self.waiting.update(id, |waiting| waiting.is_of(lives));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Several starts of one name, of which some runs were purged before others began.
+
+use super::*;
+
+/// A start of the run of a number, by a process, at a moment.
+fn start(who: u8, by: ExecutorId, ms: i64) -> (String, Life, Box<Ask>) {
+    let at = Timestamp::from_unix_ms(START + ms);
+    let Op::Ask(mut one) = ask(who, by, "", 0, 1, at) else { unreachable!() };
+    one.waiting.kind = Kind::Run;
+    (one.id.clone(), Life { by, since: at, nth: 0 }, one)
+}
+
+fn places(at_once: u32) -> Ledger {
+    let mut settings = Settings::new();
+    settings.at_once = Some(at_once);
+    Ledger::new(settings)
+}
+
+fn ended(id: &str, life: Life) -> Op {
+    Op::LeaveRun { id: id.to_owned(), life: Some(life), place: None }
+}
+
+/// A run has ended, and two starts of its name are under way. One of them finds it, it is purged, and the other one is recorded, whichever asked first.
+#[test]
+fn a_place_is_of_all_starts_that_are_under_way() {
+    let (me, now) = (executor(), Timestamp::from_unix_ms(START));
+    for (finds, records) in [(1, 2), (2, 1)] {
+        let mut ledger = places(1);
+        let all: Vec<_> = (0..3).map(|ms| start(1, me, ms)).collect();
+        for (_, _, one) in &all {
+            assert_eq!(ledger.apply(Op::Ask(one.clone()), now), Said::Granted);
+        }
+        let (next, _, other) = start(2, me, 9);
+        assert_eq!(ledger.apply(Op::Ask(other), now), Said::Waits);
+        let (id, life) = (all[0].0.clone(), |nth: usize| all[nth].1);
+        let found = |found| Op::Settle { id: id.clone(), gone: vec![life(finds)], found };
+        // It saw the run while that went on: its end is noted before, and once more.
+        for op in [ended(&id, life(0)), found(Some(life(0))), ended(&id, life(0)), ended(&id, life(0))] {
+            ledger.apply(op, now);
+            ledger.grant(now);
+            assert!(ledger.held.contains_key(&id) && !ledger.held.contains_key(&next));
+        }
+        assert_eq!(ledger.held[&id].lives, [life(records)]);
+        ledger.apply(ended(&id, life(records)), now);
+        ledger.grant(now);
+        assert_eq!(ledger.held.keys().collect::<Vec<_>>(), [&next]);
+    }
+}
+
+/// The run of a start that waits is let go, while another start of its name is under way, whose run is on hold as well.
+#[test]
+fn a_place_is_on_hold_as_long_as_another_start_may_be() {
+    let (me, now) = (executor(), Timestamp::from_unix_ms(START));
+    let mut ledger = places(1);
+    let (first, _, one) = start(1, me, 0);
+    ledger.apply(Op::Ask(one), now);
+    let all: Vec<_> = (1..3).map(|ms| start(2, me, ms)).collect();
+    let id = &all[0].0;
+    for (_, _, one) in &all {
+        assert_eq!(ledger.apply(Op::Ask(one.clone()), now), Said::Waits);
+    }
+    // Where it is stored as one of two, and as the one that is meant unless that is said.
+    let lives = [all[0].1, all[1].1];
+    assert_eq!(ledger.waiting[id].lives, lives);
+    ledger.apply(Op::Settle { id: id.clone(), gone: vec![lives[1]], found: Some(lives[0]) }, now);
+    assert!(ledger.waiting[id].lives.is_empty());
+    assert_eq!(ledger.apply(Op::Ask(all[1].2.clone()), now), Said::Waits);
+    ledger.apply(Op::Leave(first), now);
+    ledger.grant(now);
+    let at = ledger.held[id].at;
+    let begun = |nth: usize| Op::Begun { id: id.clone(), at, life: Some(lives[nth]) };
+    ledger.apply(begun(0), now);
+    assert!(ledger.held[id].on_hold, "the run of the second is to be let go");
+    ledger.apply(ended(id, lives[0]), now);
+    ledger.apply(begun(1), now);
+    assert!(!ledger.held[id].on_hold);
+    ledger.apply(ended(id, lives[1]), now);
+    assert!(ledger.held.is_empty());
+}
+
+/// A start that failed, and may have entered the queue, is made again: it has one place, and gives all of it back.
+#[test]
+fn a_start_that_is_made_again_takes_the_place_of_the_one_in_doubt() {
+    let (me, now) = (executor(), Timestamp::from_unix_ms(START));
+    let mut ledger = places(1);
+    let (id, doubt, one) = start(1, me, 0);
+    ledger.apply(Op::Ask(one), now);
+    let (_, life, mut again) = start(1, me, 1);
+    again.doubts = vec![doubt];
+    assert_eq!(ledger.apply(Op::Ask(again.clone()), now), Said::Granted);
+    assert_eq!(ledger.apply(Op::Ask(again), now), Said::Granted, "the queue is asked again after others");
+    assert_eq!(ledger.held[&id].lives, [life]);
+}
+
+/// What an earlier program has stored, and what it has recorded.
+#[test]
+fn an_entry_that_names_no_start_stands_for_any() {
+    let (me, now) = (executor(), Timestamp::from_unix_ms(START));
+    let (mut ledger, first) = (places(1), places(1).first().unwrap());
+    let (id, life, one) = start(1, me, 0);
+    ledger.apply(Op::Ask(one), now);
+    let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
+    channels.apply(&ledger.patch().unwrap()).unwrap();
+    let text = channels.to_json().unwrap();
+    let lives = format!(r#","lives":["{life}"]"#);
+    assert!(text.contains(&lives), "{text}");
+    let before = Channels::from_json(text.replace(&lives, "")).unwrap();
+    let place = Some((now, me));
+    // Another start of the name stands in it as well, and the end of any gives it back.
+    for (life, place, is_held) in
+        [(None, place, false), (Some(life), place, false), (Some(life), Some((now, executor())), true)]
+    {
+        let mut ledger = Ledger::read(&before).unwrap();
+        assert_eq!(ledger.apply(Op::Ask(start(1, me, 5).2), now), Said::Granted);
+        assert!(ledger.held[&id].lives.is_empty());
+        ledger.apply(Op::LeaveRun { id: id.clone(), life, place }, now);
+        assert_eq!(ledger.held.contains_key(&id), is_held);
+    }
+    // A run that an earlier program has recorded is any start.
+    let mut ledger = Ledger::read(&channels).unwrap();
+    ledger.apply(Op::LeaveRun { id, life: None, place }, now);
+    assert!(ledger.held.is_empty());
+}

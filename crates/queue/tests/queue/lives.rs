@@ -1,0 +1,204 @@
+//! A name that is purged and begun anew at once, while something is still said of the run that had it before.
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::testing::{Fault, Process, World};
+use ferrata_queue::{Enqueue, Queue, Queued, QueuedStart, Queues};
+use tokio::task::JoinSet;
+
+use crate::deaf::{Asked, Deaf};
+use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
+
+/// A process whose answers can be late, and one beside it that serves nothing.
+struct Two {
+    world: World,
+    witness: Witness,
+    graph: Graph<Context>,
+    slow: Runtime,
+    asked: Arc<Asked>,
+    beside: Process,
+    mail: Queue,
+}
+
+impl Two {
+    async fn new() -> Self {
+        let (world, witness) = (World::new(), Witness::default());
+        let graph = slow(&witness, WHILE);
+        let beside = process(&world).await;
+        let (slow, asked) = Deaf::process(&world, &beside).await;
+        let mail = beside.queue("mail").at_once(1).declare().await.unwrap();
+        Self { world, witness, graph, slow, asked, beside, mail }
+    }
+
+    fn start(&self, at: &Runtime, id: &str) -> QueuedStart<Context> {
+        at.start(&self.graph, Context::new()).id(id).queue("mail")
+    }
+
+    async fn started(&self, at: &Runtime, id: &str) -> Queued<Context> {
+        self.world.pass(self.start(at, id)).await.unwrap()
+    }
+
+    async fn completes(&self, run: &Queued<Context>) {
+        let outcome = self.world.pass(run.wait()).await.unwrap();
+        assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    }
+
+    async fn purge_again(&self) {
+        self.beside.purge(&"again".try_into().unwrap()).await.unwrap();
+    }
+
+    /// Checks that the run of that name is at work alone, and that each has its turn.
+    async fn is_alone(&self, again: &Queued<Context>, next: &Queued<Context>) {
+        self.world.pass_for(20 * MOMENT).await;
+        assert!(next.is_waiting().await.unwrap(), "it was let in beside {:?}", self.witness.came());
+        for run in [again, next] {
+            self.completes(run).await;
+        }
+        assert_eq!(self.witness.most(), 1);
+        empty(&self.world, &self.mail).await;
+    }
+}
+
+/// A start finds that the run of its name has ended, and says so of the place that it was given: that run is purged by then, and another one has
+/// begun in the place. The place was given back.
+#[tokio::test]
+async fn an_end_that_a_start_has_found_takes_no_place_from_the_next_run_of_that_name() {
+    let two = Two::new().await;
+    two.slow.serve(&two.graph).unwrap();
+    two.completes(&two.started(&two.slow, "again").await).await;
+    empty(&two.world, &two.mail).await;
+    // The first answer is for the start itself.
+    two.asked.late.is_nth(2);
+    let mut finds = JoinSet::new();
+    finds.spawn(two.start(&two.slow, "again").into_future());
+    two.asked.late.is_given(&two.world).await;
+    two.purge_again().await;
+    let again = two.started(&two.slow, "again").await;
+    let next = two.started(&two.slow, "next").await;
+    two.asked.late.arrives();
+    two.is_alone(&again, &next).await;
+}
+
+/// The same of a run that ended while it waited: the next one waited on hold for ever.
+#[tokio::test]
+async fn an_end_in_the_line_takes_the_next_run_of_that_name_out_of_no_line() {
+    let two = Two::new().await;
+    two.slow.serve(&two.graph).unwrap();
+    let first = two.started(&two.slow, "first").await;
+    let cancelled = two.started(&two.slow, "again").await;
+    two.beside.cancel(cancelled.run(), "not needed").await.unwrap();
+    two.asked.late.is_nth(2);
+    let mut finds = JoinSet::new();
+    finds.spawn(two.start(&two.slow, "again").into_future());
+    two.asked.late.is_given(&two.world).await;
+    two.purge_again().await;
+    let again = two.started(&two.slow, "again").await;
+    two.asked.late.arrives();
+    two.world.pass_for(MOMENT).await;
+    assert_eq!(two.mail.status().await.unwrap().waiting, 1);
+    two.is_alone(&first, &again).await;
+}
+
+/// The turn of a run comes that was cancelled in the line. It is purged, and the next one of its name stands in the place, on hold: nobody let that one
+/// go.
+#[tokio::test]
+async fn a_turn_of_a_run_that_was_cancelled_in_the_line_is_that_of_the_next_of_its_name() {
+    for nth in 1..=2 {
+        let two = Two::new().await;
+        two.slow.serve(&two.graph).unwrap();
+        let first = two.started(&two.slow, "first").await;
+        let cancelled = two.started(&two.slow, "again").await;
+        two.beside.cancel(cancelled.run(), "not needed").await.unwrap();
+        // That of the head, and that of the log.
+        two.asked.late.is_nth(nth);
+        two.completes(&first).await;
+        two.asked.late.is_given(&two.world).await;
+        two.purge_again().await;
+        let again = two.started(&two.beside, "again").await;
+        two.asked.late.arrives();
+        let next = two.started(&two.slow, "next").await;
+        two.is_alone(&again, &next).await;
+    }
+}
+
+/// A process looks after the holders, and finds that a run has ended: it is purged by then, and another one has begun in its place, in the process that
+/// had asked for it.
+#[tokio::test]
+async fn who_looks_after_a_holder_takes_no_place_from_the_next_run_of_that_name() {
+    let two = Two::new().await;
+    // It drives the run, and cannot say that it has ended.
+    let (worker, away) = Deaf::process(&two.world, &two.beside).await;
+    worker.serve(&two.graph).unwrap();
+    two.slow.queue("mail").find().await.unwrap();
+    let first = two.started(&two.slow, "first").await;
+    let before = two.started(&two.beside, "again").await;
+    two.completes(&first).await;
+    two.world.pass_for(20 * MOMENT).await;
+    assert_eq!(two.witness.came(), ["first", "again"]);
+    away.is_away.store(true, Ordering::Relaxed);
+    two.asked.late.is_nth(1);
+    two.completes(&before).await;
+    // One who waits, so that holders are looked after.
+    let next = two.started(&two.beside, "next").await;
+    two.asked.late.is_given(&two.world).await;
+    two.purge_again().await;
+    let again = two.started(&two.beside, "again").await;
+    two.asked.late.arrives();
+    two.world.pass_for(5 * MOMENT).await;
+    away.is_away.store(false, Ordering::Relaxed);
+    two.is_alone(&again, &next).await;
+}
+
+/// A run ends in a process that has not opened the queue. It finds out which one it is, and by then another run of that name has begun in the place.
+#[tokio::test]
+async fn an_end_where_the_queue_is_not_known_takes_no_place_from_the_next_run_of_that_name() {
+    let two = Two::new().await;
+    two.slow.queue("other").declare().await.unwrap();
+    two.slow.serve(&two.graph).unwrap();
+    let first = two.started(&two.beside, "first").await;
+    let before = two.started(&two.beside, "again").await;
+    two.completes(&first).await;
+    two.asked.late.is_nth(1);
+    let mut waits = JoinSet::new();
+    waits.spawn(async move { before.wait().await });
+    two.asked.late.is_given(&two.world).await;
+    two.purge_again().await;
+    let again = two.started(&two.beside, "again").await;
+    let next = two.started(&two.beside, "next").await;
+    two.asked.late.arrives();
+    two.is_alone(&again, &next).await;
+}
+
+/// A process dies between being given a place and recording the run, and another one starts the same. When that run has ended, the place is not kept for
+/// the first start for long.
+#[tokio::test]
+async fn a_start_that_died_with_its_process_keeps_the_place_of_the_next_one_for_moments() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, MOMENT);
+    let (doomed, other) = (process(&world).await, process(&world).await);
+    other.serve(&graph).unwrap();
+    let mail = other.queue("mail").at_once(1).declare().await.unwrap();
+    // The write of the queue, and then that of the run.
+    doomed.fail_write(1, Fault::CrashBefore);
+    let mut dies = JoinSet::new();
+    dies.spawn(doomed.start(&graph, Context::new()).id("again").queue("mail").into_future());
+    while !doomed.is_crashed() {
+        world.pass_for(MOMENT / 10).await;
+    }
+    // Nothing of it reaches the store any more.
+    assert_eq!(mail.status().await.unwrap().held.len(), 1);
+    let again = world.pass(other.start(&graph, Context::new()).id("again").queue("mail")).await.unwrap();
+    let next = world.pass(other.start(&graph, Context::new()).id("next").queue("mail")).await.unwrap();
+    world.pass(again.wait()).await.unwrap();
+    let ended = other.clock().now();
+    world.pass(next.wait()).await.unwrap();
+    let waited = other.clock().now().since(ended);
+    assert!(waited < 25 * MOMENT, "it waited for {waited:?}");
+    assert_eq!(witness.most(), 1);
+    empty(&world, &mail).await;
+}
