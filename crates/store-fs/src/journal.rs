@@ -26,8 +26,6 @@ use format::{Group, Heading, SECTOR};
 /// How large a journal is, and what goes through it.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// How many syncs of logs an instance makes before it begins a journal: most processes that write little never need one.
-    pub(crate) direct: usize,
     /// By how much it grows, filled with zeros: a write over them is on the disk in two thirds of the time that one behind them takes.
     pub(crate) step: usize,
     /// How large it becomes.
@@ -38,7 +36,7 @@ pub(crate) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { direct: 16, step: 256 << 10, most: 4 << 20, longest: 32 << 10 }
+        Self { step: 256 << 10, most: 4 << 20, longest: 32 << 10 }
     }
 }
 
@@ -48,6 +46,7 @@ pub(crate) struct Journal {
     limits: Limits,
     /// How many logs may wait in it for their sync: each is kept open, as only who has a file open hears of all failures.
     logs: usize,
+    /// How many syncs it was not made for.
     direct: AtomicUsize,
     state: Mutex<State>,
     /// Held by whoever syncs it. Taken after `state`, if both are.
@@ -180,7 +179,7 @@ impl Journal {
             *state = State::Unmade;
         }
         if let State::Unmade = state {
-            if self.direct.fetch_add(1, Ordering::Relaxed) < self.limits.direct {
+            if self.direct.fetch_add(1, Ordering::Relaxed) < folder.options.journal_after {
                 return None;
             }
             self.direct.store(0, Ordering::Relaxed);

@@ -9,26 +9,41 @@ use ferrata_store::CheckpointStore;
 use ferrata_store::testing::ManualClock;
 use ferrata_store::{Clock, RunKey, Seq, Timestamp};
 use ferrata_store_conformance::{Damage, ModelTest, Space, StoreFactory, suite};
-use ferrata_store_fs::FsStore;
+use ferrata_store_fs::{FsOptions, FsStore};
 use tempfile::TempDir;
 
 struct Folders;
+
+/// The same with a journal from the first append on.
+struct Journaled;
 
 /// A folder of its own for each test, and the clock that its instances live by.
 struct Folder {
     directory: TempDir,
     clock: ManualClock,
+    options: FsOptions,
 }
 
 #[async_trait]
 impl StoreFactory for Folders {
     async fn fresh(&self) -> Box<dyn Space> {
-        let directory = tempfile::tempdir().expect("a folder for the test");
-        Box::new(Folder { directory, clock: ManualClock::default() })
+        Box::new(Folder::new(FsOptions::default()))
+    }
+}
+
+#[async_trait]
+impl StoreFactory for Journaled {
+    async fn fresh(&self) -> Box<dyn Space> {
+        Box::new(Folder::new(FsOptions::default().with_journal_after(0)))
     }
 }
 
 impl Folder {
+    fn new(options: FsOptions) -> Self {
+        let directory = tempfile::tempdir().expect("a folder for the test");
+        Self { directory, clock: ManualClock::default(), options }
+    }
+
     fn log(&self, run: &RunKey) -> PathBuf {
         self.directory.path().join(format!("runs/{}/{}.jsonl", run.tenant, run.run))
     }
@@ -47,7 +62,7 @@ fn inside(line: &str) -> usize {
 #[async_trait]
 impl Space for Folder {
     async fn open(&self) -> Arc<dyn CheckpointStore> {
-        let store = FsStore::open(self.directory.path()).expect("a store");
+        let store = FsStore::open_with(self.directory.path(), self.options.clone()).expect("a store");
         Arc::new(store.with_clock(Arc::new(self.clock.clone())))
     }
 
@@ -88,11 +103,20 @@ suite!(Folders, without: [
     notices = "no other process is told when a file changes",
 ]);
 
+mod journaled {
+    use super::Journaled;
+
+    ferrata_store_conformance::suite!(Journaled, without: [
+        notices = "no other process is told when a file changes",
+    ]);
+}
+
 /// More seeds than the suite tries on every store.
 #[test]
 fn many_seeds_are_answered_like_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for seed in 100..120 {
         runtime.block_on(ModelTest::default().with_seed(seed).with_instances(2).run(&Folders));
+        runtime.block_on(ModelTest::default().with_seed(seed).with_instances(2).run(&Journaled));
     }
 }

@@ -38,8 +38,8 @@ fn authors(folder: &Inner, number: usize) -> Vec<Author> {
 fn a_row_is_synced_once_and_its_logs_when_the_journal_is_full() {
     let place = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
-    let limits = Limits { direct: 0, step: 4_096, most: 16 << 10, longest: 4_000 };
-    let folder = folder_with(&place.path().join("store"), Arc::clone(&disk) as _, limits);
+    let limits = Limits { step: 4_096, most: 16 << 10, longest: 4_000 };
+    let folder = folder_with(&place.path().join("store"), Arc::clone(&disk) as _, 0, limits);
     folder.ready_to_write().unwrap();
     let mut authors = authors(&folder, 8);
     let mut syncs = Vec::new();

@@ -25,17 +25,20 @@ use crate::journal::Limits;
 use crate::layout::Layout;
 
 fn folder(root: &Path, disk: Arc<dyn Disk>) -> Inner {
-    folder_with(root, disk, Limits::default())
+    folder_with(root, disk, 16, Limits::default())
 }
 
 /// One that writes to a journal from its first append on, which is full after some.
 fn journaled(root: &Path, disk: Arc<dyn Disk>) -> Inner {
-    folder_with(root, disk, Limits { direct: 0, step: 1_024, most: 8 * 512, longest: 4_000 })
+    folder_with(root, disk, 0, Limits { step: 1_024, most: 8 * 512, longest: 4_000 })
 }
 
-fn folder_with(root: &Path, disk: Arc<dyn Disk>, limits: Limits) -> Inner {
+fn folder_with(root: &Path, disk: Arc<dyn Disk>, journal_after: usize, limits: Limits) -> Inner {
     let one = std::num::NonZeroUsize::MIN;
-    let options = FsOptions::default().with_lock_wait(std::time::Duration::from_secs(20)).with_parallel(one);
+    let options = FsOptions::default()
+        .with_lock_wait(std::time::Duration::from_secs(20))
+        .with_parallel(one)
+        .with_journal_after(journal_after);
     Inner::new(disk, Layout::new(root.into()), Arc::new(MachineClock::new()), options, limits)
 }
 
