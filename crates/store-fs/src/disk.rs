@@ -42,6 +42,12 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
 
     fn stat(&self, path: &Path) -> io::Result<Metadata>;
 
+    /// Tells which file has the name, and no more: where a file's times were looked at, Linux writes new ones at its next write, and so
+    /// another block at its next sync.
+    fn ident(&self, path: &Path) -> io::Result<Ident> {
+        self.stat(path).map(|metadata| Ident::of(&metadata))
+    }
+
     /// Reads up to `buffer.len()` bytes; fewer than that only at the end of the file.
     fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
@@ -86,6 +92,14 @@ impl Disk for RealDisk {
 
     fn stat(&self, path: &Path) -> io::Result<Metadata> {
         fs::metadata(path)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn ident(&self, path: &Path) -> io::Result<Ident> {
+        use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+        let found = statx(CWD, path, AtFlags::empty(), StatxFlags::INO)?;
+        let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+        Ok(Ident { device, inode: found.stx_ino })
     }
 
     fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {

@@ -173,7 +173,7 @@ impl Journal {
         }
         // Whoever took the folder away took the journal, too.
         if let State::Made(made) = state
-            && folder.disk.stat(&made.path).map(|named| Ident::of(&named)).ok() != Some(made.ident)
+            && folder.disk.ident(&made.path).ok() != Some(made.ident)
         {
             self.empty(made, folder)?;
             *state = State::Unmade;

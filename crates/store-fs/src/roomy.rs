@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::disk::{Access, Disk};
+use crate::disk::{Access, Disk, Ident};
 use crate::slots::Slots;
 
 /// How long to wait before the second try, and between tries at most: about what a caller needs that writes to a file and closes it.
@@ -120,6 +120,10 @@ impl Disk for Roomy {
 
     fn stat(&self, path: &Path) -> io::Result<Metadata> {
         self.inner.stat(path)
+    }
+
+    fn ident(&self, path: &Path) -> io::Result<Ident> {
+        self.inner.ident(path)
     }
 
     fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {

@@ -345,6 +345,8 @@ fn a_journal_that_was_taken_away_with_its_folder_is_made_anew() {
     let mut authors = authors(&folder, 1);
     append(&folder, &authors[0].write(&["1"])).unwrap();
     let first = the_journal(&folder);
+    append(&folder, &authors[0].write(&["1"])).unwrap();
+    assert_eq!(the_journal(&folder), first);
     fs::remove_dir_all(folder.layout.journals()).unwrap();
     append(&folder, &authors[0].write(&["2"])).unwrap();
     assert_ne!(the_journal(&folder), first);
