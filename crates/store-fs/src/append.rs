@@ -1,7 +1,6 @@
 //! Adding records to a run: compare the head, write once, sync, and only then say so.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use ferrata_store::{
 
 use crate::caller::Caller;
 use crate::create::Unborn;
+use crate::disk::sync_each;
 use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES, Writer};
 use crate::journal::{Behind, Entry, Written};
@@ -46,11 +46,12 @@ enum To {
 }
 
 impl Begun<'_> {
-    fn file(&self) -> &Arc<File> {
-        match &self.to {
-            To::Log(writer) => &writer.log.file,
-            To::Unborn(unborn) => &unborn.file,
-        }
+    fn written(&self) -> Written<'_> {
+        let (file, ident) = match &self.to {
+            To::Log(writer) => (&writer.log.file, writer.log.ident),
+            To::Unborn(unborn) => (&unborn.file, unborn.ident),
+        };
+        Written { entry: &self.journaled, file, ident }
     }
 }
 
@@ -159,18 +160,20 @@ impl Inner {
 
     /// Brings to stable storage what was written, all at once if it can be, and says of each whether it is.
     pub(crate) fn settle(&self, row: Vec<Begun<'_>>, caller: &Caller) -> Vec<Result<HeadRef, StoreError>> {
-        let goes = |begun: &Begun<'_>| self.journal.takes(begun.journaled.bytes.len());
-        let through = row.iter().filter(|begun| goes(begun));
-        let written: Vec<_> =
-            through.map(|begun| Written { entry: &begun.journaled, file: begun.file() }).collect();
-        let kept = if written.is_empty() { Ok(false) } else { self.journal.keep(self, &written) };
+        let is_small = |begun: &Begun<'_>| self.journal.takes(begun.journaled.bytes.len());
+        let small: Vec<_> = row.iter().filter(|begun| is_small(begun)).map(|begun| begun.written()).collect();
+        let kept = if small.is_empty() { Ok(true) } else { self.journal.keep(self, &small) };
+        let is_alone = |begun: &Begun<'_>| matches!(kept, Ok(false)) || !is_small(begun);
+        let alone = row.iter().filter(|begun| is_alone(begun));
+        let files: Vec<_> = alone.map(|begun| Arc::clone(begun.written().file)).collect();
+        let mut synced = sync_each(&*self.disk, &files, self.options.parallel.get()).into_iter();
         let stored: Vec<_> = row
             .into_iter()
             .map(|begun| {
                 let synced = match &kept {
-                    Ok(true) if goes(&begun) => Ok(()),
-                    Err(error) if goes(&begun) => Err(same(error)),
-                    _ => self.disk.sync(begun.file()),
+                    _ if is_alone(&begun) => synced.next().expect("one for each that goes alone"),
+                    Err(error) => Err(same(error)),
+                    Ok(_) => Ok(()),
                 };
                 self.stored(begun, synced, caller)
             })

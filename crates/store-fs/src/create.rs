@@ -20,7 +20,7 @@ use crate::tail::Tail;
 /// A file that is not yet a log, held by whoever makes it one.
 pub(crate) struct Unborn {
     pub(crate) file: Arc<std::fs::File>,
-    ident: Ident,
+    pub(crate) ident: Ident,
     /// When it was written, in nanoseconds since the machine was started: of two with the same name, the later replaced the other.
     pub(crate) made: u64,
     /// Where the records begin.

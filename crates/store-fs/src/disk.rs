@@ -5,6 +5,8 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,29 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     fn remove(&self, path: &Path) -> io::Result<()>;
+}
+
+/// Syncs files, some at a time, and says of each how that ended: the file system brings many to the disk at once.
+pub(crate) fn sync_each(disk: &dyn Disk, files: &[Arc<File>], parallel: usize) -> Vec<io::Result<()>> {
+    if files.len() < 2 || parallel < 2 {
+        return files.iter().map(|file| disk.sync(file)).collect();
+    }
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(files.len())));
+    let work = || {
+        while let Some((at, file)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, files.get(at)?)))
+        {
+            let synced = disk.sync(file);
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((at, synced));
+        }
+    };
+    std::thread::scope(|threads| {
+        (1..parallel.min(files.len())).for_each(|_| drop(threads.spawn(work)));
+        work();
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, synced)| synced).collect()
 }
 
 /// The machine's own file system.

@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use ferrata_store::{IdSource, RandomIds, RunKey};
 
-use crate::disk::{Access, Disk, Ident};
+use crate::disk::{Access, Ident, sync_each};
 use crate::error::{Doing, StoreError};
 use crate::inner::Inner;
 use crate::lock::{Locked, Mode};
@@ -76,7 +76,7 @@ struct Made {
     /// The value of `written` at the beginning of the lap, less where that is in the file.
     origin: u64,
     /// The logs written to since the lap began.
-    logs: HashMap<RunKey, Arc<File>>,
+    logs: HashMap<RunKey, (Ident, Arc<File>)>,
     _lock: Locked,
 }
 
@@ -85,6 +85,7 @@ struct Made {
 pub(crate) struct Written<'a> {
     pub(crate) entry: &'a Entry<'a>,
     pub(crate) file: &'a Arc<File>,
+    pub(crate) ident: Ident,
 }
 
 /// Which start of the machine this is, where the system tells.
@@ -153,7 +154,7 @@ impl Journal {
         }
         made.at += bytes.len();
         for written in row {
-            made.logs.insert(written.entry.run.clone(), Arc::clone(written.file));
+            made.logs.insert(written.entry.run.clone(), (written.ident, Arc::clone(written.file)));
         }
         let end = made.origin + made.at as u64;
         self.written.store(end, Ordering::Release);
@@ -210,21 +211,24 @@ impl Journal {
     /// Syncs all logs that it holds something of. `None` if one cannot be: then it is left as it is, and never written to again.
     fn empty(&self, made: &mut Made, folder: &Inner) -> Option<()> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = sync_all(&*folder.disk, &made.logs, folder.options.parallel.get());
-        if !failed.is_empty() {
+        let (runs, files): (Vec<_>, Vec<_>) = made.logs.drain().map(|(run, (_, file))| (run, file)).unzip();
+        let synced = sync_each(&*folder.disk, &files, folder.options.parallel.get());
+        if synced.iter().any(Result::is_err) {
             self.broken.store(true, Ordering::Release);
             // What of it is on the disk is unknown, so each is copied before anything more is said of it.
-            folder.suspects().extend(failed);
+            let failed = runs.into_iter().zip(synced).filter(|(_, synced)| synced.is_err());
+            folder.suspects().extend(failed.map(|(run, _)| run));
             return None;
         }
-        made.logs.clear();
         self.synced.fetch_max(self.written.load(Ordering::Acquire), Ordering::AcqRel);
         Some(())
     }
 
-    /// Forgets a log that was replaced or removed: whoever did that has brought what is left of it to stable storage.
-    pub(crate) fn forget(&self, run: &RunKey) {
-        if let State::Made(made) = &mut *self.state() {
+    /// Forgets a log that was replaced or removed, while it is still open: another may have its name by now, and be written to.
+    pub(crate) fn forget(&self, run: &RunKey, ident: Ident) {
+        if let State::Made(made) = &mut *self.state()
+            && made.logs.get(run).is_some_and(|(known, _)| *known == ident)
+        {
             made.logs.remove(run);
         }
     }
@@ -298,25 +302,6 @@ impl Made {
         }
         Ok(())
     }
-}
-
-/// Syncs logs, some at a time, and returns the runs of those that could not be.
-fn sync_all(disk: &dyn Disk, logs: &HashMap<RunKey, Arc<File>>, parallel: usize) -> Vec<RunKey> {
-    let sync = |(run, file): (&RunKey, &Arc<File>)| disk.sync(file).is_err().then(|| run.clone());
-    if logs.len() < 2 || parallel < 2 {
-        return logs.iter().filter_map(sync).collect();
-    }
-    let waiting = Mutex::new(logs.iter());
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
-    std::thread::scope(|threads| {
-        let work = || std::iter::from_fn(next).filter_map(sync).collect::<Vec<_>>();
-        let others: Vec<_> = (1..parallel.min(logs.len())).map(|_| threads.spawn(work)).collect();
-        let mut failed = work();
-        for other in others {
-            failed.extend(other.join().unwrap_or_else(|_| logs.keys().cloned().collect()));
-        }
-        failed
-    })
 }
 
 impl Inner {

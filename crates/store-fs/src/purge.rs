@@ -44,7 +44,6 @@ impl Inner {
         }
         let Some(purged) = purged else { return Err(StoreError::Restless { path }) };
         self.suspects().remove(run);
-        self.journal.forget(run);
         // Also if nothing was there: a purge before this one may have failed just here.
         let tenant = self.layout.tenant(&run.tenant);
         match self.disk.sync_dir(&tenant) {
@@ -106,6 +105,7 @@ impl Inner {
         let (records, bytes) = tally(source, 0, metadata.len());
         self.remove(&self.layout.copy(run))?;
         self.remove(path)?;
+        self.journal.forget(run, Ident::of(&metadata));
         Ok(Removed { records, bytes })
     }
 }

@@ -26,7 +26,8 @@ use crate::row;
 /// Keeps each run as one append-only file of JSON lines below a directory.
 ///
 /// Cheap to clone; clones share their open files. Any number of instances, in any number of processes of one machine, may
-/// use a directory at once.
+/// use a directory at once. Dropping the last clone syncs the logs of which its journal holds something, which takes some milliseconds; without
+/// it, as when the process is killed, the next to open the directory does that.
 #[derive(Clone)]
 pub struct FsStore {
     folder: Arc<Inner>,
