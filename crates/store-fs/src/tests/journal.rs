@@ -353,6 +353,24 @@ fn a_journal_that_was_taken_away_with_its_folder_is_made_anew() {
     assert_ne!(the_journal(&folder), first);
 }
 
+/// Two callers of an instance may come to one run by two slots, and the one that purges be late.
+#[test]
+fn who_replaced_a_log_makes_nobody_forget_the_one_that_has_its_name_now() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
+    let folder = journaled(&place.path().join("store"), Arc::clone(&disk) as _);
+    folder.ready_to_write().unwrap();
+    let first = authors(&folder, 1).pop().unwrap();
+    let gone = folder.slots.known(&first.run).unwrap();
+    purge(&folder, &first.run).unwrap();
+    authors(&folder, 1);
+    folder.journal.forget(&first.run, gone.ident);
+    let before = disk.calls().len();
+    drop(folder);
+    let last: Vec<_> = disk.calls().split_off(before);
+    assert_eq!(last.iter().filter(|call| *call == "sync ").count(), 1, "{last:?}");
+}
+
 #[test]
 fn a_journal_of_a_process_that_lives_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
