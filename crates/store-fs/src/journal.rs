@@ -176,6 +176,7 @@ impl Journal {
         if let State::Made(made) = state
             && folder.disk.ident(&made.path).ok() != Some(made.ident)
         {
+            folder.doubt();
             self.empty(made, folder)?;
             *state = State::Unmade;
         }

@@ -87,6 +87,8 @@ impl Inner {
     pub(crate) fn still_there<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         let was_there = self.marked.load(Ordering::Relaxed) || self.ready.load(Ordering::Relaxed);
         if was_there && matches!(self.stat(&self.layout.marker()), Ok(None)) {
+            // What comes back may have been through a crash.
+            self.doubt();
             return Err(StoreError::Gone { path: self.layout.root().into() });
         }
         done

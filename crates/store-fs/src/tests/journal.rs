@@ -278,6 +278,21 @@ fn what_a_crash_took_is_put_back_before_anything_is_read() {
 }
 
 #[test]
+fn what_comes_back_after_it_was_gone_is_looked_into_again() {
+    let place = tempfile::tempdir().unwrap();
+    let (author, expected) = crashed(place.path());
+    let (store, away) = (place.path().join("store"), place.path().join("away"));
+    fs::rename(&store, &away).unwrap();
+    let folder = opened(place.path());
+    folder.set_up().unwrap();
+    fs::remove_dir_all(&store).unwrap();
+    assert_eq!(kind(folder.still_there(Ok(())).unwrap_err()), ErrorKind::Unavailable);
+    fs::rename(&away, &store).unwrap();
+    folder.ready_to_write().unwrap();
+    assert_eq!(ids(&folder, &author.run).unwrap(), Some(expected));
+}
+
+#[test]
 fn a_damaged_journal_is_refused_until_it_is_moved_away_and_a_copy_of_one_is_not() {
     let place = tempfile::tempdir().unwrap();
     crashed(place.path());
