@@ -168,7 +168,8 @@ impl Space {
         match self.kind {
             Kind::Postgres => self.table_bytes().await,
             Kind::Redis => self.key_bytes().await,
-            Kind::Files => file_bytes(&self.folder()?.join("store")),
+            // The logs. A process's journal is as large for one step as for a million.
+            Kind::Files => file_bytes(&self.folder()?.join("store/runs")),
             Kind::Sqlite => {
                 let mut connection = self.sqlite("runs.db").await?;
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").await?;
