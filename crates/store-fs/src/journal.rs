@@ -6,12 +6,13 @@
 
 mod format;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ferrata_store::{IdSource, RandomIds, RunKey};
 
@@ -22,6 +23,9 @@ use crate::lock::{Locked, Mode};
 
 pub(crate) use format::{Behind, Entry, Found, JOURNAL as VERSION, read};
 use format::{Group, Heading, SECTOR};
+
+/// How long it holds anything while the instance has an executor.
+const OLDEST: Duration = Duration::from_secs(60);
 
 /// How large a journal is, and what goes through it.
 #[derive(Clone, Debug)]
@@ -77,6 +81,9 @@ struct Made {
     origin: u64,
     /// The logs written to since the lap began.
     logs: HashMap<RunKey, (Ident, Arc<File>)>,
+    /// The runs of which it holds something, and since when it may.
+    runs: HashSet<RunKey>,
+    since: Duration,
     _lock: Locked,
 }
 
@@ -155,6 +162,7 @@ impl Journal {
         made.at += bytes.len();
         for written in row {
             made.logs.insert(written.entry.run.clone(), (written.ident, Arc::clone(written.file)));
+            made.runs.insert(written.entry.run.clone());
         }
         let end = made.origin + made.at as u64;
         self.written.store(end, Ordering::Release);
@@ -200,11 +208,8 @@ impl Journal {
         }
         let new = row.iter().filter(|written| !made.logs.contains_key(&written.entry.run)).count();
         if made.at + room > made.size || made.logs.len() + new > self.logs {
-            self.empty(made, folder)?;
-            if made.begin_again(folder, self.written.load(Ordering::Acquire)).is_err() {
-                self.broken.store(true, Ordering::Release);
-                return None;
-            }
+            self.turn(made, folder)?;
+            let _grown = made.grow(folder, room, &self.limits);
         }
         (made.at + room <= made.size).then_some(made)
     }
@@ -225,12 +230,35 @@ impl Journal {
         Some(())
     }
 
-    /// Forgets a log that was replaced or removed, while it is still open: another may have its name by now, and be written to.
-    pub(crate) fn forget(&self, run: &RunKey, ident: Ident) {
-        if let State::Made(made) = &mut *self.state()
-            && made.logs.get(run).is_some_and(|(known, _)| *known == ident)
-        {
+    /// Begins again from its start, where nothing of the lap before is left.
+    fn turn(&self, made: &mut Made, folder: &Inner) -> Option<()> {
+        self.empty(made, folder)?;
+        if let Err(error) = made.begin_again(folder, self.written.load(Ordering::Acquire)) {
+            tracing::warn!(path = %made.path.display(), %error, "syncs each log by itself, as the journal cannot be begun again");
+            self.broken.store(true, Ordering::Release);
+            return None;
+        }
+        Some(())
+    }
+
+    /// Forgets a log that was replaced or removed, while it is still open: another may have its name by now, and be written to. Nothing
+    /// of the run is left here.
+    pub(crate) fn forget(&self, folder: &Inner, run: &RunKey, log: Option<Ident>) {
+        let State::Made(made) = &mut *self.state() else { return };
+        if made.logs.get(run).is_some_and(|(known, _)| Some(*known) == log) {
             made.logs.remove(run);
+        }
+        if made.runs.contains(run) && !self.broken.load(Ordering::Acquire) {
+            self.turn(made, folder);
+        }
+    }
+
+    /// Begins again if it holds what is older than a minute, which another process may have removed from the logs since.
+    pub(crate) fn age(&self, folder: &Inner) {
+        let State::Made(made) = &mut *self.state() else { return };
+        let age = folder.clock.monotonic().saturating_sub(made.since);
+        if age >= OLDEST && !made.runs.is_empty() && !self.broken.load(Ordering::Acquire) {
+            self.turn(made, folder);
         }
     }
 
@@ -277,6 +305,8 @@ impl Made {
             size: SECTOR,
             origin: 0,
             logs: HashMap::new(),
+            runs: HashSet::new(),
+            since: Duration::ZERO,
             _lock: lock,
         };
         made.begin_again(folder, written).map_err(failed(Doing::Write))?;
@@ -288,9 +318,11 @@ impl Made {
     /// Begins at the start again, which must be on stable storage before a group is: else what is left of the lap before would count.
     fn begin_again(&mut self, folder: &Inner, written: u64) -> io::Result<()> {
         self.lap += 1;
+        folder.disk.set_len(&self.file, 0)?;
         folder.disk.write_at(&self.file, &Heading::new(self.lap, self.ident.inode(), boot()).sector(), 0)?;
         folder.disk.sync(&self.file)?;
-        self.at = SECTOR;
+        self.runs.clear();
+        (self.at, self.size, self.since) = (SECTOR, SECTOR, folder.clock.monotonic());
         self.origin = written - SECTOR as u64;
         Ok(())
     }

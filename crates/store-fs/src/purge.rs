@@ -16,6 +16,9 @@ use crate::lock::Mode;
 use crate::log::Log;
 use crate::rewrite::tally;
 
+/// A log that has no name any more, held open so that no other file gets its number.
+type Gone = (Arc<fs::File>, Ident);
+
 impl Inner {
     /// Removes the run's log, if its head is the expected one, and what crashes left beside it.
     ///
@@ -42,7 +45,7 @@ impl Inner {
                 Err(fault) => return Err(fault),
             }
         }
-        let Some(purged) = purged else { return Err(StoreError::Restless { path }) };
+        let Some((purged, log)) = purged else { return Err(StoreError::Restless { path }) };
         self.suspects().remove(run);
         // Also if nothing was there: a purge before this one may have failed just here.
         let tenant = self.layout.tenant(&run.tenant);
@@ -50,7 +53,11 @@ impl Inner {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(StoreError::io(Doing::Sync, &tenant, error))
             }
-            _ => Ok(purged),
+            _ => {
+                // Before that, a crash could bring the name back, and what only the journal holds is still part of the run.
+                self.journal.forget(self, run, log.as_ref().map(|(_, ident)| *ident));
+                Ok(purged)
+            }
         }
     }
 
@@ -60,11 +67,11 @@ impl Inner {
         path: &Path,
         expected: Option<HeadRef>,
         caller: &Caller,
-    ) -> Result<Removed, StoreError> {
+    ) -> Result<(Removed, Option<Gone>), StoreError> {
         match self.stat(path)? {
             None => {
                 self.remove(&self.layout.copy(run))?;
-                return Ok(Removed::default());
+                return Ok((Removed::default(), None));
             }
             Some(metadata) if expected.is_some() && !metadata.is_file() => {
                 return Err(StoreError::damaged(path, 0, "it is not a file"));
@@ -73,11 +80,11 @@ impl Inner {
                 // Nothing here makes one. An empty one goes; what is in another is not ours to remove.
                 fs::remove_dir(path)
                     .map_err(|_| StoreError::io(Doing::Remove, path, io::ErrorKind::IsADirectory.into()))?;
-                return Ok(Removed::default());
+                return Ok((Removed::default(), None));
             }
             Some(metadata) if !metadata.is_file() => {
                 self.remove(path)?;
-                return Ok(Removed::default());
+                return Ok((Removed::default(), None));
             }
             Some(_) => {}
         }
@@ -105,7 +112,6 @@ impl Inner {
         let (records, bytes) = tally(source, 0, metadata.len());
         self.remove(&self.layout.copy(run))?;
         self.remove(path)?;
-        self.journal.forget(run, Ident::of(&metadata));
-        Ok(Removed { records, bytes })
+        Ok((Removed { records, bytes }, Some((file, Ident::of(&metadata)))))
     }
 }

@@ -131,7 +131,7 @@ impl Inner {
         };
         self.sync_name(run).map_err(|source| self.suspect(slot, run, source))?;
         copy.named = true;
-        self.journal.forget(run, log.ident);
+        self.journal.forget(self, run, Some(log.ident));
         Ok((copy, resealed))
     }
 

@@ -243,7 +243,9 @@ impl CheckpointStore for FsStore {
         let executor = *executor;
         let beat = self.block(move |folder| {
             folder.ready_to_write()?;
-            folder.heartbeat(&executor, ttl)
+            folder.heartbeat(&executor, ttl)?;
+            folder.journal.age(folder);
+            Ok(())
         });
         beat.await.map_err(|fault| Error::from(fault).with_operation("store.heartbeat"))
     }

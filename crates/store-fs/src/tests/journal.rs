@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use ferrata_store::testing::ManualClock;
 use ferrata_store::{At, Error, ErrorKind, PruneCut, Record, RecordId, RunAppend, RunKey};
 
 use super::author::{Author, key};
@@ -379,11 +380,51 @@ fn who_replaced_a_log_makes_nobody_forget_the_one_that_has_its_name_now() {
     let gone = folder.slots.known(&first.run).unwrap();
     purge(&folder, &first.run).unwrap();
     authors(&folder, 1);
-    folder.journal.forget(&first.run, gone.ident);
-    let before = disk.calls().len();
+    folder.journal.forget(&folder, &first.run, Some(gone.ident));
+    let expected = ids(&folder, &first.run).unwrap();
+    disk.lose(Loss::Content);
     drop(folder);
-    let last: Vec<_> = disk.calls().split_off(before);
-    assert_eq!(last.iter().filter(|call| *call == "sync ").count(), 1, "{last:?}");
+    let folder = opened(place.path());
+    folder.ready_to_read().unwrap();
+    assert_eq!(ids(&folder, &first.run).unwrap(), expected);
+}
+
+#[test]
+fn nothing_of_a_purged_run_or_a_record_that_was_dropped_is_left_in_a_journal() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = journaled(place.path(), Arc::new(HastyDisk));
+    folder.ready_to_write().unwrap();
+    let (mut first, mut second) = (Author::new("a"), Author::new("b"));
+    for author in [&mut first, &mut second] {
+        append(&folder, &author.write(&["\"Fowler\""])).unwrap();
+        append(&folder, &author.write_base("1")).unwrap();
+    }
+    let journal = the_journal(&folder);
+    let is_there = || fs::read(&journal).unwrap().windows(6).any(|part| part == b"Fowler");
+    assert!(is_there());
+    purge(&folder, &first.run).unwrap();
+    assert!(!is_there());
+    append(&folder, &second.write(&["\"Fowler\""])).unwrap();
+    append(&folder, &second.write_base("2")).unwrap();
+    assert!(is_there());
+    prune(&folder, &second.run, &PruneCut { at: second.head.unwrap().seq, base: None }).unwrap();
+    assert!(!is_there());
+    // What another process removes is gone within a minute.
+    append(&folder, &second.write(&["\"Fowler\""])).unwrap();
+    folder.journal.age(&folder);
+    assert!(is_there());
+    folder.journal.age(&folder_at(place.path(), 61));
+    assert!(!is_there());
+}
+
+/// The same folder as it is after so many seconds.
+fn folder_at(place: &Path, seconds: u64) -> Inner {
+    let clock = ManualClock::default();
+    let now = crate::clock::MachineClock::new();
+    clock.advance(ferrata_store::Clock::monotonic(&now) + std::time::Duration::from_secs(seconds));
+    let options = crate::config::FsOptions::default();
+    let layout = crate::layout::Layout::new(place.into());
+    Inner::new(Arc::new(HastyDisk), layout, Arc::new(clock), options, Limits::default())
 }
 
 #[test]
