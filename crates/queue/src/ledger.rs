@@ -77,11 +77,8 @@ pub(crate) enum Op {
         waiting: Box<Waiting>,
         question: String,
     },
-    /// A place is given back, or nobody waits for it any more.
-    #[cfg(test)]
-    Leave(String),
-    /// A run has ended: its start is taken out. Where the run or its entry does not say which one it is of, as `Leave`; but if it is known which place
-    /// it had, and which process asked for that last, of that place alone.
+    /// A run has ended: its start is taken out. Where the run or its entry does not say which one it is of, its place is given back, or it
+    /// leaves the line; but if it is known which place it had, and which process asked for that last, of that place alone.
     LeaveRun {
         id: String,
         life: Option<Life>,
@@ -93,18 +90,18 @@ pub(crate) enum Op {
         gone: Vec<Life>,
         found: Option<Life>,
     },
-    /// As `Leave`, of a node of this process: where the run goes on in another one since, what stands there is of the node in that one.
+    /// A place is given back, or the line left, of a node of this process: where the run goes on in another one since, what stands there is of the node in that one.
     LeaveNode {
         id: String,
         executor: ExecutorId,
     },
-    /// As `Leave`, of a run whose start in this process has entered it and was refused.
+    /// A place is given back, or the line left, of a run whose start in this process has entered it and was refused.
     TakeBack {
         id: String,
         life: Life,
         entered: Arc<Entered>,
     },
-    /// As `Leave`, if it is still as it was seen: its node may have come for it since.
+    /// A place is given back, if it is still as it was seen: its node may have come for it since.
     Gone {
         id: String,
         seen: Box<Held>,
@@ -281,8 +278,6 @@ impl Ledger {
                 Some((_, epoch)) if epoch > waiting.epoch => {}
                 Some(_) => self.ask_again(&id, &waiting, Some(question)),
             },
-            #[cfg(test)]
-            Op::Leave(id) => self.leave(&id),
             Op::LeaveRun { id, life, place } => match life.filter(|_| self.lives(&id).is_some()) {
                 Some(life) => self.settle(&id, &[life], None),
                 None => {

@@ -264,7 +264,7 @@ impl Inner {
     }
 }
 
-/// The same error, for another who was waiting for what failed.
+/// The same error, for another caller that waited for what failed.
 fn same(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error)
 }

@@ -16,10 +16,10 @@ pub(crate) struct Batch {
 
 #[derive(Debug)]
 struct Work {
-    /// Those that nobody has looked at, and how many of them go in a row.
+    /// The appends that no row has had, and how many go in one.
     new: VecDeque<(usize, RunAppend)>,
     row: usize,
-    /// Those that have to wait for somebody.
+    /// The appends that wait for another caller or process.
     single: VecDeque<(usize, RunAppend)>,
     results: Vec<Option<Result<HeadRef>>>,
 }
@@ -54,7 +54,7 @@ impl Batch {
         self.work().single.pop_front()
     }
 
-    /// Puts off what has to wait for somebody, to be done by itself.
+    /// Puts off appends that wait for another caller or process, to be done by themselves.
     pub(crate) fn put_off(&self, later: Vec<(usize, RunAppend)>) {
         self.work().single.extend(later);
     }

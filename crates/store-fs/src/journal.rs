@@ -48,12 +48,12 @@ impl Default for Limits {
 #[derive(Debug)]
 pub(crate) struct Journal {
     limits: Limits,
-    /// How many logs may wait in it for their sync: each is kept open, as only who has a file open hears of all failures.
+    /// How many logs may wait in it for their sync: each is kept open, as the system tells all failures only to a process that has the file open.
     logs: usize,
     /// How many syncs it was not made for.
     direct: AtomicUsize,
     state: Mutex<State>,
-    /// Held by whoever syncs it. Taken after `state`, if both are.
+    /// The caller that syncs it holds this. Taken after `state`, if both are.
     syncing: Mutex<()>,
     /// How many bytes were ever written to it, its first heading included, and how many of those are on stable storage, in it or in the logs.
     written: AtomicU64,
@@ -180,7 +180,7 @@ impl Journal {
         if self.broken.load(Ordering::Acquire) || SECTOR + room > self.limits.most || row.len() > self.logs {
             return None;
         }
-        // Whoever took the folder away took the journal, too.
+        // Another process may have taken the folder away, and the journal with it.
         if let State::Made(made) = state
             && folder.disk.ident(&made.path).ok() != Some(made.ident)
         {
@@ -262,7 +262,7 @@ impl Journal {
         }
     }
 
-    /// Syncs the logs and removes it, as nobody writes to it any more.
+    /// Syncs the logs and removes it, as its instance ends.
     pub(crate) fn end(&self, folder: &Inner) {
         let mut state = self.state();
         let State::Made(made) = &mut *state else { return };
@@ -289,7 +289,7 @@ impl Made {
             move |e| StoreError::io(doing, &path, e)
         };
         let file = Arc::new(folder.disk.open(&path, Access::Create).map_err(failed(Doing::Open))?);
-        // Who finds it without a lock takes it for that of a dead process, and removes it.
+        // Another process that finds it without a lock takes it for that of a dead one, and removes it.
         let lock = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)?
             .ok_or_else(|| StoreError::Restless { path: path.clone() })?;
         let ident = Ident::of(&file.metadata().map_err(failed(Doing::Open))?);

@@ -81,7 +81,7 @@ impl Inner {
             }
             Err(error) => return Err(StoreError::io(Doing::Open, journals, error)),
         };
-        // Whoever comes while another is at it waits until it is done.
+        // Another process that comes meanwhile waits until it is done.
         let _alone = self.lock(&folder, journals, Mode::Exclusive)?;
         let mut dead = Vec::new();
         for path in journal::all(journals).map_err(|e| StoreError::io(Doing::List, journals, e))? {

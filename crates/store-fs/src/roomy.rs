@@ -80,7 +80,7 @@ impl Turns {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += self.1;
-        // Not all who wait need as many.
+        // Not all callers that wait need as many.
         self.0.changed.notify_all();
     }
 }

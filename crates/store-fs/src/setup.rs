@@ -124,7 +124,7 @@ impl Inner {
             // As long as the one that stands there, and within a sector: a crash leaves either.
             self.disk.write_at(&file, &marker(JOURNALED), 0).map_err(failed)?;
         }
-        // Also if it stands there: whoever wrote it may have died before it was safe.
+        // Also if it stands there: its writer may have died before it was safe.
         self.disk.sync(&file).map_err(failed)
     }
 

@@ -413,7 +413,7 @@ async fn who_may_only_read_reads_what_a_killed_process_wrote() {
     let records: usize = said(&output, "records")[0].parse().unwrap();
     assert!(records >= 30, "{records}");
     assert_eq!(journals(), 1);
-    // Who may write brings all to the disk first.
+    // A process with the right to write brings all to the disk first.
     let store = FsStore::open(directory.path()).unwrap();
     assert_eq!(history(&store).await.len(), records);
     assert_eq!(journals(), 0);

@@ -145,7 +145,7 @@ async fn begin(
 ) -> Result<Option<Life>> {
     let head = due(runtime, id, &held.run, held.at, commands).await?;
     if head.epoch != Epoch::NEVER {
-        // Whoever has paused it since lets it go.
+        // The caller that has paused it since lets it go.
         return Err(Error::new(ErrorKind::WrongStatus, "the run has begun").with_run(&held.run));
     }
     runtime.unpause(&held.run).by(BY).at(head.head()).await?;

@@ -22,6 +22,11 @@ fn executor() -> ExecutorId {
     ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default()))
 }
 
+/// An end of which it is not known which start of the name it is of.
+fn leave(id: String) -> Op {
+    Op::LeaveRun { id, life: None, place: None }
+}
+
 fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Timestamp) -> Op {
     let waiting = Waiting {
         run: RunKey::try_from(format!("run-{who:03}").as_str()).unwrap(),
@@ -265,7 +270,7 @@ proptest! {
                     }
                 }
                 Step::Leave(who) => {
-                    ledger.apply(Op::Leave(format!("run:default/run-{who:03}")), at);
+                    ledger.apply(leave(format!("run:default/run-{who:03}")), at);
                     model.inside.retain(|one| one.who != who);
                     model.outside.retain(|one| one.who != who);
                 }
@@ -326,7 +331,7 @@ proptest! {
             for _ in 0..100 {
                 now += 1_000;
                 if let Some(id) = ledger.held.keys().next().cloned() {
-                    ledger.apply(Op::Leave(id), Timestamp::from_unix_ms(now));
+                    ledger.apply(leave(id), Timestamp::from_unix_ms(now));
                 }
                 ledger.grant(Timestamp::from_unix_ms(now));
             }
@@ -353,7 +358,7 @@ proptest! {
             ledger.grant(at);
             let given: Vec<_> = ledger.held.keys().cloned().collect();
             for id in given {
-                ledger.apply(Op::Leave(id), at);
+                ledger.apply(leave(id), at);
                 began.push(now);
             }
         }
@@ -411,7 +416,7 @@ fn nobody_is_passed_for_ever() {
             assert!((50..=60).contains(&n), "after {n} others");
             return;
         }
-        ledger.apply(Op::Leave(inside), now);
+        ledger.apply(leave(inside), now);
         ledger.grant(now);
     }
     panic!("it was passed a hundred times");
@@ -430,7 +435,7 @@ fn what_was_started_for_a_key_is_not_started_again_within_its_time() {
     assert_eq!(ledger.apply(once(1, at(0)), at(0)), Said::Granted);
     assert_eq!(ledger.apply(once(1, at(1)), at(1)), Said::Granted, "the same start again");
     assert_eq!(ledger.apply(once(2, at(1)), at(1)), Said::Before(first.clone()));
-    ledger.apply(Op::Leave("run:default/run-001".to_owned()), at(2));
+    ledger.apply(leave("run:default/run-001".to_owned()), at(2));
     assert_eq!(ledger.apply(once(2, at(9_999)), at(9_999)), Said::Before(first), "though it has ended");
     assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), Said::Granted);
 }
@@ -475,9 +480,9 @@ fn a_line_has_its_length() {
     assert_eq!(ledger.waiting.len(), 2);
     // Nobody waits where nobody may.
     ledger.settings.max_waiting = 0;
-    ledger.apply(Op::Leave("run:default/run-001".to_owned()), now);
-    ledger.apply(Op::Leave("run:default/run-002".to_owned()), now);
-    ledger.apply(Op::Leave("run:default/run-000".to_owned()), now);
+    ledger.apply(leave("run:default/run-001".to_owned()), now);
+    ledger.apply(leave("run:default/run-002".to_owned()), now);
+    ledger.apply(leave("run:default/run-000".to_owned()), now);
     assert_eq!(ledger.apply(ask(9, me, "", 0, 1, now), now), Said::Granted);
 }
 

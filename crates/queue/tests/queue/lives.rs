@@ -52,6 +52,15 @@ impl Two {
         self.beside.purge(&"again".try_into().unwrap()).await.unwrap();
     }
 
+    /// Has the answer arrive when the next run of the name is at work, and checks that this keeps its place.
+    async fn late_in_the_next_life(&self, at: &Runtime) {
+        self.purge_again().await;
+        let again = self.started(at, "again").await;
+        let next = self.started(at, "next").await;
+        self.asked.late.arrives();
+        self.is_alone(&again, &next).await;
+    }
+
     /// Checks that the run of that name is at work alone, and that each has its turn.
     async fn is_alone(&self, again: &Queued<Context>, next: &Queued<Context>) {
         self.world.pass_for(20 * MOMENT).await;
@@ -77,11 +86,7 @@ async fn an_end_that_a_start_has_found_takes_no_place_from_the_next_run_of_that_
     let mut finds = JoinSet::new();
     finds.spawn(two.start(&two.slow, "again").into_future());
     two.asked.late.is_given(&two.world).await;
-    two.purge_again().await;
-    let again = two.started(&two.slow, "again").await;
-    let next = two.started(&two.slow, "next").await;
-    two.asked.late.arrives();
-    two.is_alone(&again, &next).await;
+    two.late_in_the_next_life(&two.slow).await;
 }
 
 /// The same of a run that ended while it waited: the next one waited on hold for ever.
@@ -104,8 +109,8 @@ async fn an_end_in_the_line_takes_the_next_run_of_that_name_out_of_no_line() {
     two.is_alone(&first, &again).await;
 }
 
-/// The turn of a run comes that was cancelled in the line. It is purged, and the next one of its name stands in the place, on hold: nobody let that one
-/// go.
+/// The turn of a run comes that was cancelled in the line. It is purged, and the next one of its name stands in the place, on hold: the queue did not let
+/// that one go.
 #[tokio::test]
 async fn a_turn_of_a_run_that_was_cancelled_in_the_line_is_that_of_the_next_of_its_name() {
     for nth in 1..=2 {
@@ -167,11 +172,7 @@ async fn an_end_where_the_queue_is_not_known_takes_no_place_from_the_next_run_of
     let mut waits = JoinSet::new();
     waits.spawn(async move { before.wait().await });
     two.asked.late.is_given(&two.world).await;
-    two.purge_again().await;
-    let again = two.started(&two.beside, "again").await;
-    let next = two.started(&two.beside, "next").await;
-    two.asked.late.arrives();
-    two.is_alone(&again, &next).await;
+    two.late_in_the_next_life(&two.beside).await;
 }
 
 /// A process dies between being given a place and recording the run, and another one starts the same. When that run has ended, the place is not kept for

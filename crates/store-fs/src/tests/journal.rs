@@ -18,11 +18,18 @@ use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::journal::{self, Limits};
 
-/// Appends in a row; what had to wait for somebody is given back.
+/// Appends in a row; says also how many had to wait for another caller, and were given back.
 fn append_row(folder: &Inner, entries: &[RunAppend]) -> (Vec<Result<(), Error>>, usize) {
     let (batch, waiting) = (Batch::new(entries.to_vec(), 64), Waiting::new());
     let later = folder.append_row(batch.next_row().unwrap(), &batch, &waiting.caller());
     (batch.results().into_iter().map(|done| done.map(|_| ())).collect(), later.len())
+}
+
+/// A folder with a journal, on a disk that no power is lost of.
+fn ready(place: &Path) -> Inner {
+    let folder = journaled(place, Arc::new(HastyDisk));
+    folder.ready_to_write().unwrap();
+    folder
 }
 
 fn authors(folder: &Inner, number: usize) -> Vec<Author> {
@@ -64,8 +71,7 @@ fn a_row_is_synced_once_and_its_logs_when_the_journal_is_full() {
 #[test]
 fn what_would_have_to_wait_is_given_back_and_the_rest_of_the_row_goes_on() {
     let place = tempfile::tempdir().unwrap();
-    let folder = journaled(place.path(), Arc::new(HastyDisk));
-    folder.ready_to_write().unwrap();
+    let folder = ready(place.path());
     let mut authors = authors(&folder, 4);
     let row: Vec<_> = authors.iter_mut().map(|author| author.write(&["1"])).collect();
     // One run has a caller at work here, and one in another process.
@@ -357,8 +363,7 @@ fn a_run_that_cannot_be_made_whole_is_refused_and_no_other() {
 #[test]
 fn a_journal_that_was_taken_away_with_its_folder_is_made_anew() {
     let place = tempfile::tempdir().unwrap();
-    let folder = journaled(place.path(), Arc::new(HastyDisk));
-    folder.ready_to_write().unwrap();
+    let folder = ready(place.path());
     let mut authors = authors(&folder, 1);
     append(&folder, &authors[0].write(&["1"])).unwrap();
     let first = the_journal(&folder);
@@ -392,8 +397,7 @@ fn who_replaced_a_log_makes_nobody_forget_the_one_that_has_its_name_now() {
 #[test]
 fn nothing_of_a_purged_run_or_a_record_that_was_dropped_is_left_in_a_journal() {
     let place = tempfile::tempdir().unwrap();
-    let folder = journaled(place.path(), Arc::new(HastyDisk));
-    folder.ready_to_write().unwrap();
+    let folder = ready(place.path());
     let (mut first, mut second) = (Author::new("a"), Author::new("b"));
     for author in [&mut first, &mut second] {
         append(&folder, &author.write(&["\"Fowler\""])).unwrap();
@@ -430,8 +434,7 @@ fn folder_at(place: &Path, seconds: u64) -> Inner {
 #[test]
 fn a_journal_of_a_process_that_lives_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
-    let folder = journaled(place.path(), Arc::new(HastyDisk));
-    folder.ready_to_write().unwrap();
+    let folder = ready(place.path());
     let mut authors = authors(&folder, 1);
     append(&folder, &authors[0].write(&["1"])).unwrap();
     let other = journaled(place.path(), Arc::new(HastyDisk));

@@ -62,9 +62,7 @@ fn operate(ledger: &mut Ledger, dice: &mut Dice, all: &[ExecutorId], now: Timest
                 }
                 Op::Ask(one)
             }
-            5 | 6 => {
-                Op::Leave(format!("{RUN}{}", RunKey::try_from(format!("run-{who:03}").as_str()).unwrap()))
-            }
+            5 | 6 => leave(format!("{RUN}{}", RunKey::try_from(format!("run-{who:03}").as_str()).unwrap())),
             7 => Op::Begun { at: ledger.held.get(&id).map_or(now, |held| held.at), id, life: None },
             8 => Op::Close(now.plus(Duration::from_millis(dice.below(1_000)))),
             9 => {

@@ -65,7 +65,7 @@ fn a_place_is_on_hold_as_long_as_another_start_may_be() {
     ledger.apply(Op::Settle { id: id.clone(), gone: vec![lives[1]], found: Some(lives[0]) }, now);
     assert!(ledger.waiting[id].lives.is_empty());
     assert_eq!(ledger.apply(Op::Ask(all[1].2.clone()), now), Said::Waits);
-    ledger.apply(Op::Leave(first), now);
+    ledger.apply(leave(first), now);
     ledger.grant(now);
     let at = ledger.held[id].at;
     let begun = |nth: usize| Op::Begun { id: id.clone(), at, life: Some(lives[nth]) };

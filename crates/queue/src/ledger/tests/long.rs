@@ -45,7 +45,7 @@ fn a_hundred_thousand_fit_and_a_hand_over_writes_one_of_them() {
     for n in 0..100 {
         let (id, now) = (ledger.held.keys().next().cloned().unwrap(), at(10_001 + n));
         assert_eq!(id, uuid_start(n, me, "", now).0, "whoever came first is first");
-        ledger.apply(Op::Leave(id), now);
+        ledger.apply(leave(id), now);
         ledger.grant(now);
         let patch = ledger.patch().unwrap();
         let written = serde_json::to_string(&patch).unwrap().len();
@@ -72,7 +72,7 @@ fn whoever_finds_no_room_is_refused_and_finds_it_when_others_have_left() {
     assert_eq!(ledger.apply(uuid_start(1, me, &key, now).1, now), Said::Waits);
     for _ in 0..3 {
         let id = ledger.held.keys().next().cloned().unwrap();
-        ledger.apply(Op::Leave(id), now);
+        ledger.apply(leave(id), now);
         ledger.grant(now);
     }
     assert_eq!(ledger.apply(uuid_start(n, me, &key, now).1, now), Said::Waits);
@@ -102,7 +102,7 @@ fn a_line_that_was_written_out_is_read() {
     assert_eq!(*read.waiting, *ledger.waiting);
     // What is changed of them takes them out of where they were.
     for (id, _) in ledger.waiting.iter() {
-        read.apply(Op::Leave(id.clone()), now);
+        read.apply(leave(id.clone()), now);
     }
     channels.apply(&read.patch().unwrap()).unwrap();
     assert!(Ledger::read(&channels).unwrap().waiting.is_empty());

@@ -47,7 +47,7 @@ fn those_without_a_key_have_a_rate_and_turns_as_any_key() {
     while let Some((id, held)) = ledger.held.first_key_value() {
         let id = id.clone();
         came.push(held.key.clone());
-        ledger.apply(Op::Leave(id), at(10));
+        ledger.apply(leave(id), at(10));
         ledger.grant(at(10));
     }
     assert_eq!(came, ["", "", "ann", "", "ann", "", ""]);

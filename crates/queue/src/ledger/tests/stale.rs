@@ -115,11 +115,11 @@ fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_n
     for ms in [100, 200] {
         let before = if ms == 100 { 1 } else { 3 };
         if ms == 200 {
-            ledger.apply(Op::Leave(id(2)), at(ms));
+            ledger.apply(leave(id(2)), at(ms));
             assert_eq!(ledger.apply(start(3, ms, None), at(ms)), Said::Granted);
         }
         assert_eq!(ledger.apply(start(2, ms, None), at(ms)), Said::Waits);
-        ledger.apply(Op::Leave(id(before)), at(ms + 1));
+        ledger.apply(leave(id(before)), at(ms + 1));
         ledger.grant(at(ms + 1));
         granted.push(ledger.held[&id(2)].at);
     }
@@ -145,7 +145,7 @@ fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_n
     assert!(ledger.late.is_empty());
     // The fifth is started again before its run, which is on hold, is cancelled.
     assert_eq!(ledger.apply(start(5, 700, Some(701)), at(700)), Said::Waits);
-    ledger.apply(Op::Leave(id(2)), at(702));
+    ledger.apply(leave(id(2)), at(702));
     ledger.grant(at(702));
     assert_eq!((ledger.late.contains_key(&id(5)), ledger.held.len()), (true, 0));
     assert_eq!(ledger.apply(start(5, 703, None), at(703)), Said::Waits);
