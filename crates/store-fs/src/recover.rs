@@ -120,6 +120,10 @@ impl Inner {
 
     /// Locks and reads a journal, unless its process lives.
     fn take_over(&self, path: PathBuf) -> Result<Option<Dead>, StoreError> {
+        // Opening a pipe would wait for its writer.
+        if !self.stat(&path)?.is_some_and(|metadata| metadata.is_file()) {
+            return Ok(None);
+        }
         let file = match self.disk.open(&path, Access::Read) {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -432,6 +432,20 @@ fn folder_at(place: &Path, seconds: u64) -> Inner {
 }
 
 #[test]
+fn what_is_no_file_is_no_journal() {
+    let place = tempfile::tempdir().unwrap();
+    let (author, expected) = crashed(place.path());
+    let folder = opened(place.path());
+    let journals = folder.layout.journals().to_owned();
+    fs::create_dir(journals.join("folder.journal")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(journals.join("pipe.journal")).status().unwrap();
+    assert!(made.success());
+    folder.ready_to_read().unwrap();
+    assert_eq!(ids(&folder, &author.run).unwrap(), Some(expected));
+    assert_eq!(journal::all(&journals).unwrap().len(), 2);
+}
+
+#[test]
 fn a_journal_of_a_process_that_lives_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let folder = ready(place.path());
