@@ -12,6 +12,8 @@ use crate::clock::{Clock, Timestamp};
 
 /// A clock that stands still until it is told to advance. Clones share the time.
 ///
+/// The wall time advances by exactly what the monotonic time does, whatever the steps are: it shows the whole milliseconds of it.
+///
 /// Give the same clock to whatever waits for the other: a runtime on it never wakes a run whose store has a clock of its own. For tests
 /// of workflows, `ferrata::testing::World` has one for both, and advances it when nothing else can happen.
 ///
@@ -37,7 +39,8 @@ pub struct ManualClock {
 }
 
 struct Time {
-    wall: Timestamp,
+    /// The wall time as it was set last, and the monotonic time at that moment.
+    set: (Timestamp, Duration),
     monotonic: Duration,
     /// Who sleeps, by the time of waking and the order of falling asleep.
     sleepers: BTreeMap<Key, Option<Waker>>,
@@ -54,7 +57,7 @@ impl ManualClock {
     /// Makes a clock at this wall time; its monotonic time starts at zero.
     pub fn new(now: Timestamp) -> Self {
         let time = Time {
-            wall: now,
+            set: (now, Duration::ZERO),
             monotonic: Duration::ZERO,
             sleepers: BTreeMap::new(),
             slept: 0,
@@ -90,7 +93,8 @@ impl ManualClock {
 
     /// Sets the wall time, forwards or backwards, as an operator or a time server does; the monotonic time stays.
     pub fn set_now(&self, now: Timestamp) {
-        self.lock().wall = now;
+        let mut time = self.lock();
+        time.set = (now, time.monotonic);
     }
 
     /// Returns how many sleep: futures of [`Clock::sleep`] that are neither resolved nor dropped.
@@ -132,7 +136,7 @@ impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = self.lock();
         f.debug_struct("ManualClock")
-            .field("now", &time.wall)
+            .field("now", &time.wall())
             .field("monotonic", &time.monotonic)
             .field("sleepers", &time.sleepers.len())
             .finish()
@@ -140,9 +144,14 @@ impl fmt::Debug for ManualClock {
 }
 
 impl Time {
+    fn wall(&self) -> Timestamp {
+        // Added up once: each step could lose a part of a millisecond.
+        let (wall, since) = self.set;
+        wall.plus(self.monotonic.saturating_sub(since))
+    }
+
     /// Moves forward and returns whom to wake; the caller wakes them without the lock, for they may look at the clock.
     fn advance_to(&mut self, monotonic: Duration) -> Vec<Waker> {
-        self.wall = self.wall.plus(monotonic.saturating_sub(self.monotonic));
         self.monotonic = monotonic;
         self.sleepers.range_mut(..=(monotonic, u64::MAX)).filter_map(|(_, waker)| waker.take()).collect()
     }
@@ -150,7 +159,7 @@ impl Time {
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        self.lock().wall
+        self.lock().wall()
     }
 
     fn monotonic(&self) -> Duration {
@@ -231,6 +240,39 @@ mod tests {
         assert_eq!(poll(&mut early), Poll::Ready(()));
         assert_eq!(clock.advance_to_next_sleeper(), Some(Duration::from_secs(7)));
         assert_eq!(clock.advance_to_next_sleeper(), Some(Duration::ZERO));
+    }
+
+    /// Each step lost its part of a millisecond, so the wall time fell behind by hours of a test, and a tick at the end of one was missed.
+    #[test]
+    fn wall_keeps_step_with_monotonic() {
+        for seed in 1..=200_u64 {
+            let mut chance = seed;
+            let mut below = |limit: u64| {
+                // Xorshift64.
+                chance ^= chance << 13;
+                chance ^= chance >> 7;
+                chance ^= chance << 17;
+                chance % limit
+            };
+            let clock = ManualClock::new(Timestamp::from_unix_ms(7));
+            let mut set = (7, Duration::ZERO);
+            for _ in 0..60 {
+                let step = Duration::from_nanos(below(2_000_000_000));
+                if below(2) == 0 {
+                    let _sleep = clock.sleep(step);
+                    assert_eq!(clock.advance_to_next_sleeper(), Some(step));
+                } else {
+                    clock.advance(step);
+                }
+                if below(10) == 0 {
+                    let now = i64::try_from(below(1 << 40)).unwrap();
+                    clock.set_now(Timestamp::from_unix_ms(now));
+                    set = (now, clock.monotonic());
+                }
+                let passed = i64::try_from((clock.monotonic() - set.1).as_millis()).unwrap();
+                assert_eq!(clock.now().unix_ms(), set.0 + passed, "seed {seed}");
+            }
+        }
     }
 
     #[test]
