@@ -305,7 +305,7 @@ async fn rest(
         let mut about = Map::new();
         about.insert("waits_for".to_owned(), Value::from(queue));
         about.insert("places".to_owned(), Value::from(waiting.places));
-        let asked = cx.ask::<_, String>(question.clone(), json!(about));
+        let asked = cx.ask::<String>(question.clone(), json!(about));
         let question = format!("{}@{}:{question}", cx.node(), cx.visit());
         // The queue knows it before the run rests: if the process died in between, nothing would ever wake the run.
         let rests = Op::Rest { id: id.clone(), waiting: Box::new(waiting.clone()), question };

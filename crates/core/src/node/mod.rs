@@ -38,6 +38,22 @@ pub(crate) use wish::{ChildWait, Given, Replier, Waits, Wish};
 pub(crate) use work::{Begin, Called, Typed, Work};
 
 /// What a node returns: an update of the state, or why there is none.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::graph::Graph;
+/// use ferrata_core::node::{NodeContext, NodeResult};
+/// use ferrata_core::state::{Context, Draft, IntoUpdate as _};
+///
+/// async fn greet(_cx: NodeContext, mut s: Draft<Context>) -> NodeResult<Context> {
+///     s.set("text", "hello")?;
+///     Ok(s.into_update())
+/// }
+///
+/// let graph = Graph::<Context>::builder("greet").node("greet", greet).entry("greet").build()?;
+/// # Ok::<(), ferrata_core::graph::GraphError>(())
+/// ```
 pub type NodeResult<S> = Result<Update<S>, NodeError>;
 
 /// A unit of work as a type, for work that holds data of its own.

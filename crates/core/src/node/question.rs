@@ -16,6 +16,8 @@ impl NodeContext {
     /// Asks a question and waits for the answer, now or after a restart months later. The id to answer by is
     /// `node@visit:name`; see [`Runtime::respond`](crate::runtime::Runtime::respond).
     ///
+    /// The type of the answer comes first: `let yes = cx.ask::<bool>("mail", "Mail it?").await?`.
+    ///
     /// Other branches go on meanwhile. Once only questions are left, the run is `Interrupted` and uses no memory; see
     /// [`sleep`](Self::sleep) for what that means for what stands before.
     ///
@@ -29,10 +31,10 @@ impl NodeContext {
     /// Dropped, the question stays open.
     ///
     /// <!-- held by: pauses::a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_asked -->
-    pub async fn ask<Q: Serialize, A: AnswerShape>(
+    pub async fn ask<A: AnswerShape>(
         &self,
         name: impl Into<String>,
-        question: Q,
+        question: impl Serialize,
     ) -> Result<A, AskError> {
         self.ask_with(name, Ask::new(question)).await
     }

@@ -48,12 +48,12 @@ impl<S> Draft<S> {
 }
 
 impl<S: State> Draft<S> {
-    /// Turns the draft into a typed update; `None` if it was never written.
+    /// Returns what was written as a typed update; `None` if nothing was.
     ///
     /// # Errors
     ///
     /// As [`State::diff`].
-    pub fn into_update(self) -> Result<Option<S::Update>> {
+    pub(crate) fn into_changes(self) -> Result<Option<S::Update>> {
         self.after.map(|after| S::diff(&self.before, *after)).transpose()
     }
 }

@@ -338,7 +338,7 @@ impl<S: State> Default for Update<S> {
 
 impl<S: State> From<Draft<S>> for Update<S> {
     fn from(draft: Draft<S>) -> Self {
-        Self { change: draft.into_update().map(|change| change.map(Change::Own)), ..Self::default() }
+        Self { change: draft.into_changes().map(|change| change.map(Change::Own)), ..Self::default() }
     }
 }
 

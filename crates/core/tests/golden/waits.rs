@@ -29,10 +29,10 @@ async fn buy(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     let colour: Option<String> = cx.receive_within(24 * HOUR).await?;
     let idle: Option<String> = cx.receive_within(HOUR).await?;
     let (amount, vendor, size, gift, slept, last) = tokio::join!(
-        cx.ask::<_, u32>("amount", "How many?"),
+        cx.ask::<u32>("amount", "How many?"),
         cx.ask_with("vendor", Ask::<String>::new("Of whom?").choices(["acme", "emca"]).deadline(2 * HOUR)),
         cx.ask_with("size", Ask::<u32>::new("Which size?").deadline(2 * HOUR).or_default(7)),
-        cx.ask::<_, bool>("gift", "As a gift?"),
+        cx.ask::<bool>("gift", "As a gift?"),
         cx.sleep(72 * HOUR),
         cx.receive::<String>(),
     );

@@ -282,7 +282,7 @@ async fn a_fork_tells_what_is_at_work_or_between_two_tries() {
     }
     // One that waits for an answer asks again, and is not at work.
     let graph = Graph::<Context>::builder("asks").node("ask", async |cx: NodeContext, _s: Draft<Context>| {
-        cx.ask::<_, bool>("ok", "Go on?").await?;
+        cx.ask::<bool>("ok", "Go on?").await?;
         Ok::<_, NodeError>(())
     });
     let (runtime, graph) = (process(&MemoryStore::new()).await, graph.entry("ask").build().unwrap());

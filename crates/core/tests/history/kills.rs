@@ -115,7 +115,7 @@ fn graph() -> Graph<Context> {
                 // What was done before the question is not done again.
                 12 => {
                     let one: u32 = cx.step("one", async || Ok::<_, std::io::Error>(1)).await?;
-                    one + cx.ask::<_, u32>("q", "How much?").await?
+                    one + cx.ask::<u32>("q", "How much?").await?
                 }
                 _ => at,
             };

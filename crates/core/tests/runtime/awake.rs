@@ -28,7 +28,7 @@ fn graph(shared: &Arc<Shared>, keep_awake: bool) -> Graph<Context> {
             async move {
                 *shared.asking.lock().unwrap() = Some(cx.clone());
                 tokio::select! {
-                    answer = cx.ask::<_, bool>("ok", "Go on?") => drop(answer?),
+                    answer = cx.ask::<bool>("ok", "Go on?") => drop(answer?),
                     told = told.wait_for(|told| *told) => drop(told),
                 }
                 Ok(s)
@@ -83,7 +83,7 @@ async fn a_run_that_stays_awake_for_nothing_rests_once_it_is_let() {
             let shared = Arc::clone(&there);
             async move {
                 *shared.awake.lock().unwrap() = Some(cx.stay_awake());
-                cx.ask::<_, bool>("ok", "Go on?").await?;
+                cx.ask::<bool>("ok", "Go on?").await?;
                 Ok(s)
             }
         })

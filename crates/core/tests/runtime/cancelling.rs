@@ -28,7 +28,7 @@ async fn of_two_cancellations_one_is_recorded_however_they_are_made() {
         let graph = Graph::<Context>::builder("ask")
             .node("split", async |_cx, _s| Ok(()))
             .node("first", async |cx, mut s| {
-                s.set("amount", cx.ask::<_, u32>("amount", "How much?").await?)?;
+                s.set("amount", cx.ask::<u32>("amount", "How much?").await?)?;
                 Ok(s)
             })
             .node("works", async |_cx, _s| {

@@ -94,7 +94,7 @@ fn waits_and_works(clock: &Arc<ManualClock>, work: Duration, ask: bool) -> Graph
             async move {
                 for name in ["one", "two"] {
                     match ask {
-                        true => assert!(cx.ask::<_, bool>(name, "Go on?").await?),
+                        true => assert!(cx.ask::<bool>(name, "Go on?").await?),
                         false => cx.sleep(ms(700)).await?,
                     }
                     clock.sleep(work).await;

@@ -257,7 +257,7 @@ fn mixed() -> Graph<Context> {
             match number {
                 13 => return Err("an unlucky number".into()),
                 0..10 => s.set("number", number * 2)?,
-                _ => drop(cx.ask::<_, bool>("ok", "Go on?").await?),
+                _ => drop(cx.ask::<bool>("ok", "Go on?").await?),
             }
             Ok(s)
         })

@@ -29,7 +29,7 @@ fn way() -> Graph<Context> {
         .node("b", async move |cx: NodeContext, s: Draft<Context>| {
             match s.get::<String>("do")?.unwrap_or_default().as_str() {
                 "fail" => return Err(NodeError::new("broken")),
-                "ask" => drop(cx.ask::<_, bool>("go", "on?").await?),
+                "ask" => drop(cx.ask::<bool>("go", "on?").await?),
                 "hear" => drop(cx.receive::<String>().await?),
                 "sleep" => cx.sleep(Duration::from_secs(86_400)).await?,
                 _ => {}

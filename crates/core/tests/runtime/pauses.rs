@@ -180,7 +180,7 @@ async fn other_branches_go_on_while_questions_are_open() {
         .channel("path", Reducer::Append)
         .node("fork", async |_cx, _s| Ok(()))
         .node("a", async |cx, _s| {
-            let (one, two) = tokio::join!(cx.ask::<_, bool>("one", 1), cx.ask::<_, bool>("two", 2));
+            let (one, two) = tokio::join!(cx.ask::<bool>("one", 1), cx.ask::<bool>("two", 2));
             one?;
             two?;
             Ok(Context::update().reduce("path", vec!["a"]))
@@ -455,7 +455,7 @@ async fn a_node_that_asks_and_works_at_once_rests_when_its_work_is_done() {
                             }
                             Ok::<_, ferrata_core::node::NodeError>(())
                         };
-                        let (answer, worked) = tokio::join!(cx.ask::<_, bool>("ok", "Go on?"), work);
+                        let (answer, worked) = tokio::join!(cx.ask::<bool>("ok", "Go on?"), work);
                         worked?;
                         s.set("ok", answer?)?;
                         Ok(s)

@@ -199,7 +199,7 @@ async fn an_answer_moves_a_run_that_sleeps() {
     let graph = builder()
         .node("n", async |cx, s| {
             tokio::select! {
-                answer = cx.ask::<_, bool>("ok", "Go on?") => drop(answer?),
+                answer = cx.ask::<bool>("ok", "Go on?") => drop(answer?),
                 slept = cx.sleep(Duration::from_secs(3_600)) => { slept?; return Err("nobody answered".into()) }
             }
             Ok(s)

@@ -30,7 +30,7 @@ fn joined(graph: GraphBuilder<Context>, branches: &[&str], revision: &str) -> Gr
 /// Adds a node that asks, and one that listens.
 fn waiting(graph: GraphBuilder<Context>, revision: &str) -> GraphBuilder<Context> {
     graph
-        .node("ask", async |cx, _s| Ok(Context::update().set("amount", cx.ask::<_, u32>("amount", 1).await?)))
+        .node("ask", async |cx, _s| Ok(Context::update().set("amount", cx.ask::<u32>("amount", 1).await?)))
         .revision(revision)
         .node("hear", async |cx, _s| {
             let text = hear(&cx, 1).await?;
@@ -78,7 +78,7 @@ pub(super) fn choice(revision: &str) -> Graph<Context> {
     begin("choice", revision)
         .node("wait", async |cx, _s| {
             let first: String = tokio::select! {
-                answer = cx.ask::<_, String>("first", 1) => answer?,
+                answer = cx.ask::<String>("first", 1) => answer?,
                 slept = cx.sleep(10 * MINUTE) => { slept?; "nobody".to_owned() }
             };
             let second: String = tokio::select! {
@@ -192,14 +192,12 @@ pub(super) fn quorum(revision: &str) -> Graph<Context> {
     forked("quorum", revision)
         .node("quick", async |_cx, _s| Ok(Context::update().set("quick", true)))
         .revision(revision)
-        .node("asks", async |cx, _s| Ok(Context::update().set("late", cx.ask::<_, bool>("late", 1).await?)))
+        .node("asks", async |cx, _s| Ok(Context::update().set("late", cx.ask::<bool>("late", 1).await?)))
         .revision(revision)
         .node("first", async |cx, _s| Ok(Context::update().set("firsts", cx.visit().get())))
         .join(Join::AtLeast(1))
         .revision(revision)
-        .node("close", async |cx, _s| {
-            Ok(Context::update().set("closed", cx.ask::<_, bool>("close", 1).await?))
-        })
+        .node("close", async |cx, _s| Ok(Context::update().set("closed", cx.ask::<bool>("close", 1).await?)))
         .revision(revision)
         .edge("fork", ["quick", "asks"])
         .edge(["quick", "asks"], "first")

@@ -47,11 +47,11 @@ pub(super) fn parallel(revision: &str) -> Graph<Context> {
         .revision(revision)
         .node("left", async |cx, _s| {
             let colour = Ask::<String>::new("Which?").choices(["red", "green"]).deadline(10 * MINUTE);
-            let (one, two) = tokio::join!(cx.ask::<_, bool>("one", 1), cx.ask_with("two", colour));
+            let (one, two) = tokio::join!(cx.ask::<bool>("one", 1), cx.ask_with("two", colour));
             Ok(Context::update().set("one", one?).set("two", unless_late(two, "none".to_owned())?))
         })
         .revision(revision)
-        .node("right", async |cx, _s| Ok(Context::update().set("third", cx.ask::<_, u32>("third", 3).await?)))
+        .node("right", async |cx, _s| Ok(Context::update().set("third", cx.ask::<u32>("third", 3).await?)))
         .revision(revision)
         .node("both", async |_cx, _s| Ok(Context::update().set("done", true)))
         .revision(revision)
@@ -149,7 +149,7 @@ pub(super) fn replan(revision: &str) -> Graph<Context> {
         .max_replans(1)
         .revision(revision)
         .node("draft", async |cx, _s| {
-            Ok(Context::update().set("good", cx.ask::<_, bool>("good", "Good?").await?))
+            Ok(Context::update().set("good", cx.ask::<bool>("good", "Good?").await?))
         })
         .revision(revision)
         .node("print", async |_cx, _s| Ok(Context::update().set("printed", true)))
