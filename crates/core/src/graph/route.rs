@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, Visit};
-use crate::record::pause::Left;
 use crate::state::strict;
 
 /// Which nodes run next, chosen by a routing function among the targets declared with it.
@@ -191,7 +190,10 @@ pub struct RouteContext<'a> {
     visit: Visit,
     output: Option<&'a RawValue>,
     replans: &'a [(NodeName, u32)],
+    /// How many visits before this one ended a conversation without a message.
     left: u32,
+    /// Whether this one does.
+    is_left: bool,
     /// How many bytes of the node's name are the path of the graph whose route is asked.
     within: usize,
     /// The entries of that graph's subgraphs.
@@ -201,7 +203,7 @@ pub struct RouteContext<'a> {
 impl<'a> RouteContext<'a> {
     /// Describes the activation that has just succeeded.
     pub(crate) const fn new(node: &'a NodeName, visit: Visit, output: Option<&'a RawValue>) -> Self {
-        Self { node, visit, output, replans: &[], left: 0, within: 0, entries: None }
+        Self { node, visit, output, replans: &[], left: 0, is_left: false, within: 0, entries: None }
     }
 
     /// Adds how often the run went back to each node on purpose.
@@ -209,9 +211,9 @@ impl<'a> RouteContext<'a> {
         Self { replans, ..self }
     }
 
-    /// Adds how often the node was left without a message before.
-    pub(crate) const fn with_left(self, left: u32) -> Self {
-        Self { left, ..self }
+    /// Adds how many visits before this one ended a conversation without a message, and whether this one does.
+    pub(crate) const fn with_left(self, left: u32, is_left: bool) -> Self {
+        Self { left, is_left, ..self }
     }
 
     /// Says that the route asked is of a graph so many bytes further down the path of the node.
@@ -224,9 +226,9 @@ impl<'a> RouteContext<'a> {
         RouteContext { entries: Some(entries), ..*self }
     }
 
-    /// Whether a conversation was left without a message.
+    /// Whether the activation ended a conversation without a message.
     pub(crate) fn is_left(&self) -> bool {
-        Left::is(self.output)
+        self.is_left
     }
 
     /// Returns how many messages a conversation has heard, over the whole run.

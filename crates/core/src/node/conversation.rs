@@ -113,7 +113,7 @@ where
 {
     async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
         if self.policy.turns.is_some_and(|most| cx.scope.heard >= most) {
-            return Ok(Update::none().with_output(Left::Turns));
+            return Ok(Update::leaving(Left::Turns));
         }
         let commands = &self.policy.commands;
         let read = |text: &str| {
@@ -126,15 +126,11 @@ where
         };
         let left = match cx.next_message_as(self.policy.idle, read).await? {
             Some(Some(message)) => {
-                let update = (self.handle)(cx, state, message).await?.into_update();
-                return Ok(match Left::spell_apart(update.output()) {
-                    Some(output) => update.with_output(output),
-                    None => update,
-                });
+                return Ok((self.handle)(cx, state, message).await?.into_update());
             }
             Some(None) => Left::Command,
             None => Left::Idle,
         };
-        Ok(Update::none().with_output(left))
+        Ok(Update::leaving(left))
     }
 }

@@ -224,7 +224,7 @@ impl<'a, S: State> Replay<'a, S> {
                 let left = self.machine.find(done.node.as_str()).map(|node| self.machine.node(node).left);
                 let cx = RouteContext::new(&done.node, done.visit, done.output.as_deref())
                     .with_replans(&replans)
-                    .with_left(left.unwrap_or_default());
+                    .with_left(left.unwrap_or_default(), done.left);
                 match catch_unwind(AssertUnwindSafe(|| self.graph.fires(index, &state, &cx))) {
                     Ok(Ok(fired)) => Ok(fired),
                     Ok(Err(error)) => return Ok(Some(format!("its route fails: {error}"))),

@@ -55,6 +55,8 @@ pub(crate) struct Rare {
     pub(crate) wrote: Vec<String>,
     /// Whether what it leads to starts only once an answer agrees.
     pub(crate) hold: bool,
+    /// Whether it ended a conversation that no message came to.
+    pub(crate) left: bool,
     /// What it sends out of the run.
     pub(crate) letters: Vec<Sent>,
     /// What it noted beside the state.
@@ -73,6 +75,7 @@ static NOTHING: Rare = Rare {
     settled: Settled { start: None, spent: Vec::new(), fresh: Vec::new() },
     wrote: Vec::new(),
     hold: false,
+    left: false,
     letters: Vec::new(),
     noted: NodeNotes { artifacts: Vec::new(), reads: Vec::new() },
     end: None,
@@ -129,6 +132,7 @@ impl PartialEq for NodeDone {
             && self.fired == other.fired
             && self.settled == other.settled
             && self.letters == other.letters
+            && self.left == other.left
             && self.end == other.end
     }
 }
@@ -151,6 +155,7 @@ enum Field {
     Settled,
     Wrote,
     Hold,
+    Left,
     Letters,
     Artifacts,
     Reads,
@@ -205,6 +210,7 @@ impl<'de> Visitor<'de> for Stored {
                 Field::Settled => rare(&mut more).settled = map.next_value()?,
                 Field::Wrote => rare(&mut more).wrote = map.next_value()?,
                 Field::Hold => rare(&mut more).hold = map.next_value()?,
+                Field::Left => rare(&mut more).left = map.next_value()?,
                 Field::Letters => rare(&mut more).letters = map.next_value()?,
                 Field::Artifacts => rare(&mut more).noted.artifacts = map.next_value()?,
                 Field::Reads => rare(&mut more).noted.reads = map.next_value()?,
@@ -254,6 +260,8 @@ pub(super) struct Fields {
     wrote: Vec<String>,
     #[serde(skip_serializing_if = "is_default")]
     hold: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    left: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     letters: Vec<Sent>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -278,8 +286,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[cfg(test)]
 impl From<&NodeDone> for Fields {
     fn from(done: &NodeDone) -> Self {
-        let Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, noted, end } =
-            (**done).clone();
+        let rare = (**done).clone();
+        let Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, left, .. } = rare;
+        let Rare { letters, noted, end, .. } = (**done).clone();
         let NodeDone { node, visit, attempts, took_ms, output, fired, .. } = done.clone();
         let fired = fired.into();
         Self {
@@ -297,6 +306,7 @@ impl From<&NodeDone> for Fields {
             settled,
             wrote,
             hold,
+            left,
             letters,
             artifacts: noted.artifacts,
             reads: noted.reads,

@@ -102,8 +102,8 @@ pub(crate) struct Edited {
     pub(crate) by: Option<String>,
 }
 
-/// What a conversation's node sends along its edge when it was left without a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a conversation's node sends along its edge when it ends without a message.
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Left {
     /// No message came for too long.
@@ -112,20 +112,6 @@ pub(crate) enum Left {
     Command,
     /// It had all its messages before.
     Turns,
-}
-
-impl Left {
-    /// Tells whether an output says that a conversation was left without a message. Asked of every node that ends, so it parses nothing.
-    pub(crate) fn is(output: Option<&RawValue>) -> bool {
-        matches!(output.map(RawValue::get), Some(r#""idle""# | r#""command""# | r#""turns""#))
-    }
-
-    /// Spells an output that a handler made with an escape, if it would be taken for one of these: the value is the same, and the text another.
-    pub(crate) fn spell_apart(output: Option<&RawValue>) -> Option<Box<RawValue>> {
-        let text = output.filter(|output| Self::is(Some(output)))?.get().strip_prefix('"')?;
-        let first = text.chars().next().map(u32::from)?;
-        RawValue::from_string(format!("\"\\u{first:04x}{}", text.get(1..)?)).ok()
-    }
 }
 
 /// What tells the same message from another one.

@@ -77,8 +77,7 @@ fn one(done: &NodeDone, out: &mut Vec<u8>) -> serde_json::Result<()> {
 }
 
 fn rare(rare: &Rare, out: &mut Vec<u8>) -> serde_json::Result<()> {
-    let Rare { failure: _, notes: _, bypassed, skipped, dropped, settled, wrote, hold, letters, noted, end } =
-        rare;
+    let Rare { bypassed, skipped, dropped, settled, wrote, hold, left, letters, noted, end, .. } = rare;
     for (key, names) in [("bypassed", bypassed), ("skipped", skipped), ("dropped", dropped)] {
         if !names.is_empty() {
             field(key, names, out)?;
@@ -96,6 +95,9 @@ fn rare(rare: &Rare, out: &mut Vec<u8>) -> serde_json::Result<()> {
     }
     if *hold {
         field("hold", hold, out)?;
+    }
+    if *left {
+        field("left", left, out)?;
     }
     if !letters.is_empty() {
         field("letters", letters, out)?;

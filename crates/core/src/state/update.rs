@@ -39,6 +39,8 @@ pub struct Update<S: State> {
     change: Result<Option<Change<S>>>,
     output: Result<Option<Arc<RawValue>>>,
     notes: Option<String>,
+    /// Whether it ends a conversation that no message came to.
+    leaves: bool,
 }
 
 impl<S: State> Update<S> {
@@ -60,6 +62,16 @@ impl<S: State> Update<S> {
     pub fn with_output(mut self, output: impl Serialize) -> Self {
         self.output = strict::to_raw_value(&output).map(|text| Some(text.into()));
         self
+    }
+
+    /// Makes the update of a conversation that ends without a message.
+    pub(crate) fn leaving(reason: impl Serialize) -> Self {
+        Self { leaves: true, ..Self::none().with_output(reason) }
+    }
+
+    /// Whether it ends a conversation that no message came to.
+    pub(crate) fn leaves(&self) -> bool {
+        self.leaves
     }
 
     /// Adds text for people who read the run's history.
@@ -147,9 +159,10 @@ impl<S: State> Update<S> {
         self,
         change: impl FnOnce(&S::Update) -> Result<Option<O::Update>>,
     ) -> Update<O> {
-        let change = self.change.and_then(|own| own.map_or(Ok(None), |own| change(own.get())));
+        let Self { sent, noted, change: own, output, notes, leaves } = self;
+        let change = own.and_then(|own| own.map_or(Ok(None), |own| change(own.get())));
         let change = change.map(|change| change.map(Change::Own));
-        Update { change, output: self.output, notes: self.notes, sent: self.sent, noted: self.noted }
+        Update { sent, noted, change, output, notes, leaves }
     }
 
     /// Applies the change to `state` and writes it to `patch`: whole, or not at all.
@@ -180,7 +193,7 @@ impl<S: State> Update<S> {
     /// Returns what another activation may return in the place of this one; nothing if there is more to it than change, output and notes,
     /// or something is wrong with it.
     pub(crate) fn keep(&mut self) -> Option<KeptUpdate<S>> {
-        if self.sent.is_some() || self.noted.is_some() {
+        if self.sent.is_some() || self.noted.is_some() || self.leaves {
             return None;
         }
         let output = self.output.as_ref().ok()?.clone();
@@ -207,7 +220,7 @@ impl<S: State> KeptUpdate<S> {
     pub(crate) fn into_update(self) -> Update<S> {
         let Self { change, output, notes } = self;
         let change = Ok(change.map(Change::Shared));
-        Update { change, output: Ok(output), notes, sent: None, noted: None }
+        Update { change, output: Ok(output), notes, ..Update::none() }
     }
 }
 
@@ -332,7 +345,7 @@ impl<S: State> IntoUpdate<S> for () {
 
 impl<S: State> Default for Update<S> {
     fn default() -> Self {
-        Self { change: Ok(None), output: Ok(None), notes: None, sent: None, noted: None }
+        Self { sent: None, noted: None, change: Ok(None), output: Ok(None), notes: None, leaves: false }
     }
 }
 

@@ -11,7 +11,6 @@ use crate::engine::nodes::never_reached;
 use crate::error::Result;
 use crate::id::Visit;
 use crate::record::body::{End, Fired, NodeDone, Settled, Start};
-use crate::record::pause::Left;
 
 impl Machine {
     /// Takes in the end of an activation.
@@ -83,7 +82,7 @@ impl Machine {
         self.progress.end(Ended { node, visit, outcome });
         let state = self.nodes.state_mut(node);
         state.succeeded = Some(succeeded);
-        state.left += u32::from(Left::is(done.output.as_deref()));
+        state.left += u32::from(done.left);
     }
 
     /// Counts an activation that is made, and returns its key.

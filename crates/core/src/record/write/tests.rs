@@ -75,7 +75,7 @@ prop_compose! {
             [nodes_of(), nodes_of(), nodes_of()],
             settled(),
             prop::collection::vec(any::<String>(), 0..3),
-            any::<bool>(),
+            [any::<bool>(), any::<bool>()],
             prop::collection::vec((any::<String>(), any::<String>(), any::<i32>()), 0..3),
             prop::option::of(prop_oneof![Just(End::Completed), failure().prop_map(End::Failed)]),
         )),
@@ -85,7 +85,7 @@ prop_compose! {
         done.took_ms = took_ms;
         done.output = output.map(|output| to_raw(&output).unwrap().into());
         done.fired = fired.into_iter().collect::<Few<_>>();
-        if let Some((failure, notes, [bypassed, skipped, dropped], settled, wrote, hold, letters, end)) = rare {
+        if let Some((failure, notes, [bypassed, skipped, dropped], settled, wrote, [hold, left], letters, end)) = rare {
             let sent = |(topic, text, at): (String, String, i32)| Sent {
                 topic: topic.into(),
                 payload: to_raw(&text).unwrap().into(),
@@ -96,7 +96,7 @@ prop_compose! {
                 artifacts: letters.iter().map(|letter| Artifact::new(&*letter.topic, letter.payload.get())).collect(),
                 reads: letters.iter().map(|letter| MemoryRead::new(&*letter.topic, "x", 0.5).with("n", 1)).collect(),
             };
-            *done = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, letters, noted, end };
+            *done = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, left, letters, noted, end };
         }
         done
     }

@@ -98,7 +98,7 @@ impl<S: State> Driver<S> {
         let replans = self.machine.replan_counts();
         let cx = RouteContext::new(name, key.1, update.output())
             .with_replans(&replans)
-            .with_left(self.machine.node(key.0).left);
+            .with_left(self.machine.node(key.0).left, update.leaves());
         let (graph, state) = (&self.graph, &self.state);
         let fired = catch_unwind(AssertUnwindSafe(|| graph.fires(index, state, &cx)))
             .map_err(|panic| caught("a route or a condition", &*panic))?

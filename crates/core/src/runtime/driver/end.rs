@@ -236,10 +236,13 @@ impl<S: State> Driver<S> {
             };
             done.letters = update.sent().iter().map(sent).collect();
         }
-        if let (None, Ok(update)) = (&failed, &result)
-            && let Some(noted) = update.noted()
-        {
-            done.noted = noted.clone();
+        if let (None, Ok(update)) = (&failed, &result) {
+            if let Some(noted) = update.noted() {
+                done.noted = noted.clone();
+            }
+            if update.leaves() {
+                done.left = true;
+            }
         }
         let sends = !done.letters.is_empty();
         let status = self.machine.status();
