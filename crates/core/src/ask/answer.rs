@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Resolution;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::state::strict;
 
 /// The answer to a question of a run: see [`Runtime::respond`](crate::runtime::Runtime::respond).
@@ -39,7 +39,7 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the value cannot be expressed in JSON and read back.
+    /// [`ErrorKind::Invalid`] if the value cannot be expressed in JSON and read back.
     pub fn accept(value: impl Serialize) -> Result<Self> {
         strict::to_raw_value(&value).map(Self::Accept)
     }
@@ -52,6 +52,25 @@ impl Answer {
     /// Cancels the run instead of answering.
     pub fn cancel(reason: impl Into<String>) -> Self {
         Self::Cancel(reason.into())
+    }
+
+    /// Returns the answer as a record may hold it: with JSON that can be read back, in the one spelling of records.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`].
+    pub(crate) fn checked(self) -> Result<Self> {
+        match self {
+            Self::Accept(value) => Self::accept(value),
+            Self::Resolve(Resolution::Supply(patch)) => {
+                let patch = patch.checked().map_err(|error| {
+                    let message = format!("the patch is not valid: {}", error.message());
+                    Error::new(ErrorKind::Invalid, message).with_source(error)
+                })?;
+                Ok(Self::Resolve(Resolution::Supply(patch)))
+            }
+            plain => Ok(plain),
+        }
     }
 }
 

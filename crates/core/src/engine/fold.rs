@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::machine::Machine;
 use super::questions::Subject;
 use crate::ask::Answer;
-use crate::ask::Resolution;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
@@ -129,7 +128,7 @@ pub(crate) fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -
     let refuse = |kind, message: String| Err(Error::new(kind, message));
     let status = machine.status();
     match &signal.what {
-        SignalKind::Respond { question, resolution } => {
+        SignalKind::Respond { question, .. } => {
             if status.is_finished() {
                 return refuse(
                     ErrorKind::WrongStatus,
@@ -142,11 +141,6 @@ pub(crate) fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -
                 let message =
                     format!("nothing is in doubt about the question `{id}`; accept, reject or cancel it");
                 return refuse(ErrorKind::Invalid, message);
-            }
-            if let Resolution::Supply(patch) = resolution {
-                patch.ops().map_err(|error| {
-                    Error::new(ErrorKind::Invalid, "the patch is not valid").with_source(error)
-                })?;
             }
             Ok(())
         }

@@ -34,11 +34,10 @@ impl Verdict {
     /// Reads what an output says; `None` if that is nothing, or success.
     pub(crate) fn of(output: &RawValue) -> Option<Self> {
         // Most outputs are no objects, and need no parser.
-        let text = output.get();
-        if !text.starts_with('{') || !text.contains("\"outcome\"") {
+        if !output.get().starts_with('{') {
             return None;
         }
-        let said: Said = serde_json::from_str(text).ok()?;
+        let said: Said = serde_json::from_str(output.get()).ok()?;
         (said.outcome != SUCCESS).then_some(Self { outcome: said.outcome, reason: said.failure_reason })
     }
 }
@@ -62,7 +61,7 @@ mod tests {
         let of = |text: &str| Verdict::of(&RawValue::from_string(text.into()).unwrap());
         let shown = |text: &str| of(text).map(|verdict| verdict.to_string());
         assert_eq!(shown(r#"{"outcome":"fail","failure_reason":"no","x":1}"#).as_deref(), Some("fail: no"));
-        assert_eq!(shown(r#"{"outcome":"skipped"}"#).as_deref(), Some("skipped"));
+        assert_eq!(shown(r#"{"\u006futcome":"skipped"}"#).as_deref(), Some("skipped"));
         for silent in [r#"{"outcome":"success"}"#, r#"{"outcome":3}"#, r#"["outcome"]"#, "{}", "7", "null"] {
             assert_eq!(of(silent), None, "{silent}");
         }

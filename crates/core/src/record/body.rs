@@ -364,6 +364,20 @@ pub(crate) enum SignalKind {
     },
 }
 
+impl SignalKind {
+    /// Makes the signal of an answer, whoever gives it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Answer::checked`].
+    pub(crate) fn answer(question: String, answer: Answer) -> crate::error::Result<Self> {
+        Ok(match answer.checked()? {
+            Answer::Resolve(resolution) => Self::Respond { question, resolution },
+            answer => Self::Answer { question, answer },
+        })
+    }
+}
+
 /// `Claim`: an executor took the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claimed {

@@ -210,12 +210,7 @@ impl Runtime {
     ///
     /// <!-- held by: pauses::a_wrong_answer_is_refused_and_leaves_the_run_as_it_was, sentences::an_answer_that_is_given_again_is_refused_as_there_already -->
     pub fn respond(&self, run: &RunKey, question: &str, answer: impl Into<Answer>) -> SignalRequest {
-        let question = question.to_owned();
-        let what = match answer.into() {
-            Answer::Resolve(resolution) => SignalKind::Respond { question, resolution },
-            answer => SignalKind::Answer { question, answer },
-        };
-        SignalRequest::new(&self.shared, run, Ok(what))
+        SignalRequest::new(&self.shared, run, SignalKind::answer(question.to_owned(), answer.into()))
     }
 
     /// Sends a message to a run, wherever it is, for whichever node receives next. Messages wait in the order in which they

@@ -58,6 +58,25 @@ impl Part {
         serde_json::from_str::<Vec<RawOp<'_>>>(text)?.into_iter().map(Self::parse).collect()
     }
 
+    /// Returns the operation as a record may hold it: with values that can be read back, in the one spelling of records.
+    pub(super) fn checked(self) -> Result<Self> {
+        let Self { channel, change } = self;
+        let checked = |chunks: Few<Text>| -> Result<Few<Text>> {
+            let mut all = Few::new();
+            for chunk in chunks {
+                all.push(strict::channel_to_text(&channel, &chunk)?);
+            }
+            Ok(all)
+        };
+        let change = match change {
+            Change::Set(value) => Change::Set(strict::channel_to_text(&channel, &value)?),
+            Change::Append(chunks) => Change::Append(checked(chunks)?),
+            Change::Merge(chunks) => Change::Merge(checked(chunks)?),
+            removal => removal,
+        };
+        Ok(Self { channel, change })
+    }
+
     fn parse(op: RawOp<'_>) -> serde_json::Result<Self> {
         let chunk = |value: &RawValue, open: char, what: &str| {
             if value.get().starts_with(open) {

@@ -35,9 +35,9 @@ pub struct Patch(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    /// As it was read or written.
+    /// As it was read: from a log, or by a caller, in which case no value was checked.
     Text(Arc<RawValue>),
-    /// As it was merged: joined to text when a caller asks, not at every merge.
+    /// Checked values in the one spelling of records: joined to text when a caller asks, not at every merge.
     Parts(Few<Part>),
 }
 
@@ -121,7 +121,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text of one of them is no list of operations.
+    /// [`ErrorKind::Corrupt`] if the text of one of them is no list of operations, or has a value that cannot be stored.
     pub fn merge(self, later: Self) -> Result<Self> {
         if let (Repr::Parts(none), Repr::Parts(Few::One(_))) = (&self.0, &later.0)
             && none.is_empty()
@@ -131,6 +131,20 @@ impl Patch {
         let mut parts = self.into_parts()?;
         for part in later.into_parts()? {
             super::parts::join(&mut parts, part);
+        }
+        Ok(Self::from_parts(parts))
+    }
+
+    /// Returns the patch as a record may hold it: with values that can be read back, in the one spelling of records.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the text is no list of operations, [`ErrorKind::Invalid`] if a value in it cannot be stored.
+    pub(crate) fn checked(self) -> Result<Self> {
+        let Repr::Text(text) = &self.0 else { return Ok(self) };
+        let mut parts = Few::new();
+        for part in Part::parse_all(text.get()).map_err(corrupt)? {
+            parts.push(part.checked()?);
         }
         Ok(Self::from_parts(parts))
     }
@@ -177,6 +191,10 @@ impl Patch {
             Repr::Text(text) => {
                 let mut parts = Few::new();
                 for part in Part::parse_all(text.get()).map_err(corrupt)? {
+                    let part = part.checked().map_err(|error| {
+                        let message = format!("not a patch: {}", error.message());
+                        Error::new(ErrorKind::Corrupt, message).with_source(error)
+                    })?;
                     super::parts::join(&mut parts, part);
                 }
                 Ok(parts)

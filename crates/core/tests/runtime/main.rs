@@ -57,6 +57,7 @@ mod retries;
 mod rounds;
 mod runs;
 mod sentences;
+mod spelling;
 mod streaming;
 mod streaming_far;
 mod streaming_slow;

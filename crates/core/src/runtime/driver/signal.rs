@@ -117,7 +117,13 @@ impl<S: State> Driver<S> {
         let is_current = self.asks.is_current(task, &question);
         let Some(answer) = answer.filter(|_| is_current) else { return Ok(()) };
         let by = self.shared.services.answerer.as_ref().map(|answerer| answerer.name());
-        let what = SignalKind::Answer { question: question.clone(), answer };
+        let what = match SignalKind::answer(question.clone(), answer) {
+            Ok(what) => what,
+            Err(error) => {
+                self.warn_of_refusal(&question, &error);
+                return Ok(());
+            }
+        };
         let signal = Signal { what, by, at: self.shared.clock.now(), of_parent: false };
         let mut races = Races::new();
         loop {
@@ -130,7 +136,7 @@ impl<S: State> Driver<S> {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(run = %self.journal.run(), question, %error, "the answerer's answer is refused");
+                    self.warn_of_refusal(&question, &error);
                     return Ok(());
                 }
             }
@@ -138,6 +144,10 @@ impl<S: State> Driver<S> {
         // Posed again at the next turn.
         self.asks.forget(&question);
         Ok(())
+    }
+
+    fn warn_of_refusal(&self, question: &str, error: &Error) {
+        tracing::warn!(run = %self.journal.run(), question, %error, "the answerer's answer is refused");
     }
 }
 

@@ -141,6 +141,7 @@ impl StateCell {
     /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused, cells::a_cell_that_has_outgrown_its_bases_can_be_made_smaller, cells::a_change_that_fails_is_taken_back_by_the_next_load -->
     pub async fn append(&mut self, runtime: &Runtime, patch: Patch, by: impl Into<String>) -> Result<()> {
         let shared = Arc::clone(runtime.shared());
+        let patch = patch.checked().map_err(|error| error.with_run(&self.run))?;
         // Dropped from here on, nothing is known of it any more.
         let Some(mut tip) = self.tip.take().filter(|_| !self.is_stale) else {
             let message = "nothing was loaded that the change could follow; call `load` before";

@@ -55,6 +55,7 @@ impl EditRequest {
 
     async fn edit(self) -> Result<()> {
         let Self { shared, run, patch, by, graph } = self;
+        let patch = patch.checked().map_err(|error| misfit(error).with_run(&run))?;
         let message = |reply| Control::Edit { patch: Box::new(patch.clone()), by: by.clone(), reply };
         let decide = |tip: &mut Tip| {
             change(tip, &patch, graph.as_deref(), shared.limits.max_body)?;

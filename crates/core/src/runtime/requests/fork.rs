@@ -210,7 +210,8 @@ impl ForkRequest {
         state: Option<Channels>,
     ) -> Result<()> {
         let edit = |mut channels: Channels| {
-            self.edits.iter().try_for_each(|patch| channels.apply(patch)).map_err(misfit)?;
+            let apply = |patch: &Patch| channels.apply(&patch.clone().checked()?);
+            self.edits.iter().try_for_each(apply).map_err(misfit)?;
             Ok::<_, Error>(channels)
         };
         let Some(graph) = graph else {

@@ -8,7 +8,7 @@ use serde::ser::{
 
 use super::keys::Keys;
 use super::path::{Refusal, Segment, Tracker, key_segment};
-use super::serializer::raw_fits;
+use super::raw::checked_raw;
 use super::{Guarded, Role};
 
 pub(super) struct Compound<'a, C> {
@@ -147,7 +147,9 @@ impl<C: SerializeStruct> SerializeStruct for Compound<'_, C> {
         value: &T,
     ) -> Result<(), C::Error> {
         if let Shape::Raw = self.shape {
-            raw_fits(value, self.room, self.role).map_err(|refusal| self.tracker.refuse(refusal))?;
+            let text = checked_raw(value, self.room, self.role);
+            let text = text.map_err(|refusal| self.tracker.refuse(refusal))?;
+            return self.inner.serialize_field(name, &text);
         }
         self.field_once(name)?;
         let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };

@@ -11,6 +11,7 @@
 mod compound;
 mod keys;
 mod path;
+mod raw;
 mod serializer;
 
 use serde::Serialize;

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use super::compound::{Compound, Shape};
 use super::keys::Keys;
 use super::path::{Refusal, Segment, Tracker};
-use super::{Guarded, MAX_DEPTH, Role};
+use super::{Guarded, Role};
 
 /// The name under which `serde_json` passes raw text through any serializer.
 const RAW_VALUE: &str = "$serde_json::private::RawValue";
@@ -264,27 +264,5 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
 
     fn is_human_readable(&self) -> bool {
         self.inner.is_human_readable()
-    }
-}
-
-/// Tells whether raw JSON text can be read back within `room` levels, and why not.
-pub(super) fn raw_fits<T: ?Sized + Serialize>(text: &T, room: u8, role: Role) -> Result<(), Refusal> {
-    fn fits(value: &serde_json::Value, room: u8) -> bool {
-        match value {
-            serde_json::Value::Array(items) => {
-                room > 0 && items.iter().all(|item| fits(item, room.saturating_sub(1)))
-            }
-            serde_json::Value::Object(map) => {
-                room > 0 && map.values().all(|item| fits(item, room.saturating_sub(1)))
-            }
-            _ => true,
-        }
-    }
-    debug_assert!(room <= MAX_DEPTH + 1, "room only shrinks");
-    let Ok(serde_json::Value::String(text)) = serde_json::to_value(text) else { return Err(Refusal::BadRaw) };
-    match serde_json::from_str(&text) {
-        Ok(serde_json::Value::Null) if role == Role::Held => Err(Refusal::NullInSome),
-        Ok(value) if fits(&value, room) => Ok(()),
-        _ => Err(Refusal::BadRaw),
     }
 }

@@ -100,7 +100,7 @@ fn a_failing_serialize_is_reported_with_its_place() {
 #[test]
 fn raw_text_is_looked_into() {
     let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-    assert_eq!(to_json_string(&raw("[1, 2]")).unwrap(), "[1, 2]");
+    assert_eq!(to_json_string(&raw("[1, \"\\u0061\"]")).unwrap(), r#"[1,"a"]"#);
     assert!(refused(raw("1e999")).contains("raw JSON text"));
     assert!(refused(raw(r#""\ud800""#)).contains("raw JSON text"));
     assert!(refused(raw(&nested(101).to_string())).contains("raw JSON text"));
