@@ -1,5 +1,6 @@
 //! The name of a blob, as it stands in states.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +15,9 @@ const PREFIX: &str = "ferrata-blob:";
 
 /// How many digits of the id follow.
 const DIGITS: usize = 32;
+
+/// How many levels of escapes hide no name: a bound for text that is made to take long. Each level of JSON within a text is one.
+const LEVELS: u32 = 16;
 
 /// The name of a large value that is kept beside the records: what a state holds in its place, some sixty bytes.
 ///
@@ -78,14 +82,58 @@ impl<'de> Deserialize<'de> for Blob {
     }
 }
 
-/// Adds the ids of all blobs that are named in what a record holds, wherever in it and whatever stands around.
+/// Adds the ids of all blobs that are named in what a record holds: wherever in it, whatever stands around, and however JSON spells it.
+///
+/// A text in JSON may spell any character with an escape, and may itself be JSON. So the names are searched for in the body, in the body with
+/// its escapes undone, and so on, once for each level of nesting.
 pub(crate) fn named_in(body: &[u8], ids: &mut HashSet<Uuid>) {
-    let text = String::from_utf8_lossy(body);
+    let mut text = String::from_utf8_lossy(body);
+    for _ in 0..LEVELS {
+        find_names(&text, ids);
+        // The characters of a name have no other escape.
+        if !text.contains("\\u") {
+            return;
+        }
+        text = Cow::Owned(unescape(&text));
+    }
+    find_names(&text, ids);
+}
+
+fn find_names(text: &str, ids: &mut HashSet<Uuid>) {
     for (at, _) in text.match_indices(PREFIX) {
         let digits = at + PREFIX.len();
         let id = text.get(digits..digits + DIGITS).and_then(|digits| Uuid::try_parse(digits).ok());
         ids.extend(id);
     }
+}
+
+/// Undoes one level of JSON escapes, wherever they stand. What is no escape stays as it is.
+fn unescape(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        plain.push_str(&rest[..at]);
+        let escaped = &rest[at + 1..];
+        let digits = escaped.strip_prefix('u').and_then(|digits| digits.get(..4));
+        let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        rest = match (code, escaped.chars().next()) {
+            (Some(code), _) => {
+                // Half of a pair stands for a character that is in no name.
+                plain.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+                &escaped[5..]
+            }
+            (None, Some(c @ ('\\' | '/' | '"'))) => {
+                plain.push(c);
+                &escaped[1..]
+            }
+            (None, _) => {
+                plain.push('\\');
+                escaped
+            }
+        };
+    }
+    plain.push_str(rest);
+    plain
 }
 
 #[cfg(test)]
@@ -111,6 +159,52 @@ mod tests {
         ] {
             assert_eq!(other.parse::<Blob>().unwrap_err().kind(), ErrorKind::Invalid, "{other}");
         }
+    }
+
+    /// Spells text as JSON, each character at random: as it is, or with an escape.
+    fn spelled(text: &str, random: &mut impl FnMut() -> u32) -> String {
+        let spell = |c: char| match random() % 4 {
+            0 => format!("\\u{:04x}", u32::from(c)),
+            1 => format!("\\u{:04X}", u32::from(c)),
+            2 if c == '/' => "\\/".to_owned(),
+            _ if c == '"' || c == '\\' => format!("\\{c}"),
+            _ => c.to_string(),
+        };
+        text.chars().map(spell).collect()
+    }
+
+    /// A name in JSON within JSON, with escapes of any character at any level, was taken for none.
+    #[test]
+    fn spelled_names_are_found_at_every_level() {
+        let blob = Blob { id: Uuid::from_u128(0xAB), len: 7 };
+        for seed in 1..=500_u32 {
+            let mut chance = seed;
+            let mut random = || {
+                // Xorshift.
+                chance ^= chance << 13;
+                chance ^= chance >> 17;
+                chance ^= chance << 5;
+                chance >> 8
+            };
+            let around = [("", ""), ("C:\\", " x"), ("\\u006", "\""), ("{\"a/b\":\"", "\"}")];
+            let (before, after) = around[seed as usize % around.len()];
+            let mut text = format!("{before}{blob}{after}");
+            for level in 0..seed % 5 {
+                text = format!("{{\"k\":\"{}\"}}", spelled(&text, &mut random));
+                let mut ids = HashSet::new();
+                named_in(text.as_bytes(), &mut ids);
+                assert_eq!(ids, HashSet::from([blob.id]), "seed {seed}, level {level}: {text}");
+            }
+        }
+    }
+
+    /// Levels beyond the bound take no time that grows with the text's square.
+    #[test]
+    fn nested_escapes_take_bounded_time() {
+        let mut ids = HashSet::new();
+        named_in(format!("\"\\{}\"", "u005c".repeat(1 << 20)).as_bytes(), &mut ids);
+        assert!(ids.is_empty());
+        assert_eq!(unescape("\\u005cu0066 \\n\\\\ \\ud83d \\u00 \\"), "\\u0066 \\n\\ \u{fffd} \\u00 \\");
     }
 
     #[test]

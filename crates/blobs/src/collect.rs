@@ -270,8 +270,10 @@ async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
     }
 }
 
-/// Reads all records of a run; false if some that were there when it was listed are gone.
+/// Reads all records of a run, and its facts; false if some records that were there when it was listed are gone.
 async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uuid>) -> Result<bool> {
+    let labels = head.facts.labels.iter().map(|(_, value)| value);
+    labels.chain(head.facts.user.as_deref()).for_each(|text| named_in(text.as_bytes(), ids));
     let take = |record: &Record| {
         if record.body.first() == Some(&ENVELOPE) {
             let message = "the record is in an envelope, which hides what it names; give the collection the \

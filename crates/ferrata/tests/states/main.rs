@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
 
 #[cfg(feature = "blobs")]
+mod blob_names;
+#[cfg(feature = "blobs")]
 mod blobs;
 mod defaults;
 mod derive;
