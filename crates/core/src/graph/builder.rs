@@ -184,6 +184,7 @@ impl<S: State> GraphBuilder<S> {
     /// [`GraphError`] with every mistake that was found, each with its node or edge, what is wrong, and what to do about it.
     pub fn build(mut self) -> Result<Graph<S>, GraphError> {
         self.declare_channels();
+        self.check_prefixes();
         let Self { outline, nodes, predicates, routes, subgraphs, migrations, .. } = self;
         let mut whole = Whole { outline, nodes, predicates, routes };
         if !subgraphs.is_empty() {

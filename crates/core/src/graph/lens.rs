@@ -53,6 +53,8 @@ struct Parts<S: State, P: State> {
     same: Option<Same<S, P>>,
     /// The channels of the outer state that it declares, given those of the part.
     declares: Option<Box<Declare>>,
+    /// The prefix of its keys, if the part is those.
+    prefix: Option<String>,
 }
 
 type Put<S, P> = dyn Fn(&mut S, P) + Send + Sync;
@@ -98,12 +100,17 @@ impl<S: State, P: State> Lens<S, P> {
     }
 
     fn of(get: Get<S, P>, put: impl Fn(&mut S, P) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Parts { get, put: Box::new(put), same: None, declares: None }))
+        Self(Arc::new(Parts { get, put: Box::new(put), same: None, declares: None, prefix: None }))
     }
 
     /// Returns the channels of the outer state that the lens declares.
     pub(super) fn channels(&self, part: &Schema) -> Vec<ChannelSpec> {
         self.0.declares.as_ref().map(|declare| declare(part)).unwrap_or_default()
+    }
+
+    /// Returns the prefix of the keys that are the part, if it is made of keys.
+    pub(super) fn prefix(&self) -> Option<&str> {
+        self.0.prefix.as_deref()
     }
 
     /// Reads the part.
@@ -145,7 +152,7 @@ impl<S: State> Lens<S, S> {
         let put: Box<Put<S, S>> = Box::new(|state, part| *state = part);
         let declares: Box<Declare> = Box::new(|part| part.channels().to_vec());
         let get = Get::Lent(Box::new(|state| state));
-        Self(Arc::new(Parts { get, put, same: Some(same), declares: Some(declares) }))
+        Self(Arc::new(Parts { get, put, same: Some(same), declares: Some(declares), prefix: None }))
     }
 }
 
@@ -153,9 +160,12 @@ impl Lens<Context, Context> {
     /// Takes the keys that begin with a prefix as the part, where they stand without it.
     ///
     /// The channels that the graph of the subgraph declares are declared in the outer graph, with the prefix; the reducers go along.
+    ///
+    /// Subgraphs with the same prefix share their keys. Two prefixes of which one begins with the other would share some of them by accident:
+    /// [`build`](crate::graph::GraphBuilder::build) refuses them.
     pub fn keys(prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
-        let (get, declared) = (prefix.clone(), prefix.clone());
+        let (get, put, declared) = (prefix.clone(), prefix.clone(), prefix.clone());
         let declare = move |part: &Schema| -> Vec<ChannelSpec> {
             let channels = part.channels().iter();
             channels
@@ -164,9 +174,10 @@ impl Lens<Context, Context> {
         };
         Self(Arc::new(Parts {
             get: Get::Made(Box::new(move |state| state.part(&get))),
-            put: Box::new(move |state, part| state.put_part(&prefix, part)),
+            put: Box::new(move |state, part| state.put_part(&put, part)),
             same: None,
             declares: Some(Box::new(declare)),
+            prefix: Some(prefix),
         }))
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Subgraph<S: State> {
     pub(crate) predicates: Vec<Option<Arc<Predicate<S>>>>,
     /// The channels of the outer state that come with it.
     pub(crate) channels: Vec<ChannelSpec>,
+    /// The prefix of its keys in the outer state, if its lens has one.
+    pub(crate) prefix: Option<String>,
 }
 
 /// A declared graph with its functions.

@@ -66,7 +66,7 @@ impl<S: State> GraphBuilder<S> {
         let nodes = graph.behaviours().iter().map(|own| lens.behaviour(own, graph.schema(), &path)).collect();
         let holds = graph.predicates().iter().map(|holds| holds.as_ref().map(|holds| lens.predicate(holds)));
         let (predicates, edges_before) = (holds.collect(), self.outline.edges.len());
-        let channels = lens.channels(graph.schema());
+        let (channels, prefix) = (lens.channels(graph.schema()), lens.prefix().map(str::to_owned));
         self.subgraphs.push(Subgraph {
             name: name.clone(),
             edges_before,
@@ -74,6 +74,7 @@ impl<S: State> GraphBuilder<S> {
             nodes,
             predicates,
             channels,
+            prefix,
         });
         self.calls += 1;
         self.push(name, Arc::new(Called(gather)))
@@ -98,6 +99,26 @@ impl<S: State> GraphBuilder<S> {
                     self.outline.schema = self.outline.schema.with_secret(name.clone());
                 }
             }
+        }
+    }
+
+    /// Reports subgraphs whose keys are a part of another one's: what the other changes would take them away.
+    pub(super) fn check_prefixes(&mut self) {
+        let named = |sub: &Subgraph<S>| sub.prefix.clone().map(|prefix| (prefix, sub.name.clone()));
+        let mut prefixes: Vec<(String, String)> = self.subgraphs.iter().filter_map(named).collect();
+        // Sorted, a prefix stands before all that begin with it, and nothing else stands between.
+        prefixes.sort();
+        let mut around: Vec<&(String, String)> = Vec::new();
+        for inner in &prefixes {
+            while around.pop_if(|outer| !inner.0.starts_with(&outer.0)).is_some() {}
+            if let Some(outer) = around.iter().rev().find(|outer| outer.0 != inner.0) {
+                let message = format!(
+                    "its keys `{}` are a part of the keys `{}` of the subgraph `{}`; use prefixes of which neither begins with the other",
+                    inner.0, outer.0, outer.1
+                );
+                self.outline.issues.push(GraphIssue::node(&inner.1, message));
+            }
+            around.push(inner);
         }
     }
 

@@ -297,3 +297,33 @@ fn the_keys_of_a_part_bring_their_reducers() {
         .edge("a", "s");
     assert_eq!(whole.build().unwrap().schema().reducer("notes"), &Reducer::Append);
 }
+
+/// A change by one use took keys of the other away, without a word.
+#[test]
+fn overlapping_key_prefixes_are_refused() {
+    let part = || nodes("work").entry("work").build().unwrap();
+    let uses = |prefixes: &[&str]| {
+        let mut graph = nodes("begin").entry("begin");
+        for (at, prefix) in prefixes.iter().enumerate() {
+            graph = graph
+                .subgraph(format!("s{at}"), &part(), Lens::keys(*prefix))
+                .edge("begin", format!("s{at}"));
+        }
+        graph
+    };
+    // Neighbours, and uses that share one part on purpose.
+    uses(&["a.", "b.", "a", "ab"]).build().unwrap_err();
+    uses(&["a.", "b.", "a-b.", "a.", "b."]).build().unwrap();
+    assert_eq!(
+        issues(uses(&["a.b.", "c.", "a.", "a.b.c.", "a.b."])),
+        [
+            "node `s0`: its keys `a.b.` are a part of the keys `a.` of the subgraph `s2`; use prefixes of which neither begins with the other",
+            "node `s4`: its keys `a.b.` are a part of the keys `a.` of the subgraph `s2`; use prefixes of which neither begins with the other",
+            "node `s3`: its keys `a.b.c.` are a part of the keys `a.b.` of the subgraph `s4`; use prefixes of which neither begins with the other",
+        ]
+    );
+    assert_eq!(issues(uses(&["", "x"])).len(), 1);
+    // Next to the whole state, a part is meant.
+    let whole = uses(&["a."]).subgraph("whole", &part(), Lens::whole()).edge("begin", "whole");
+    whole.build().unwrap();
+}
