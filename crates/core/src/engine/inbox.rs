@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::pause::{Message, MessageKey};
 
-/// How many keys are remembered: some KiB of each base at the most, and enough for a sender that asks again within minutes.
+/// How many keys are remembered beside those of waiting messages: some KiB of each base at the most, and enough for a sender that asks again within minutes.
 const KEYS: usize = 256;
 
 static NONE: VecDeque<Message> = VecDeque::new();
@@ -36,8 +36,8 @@ impl Inbox {
         self.0.as_ref().map_or(&[], |messages| &messages.keys)
     }
 
-    /// Remembers the key of a message. Those of as many messages as wait are remembered beyond the others, so that none of a message
-    /// that waits is forgotten.
+    /// Remembers the key of the message that came last, and forgets all but the newest [`KEYS`] and one more for each message that waits, so
+    /// that no waiting message loses its key.
     pub(super) fn remember(&mut self, key: MessageKey) {
         let Messages { waiting, keys, .. } = &mut **self.0.get_or_insert_default();
         keys.push(key);
@@ -71,5 +71,35 @@ impl Inbox {
         at.zip(waiting).and_then(|(at, waiting)| waiting.remove(at)).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, format!("the log takes message {number}, which does not wait"))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::id::Fingerprint;
+
+    /// The documentation promised the last 256 keys, and the run remembered up to as many more as messages waited.
+    #[test]
+    fn newest_keys_and_those_of_waiting_messages_stay() {
+        for waiting in [0, 1, 4, 300] {
+            let mut inbox = Inbox::default();
+            let send = |inbox: &mut Inbox, n: u64| {
+                let body = serde_json::value::RawValue::NULL.to_owned().into();
+                inbox.push(|number| Message { number, body, by: None, at: Timestamp::from_unix_ms(0) });
+                inbox.remember(MessageKey { name: n.to_string(), print: Fingerprint::of(b"m") });
+            };
+            for n in 0..1_000 {
+                send(&mut inbox, n);
+                if n >= waiting {
+                    inbox.take(n - waiting).unwrap();
+                }
+            }
+            // The last one waited, too, when it came.
+            let count = 256 + usize::try_from(waiting).unwrap() + 1;
+            let names: Vec<u64> = inbox.keys().iter().map(|key| key.name.parse().unwrap()).collect();
+            assert_eq!(names, (1_000 - count as u64..1_000).collect::<Vec<_>>());
+        }
     }
 }

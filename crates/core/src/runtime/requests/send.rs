@@ -53,8 +53,9 @@ impl SendRequest {
     /// Sets what tells this message from another one: sent again with the same key, it is one message, and sending it returns `Ok`. That holds
     /// for two senders at once, in whatever processes; after a crash; when a node has taken the message; and when the run has ended.
     ///
-    /// The key is recorded with the message. A run remembers the keys of all messages that wait, and of the last 256 beside them; a message
-    /// with an older key is a new one.
+    /// The key is recorded with the message. A run knows it while the message waits, and until 256 messages with other keys have followed. It
+    /// remembers the newest 256 keys, and one more for each message that waited when the last one came. A message with a forgotten key is a new
+    /// one.
     ///
     /// # Examples
     ///
