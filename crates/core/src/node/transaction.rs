@@ -333,8 +333,9 @@ impl NodeContext {
         let Grant { store, lease } = granted.await.map_err(|_| self.gone())?;
         let name = store.capabilities().name;
         let Some(transactions) = store.transactions() else {
-            let message =
-                format!("the store `{name}` has no transactions; keep the runs in PostgreSQL or SQLite");
+            let message = format!(
+                "the store `{name}` has no transactions; keep the runs in PostgreSQL or SQLite, or in `World::with_transactions` in a test"
+            );
             return Err(Error::new(ErrorKind::Unsupported, message).with_node(self.node()));
         };
         let begun = transactions.begin(self.run()).await;

@@ -14,7 +14,7 @@ use crate::clock::{Clock, Timestamp};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::id::RunKey;
+use crate::id::{RunKey, WorkflowName};
 use crate::node::NodeContext;
 use crate::record::RunFacts;
 
@@ -89,6 +89,22 @@ impl Runtime {
             kept.insert(TypeId::of::<T>(), Arc::clone(&made) as _);
             made
         })
+    }
+
+    /// Whether any library keeps something beside this runtime.
+    pub(crate) fn has_extensions(&self) -> bool {
+        let kept = self.shared().services.extensions.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !kept.is_empty()
+    }
+
+    /// Whether this process claims runs of a workflow.
+    pub(crate) fn serves(&self, workflow: &WorkflowName) -> bool {
+        self.shared().recovery.serves(workflow)
+    }
+
+    /// Returns why this process failed to claim a run, if it tried.
+    pub(crate) fn claim_failure(&self, run: &RunKey) -> Option<Error> {
+        self.shared().recovery.why(run)
     }
 
     /// Tells whether this process has all of these [tags](super::RuntimeBuilder::tags).

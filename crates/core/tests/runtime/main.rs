@@ -13,6 +13,7 @@ mod children;
 mod choices;
 mod cost;
 mod counted;
+mod crash_tests;
 mod crowds;
 #[expect(
     dead_code,

@@ -11,7 +11,7 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::{Fault, Script, World, assert_replays};
-use ferrata_core::{Clock, ErrorKind};
+use ferrata_core::{Clock, ErrorKind, RunKey};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -178,13 +178,13 @@ async fn a_kept_log_is_held_against_the_graph_of_today() {
 }
 
 /// Waits for a future that panics, and returns what it says.
-async fn panic_of(future: impl Future<Output = ()>) -> String {
+pub(crate) async fn panic_of<T>(future: impl Future<Output = T>) -> String {
     let mut future = Box::pin(future);
     let caught = std::future::poll_fn(|cx| {
         let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| future.as_mut().poll(cx)));
         match polled {
             Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
-            Ok(std::task::Poll::Ready(())) => std::task::Poll::Ready(None),
+            Ok(std::task::Poll::Ready(_)) => std::task::Poll::Ready(None),
             Err(panic) => std::task::Poll::Ready(Some(panic)),
         }
     });
@@ -192,8 +192,84 @@ async fn panic_of(future: impl Future<Output = ()>) -> String {
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
+/// Asks, and waits for a message.
+fn asks_and_hears() -> Graph<Context> {
+    Graph::<Context>::builder("talk")
+        .gate("approve", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("approved", yes))
+        .node("hear", async |cx: NodeContext, mut s: Draft<Context>| {
+            s.set("heard", cx.receive::<String>().await?)?;
+            Ok(s)
+        })
+        .entry("approve")
+        .edge("approve", "hear")
+        .build()
+        .unwrap()
+}
+
+/// The mistake of each newcomer, found after 20 seconds of processor time.
 #[tokio::test]
-#[should_panic(expected = "nothing came of it")]
+async fn unserved_run_is_told_at_once() {
+    let (world, graph) = (World::new(), asks_and_hears());
+    let process = world.process().await.unwrap();
+    let run = process.start(&graph, Context::new()).id("r").await.unwrap();
+    let told = panic_of(async { drop(world.pass(run.completed()).await) }).await;
+    assert!(
+        told.contains("run `default/r` is interrupted: answer its question; no process serves `talk`"),
+        "{told}"
+    );
+    assert!(world.clock().monotonic() < DAY / 2, "{:?}", world.clock().monotonic());
+    // Answered, only the other half is left to say.
+    process.respond(run.run(), "approve", Answer::accept(true).unwrap()).await.unwrap();
+    let told = panic_of(async { drop(world.pass(run.completed()).await) }).await;
+    assert!(
+        told.contains("run `default/r` is in_progress: no process serves `talk`: call `process.serve"),
+        "{told}"
+    );
+    process.serve(&graph).unwrap();
+    let told = panic_of(async { drop(world.pass(run.completed()).await) }).await;
+    assert!(told.contains("run `default/r` is awaiting_input: it waits for a message"), "{told}");
+    process.send(run.run(), "hello").await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<String>("heard").unwrap().as_deref(), Some("hello"));
+    assert!(world.clock().monotonic() < 2 * DAY, "{:?}", world.clock().monotonic());
+}
+
+/// A test may let time pass over runs that wait for it, by the clock of the world or of a process, and for a long time in a node.
+#[tokio::test]
+async fn waiting_test_is_no_standstill() {
+    let (world, graph) = (World::new(), asks_and_hears());
+    let process = world.process().await.unwrap();
+    process.start(&graph, Context::new()).id("r").await.unwrap();
+    world.pass_for(30 * DAY).await;
+    world.pass(process.clock().sleep(30 * DAY)).await;
+    let later = async {
+        world.clock().sleep(DAY).await;
+        process.respond(&RunKey::try_from("r").unwrap(), "approve", Answer::accept(true).unwrap()).await
+    };
+    world.pass(later).await.unwrap();
+    assert!(world.clock().monotonic() >= 61 * DAY);
+    let paid = Arc::default();
+    let slow = process.start(&self::graph(&paid), Context::new()).id("slow").await.unwrap();
+    let outcome = world.pass(slow.wait()).await.unwrap();
+    assert!(matches!(outcome, Outcome::Interrupted(_)), "{outcome}");
+}
+
+/// An hour was 3,599.993 s on the wall of the world, so a tick at the end of it was missed.
+#[tokio::test]
+async fn hours_of_the_world_are_whole() {
+    let world = World::new();
+    let process = world.process().await.unwrap();
+    let _more = world.process().await.unwrap();
+    process.serve(&asks_and_hears()).unwrap();
+    let began = world.clock().now();
+    for hour in 1..=30 {
+        world.pass_for(Duration::from_secs(3_600)).await;
+        assert_eq!(world.clock().now().since(began), hour * Duration::from_secs(3_600));
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "is not ready after")]
 async fn what_the_world_does_not_move_is_told_as_that() {
     let world = World::new();
     let _process = world.process().await.unwrap();

@@ -79,8 +79,8 @@ pub(crate) fn check_transactions<S: State>(shared: &Shared, graph: &Graph<S>) ->
     }
     let store = shared.store.capabilities().name;
     let message = format!(
-        "the node is declared `transactional`, and the store `{store}` has no transactions; keep the runs in PostgreSQL or SQLite, or declare the \
-         node `write` and make repeating it safe"
+        "the node is declared `transactional`, and the store `{store}` has no transactions; keep the runs in PostgreSQL or SQLite (in a test: in \
+         `World::with_transactions`), or declare the node `write` and make repeating it safe"
     );
     Err(Error::new(ErrorKind::Unsupported, message).with_node(&node.name))
 }

@@ -103,8 +103,9 @@ async fn begin<S: State>(mut checked: Checked<S>, connection: &mut (dyn Any + Se
     }
     let Some(transactions) = shared.store.transactions() else {
         let store = shared.store.capabilities().name;
-        let message =
-            format!("the store `{store}` has no transactions; keep the runs in PostgreSQL or SQLite");
+        let message = format!(
+            "the store `{store}` has no transactions; keep the runs in PostgreSQL or SQLite, or in `World::with_transactions` in a test"
+        );
         return Err(Error::new(ErrorKind::Unsupported, message).with_run(&run));
     };
     let (event, machine) = first?;

@@ -1,0 +1,167 @@
+//! A process of a test world, which can be killed at any write.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ferrata_store::testing::{Fault, FaultStore, ManualClock};
+
+use super::world::{TTL, World};
+use crate::clock::{Clock, Timestamp};
+use crate::error::Result;
+use crate::id::{RunKey, Seq};
+use crate::runtime::Runtime;
+use crate::store::CheckpointStore;
+
+/// A process of a [`World`]: its [`Runtime`], with a line of its own to the store that can fail at any write.
+pub struct Process {
+    runtime: Runtime,
+    line: Line,
+    world: World,
+}
+
+/// The way of a process to the store, which can fail.
+type Line = Arc<FaultStore<Arc<dyn CheckpointStore>>>;
+
+impl Process {
+    pub(super) fn new(runtime: Runtime, line: Line, world: World) -> Self {
+        Self { runtime, line, world }
+    }
+
+    /// Returns the clock of the world.
+    pub fn clock(&self) -> &ManualClock {
+        self.world.clock()
+    }
+
+    /// Returns how many writes this process has begun: appended runs, prunes and purges.
+    pub fn writes(&self) -> u64 {
+        self.line.operations()
+    }
+
+    /// Makes the `n`-th write from now on fail; 0 is the next.
+    pub fn fail_write(&self, n: u64, fault: Fault) {
+        self.line.plan(self.line.operations().saturating_add(n), fault);
+    }
+
+    /// Tells whether a [fault](Fault) has taken the process for dead.
+    pub fn is_crashed(&self) -> bool {
+        self.line.is_crashed()
+    }
+
+    /// Kills the process where it is: nothing more reaches the store, running nodes are dropped, and no one is notified. Then its heartbeat
+    /// expires, so another process that serves or resumes its runs continues them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the process is dead from the first poll.
+    ///
+    /// <!-- held by: worlds::a_crash_at_each_write_loses_nothing -->
+    pub async fn crash(self) {
+        self.line.crash();
+        // What a dead process is told, it does not hear.
+        let _ = self.world.pass(self.runtime.shutdown(Duration::ZERO)).await;
+        drop(self.runtime);
+        self.world.pass_for(TTL).await;
+    }
+
+    /// Returns what happened to a run, a line for each event: the same in each run of the same test, to be compared with a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::timeline`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: worlds::a_history_is_the_same_each_time -->
+    pub async fn story(&self, run: &RunKey) -> Result<String> {
+        let lines = self.runtime.timeline(run, Seq::new(0)).await?;
+        Ok(lines.iter().map(|line| format!("{}\n", line.text)).collect())
+    }
+}
+
+impl Deref for Process {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        &self.runtime
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("runtime", &self.runtime).finish_non_exhaustive()
+    }
+}
+
+/// The clock of the world as one process sees it: it counts who sleeps, which tells the process's own waits from those of the test.
+#[derive(Debug)]
+pub(super) struct ProcessClock {
+    world: Arc<ManualClock>,
+    sleepers: Arc<AtomicUsize>,
+}
+
+impl ProcessClock {
+    pub(super) fn new(world: Arc<ManualClock>) -> Self {
+        Self { world, sleepers: Arc::default() }
+    }
+
+    pub(super) fn sleepers(&self) -> usize {
+        self.sleepers.load(Ordering::Relaxed)
+    }
+}
+
+impl Clock for ProcessClock {
+    fn now(&self) -> Timestamp {
+        self.world.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.world.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        let sleep = self.world.sleep(duration);
+        Box::pin(CountedSleep { sleep: Some(sleep), sleepers: Arc::clone(&self.sleepers) })
+    }
+}
+
+/// A sleep of a process, counted until it is over or dropped.
+struct CountedSleep {
+    sleep: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    sleepers: Arc<AtomicUsize>,
+}
+
+impl CountedSleep {
+    fn end(&mut self) {
+        if self.sleep.take().is_some() {
+            self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Future for CountedSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let is_over = self.sleep.as_mut().is_none_or(|sleep| sleep.as_mut().poll(cx).is_ready());
+        if !is_over {
+            return Poll::Pending;
+        }
+        self.end();
+        Poll::Ready(())
+    }
+}
+
+impl Drop for CountedSleep {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,106 @@
+//! Finding out that a test waits for a run that nothing moves.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::world::World;
+use crate::clock::Clock as _;
+use crate::record::RunStatus;
+use crate::runtime::Runtime;
+use crate::store::{CheckpointStore as _, Page, RunHead, RunQuery};
+
+/// How long, or for how many steps of at least a minute in all, nothing may happen before the runs are judged: longer than a caller of a
+/// runtime waits to try again. Whoever waits for a run that no process drives polls five times a second, and then steps are short.
+const PATIENCE: Duration = Duration::from_secs(4 * 3_600);
+const STEPS: u32 = 300;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// How many runs a panic names.
+const NAMED: usize = 3;
+
+/// When something last could move a run of a world.
+pub(super) struct Standstill {
+    since: Duration,
+    steps: u32,
+}
+
+impl Standstill {
+    pub(super) fn new(now: Duration) -> Self {
+        Self { since: now, steps: 0 }
+    }
+
+    /// Called when no task has anything to do. Returns which runs only the test can move, if nothing else was to be waited for in a long
+    /// time.
+    pub(super) async fn check(&mut self, world: &World) -> Option<String> {
+        let now = world.clock().monotonic();
+        if world.has_waiting_test() {
+            *self = Self::new(now);
+        }
+        self.steps += 1;
+        let passed = now.saturating_sub(self.since);
+        if passed < PATIENCE && (self.steps < STEPS || passed < MINUTE) {
+            return None;
+        }
+        *self = Self::new(now);
+        stuck_runs(world).await
+    }
+}
+
+/// Returns why no open run of the world is moved by a process or by time; `None` if one is, or if there is none.
+async fn stuck_runs(world: &World) -> Option<String> {
+    let runtimes = world.runtimes();
+    let mut query = RunQuery::default();
+    query.statuses = vec![RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput];
+    let (mut stuck, mut page) = (Vec::new(), Page::first(Page::MAX));
+    loop {
+        let listed = world.store().runs(&query, page.clone()).await.ok()?;
+        for head in listed.items {
+            stuck.push((remedy(&runtimes, &head)?, head));
+        }
+        match listed.next {
+            Some(next) => page = page.with_cursor(next),
+            None => break,
+        }
+    }
+    let mut told = "nothing but the test can move the runs of the world any more".to_owned();
+    for (remedy, head) in stuck.iter().take(NAMED) {
+        // Writing to a string never fails.
+        let _ = write!(told, "; run `{}` is {}: {remedy}", head.run, head.status);
+    }
+    match stuck.len() {
+        0 => None,
+        all if all > NAMED => Some(format!("{told}; and {} more", all - NAMED)),
+        _ => Some(told),
+    }
+}
+
+/// Returns what a test must do for a run to continue; `None` if a process or time moves it.
+fn remedy(runtimes: &[Runtime], head: &RunHead) -> Option<String> {
+    if head.owner_alive {
+        return None;
+    }
+    let workflow = &head.facts.workflow;
+    let served = runtimes.iter().find(|runtime| runtime.serves(workflow));
+    let Some(process) = served else {
+        let waits = match head.status {
+            RunStatus::InProgress => "",
+            RunStatus::AwaitingInput => "send it a message; ",
+            _ => "answer its question; ",
+        };
+        return Some(format!(
+            "{waits}no process serves `{workflow}`: call `process.serve(&graph)`, as the service does, or resume the run"
+        ));
+    };
+    // A library, such as queues, may move what waits for it.
+    if head.wake_at.is_some() || process.has_extensions() {
+        return None;
+    }
+    match head.status {
+        RunStatus::InProgress => {
+            let why = process.claim_failure(&head.run).filter(|why| !why.is_retryable())?;
+            Some(format!("it cannot be claimed: {why}"))
+        }
+        RunStatus::AwaitingInput => Some("it waits for a message: send one".to_owned()),
+        _ => Some("answer its question, or unpause it".to_owned()),
+    }
+}
