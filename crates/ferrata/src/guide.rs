@@ -1,5 +1,7 @@
 //! A guide, from the first graph to a service at night. Each page has programs that are compiled and run with the tests.
 //!
+//! Ferrata is not on crates.io yet. Depend on it by git: `cargo add ferrata --git https://github.com/ferrata-rs/ferrata`.
+//!
 //! | page | for |
 //! |---|---|
 //! | [`first_graph`] | the four parts of a program |

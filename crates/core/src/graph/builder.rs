@@ -66,9 +66,12 @@ impl<S: State> GraphBuilder<S> {
 
     /// Adds a node whose work is an `async fn` or an async closure.
     ///
-    /// It is given the state as a draft to edit, and returns the draft, a typed update, or `()`. A closure must not capture
-    /// by reference, and an async closure that captures anything is no `Fn`: take clients from the context's resources, or
-    /// write a type and [`add`](Self::add) it.
+    /// It is given the state as a draft to edit, and returns the draft, a typed update, or `()`. A function that names its return type returns
+    /// [`NodeResult`](crate::node::NodeResult).
+    ///
+    /// An async closure cannot capture, because its future would borrow from it. Take clients from the
+    /// [resources](crate::runtime::RuntimeBuilder::resource), write `move |cx, s| { let client = client.clone(); async move { .. } }`, or write a
+    /// type and [`add`](Self::add) it.
     ///
     /// # Examples
     ///
@@ -88,7 +91,7 @@ impl<S: State> GraphBuilder<S> {
     /// ```
     pub fn node<F, Fut, R>(self, name: impl Into<String>, work: F) -> Self
     where
-        F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static,
+        F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static, // async closures cannot capture: use `cx.resource()`
         Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
         R: IntoUpdate<S>,
     {

@@ -163,7 +163,7 @@ impl<S: State> Graph<S> {
     /// <!-- held by: worlds::a_node_has_other_work_by_its_name -->
     pub fn with_node<F, Fut, R>(&self, name: &str, work: F) -> Result<Self>
     where
-        F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static,
+        F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static, // async closures cannot capture: use `cx.resource()`
         Fut: Future<Output = std::result::Result<R, NodeError>> + Send + 'static,
         R: IntoUpdate<S>,
     {

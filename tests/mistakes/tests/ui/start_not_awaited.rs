@@ -1,0 +1,9 @@
+//! A start that is not awaited is no run yet.
+
+use ferrata::prelude::*;
+
+async fn run(runtime: &Runtime, graph: &Graph<Context>) {
+    let _ = runtime.start(graph, Context::new()).completed().await;
+}
+
+fn main() {}
