@@ -12,7 +12,7 @@
 //! | [`people`] | questions, messages and times |
 //! | [`children`] | subgraphs, maps, sub-agents, detached runs |
 //! | [`errors`] | failures, retries, and what an operator does |
-//! | [`testing`] | a world to test workflows in, and the five tests every workflow should have |
+//! | [`testing`] | the five tests every workflow should have, without waiting and without servers |
 //! | [`changing`] | other code, other graphs, other state |
 //! | [`deploying`] | a service of several copies |
 //! | [`operating`] | at night |

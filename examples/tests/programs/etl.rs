@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ferrata::prelude::*;
 use ferrata::store::{Page, RunQuery};
-use ferrata::testing::{Fault, Process, World, assert_replays};
+use ferrata::testing::{CrashTest, Fault, Process, World, assert_replays};
 use ferrata::{Clock as _, RunStatus, SystemClock};
 use ferrata_tests::{Space, StoreKind};
 use serde_json::Value;
@@ -49,9 +49,12 @@ fn loaded(folder: &Path) -> Vec<(u64, u64)> {
     std::fs::read_dir(folder).into_iter().flatten().filter_map(read).collect()
 }
 
+fn warehouse(folder: &Path) -> Warehouse {
+    Warehouse { folder: folder.join("loaded"), pace: Duration::ZERO, is_told: false }
+}
+
 async fn process(world: &World, folder: &TempDir) -> Process {
-    let warehouse = Warehouse { folder: folder.path().join("loaded"), pace: Duration::ZERO, is_told: false };
-    let process = world.process_with(|builder| builder.resource(warehouse)).await.unwrap();
+    let process = world.process_with(|builder| builder.resource(warehouse(folder.path()))).await.unwrap();
     let part = part().unwrap();
     process.serve(&part).unwrap();
     process.serve(&load(&part).unwrap()).unwrap();
@@ -88,24 +91,20 @@ async fn it_loads_each_part_and_counts_what_is_no_sale() {
 #[tokio::test]
 async fn a_crash_at_any_write_loads_each_part_once() {
     const ROWS: usize = 2 * LINES - 1;
-    for n in 0.. {
-        let (world, folder) = (World::new(), TempDir::new().unwrap());
-        let input = Load { file: sales(folder.path(), ROWS), ..Load::default() };
-        let first = process(&world, &folder).await;
-        first.fail_write(n, if n % 2 == 0 { Fault::CrashAfter } else { Fault::CrashBefore });
-        if let Ok(run) = world.pass(first.start(&graph(), input.clone()).id("r")).await {
-            let _ = world.pass(run.wait()).await;
-        }
-        if !first.is_crashed() {
-            assert!(n > 8, "{n} writes");
-            return;
-        }
-        first.crash().await;
-        let second = process(&world, &folder).await;
-        let run = world.pass(second.start(&graph(), input).id("r")).await.unwrap();
-        let done = world.pass(run.completed()).await.unwrap();
-        assert_loaded(&done, &folder, ROWS, &format!("at write {n}"));
-    }
+    let part = part().unwrap();
+    let (folder, place) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let input = Load { file: sales(place.path(), ROWS), ..Load::default() };
+    let path = folder.path().to_owned();
+    let crashes = CrashTest::new(&load(&part).unwrap(), input)
+        .with_workflow(&part)
+        .with_process(move |builder| builder.resource(warehouse(&path)))
+        .run(async |case| {
+            let Outcome::Completed(done) = &case.outcome else { panic!("{case:?}") };
+            assert_loaded(done, &folder, ROWS, &format!("{case:?}"));
+            std::fs::remove_dir_all(folder.path().join("loaded")).unwrap();
+        })
+        .await;
+    assert!(crashes > 16, "{crashes}");
 }
 
 #[tokio::test]
