@@ -193,6 +193,9 @@ mod pages {
     #[doc = include_str!("../../../docs/sharding.md")]
     struct Sharding;
 
+    #[doc = include_str!("../../../docs/sagas.md")]
+    struct Sagas;
+
     #[cfg(feature = "blobs")]
     #[doc = include_str!("../../../docs/blobs.md")]
     struct Blobs;
