@@ -107,7 +107,7 @@ fn find_names(text: &str, ids: &mut HashSet<Uuid>) {
     }
 }
 
-/// Undoes one level of JSON escapes, wherever they stand. What is no escape stays as it is.
+/// Undoes one level of JSON escapes, wherever they stand, and leaves other text unchanged.
 fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

@@ -35,7 +35,7 @@ pub struct Patch(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    /// As it was read: from a log, or by a caller, in which case no value was checked.
+    /// Text from a log, or from a caller, whose values nobody has checked yet.
     Text(Arc<RawValue>),
     /// Checked values in the one spelling of records: joined to text when a caller asks, not at every merge.
     Parts(Few<Part>),

@@ -1,5 +1,7 @@
-//! For tests of workflows: a [world](World) of one store and one clock whose processes crash, a [test](CrashTest) that crashes them at each write,
-//! [answers](Script) that are written down before, comparison of stored runs with the graph of today, and checks of states.
+//! For tests of workflows.
+//!
+//! A [`World`] has one store, one clock, and processes that crash. A [`CrashTest`] crashes a workflow at each of its writes. A [`Script`] answers
+//! questions. [`assert_replays`] compares a stored run with the graph of today, and [`check_reads_back`] checks a state.
 
 mod crash_test;
 mod golden;

@@ -63,7 +63,7 @@ impl Process {
     /// <!-- held by: worlds::a_crash_at_each_write_loses_nothing -->
     pub async fn crash(self) {
         self.line.crash();
-        // What a dead process is told, it does not hear.
+        // A dead process ignores errors.
         let _ = self.world.pass(self.runtime.shutdown(Duration::ZERO)).await;
         drop(self.runtime);
         self.world.pass_for(TTL).await;
