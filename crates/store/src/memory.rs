@@ -91,6 +91,15 @@ impl MemoryStore {
         self.content().runs.get_mut(run).map(|log| log.tamper(change)).is_some()
     }
 
+    /// Returns the executors whose heartbeats have not expired, in order. For tests that ask who could still write.
+    pub fn executors(&self) -> Vec<ExecutorId> {
+        let now = self.shared.clock.monotonic();
+        let mut alive: Vec<_> =
+            self.content().alive.iter().filter(|(_, until)| now < **until).map(|(id, _)| *id).collect();
+        alive.sort_unstable();
+        alive
+    }
+
     fn content(&self) -> MutexGuard<'_, Content> {
         // A panic in a caller's `tamper` or allocator leaves records as they are; each reading checks them anyway.
         self.shared.content.lock().unwrap_or_else(PoisonError::into_inner)

@@ -23,6 +23,7 @@ pub struct Process {
     runtime: Runtime,
     line: Line,
     world: World,
+    clock: Arc<dyn Clock>,
 }
 
 /// The way of a process to the store, which can fail.
@@ -30,12 +31,13 @@ type Line = Arc<FaultStore<Arc<dyn CheckpointStore>>>;
 
 impl Process {
     pub(super) fn new(runtime: Runtime, line: Line, world: World) -> Self {
-        Self { runtime, line, world }
+        let clock = Arc::new(world.clock().clone());
+        Self { runtime, line, world, clock }
     }
 
-    /// Returns the clock of the world.
-    pub fn clock(&self) -> &ManualClock {
-        self.world.clock()
+    /// Returns the clock of the world. A test that sleeps by it waits itself, which the world tells from the waits of a process.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
     }
 
     /// Returns how many writes this process has begun: appended runs, prunes and purges.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::world::World;
 use crate::clock::Clock as _;
+use crate::id::ExecutorId;
 use crate::record::RunStatus;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, is_spared};
 use crate::store::{CheckpointStore as _, Page, RunHead, RunQuery};
 
 /// How long, or for how many steps of at least a minute in all, nothing may happen before the runs are judged: longer than a caller of a
@@ -49,12 +50,18 @@ impl Standstill {
 /// Returns why no open run of the world is moved by a process or by time; `None` if one is, or if there is none.
 async fn stuck_runs(world: &World) -> Option<String> {
     let runtimes = world.runtimes();
+    let is_of_world = |executor: &ExecutorId| runtimes.iter().any(|runtime| runtime.executor() == *executor);
+    if !world.store().executors().iter().all(is_of_world) {
+        // It may serve anything.
+        return None;
+    }
     let mut query = RunQuery::default();
     query.statuses = vec![RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput];
     let (mut stuck, mut page) = (Vec::new(), Page::first(Page::MAX));
     loop {
         let listed = world.store().runs(&query, page.clone()).await.ok()?;
-        for head in listed.items {
+        // Queues and schedules, which are no runs of a test.
+        for head in listed.items.into_iter().filter(|head| !is_spared(head)) {
             stuck.push((remedy(&runtimes, &head)?, head));
         }
         match listed.next {

@@ -242,13 +242,18 @@ impl World {
         );
     }
 
-    /// Lets this much time pass.
+    /// Lets this much time pass. Whatever is due at the end of it has happened when this returns.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: as much time has passed as has.
+    /// Cancel safe: some of the time may have passed.
+    ///
+    /// <!-- held by: worlds::hours_of_the_world_are_whole -->
     pub async fn pass_for(&self, time: Duration) {
         self.pass(self.shared.clock.sleep(time)).await;
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Returns the processes that are alive.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferrata_core::ask::{Answer, Ask};
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::Outcome;
+use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::{Fault, Script, World, assert_replays};
 use ferrata_core::{Clock, ErrorKind, RunKey};
@@ -254,6 +254,19 @@ async fn waiting_test_is_no_standstill() {
     assert!(matches!(outcome, Outcome::Interrupted(_)), "{outcome}");
 }
 
+/// A runtime that a test builds itself may serve any run, so the world does not say that nothing will.
+#[tokio::test]
+async fn foreign_runtime_is_no_standstill() {
+    let (world, graph) = (World::new(), asks_and_hears());
+    let process = world.process().await.unwrap();
+    let builder = Runtime::builder(world.store().clone()).clock(Arc::clone(Runtime::clock(&process)));
+    let foreign = builder.sweep_interval(DAY / 24).build().await.unwrap();
+    assert!(world.store().executors().contains(&foreign.executor()));
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    let told = panic_of(async { drop(world.pass(run.completed()).await) }).await;
+    assert!(told.contains("is not ready after"), "{told}");
+}
+
 /// An hour was 3,599.993 s on the wall of the world, so a tick at the end of it was missed.
 #[tokio::test]
 async fn hours_of_the_world_are_whole() {
@@ -266,6 +279,18 @@ async fn hours_of_the_world_are_whole() {
         world.pass_for(Duration::from_secs(3_600)).await;
         assert_eq!(world.clock().now().since(began), hour * Duration::from_secs(3_600));
     }
+    // Something is due exactly at the end of an hour, by the wall clock.
+    let graph = Graph::<Context>::builder("due")
+        .node("due", async |cx: NodeContext, s: Draft<Context>| {
+            cx.sleep(Duration::from_secs(3_600)).await?;
+            Ok(s)
+        })
+        .entry("due")
+        .build()
+        .unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    world.pass_for(Duration::from_secs(3_600)).await;
+    assert!(process.head(run.run()).await.unwrap().unwrap().status.is_finished());
 }
 
 #[tokio::test]

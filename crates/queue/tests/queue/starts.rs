@@ -214,7 +214,7 @@ async fn one_that_is_replaced_again_and_again_has_its_turn_at_last() {
     for n in 0..8 {
         let save = process.start(&graph, Context::new()).id(format!("{n}")).queue("index");
         drop(world.pass(save.debounce("plan", WHILE).debounce_at_most(2 * WHILE)).await.unwrap());
-        world.pass_for(WHILE / 2).await;
+        world.pass_for(WHILE / 2 - MOMENT).await;
     }
     world.pass_for(3 * WHILE).await;
     assert_eq!(witness.came(), ["4", "7"], "the fifth comes when two are over");

@@ -12,7 +12,8 @@ use crate::clock::{Clock, Timestamp};
 
 /// A clock that stands still until it is told to advance. Clones share the time.
 ///
-/// The wall time advances by exactly what the monotonic time does, whatever the steps are: it shows the whole milliseconds of it.
+/// The wall time advances by exactly what the monotonic time does, whatever the steps are: it shows the whole milliseconds of it. A sleep ends
+/// with a whole millisecond of the monotonic time, as those of tokio do, so a task that sleeps until a moment on the wall wakes at that moment.
 ///
 /// Give the same clock to whatever waits for the other: a runtime on it never wakes a run whose store has a clock of its own. For tests
 /// of workflows, `ferrata::testing::World` has one for both, and advances it when nothing else can happen.
@@ -166,17 +167,27 @@ impl Clock for ManualClock {
         self.lock().monotonic
     }
 
-    /// Returns a future that resolves once the clock was told to advance so far. Its time runs from this call, polled or not.
+    /// Returns a future that resolves once the clock has advanced so far, rounded up to a whole millisecond. Its time runs from this call,
+    /// polled or not.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let (key, watchers) = {
             let mut time = self.lock();
             time.slept += 1;
-            let key = (time.monotonic.saturating_add(duration), time.slept);
+            let key = (whole_ms(time.monotonic.saturating_add(duration)), time.slept);
             time.sleepers.insert(key, None);
             (key, std::mem::take(&mut time.watchers))
         };
         watchers.into_iter().for_each(Waker::wake);
         Box::pin(Sleep { clock: self.clone(), key })
+    }
+}
+
+/// Rounds up to a whole millisecond.
+fn whole_ms(time: Duration) -> Duration {
+    let beyond = time.subsec_nanos() % 1_000_000;
+    match beyond {
+        0 => time,
+        _ => time.saturating_add(Duration::from_nanos(u64::from(1_000_000 - beyond))),
     }
 }
 
@@ -260,7 +271,9 @@ mod tests {
                 let step = Duration::from_nanos(below(2_000_000_000));
                 if below(2) == 0 {
                     let _sleep = clock.sleep(step);
-                    assert_eq!(clock.advance_to_next_sleeper(), Some(step));
+                    let by = clock.advance_to_next_sleeper().unwrap();
+                    assert!(by >= step && by - step < Duration::from_millis(1), "seed {seed}");
+                    assert_eq!(clock.monotonic().subsec_nanos() % 1_000_000, 0, "seed {seed}");
                 } else {
                     clock.advance(step);
                 }
