@@ -524,7 +524,7 @@ impl World {
                 }
             }
             let came = self.inside.lock().unwrap().came.get(&run).copied().unwrap_or(0);
-            assert!((came > 0) == !matches!(told, Told::Before(_)), "{run} was {came} times in its place");
+            assert!((came == 0) == matches!(told, Told::Before(_)), "{run} was {came} times in its place");
             self.report.repeated += came.saturating_sub(1);
         }
         assert_eq!(
