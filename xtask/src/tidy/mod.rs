@@ -7,6 +7,7 @@
 mod crates;
 mod layers;
 mod layout;
+pub(crate) mod legibility;
 mod markdown;
 mod package;
 mod pages;
@@ -48,6 +49,7 @@ const CHECKS: &[Check] = &[
     Check { name: "dependency-row", find: pages::dependencies },
     Check { name: "link", find: markdown::links },
     Check { name: "fragment", find: markdown::fragments },
+    Check { name: "legibility", find: legibility::rises },
     Check { name: "held-by", find: promises::tests },
     Check { name: "promise", find: promises::sections },
     Check { name: "promise-of-call", find: promises::calls },
