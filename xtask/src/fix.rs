@@ -6,13 +6,13 @@ use anyhow::Result;
 
 use crate::cargo::Cargo;
 use crate::steps::{self, Step};
-use crate::tidy::legibility;
+use crate::tidy;
 
-/// Applies clippy's suggestions, then formats: a suggestion may leave a line that rustfmt would break. Then lowers the recorded figures
-/// of names and prose to the present ones.
+/// Applies clippy's suggestions, then formats: a suggestion may leave a line that rustfmt would break. Then writes what
+/// tidy makes from the repository.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let clippy =
         Cargo::new("clippy --fix --allow-dirty --allow-staged --workspace --all-targets --all-features");
     steps::run(root, &[Step::cargo("clippy", clippy), Step::cargo("format", Cargo::new("fmt --all"))])?;
-    legibility::lower(root)
+    tidy::write(root)
 }

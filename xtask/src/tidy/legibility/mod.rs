@@ -1,7 +1,7 @@
 //! The legibility meter: how many type names and sentences a stranger would stumble over, compared with recorded maxima.
 //!
 //! `xtask/legibility.toml` records the counts of each crate and of the documentation. A count that is higher than the recorded one, both
-//! in number and as a share, is a fault, so the figures only fall; `cargo xtask tidy --lower` lowers the record. The figures rank texts and
+//! in number and as a share, is a fault, so the figures only fall; `cargo xtask tidy --write` lowers the record. The figures rank texts and
 //! convict no sentence: read what they count.
 
 mod names;
@@ -89,7 +89,7 @@ impl Figures {
 
     fn write(&self) -> String {
         let mut text = String::from(
-            "# The most names and sentences that a reader may stumble over; see `xtask/src/tidy/legibility`. `cargo xtask tidy --lower`\n\
+            "# The most names and sentences that a reader may stumble over; see `xtask/src/tidy/legibility`. `cargo xtask tidy --write`\n\
              # lowers these figures, and so does `cargo xtask fix`.\n",
         );
         let names: Vec<String> = self.wordless.iter().map(|name| format!("{name:?}")).collect();
@@ -152,7 +152,7 @@ pub(super) fn rises(repo: &Repo) -> Vec<Fault> {
     let record = match repo.text(RECORD).map(Figures::read) {
         Some(Ok(record)) => record,
         Some(Err(error)) => return vec![Fault::file(RECORD, format!("cannot be read: {error:#}"))],
-        None => return vec![Fault::file(RECORD, "is missing; make it with `cargo xtask tidy --lower`")],
+        None => return vec![Fault::file(RECORD, "is missing; make it with `cargo xtask tidy --write`")],
     };
     let measured = Figures::measure(repo);
     let mut faults = Vec::new();
@@ -181,10 +181,9 @@ pub(super) fn rises(repo: &Repo) -> Vec<Fault> {
 ///
 /// # Errors
 ///
-/// Fails if a file of the repository cannot be read, or the record cannot be written.
-pub(crate) fn lower(root: &Path) -> Result<()> {
-    let repo = Repo::read(root)?;
-    let mut figures = Figures::measure(&repo);
+/// Fails if the old record cannot be read, or the new one cannot be written.
+pub(super) fn lower(root: &Path, repo: &Repo) -> Result<()> {
+    let mut figures = Figures::measure(repo);
     if let Some(record) = repo.text(RECORD).map(Figures::read).transpose()? {
         for (group, measured) in &mut figures.groups {
             let Some(recorded) = record.groups.get(group) else { continue };
