@@ -13,8 +13,7 @@ Commands:
   ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
   bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/performance.md
   chaos [OPTIONS]                 The long forms of the tests of many processes on one store
-  simulate-fleet [EXECUTORS RUNS] What so many executors ask of their store (1,000 and 10,000,000); see docs/scaling.md
-  tidy                            Only the checks that lints cannot hold
+  tidy [--write]                  Only the checks that lints cannot hold; or write what is made from the repository
   ui [--check]                    Build the page of the inspector into the crate, with Node 20 or later; or hold the two together
   ui --large [--release]          Show the inspector 100,000 runs, 10,000 records and 1,000 children, and say what that takes
   fix                             Change files: format, and apply what clippy can apply by itself
@@ -53,13 +52,6 @@ pub(crate) enum Command {
     Test(TestOptions),
     /// Measure.
     Bench(BenchOptions),
-    /// Simulate a fleet.
-    SimulateFleet {
-        /// How many executors.
-        executors: u32,
-        /// How many runs.
-        runs: u32,
-    },
     /// Run the gate.
     Ci {
         /// Whether the gate runs the tests.
@@ -70,7 +62,10 @@ pub(crate) enum Command {
     /// Change what can be changed without a person.
     Fix,
     /// Run only the tidy checks.
-    Tidy,
+    Tidy {
+        /// Whether lower figures and generated texts are written instead.
+        write: bool,
+    },
     /// Build the page of the inspector.
     Ui {
         /// Whether it is only held against the committed one.
@@ -156,20 +151,16 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         ["test", ..] => parse_test(&arguments[1..]).map(Command::Test),
         ["bench", ..] => parse_bench(&arguments[1..]).map(Command::Bench),
         ["chaos", ..] => parse_chaos(&arguments[1..]).map(Command::Chaos),
-        ["simulate-fleet"] => Ok(Command::SimulateFleet { executors: 1_000, runs: 10_000_000 }),
-        ["simulate-fleet", executors, runs] => match (executors.parse(), runs.parse()) {
-            (Ok(executors @ 4..), Ok(runs @ 4..)) => Ok(Command::SimulateFleet { executors, runs }),
-            _ => bail!("`simulate-fleet` takes two numbers from 4 on: executors and runs"),
-        },
         ["ci"] => Ok(Command::Ci { tests: Tests::Run }),
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
-        ["tidy"] => Ok(Command::Tidy),
+        ["tidy"] => Ok(Command::Tidy { write: false }),
+        ["tidy", "--write"] => Ok(Command::Tidy { write: true }),
         ["ui"] => Ok(Command::Ui { check: false }),
         ["ui", "--check"] => Ok(Command::Ui { check: true }),
         ["ui", "--large"] => Ok(Command::LargeUi { release: false }),
         ["ui", "--large", "--release"] => Ok(Command::LargeUi { release: true }),
-        ["ci" | "fix" | "tidy" | "ui" | "simulate-fleet", ..] => {
+        ["ci" | "fix" | "tidy" | "ui", ..] => {
             bail!("`{}` does not take `{}`; see `cargo xtask help`", words[0], words[1..].join(" "))
         }
         [other, ..] => bail!("there is no command `{other}`; see `cargo xtask help`"),
@@ -286,11 +277,9 @@ mod tests {
         assert_eq!(parsed("chaos").unwrap(), Command::Chaos(ChaosOptions::default()));
         let options = ChaosOptions { seeds: 5, minutes: 1 };
         assert_eq!(parsed("chaos --minutes 1 --seeds 5").unwrap(), Command::Chaos(options));
-        let fleet = |executors, runs| Command::SimulateFleet { executors, runs };
-        assert_eq!(parsed("simulate-fleet").unwrap(), fleet(1_000, 10_000_000));
-        assert_eq!(parsed("simulate-fleet 10 200").unwrap(), fleet(10, 200));
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
-        assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
+        assert_eq!(parsed("tidy").unwrap(), Command::Tidy { write: false });
+        assert_eq!(parsed("tidy --write").unwrap(), Command::Tidy { write: true });
         assert_eq!(parsed("ui").unwrap(), Command::Ui { check: false });
         assert_eq!(parsed("ui --check").unwrap(), Command::Ui { check: true });
         assert_eq!(parsed("ui --large").unwrap(), Command::LargeUi { release: false });
@@ -309,7 +298,6 @@ mod tests {
         );
         assert!(parsed("bench --fast").unwrap_err().to_string().contains("`--fast`"));
         assert!(parsed("chaos --seeds many").unwrap_err().to_string().contains("a number"));
-        assert!(parsed("simulate-fleet 0 9").unwrap_err().to_string().contains("from 4 on"));
         assert!(parsed("deploy").unwrap_err().to_string().contains("cargo xtask help"));
     }
 }

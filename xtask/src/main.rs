@@ -10,7 +10,6 @@ mod bench;
 mod cargo;
 mod chaos;
 mod fix;
-mod fleet;
 mod gate;
 mod servers;
 mod steps;
@@ -46,10 +45,10 @@ fn run() -> Result<()> {
         Command::Test(options) => testing::run(root, &options),
         Command::Bench(options) => bench::run(root, &options),
         Command::Chaos(options) => chaos::run(root, &options),
-        Command::SimulateFleet { executors, runs } => fleet::run(executors, runs),
         Command::Ci { tests } => gate::run(root, tests),
         Command::Fix => fix::run(root),
-        Command::Tidy => tidy::run(root),
+        Command::Tidy { write: false } => tidy::run(root),
+        Command::Tidy { write: true } => tidy::write(root),
         Command::Ui { check: false } => ui::build(root),
         Command::Ui { check: true } => ui::check(root),
         Command::LargeUi { release } => ui::large(root, release),

@@ -1,5 +1,7 @@
 //! How the crates of the workspace depend on each other, read from their manifests.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use toml::{Table, Value};
 
 use super::Fault;
@@ -172,6 +174,38 @@ pub(super) fn directions(repo: &Repo) -> Vec<Fault> {
         }
     }
     faults
+}
+
+/// Returns the crates of `crates/`, by their folders, with the crates of the workspace that each depends on outside of its tests. Those with
+/// the fewest below them come first.
+pub(super) fn picture(repo: &Repo) -> String {
+    let (members, _) = members(repo);
+    let folder = |path: &str| Some(path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?.to_owned());
+    let folders: BTreeMap<&str, String> =
+        members.iter().filter_map(|member| Some((member.name.as_str(), folder(member.path)?))).collect();
+    let below = |member: &Manifest<'_>| {
+        let normal = member.dependencies().into_iter().filter(|(.., kind)| *kind == Kind::Normal);
+        normal.filter_map(|(name, ..)| folders.get(name.as_str()).cloned()).collect::<BTreeSet<_>>()
+    };
+    let edges: BTreeMap<String, BTreeSet<String>> =
+        members.iter().filter_map(|member| Some((folder(member.path)?, below(member)))).collect();
+    let mut rows: Vec<(usize, &str)> =
+        edges.keys().map(|name| (depth(&edges, name), name.as_str())).collect();
+    rows.sort_unstable();
+    let width = edges.keys().map(String::len).max().unwrap_or_default() + 2;
+    let mut text = String::from("\n```text\n");
+    for (_, name) in rows {
+        let below: Vec<&str> = edges[name].iter().map(String::as_str).collect();
+        text += format!("{name:width$}{}", below.join(" ")).trim_end();
+        text.push('\n');
+    }
+    text + "```\n\n"
+}
+
+/// Returns how many crates stand below a crate on the longest way down.
+fn depth(edges: &BTreeMap<String, BTreeSet<String>>, name: &str) -> usize {
+    let below = edges.get(name).into_iter().flatten();
+    below.map(|below| 1 + depth(edges, below)).max().unwrap_or_default()
 }
 
 /// Tells whether it is a store that keeps runs itself; one that is made of others is their sibling in no test.

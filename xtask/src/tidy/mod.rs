@@ -5,8 +5,11 @@
 #![expect(clippy::print_stdout, reason = "faults are shown to a person")]
 
 mod crates;
+mod generated;
+mod guarantees;
 mod layers;
 mod layout;
+mod legibility;
 mod markdown;
 mod package;
 mod pages;
@@ -48,6 +51,9 @@ const CHECKS: &[Check] = &[
     Check { name: "dependency-row", find: pages::dependencies },
     Check { name: "link", find: markdown::links },
     Check { name: "fragment", find: markdown::fragments },
+    Check { name: "legibility", find: legibility::rises },
+    Check { name: "guarantee", find: guarantees::ids },
+    Check { name: "generated", find: generated::current },
     Check { name: "held-by", find: promises::tests },
     Check { name: "promise", find: promises::sections },
     Check { name: "promise-of-call", find: promises::calls },
@@ -98,6 +104,17 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
     println!("tidy: {} checks on {} files, no fault", CHECKS.len(), repo.len());
     Ok(())
+}
+
+/// Writes what is made from the repository: lower figures of names and prose, and generated texts.
+///
+/// # Errors
+///
+/// Fails if a file cannot be read or written.
+pub(crate) fn write(root: &Path) -> Result<()> {
+    let repo = Repo::read(root)?;
+    legibility::lower(root, &repo)?;
+    generated::write(root, &repo)
 }
 
 #[cfg(test)]
