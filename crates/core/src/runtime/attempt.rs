@@ -119,9 +119,9 @@ impl<S: State> Future for Attempt<S> {
                 failed(&error)
             }
             Ok(Poll::Pending) => {
-                let parked = this.scope.park();
+                this.scope.park();
                 let Some(Timeout { after, sleep }) = &mut this.timeout else { return Poll::Pending };
-                if parked {
+                if this.scope.waits.pauses_timeout(cx.waker()) {
                     *sleep = None;
                     return Poll::Pending;
                 }

@@ -62,6 +62,7 @@ mod streaming_far;
 mod streaming_slow;
 mod subgraphs;
 mod subgraphs_flat;
+mod timeouts;
 mod transactional_steps;
 mod transactions;
 
