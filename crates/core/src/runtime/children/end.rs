@@ -48,22 +48,47 @@ pub(crate) fn end_as(
     })
 }
 
-/// Returns what came of a child; `None` if it has not ended. Another run that bears its id by now is not the child.
+/// How a child stands, as its own log says.
+pub(super) enum ChildStand {
+    Active,
+    Ended(ChildEnd),
+    /// The run with its id was started by a run of which the parent is a copy under another id.
+    OfCopy,
+}
+
+/// Reads how a child stands. Another run that has its id by now is not the child.
 ///
 /// # Errors
 ///
 /// What the store says, and as [`fold`].
-pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<ChildEnd>> {
+pub(super) async fn stand_of(shared: &Shared, child: &ChildRef) -> Result<ChildStand> {
     let run = &child.run;
+    let gone = || Ok(ChildStand::Ended(ChildEnd::Gone));
     match shared.store.head(run).await? {
-        None => return Ok(Some(ChildEnd::Gone)),
-        Some(head) if !child.is(&head.facts) => return Ok(Some(ChildEnd::Gone)),
-        Some(head) if !head.status.is_finished() => return Ok(None),
+        None => return gone(),
+        Some(head) if child.is_of_copy(&head.facts) => return Ok(ChildStand::OfCopy),
+        Some(head) if !child.is(&head.facts) => return gone(),
+        Some(head) if !head.status.is_finished() => return Ok(ChildStand::Active),
         Some(_) => {}
     }
-    let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(Some(ChildEnd::Gone)) };
+    let Some(records) = shared.store.load(run, At::Latest).await? else { return gone() };
     let folded = fold(run, &records, None)?;
-    end_as(&folded.machine, || Ok((to_raw(&folded.channels)?, folded.version)))
+    let end = end_as(&folded.machine, || Ok((to_raw(&folded.channels)?, folded.version)))?;
+    // It was retried since its head was read.
+    Ok(end.map_or(ChildStand::Active, ChildStand::Ended))
+}
+
+/// Returns the end of a child; `None` if it has not ended.
+///
+/// # Errors
+///
+/// As [`stand_of`].
+pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<ChildEnd>> {
+    Ok(match stand_of(shared, child).await? {
+        ChildStand::Active => None,
+        ChildStand::Ended(end) => Some(end),
+        ChildStand::OfCopy => Some(ChildEnd::Gone),
+    })
 }
 
 /// As [`end_of`], waits for the end of a child that is being cancelled, and asks a store that fails again.

@@ -5,11 +5,13 @@
 //! child's process to a parent at rest, and looks at the children of parents that rest for long.
 
 mod bounds;
+mod child_start;
 mod end;
 mod error;
 mod gather;
 mod hold;
 mod many;
+mod names;
 mod node;
 mod notify;
 mod orphan;
