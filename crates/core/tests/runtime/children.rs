@@ -355,6 +355,9 @@ async fn a_workflow_that_starts_itself_for_ever_fails_at_the_limit_and_says_so()
     let run = runtime.start(&endless(), Context::new()).id("p").await.unwrap();
     let Outcome::Failed { failure, .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
     assert!(failure.message.starts_with("the child default/endless-"), "{failure:?}");
+    // Each of the sixteen levels, and the first cause at the end.
+    assert_eq!(failure.causes.len(), 16, "{failure:?}");
+    assert!(failure.causes[15].contains("raise `max_depth`"), "{failure:?}");
     let all = world.store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items;
     assert_eq!(all.len(), 17, "the first run and sixteen levels");
     let deepest = all.iter().find(|head| head.facts.labels.get("ferrata.depth") == Some("16")).unwrap();

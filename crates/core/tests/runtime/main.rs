@@ -68,6 +68,7 @@ mod transactions;
 
 mod unfinished;
 mod values;
+mod waits;
 mod watching;
 mod watching_families;
 mod watching_live;

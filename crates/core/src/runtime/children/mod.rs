@@ -22,7 +22,7 @@ mod tries;
 
 use std::time::Duration;
 
-pub(crate) use end::{await_in_time, cancel, closing, end_as, next_deadline};
+pub(crate) use end::{TOLD_AT_ONCE, await_end, await_in_time, closing, end_as, next_deadline, tell_to_stop};
 pub use error::{ChildError, ChildFailure};
 pub(crate) use hold::hold;
 pub use many::ChildrenRequest;

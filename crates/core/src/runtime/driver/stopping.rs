@@ -20,6 +20,8 @@ pub(super) struct Stopping {
     grace: Option<Duration>,
     /// Whether the runtime ends.
     ending: bool,
+    /// Whether the run is about to fail by its deadline.
+    exceeding: bool,
     /// Why the run is lost, if a record was refused for it that a signaller waited for.
     lost: Option<Error>,
 }
@@ -39,6 +41,7 @@ impl Stopping {
             deadline_at: deadline.map(|after| created.plus(after)),
             grace: None,
             ending: false,
+            exceeding: false,
             lost: None,
             clock,
         }
@@ -92,6 +95,22 @@ impl Stopping {
 
     pub(super) fn is_grace_over(&self) -> bool {
         self.grace.is_some_and(|grace| grace <= self.clock.monotonic())
+    }
+
+    /// Whether the grace of a runtime that ends is over.
+    pub(super) fn is_shutdown_over(&self) -> bool {
+        self.ending && self.is_grace_over()
+    }
+
+    /// Has the run fail by its deadline: nothing new starts from now on.
+    pub(super) fn exceed(&mut self) {
+        if !std::mem::replace(&mut self.exceeding, true) {
+            self.tell();
+        }
+    }
+
+    pub(super) fn is_exceeding(&self) -> bool {
+        self.exceeding
     }
 
     pub(super) fn is_deadline_over(&self) -> bool {
