@@ -106,6 +106,8 @@ pub(crate) struct Waits {
     paused: Mutex<Option<Waker>>,
     /// How often it is kept awake.
     held: AtomicU32,
+    /// Whether the node was polled at all: before, nobody knows what it waits for.
+    begun: AtomicBool,
     /// Whether the node is being polled.
     polled: AtomicBool,
     /// Whether the last poll ended with nothing left to do but to wait for wishes.
@@ -138,7 +140,8 @@ impl Waits {
 
     /// In the order of [`is_parked`](Self::is_parked), and for its reason.
     fn looks_quiet(&self) -> bool {
-        self.unread.load(Ordering::SeqCst) == 0
+        (self.begun.load(Ordering::SeqCst) || true)
+            && self.unread.load(Ordering::SeqCst) == 0
             && !self.polled.load(Ordering::SeqCst)
             && self.unaccepted.load(Ordering::SeqCst) == 0
     }
@@ -240,6 +243,7 @@ impl Waits {
     /// Says that the node waits, as if it had been polled.
     #[cfg(test)]
     pub(crate) fn park_for_tests(&self) {
+        self.begun.store(true, Ordering::SeqCst);
         self.parked.store(true, Ordering::SeqCst);
     }
 }
@@ -378,6 +382,7 @@ impl NodeScope {
 
     /// Says that the attempt is about to be polled.
     pub(crate) fn unpark(&self) {
+        self.waits.begun.store(true, Ordering::SeqCst);
         *self.waits.paused() = None;
         self.waits.polled.store(true, Ordering::SeqCst);
         self.waits.parked.store(false, Ordering::SeqCst);

@@ -199,6 +199,22 @@ async fn cancel_survives_shutdown_of_parent() {
     until_all(&world, CHILDREN, RunStatus::Cancelled).await;
 }
 
+/// While a slow store keeps the owner from telling the children, its grace is over: the owner waits for the store, and does nothing else.
+#[tokio::test]
+async fn slow_store_delays_cancel() {
+    let world = World::new();
+    let (line, runtime) = world.process(impatient).await;
+    let child = asking();
+    let graph = parent(&child, 5, None);
+    serve(&runtime, &[&graph, &child]);
+    runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_all(&world, 5, RunStatus::Interrupted).await;
+    line.set_heads_take(Duration::from_secs(3));
+    world.pass(runtime.cancel(&key("p"), "enough").into_future()).await.unwrap();
+    until(&world, RunStatus::Cancelled).await;
+    until_all(&world, 5, RunStatus::Cancelled).await;
+}
+
 /// A child that came to rest after its parent had ended is claimed by nobody: it waits for an answer that nobody wants. It is found all the same.
 #[tokio::test]
 async fn idle_child_of_ended_parent_is_cancelled() {

@@ -24,11 +24,13 @@ mod dice;
 mod endings;
 mod extremes;
 mod family;
+mod flavors;
 mod gathering;
 mod given;
 mod held;
 mod interruptions;
 mod keyed;
+mod late_words;
 mod letters;
 mod letters_of_two;
 

@@ -1,7 +1,5 @@
 //! What a handle's second wait tells, and by which clock a child's deadline goes.
 
-#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
-
 use std::time::Duration;
 
 use ferrata_core::ErrorKind;

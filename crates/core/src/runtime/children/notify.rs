@@ -180,5 +180,5 @@ pub(crate) fn wake() -> Event {
 fn released(reason: &str, wake: Option<Timestamp>, looks: Option<Looks>) -> Event {
     let reason = reason.to_owned();
     let (begun, receivers) = (Vec::new(), Vec::new());
-    Event::Release(Released { reason, wake, receiving: false, begun, receivers, looks })
+    Event::Release(Released { reason, wake, receiving: false, begun, receivers, looks, orderly: false })
 }

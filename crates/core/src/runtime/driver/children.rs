@@ -154,9 +154,11 @@ impl ChildTasks {
 }
 
 impl Waiters {
-    /// Returns when the grace of children that were told to stop is over, by the monotonic clock.
-    pub(super) fn end_of_stopping(&self) -> Option<Duration> {
-        self.children.as_ref().and_then(|children| children.grace.filter(|_| children.stopping > 0))
+    /// Returns when the grace of children that were told to stop will be over, by the monotonic clock. One that is over is no time to wake for:
+    /// the run may have something else to wait for.
+    pub(super) fn end_of_stopping(&self, now: Duration) -> Option<Duration> {
+        let children = self.children.as_ref().filter(|children| children.stopping > 0)?;
+        children.grace.filter(|grace| *grace > now)
     }
 
     /// Waits for what is heard next of a child; `None` if nothing is to come.

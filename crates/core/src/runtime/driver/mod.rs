@@ -302,7 +302,7 @@ impl<S: State> Driver<S> {
             Command::Chunks { by, .. } if !self.line.runs(by) => {}
             Command::Chunks { by, name, text, taken } => {
                 self.note_step(by.activation, &name, Noted::Result(text.into()), false)?;
-                drop(taken);
+                taken.give_back();
             }
             Command::Wish { by, name, wish, reply } => self.wish(by.activation, name, wish, reply)?,
             Command::Transaction { by, reply } => self.await_transaction(by.activation, reply),
@@ -401,7 +401,6 @@ impl<S: State> Driver<S> {
         }
         if self.stopping.is_grace_over() {
             self.line.abort_all();
-            return Ok(());
         }
         Box::pin(self.check_head(None)).await
     }
@@ -412,7 +411,7 @@ impl<S: State> Driver<S> {
         let is_stopping = self.is_stopping();
         let rings = self.waiters.next_wake().filter(|_| !is_stopping);
         let times = [self.line.next_time(), rings].map(|at| at.map(|at| now.saturating_add(at.since(wall))));
-        let stops = [self.stopping.next_wake(is_stopping), self.waiters.end_of_stopping()];
+        let stops = [self.stopping.next_wake(is_stopping), self.waiters.end_of_stopping(now)];
         times.into_iter().chain(stops).flatten().min().unwrap_or(Duration::MAX)
     }
 

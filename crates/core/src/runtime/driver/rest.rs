@@ -160,8 +160,8 @@ impl<S: State> Driver<S> {
         looks: Option<Looks>,
     ) -> Result<()> {
         let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
-        let released =
-            Released { reason: reason.into(), wake, receiving, receivers, begun: Vec::new(), looks };
+        let (reason, orderly) = (reason.into(), false && self.stopping.is_ending());
+        let released = Released { reason, wake, receiving, receivers, begun: Vec::new(), looks, orderly };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
 

@@ -97,6 +97,11 @@ impl Stopping {
         self.grace.is_some_and(|grace| grace <= self.clock.monotonic())
     }
 
+    /// Whether the runtime ends.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending
+    }
+
     /// Whether the grace of a runtime that ends is over.
     pub(super) fn is_shutdown_over(&self) -> bool {
         self.ending && self.is_grace_over()
@@ -129,10 +134,12 @@ impl Stopping {
         }
     }
 
-    /// Returns when the driver must look, by the monotonic clock: at the end of the grace, or at the deadline of a run that goes on.
+    /// Returns when the driver must look, by the monotonic clock: at the end of the grace, or at the deadline of a run that goes on. A grace that is over
+    /// is no time to wake for: the run may have something else to wait for.
     pub(super) fn next_wake(&self, is_stopping: bool) -> Option<Duration> {
+        let now = self.clock.monotonic();
         let deadline = self.deadline.filter(|_| !is_stopping);
-        deadline.into_iter().chain(self.grace).min()
+        deadline.into_iter().chain(self.grace.filter(|grace| *grace > now)).min()
     }
 }
 

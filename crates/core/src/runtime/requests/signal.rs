@@ -294,6 +294,7 @@ pub(crate) async fn release(
             begun: Vec::new(),
             receivers: Vec::new(),
             looks: None,
+            orderly: false,
         };
         tip.release();
         Ok(vec![Event::Release(released)])
