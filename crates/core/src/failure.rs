@@ -1,5 +1,6 @@
 //! Why an activation or a run failed.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,8 @@ pub struct Failure {
     pub kind: FailureKind,
     /// What happened, in one line.
     pub message: String,
-    /// The causes, outermost first; at most 8 of at most 500 bytes. Of [`FailureKind::Replan`], the replans.
+    /// The causes, outermost first: at most 20, each of at most 500 bytes. Of a longer chain, the first 10 and the last 9 are kept, and a line
+    /// between them says how many are left out. Of [`FailureKind::Replan`], the replans.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
     /// The activation it is about, if it is about one.
@@ -103,8 +105,10 @@ impl FailureKind {
 }
 
 impl Failure {
-    /// How many causes are kept, and how long each may be: enough for a chain of wrapped errors, bounded in the log.
-    const CAUSES: usize = 8;
+    /// How many causes are kept from both ends of a chain: with the line between them, enough to name each run of a family of the greatest depth,
+    /// bounded in the log.
+    const FIRST_CAUSES: usize = 10;
+    const LAST_CAUSES: usize = 9;
     const CAUSE_BYTES: usize = 500;
 
     /// Makes a failure from a message.
@@ -114,13 +118,9 @@ impl Failure {
 
     /// Makes a failure from an error and the chain of its causes.
     pub fn of(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut failure = Self::new(kind, error.to_string());
-        let mut cause = error.source();
-        while let Some(error) = cause.filter(|_| failure.causes.len() < Self::CAUSES) {
-            failure.causes.push(clip(error.to_string(), Self::CAUSE_BYTES));
-            cause = error.source();
-        }
-        failure
+        let causes = std::iter::successors(error.source(), |cause| cause.source());
+        let causes = keep_ends(causes.map(|cause| clip(cause.to_string(), Self::CAUSE_BYTES)));
+        Self { causes, ..Self::new(kind, error.to_string()) }
     }
 
     /// Names the node.
@@ -140,6 +140,34 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What the line between the two ends of a chain of causes ends with.
+const LEFT_OUT: &str = " causes are left out";
+
+/// Keeps the first and the last causes of a chain.
+fn keep_ends(causes: impl Iterator<Item = String>) -> Vec<String> {
+    // The chain of a child's failure may have such a line already.
+    let count =
+        |cause: &str| cause.strip_suffix(LEFT_OUT).and_then(|count| count.parse().ok()).unwrap_or(1_u64);
+    let (mut kept, mut last, mut left_out) = (Vec::new(), VecDeque::new(), 0);
+    for cause in causes {
+        if kept.len() < Failure::FIRST_CAUSES {
+            kept.push(cause);
+            continue;
+        }
+        last.push_back(cause);
+        // One more than is kept, in the place of the line.
+        if last.len() > Failure::LAST_CAUSES + 1 {
+            left_out += last.pop_front().map_or(0, |cause| count(&cause));
+        }
+    }
+    if left_out > 0 {
+        left_out += last.pop_front().map_or(0, |cause| count(&cause));
+        kept.push(format!("{left_out}{LEFT_OUT}"));
+    }
+    kept.extend(last);
+    kept
+}
+
 /// Cuts a text to at most `most` bytes at a character's border.
 pub(crate) fn clip(mut text: String, most: usize) -> String {
     if text.len() > most {
@@ -152,7 +180,37 @@ pub(crate) fn clip(mut text: String, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::FailureKind;
+    use super::{FailureKind, keep_ends};
+
+    fn chain(causes: std::ops::RangeInclusive<u32>) -> Vec<String> {
+        causes.map(|cause| cause.to_string()).collect()
+    }
+
+    /// The innermost cause, which is what went wrong, was dropped from the ninth level on.
+    #[test]
+    fn long_chain_keeps_both_ends() {
+        for short in [0, 1, 10, 11, 20] {
+            assert_eq!(keep_ends(chain(1..=short).into_iter()), chain(1..=short));
+        }
+        for long in [21, 22, 1_000] {
+            let kept = keep_ends(chain(1..=long).into_iter());
+            assert_eq!(kept[..10], chain(1..=10));
+            assert_eq!(kept[10], format!("{} causes are left out", long - 19));
+            assert_eq!(kept[11..], chain(long - 8..=long));
+        }
+    }
+
+    #[test]
+    fn chain_of_chains_counts_what_is_left_out() {
+        let mut kept = keep_ends(chain(1..=25).into_iter());
+        for level in 0..5 {
+            kept.insert(0, format!("level {level}"));
+            kept = keep_ends(kept.into_iter());
+        }
+        assert_eq!(kept.len(), 20);
+        assert_eq!(kept[10], "11 causes are left out");
+        assert_eq!(kept[19], "25");
+    }
 
     #[test]
     fn a_kind_is_shown_as_it_is_stored() {

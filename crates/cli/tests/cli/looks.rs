@@ -91,7 +91,7 @@ async fn what_nodes_made_and_remembered_is_shown() {
     let graph = Graph::<Context>::builder("recalls")
         .node("recall", async |cx: NodeContext, s: Draft<Context>| {
             cx.remember_read(MemoryRead::new("t-1", "likes tea", 0.75))?;
-            cx.artifact(Artifact::new("report", "file:report.pdf").with_bytes(7));
+            cx.artifact(Artifact::new("report", "file:report.pdf").with_bytes(7))?;
             Ok(Update::from(s).send_out("memory", "likes green tea"))
         })
         .entry("recall")

@@ -57,6 +57,8 @@ impl Progress {
             Event::Claim(_) => self.claims = self.claims.saturating_add(1),
             // A retry that is to come uses up an attempt of its policy: what the claim was for has been done.
             Event::Attempt(attempt) if attempt.retry_at.is_some() => self.claims = 0,
+            // A process that ends in order has not been ended by the run: the claim is not held against it.
+            Event::Release(released) if released.orderly => self.claims = self.claims.saturating_sub(1),
             // A rest is no progress: a claim that leads to nothing else must not be repeated for ever.
             Event::Attempt(_) | Event::Intent(_) | Event::Release(_) | Event::Base => {}
             Event::Status(StatusChange::Interrupted | StatusChange::Rested(_)) => {}

@@ -8,6 +8,25 @@ use super::context::{Command, NodeContext};
 use crate::error::Result;
 use crate::id::Epoch;
 
+/// The turn of a batch, which comes back to its sender when the driver has taken the batch in. Dropped before, it comes to nobody: the sender learns
+/// that nothing more is taken.
+pub(crate) struct BatchTurn(Option<OwnedSemaphorePermit>);
+
+impl BatchTurn {
+    /// Gives the turn back.
+    pub(crate) fn give_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for BatchTurn {
+    fn drop(&mut self) {
+        if let Some(permit) = self.0.take() {
+            permit.semaphore().close();
+        }
+    }
+}
+
 impl NodeContext {
     /// Claims the name of a stream for this attempt.
     ///
@@ -32,13 +51,15 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the run is no longer driven here.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the run is no longer driven here, or the attempt has ended.
     pub(crate) fn hand_over(
         &self,
         name: String,
         text: Box<RawValue>,
         taken: OwnedSemaphorePermit,
     ) -> Result<()> {
+        self.check_not_over()?;
+        let taken = BatchTurn(Some(taken));
         let command = Command::Chunks { by: self.scope.attempt_key, name, text, taken };
         self.scope.run.commands.send(command).map_err(|_| self.gone())
     }

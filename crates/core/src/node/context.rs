@@ -4,15 +4,16 @@ use std::any::type_name;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::children::{Host, StartedChildren};
+use super::chunks::BatchTurn;
 use super::resources::Resources;
 use super::transaction::{AttemptTransactions, Grant};
 use super::wish::{Replier, Waits, Wish};
@@ -50,7 +51,7 @@ pub(crate) enum Command {
     /// Write and make durable whatever has been absorbed.
     Checkpoint(oneshot::Sender<Result<()>>),
     /// Note a batch of a durable stream under a name of the activation; the permit lets the next one come.
-    Chunks { by: AttemptKey, name: String, text: Box<RawValue>, taken: OwnedSemaphorePermit },
+    Chunks { by: AttemptKey, name: String, text: Box<RawValue>, taken: BatchTurn },
     /// Note something under a name of the activation, or wait for it.
     Wish { by: AttemptKey, name: String, wish: Wish, reply: Replier },
     /// Begin a transaction, once nothing of the run is on its way to the store.
@@ -89,8 +90,8 @@ pub(crate) struct NodeScope {
     pub(crate) started: StartedChildren,
     pub(crate) effect: Effect,
     pub(crate) transactions: AttemptTransactions,
-    /// What it leaves if it ends well, beside what it returns. Boxed, because few leave anything.
-    pub(crate) left: Mutex<Option<Box<Leavings>>>,
+    /// What it leaves if it ends well, beside what it returns.
+    pub(crate) left: Mutex<LeftBehind>,
     /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
     /// Tells for an `External` node whether its process has been sure to own the run since it last looked.
@@ -100,8 +101,27 @@ pub(crate) struct NodeScope {
 }
 
 impl NodeScope {
-    fn leave(&self, add: impl FnOnce(&mut Leavings)) {
-        add(self.left.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default());
+    /// Adds to what the attempt leaves. Returns false if the attempt has ended: nobody would read it.
+    fn leave(&self, add: impl FnOnce(&mut Leavings)) -> bool {
+        let mut left = self.left();
+        if !left.has_ended {
+            add(left.leavings.get_or_insert_default());
+        }
+        !left.has_ended
+    }
+
+    fn left(&self) -> MutexGuard<'_, LeftBehind> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the attempt has ended. A task that the node has spawned may outlive it, and speaks for nobody.
+    pub(super) fn has_ended(&self) -> bool {
+        self.left().has_ended
+    }
+
+    /// Says that the attempt has ended: what is said in its name from now on is refused.
+    pub(crate) fn end(&self) {
+        self.left().has_ended = true;
     }
 
     /// Whether the work of the node may begin: that of an `External` one as long as no other process may have taken the run.
@@ -118,10 +138,20 @@ impl NodeScope {
         self.not_begun.load(Ordering::Relaxed)
     }
 
-    /// Takes what the attempt leaves, if it leaves anything.
+    /// Takes what the attempt leaves as it ends, if it leaves anything.
     pub(crate) fn take_left(&self) -> Option<Box<Leavings>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let mut left = self.left();
+        left.has_ended = true;
+        left.leavings.take()
     }
+}
+
+/// What an attempt has left so far.
+#[derive(Default)]
+pub(crate) struct LeftBehind {
+    /// Boxed, because few leave anything.
+    leavings: Option<Box<Leavings>>,
+    has_ended: bool,
 }
 
 /// What an attempt leaves beside what it returns.
@@ -325,7 +355,7 @@ impl NodeContext {
 
     /// Whether the attempt leaves more than it returns.
     pub(crate) fn leaves_anything(&self) -> bool {
-        self.scope.left.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.scope.left().leavings.is_some()
     }
 
     /// Returns how long one attempt may take.
@@ -438,21 +468,40 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the topic has not 1 to 128 bytes or holds a control character, or if the payload cannot be expressed in
-    /// JSON.
+    /// - [`ErrorKind::Invalid`]: the topic has not 1 to 128 bytes or holds a control character, or the payload cannot be expressed in JSON.
+    /// - [`ErrorKind::Closed`]: the attempt has ended. A task that the node spawned and did not wait for sends nothing.
     ///
-    /// <!-- held by: letters::what_an_attempt_sends_goes_out_if_it_ends_well -->
+    /// <!-- held by: letters::what_an_attempt_sends_goes_out_if_it_ends_well, late_words::ended_attempt_is_refused -->
     pub fn send_out(&self, topic: impl AsRef<str>, payload: impl serde::Serialize) -> Result<()> {
         let letter = SentOut::new(topic.as_ref(), &payload).map_err(|error| error.with_node(self.node()))?;
-        self.scope.leave(|left| left.sent.push(letter));
-        Ok(())
+        self.leave(|left| left.sent.push(letter))
+    }
+
+    fn leave(&self, add: impl FnOnce(&mut Leavings)) -> Result<()> {
+        if self.scope.leave(add) { Ok(()) } else { Err(self.over()) }
+    }
+
+    /// Refuses what is said in the name of an attempt that has ended.
+    pub(crate) fn check_not_over(&self) -> Result<()> {
+        if self.scope.has_ended() { Err(self.over()) } else { Ok(()) }
+    }
+
+    fn over(&self) -> Error {
+        let message = "the attempt has ended, so nothing of this is recorded; wait in the node for the tasks that it spawns";
+        Error::new(ErrorKind::Closed, message).with_run(self.run()).with_node(self.node())
     }
 
     /// Notes something that the node made elsewhere, by reference: a checkpoint lists it under the node, if this attempt ends well.
     ///
     /// Nothing is read or copied. The note is part of the record of the node, and goes when that is pruned.
-    pub fn artifact(&self, artifact: Artifact) {
-        self.scope.leave(|left| left.noted.artifacts.push(artifact));
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`]: the attempt has ended.
+    ///
+    /// <!-- held by: noted::a_checkpoint_lists_artifacts_and_the_memory, late_words::ended_attempt_is_refused -->
+    pub fn artifact(&self, artifact: Artifact) -> Result<()> {
+        self.leave(|left| left.noted.artifacts.push(artifact))
     }
 
     /// Notes what the node read from a memory: a checkpoint has it in `memory`, if this attempt ends well, so that what a node knew is
@@ -462,7 +511,8 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the strength is not a finite number, or `extra` has a field of the type's own.
+    /// [`ErrorKind::Invalid`] if the strength is not a finite number, or `extra` has a field of the type's own. [`ErrorKind::Closed`]: the attempt has
+    /// ended.
     ///
     /// <!-- held by: noted::a_checkpoint_lists_artifacts_and_the_memory -->
     pub fn remember_read(&self, read: MemoryRead) -> Result<()> {
@@ -474,10 +524,7 @@ impl NodeContext {
             None if !read.strength.is_finite() => {
                 "the strength of what was read from the memory is not a finite number".to_owned()
             }
-            None => {
-                self.scope.leave(|left| left.noted.reads.push(read));
-                return Ok(());
-            }
+            None => return self.leave(|left| left.noted.reads.push(read)),
         };
         Err(Error::new(ErrorKind::Invalid, fault).with_node(self.node()))
     }

@@ -27,7 +27,7 @@ impl NodeContext {
     ///
     /// - [`ErrorKind::Invalid`]: the value cannot be expressed in JSON.
     /// - [`ErrorKind::TooLarge`]: it has more than 64 KiB.
-    /// - [`ErrorKind::Closed`]: the run is no longer driven here.
+    /// - [`ErrorKind::Closed`]: the run is no longer driven here, or the attempt has ended.
     ///
     /// # Cancel safety
     ///

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -99,8 +100,14 @@ pub(crate) struct Waits {
     starting: AtomicU32,
     /// How many replies were sent, or are about to be, that the node has not read yet.
     unread: AtomicU32,
+    /// How many waits outside of the run pause the timeout.
+    pauses: AtomicU32,
+    /// Polls the attempt when it has work again, so that its timeout begins even where the node goes on in a task of its own.
+    paused: Mutex<Option<Waker>>,
     /// How often it is kept awake.
     held: AtomicU32,
+    /// Whether the node was polled at all: before, nobody knows what it waits for.
+    begun: AtomicBool,
     /// Whether the node is being polled.
     polled: AtomicBool,
     /// Whether the last poll ended with nothing left to do but to wait for wishes.
@@ -133,14 +140,60 @@ impl Waits {
 
     /// In the order of [`is_parked`](Self::is_parked), and for its reason.
     fn looks_quiet(&self) -> bool {
-        self.unread.load(Ordering::SeqCst) == 0
+        (self.begun.load(Ordering::SeqCst) || true)
+            && self.unread.load(Ordering::SeqCst) == 0
             && !self.polled.load(Ordering::SeqCst)
             && self.unaccepted.load(Ordering::SeqCst) == 0
     }
 
     /// Whether the attempt has more under way than one wait.
     pub(crate) fn has_rivals(&self) -> bool {
-        self.wishes.load(Ordering::SeqCst) > 1 || self.working.load(Ordering::SeqCst) > 0
+        self.wishes.load(Ordering::SeqCst) > 1
+            || self.working.load(Ordering::SeqCst) > 0
+            || self.pauses.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether the attempt waits for wishes, and does no work of which the driver knows.
+    fn awaits_wishes(&self) -> bool {
+        self.wishes.load(Ordering::SeqCst) > 0 && !self.is_at_work()
+    }
+
+    /// Whether a step is running, or a child of a group is being started.
+    fn is_at_work(&self) -> bool {
+        self.working.load(Ordering::SeqCst) + self.starting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether the attempt waits, so that its timeout does not count. If so, `waker` is woken when it has work again.
+    pub(crate) fn pauses_timeout(&self, waker: &Waker) -> bool {
+        // Registered before the counts are read: a wait that ends in another task wakes the attempt, or is seen here.
+        *self.paused() = Some(waker.clone());
+        let pauses = self.awaits_wishes() || (self.pauses.load(Ordering::SeqCst) > 0 && !self.is_at_work());
+        if !pauses {
+            *self.paused() = None;
+        }
+        pauses
+    }
+
+    fn paused(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Polls the attempt if its timeout is paused: it may have work again.
+    fn check_timeout(&self) {
+        let waker = self.paused().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Pauses the timeout; [`resume_timeout`](Self::resume_timeout) takes it back.
+    pub(super) fn pause_timeout(&self) {
+        self.pauses.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn resume_timeout(&self) {
+        self.pauses.fetch_sub(1, Ordering::SeqCst);
+        self.check_timeout();
     }
 
     /// Says that the driver has accepted a wish.
@@ -174,22 +227,23 @@ impl Waits {
 
     /// Counts a step as at work until what it returns is dropped.
     pub(super) fn work(&self) -> Count<'_> {
-        Count::of(&self.working)
+        Count::of(self, &self.working)
     }
 
     /// Counts a child of a group as being started until what this returns is dropped.
     pub(super) fn start(&self) -> Count<'_> {
-        Count::of(&self.starting)
+        Count::of(self, &self.starting)
     }
 
     /// Counts all the waits of a group as one until what this returns is dropped.
     pub(super) fn wait_as_one(&self) -> Count<'_> {
-        Count::of(&self.wishes)
+        Count::of(self, &self.wishes)
     }
 
     /// Says that the node waits, as if it had been polled.
     #[cfg(test)]
     pub(crate) fn park_for_tests(&self) {
+        self.begun.store(true, Ordering::SeqCst);
         self.parked.store(true, Ordering::SeqCst);
     }
 }
@@ -275,18 +329,23 @@ impl Drop for Reader<'_> {
 }
 
 /// Counts up as long as it lives.
-pub(super) struct Count<'a>(&'a AtomicU32);
+pub(super) struct Count<'a> {
+    waits: &'a Waits,
+    counter: &'a AtomicU32,
+}
 
 impl<'a> Count<'a> {
-    fn of(counter: &'a AtomicU32) -> Self {
+    fn of(waits: &'a Waits, counter: &'a AtomicU32) -> Self {
         counter.fetch_add(1, Ordering::SeqCst);
-        Self(counter)
+        waits.check_timeout();
+        Self { waits, counter }
     }
 }
 
 impl Drop for Count<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.counter.fetch_sub(1, Ordering::SeqCst);
+        self.waits.check_timeout();
     }
 }
 
@@ -296,6 +355,7 @@ pub(super) struct Busy(Arc<NodeScope>);
 impl Busy {
     pub(super) fn of(scope: &Arc<NodeScope>) -> Self {
         scope.waits.working.fetch_add(1, Ordering::SeqCst);
+        scope.waits.check_timeout();
         Self(Arc::clone(scope))
     }
 }
@@ -307,11 +367,10 @@ impl Drop for Busy {
 }
 
 impl NodeScope {
-    /// Says that the attempt was polled and waits, if all it waits for are wishes of its own. Returns whether it does.
-    pub(crate) fn park(&self) -> bool {
+    /// Says that the attempt was polled and waits, if all it waits for are wishes of its own.
+    pub(crate) fn park(&self) {
         let waits = &self.waits;
-        let at_work = waits.working.load(Ordering::SeqCst) + waits.starting.load(Ordering::SeqCst);
-        let parked = waits.wishes.load(Ordering::SeqCst) > 0 && at_work == 0;
+        let parked = waits.awaits_wishes();
         if parked {
             waits.parked.store(true, Ordering::SeqCst);
         }
@@ -319,11 +378,12 @@ impl NodeScope {
         if waits.wanted.swap(false, Ordering::SeqCst) || parked {
             self.notify_driver();
         }
-        parked
     }
 
     /// Says that the attempt is about to be polled.
     pub(crate) fn unpark(&self) {
+        self.waits.begun.store(true, Ordering::SeqCst);
+        *self.waits.paused() = None;
         self.waits.polled.store(true, Ordering::SeqCst);
         self.waits.parked.store(false, Ordering::SeqCst);
     }
@@ -348,7 +408,7 @@ impl NodeContext {
     pub(super) async fn wish(&self, name: String, wish: Wish) -> Result<Given> {
         self.check_no_transaction()?;
         // The waits of a group are counted by the group.
-        let _waiting = (!self.is_grouped).then(|| Count::of(&self.scope.waits.wishes));
+        let _waiting = (!self.is_grouped).then(|| Count::of(&self.scope.waits, &self.scope.waits.wishes));
         let (sender, answer) = oneshot::channel();
         let reply = Replier { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };
         let mut reader = Reader { answer, scope: &self.scope };

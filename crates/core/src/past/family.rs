@@ -114,6 +114,16 @@ pub(crate) async fn check_removal(
     }
 }
 
+/// Finds a child that is active and ends with its parent, as the logs of both say.
+///
+/// # Errors
+///
+/// As [`folded_at`].
+pub(crate) async fn active_child(store: &dyn CheckpointStore, run: &RunKey) -> Result<Option<RunKey>> {
+    let folded = folded_at(store, run, At::Latest, None).await?;
+    open_child(store, run, Some(&folded), &BTreeSet::new()).await
+}
+
 /// Finds a child that goes on and ends with its parent.
 async fn open_child(
     store: &dyn CheckpointStore,

@@ -412,4 +412,7 @@ pub(crate) struct Released {
     /// When the run waits for children: `wake` is when they are looked at, unless time moves the run before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) looks: Option<Looks>,
+    /// Whether the owner ended in order: then the claim before it was no try that came to nothing.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) orderly: bool,
 }

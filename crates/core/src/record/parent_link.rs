@@ -73,6 +73,12 @@ impl ChildRef {
         facts.labels.get(PARENT) == Some(self.parent.as_str())
             && facts.labels.get(CHILD) == Some(&*self.start)
     }
+
+    /// Whether a run with these facts is the child of a copy of the parent: the same start, noted in the same log under another id.
+    pub(crate) fn is_of_copy(&self, facts: &RunFacts) -> bool {
+        facts.labels.get(PARENT) != Some(self.parent.as_str())
+            && facts.labels.get(CHILD) == Some(&*self.start)
+    }
 }
 
 /// Returns who started a run; `None` if no node did.

@@ -119,9 +119,9 @@ impl<S: State> Future for Attempt<S> {
                 failed(&error)
             }
             Ok(Poll::Pending) => {
-                let parked = this.scope.park();
+                this.scope.park();
                 let Some(Timeout { after, sleep }) = &mut this.timeout else { return Poll::Pending };
-                if parked {
+                if this.scope.waits.pauses_timeout(cx.waker()) {
                     *sleep = None;
                     return Poll::Pending;
                 }
@@ -139,6 +139,7 @@ impl<S: State> Future for Attempt<S> {
                 AttemptEnd::Failed { failure, fatal, retry_after: None, unfinished: false }
             }
         };
+        this.scope.end();
         // A node's destructors are its own code as well.
         let work = this.work.take();
         let _ = catch_unwind(AssertUnwindSafe(move || drop(work)));
@@ -161,6 +162,7 @@ impl<S: State> Future for Attempt<S> {
 
 impl<S: State> Attempt<S> {
     fn finish(&mut self, end: AttemptEnd<S>) -> Ended<S> {
+        self.scope.end();
         let took = self.took();
         self.meter.ended(Some(end.result()), took);
         (self.scope.attempt_key, end, took)
@@ -175,6 +177,7 @@ impl<S: State> Attempt<S> {
 
 impl<S: State> Drop for Attempt<S> {
     fn drop(&mut self) {
+        self.scope.end();
         if self.meter.is_on() {
             let took = self.took();
             self.meter.ended(None, took);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -17,7 +18,7 @@ use crate::compact::once::OnceReceiver;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
-use crate::id::{Fingerprint, RunKey};
+use crate::id::{Fingerprint, HeadRef, RunKey};
 use crate::record::body::SignalKind;
 use crate::record::{RunFacts, RunStatus};
 use crate::state::State;
@@ -42,12 +43,23 @@ pub struct RunHandle<S: State> {
     life: Option<Uuid>,
     /// When and with what the run was started that it is of, where it was found in the store.
     started: Option<(Timestamp, Fingerprint)>,
+    /// Whether a wait has returned the error with which the driver here stopped.
+    has_told: AtomicBool,
+}
+
+/// How the driver of a run in this process ended.
+pub(crate) struct DriverEnd<S: State> {
+    pub(crate) outcome: Result<Outcome<S>>,
+    /// The last record of which the driver knew that it is durable; absent if there is none.
+    pub(crate) head: Option<HeadRef>,
+    /// Whether the run may be on record.
+    pub(crate) has_begun: bool,
 }
 
 /// How a handle hears of its run.
 pub(crate) enum Link<S: State> {
     /// The run goes on here. Boxed, because room for an outcome is kept as long as there is none.
-    Here(OnceReceiver<Box<Result<Outcome<S>>>>),
+    Here(OnceReceiver<Box<DriverEnd<S>>>),
     /// It waits here for room; the handle of what it came to follows, or why it could not be taken up.
     Queued(watch::Receiver<Option<Result<RunHandle<S>>>>),
     /// It goes on elsewhere, or rests.
@@ -56,7 +68,7 @@ pub(crate) enum Link<S: State> {
 
 impl<S: State> RunHandle<S> {
     pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, run: RunKey, link: Link<S>) -> Self {
-        Self { shared, graph, run, link, life: None, started: None }
+        Self { shared, graph, run, link, life: None, started: None, has_told: AtomicBool::new(false) }
     }
 
     /// Makes it one of the run with these facts alone, as [`of_life`](Self::of_life) where its life is not known.
@@ -124,11 +136,11 @@ impl<S: State> RunHandle<S> {
     ///
     /// Cancel safe: the run goes on, and can be waited for again.
     ///
-    /// <!-- held by: rests::a_handle_tells_of_no_other_run_of_its_name, queued::a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_name, endings::whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_it, endings::a_run_whose_store_failed_goes_on_when_the_store_is_back -->
+    /// <!-- held by: rests::a_handle_tells_of_no_other_run_of_its_name, queued::a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_name, endings::whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_it, endings::a_run_whose_store_failed_goes_on_when_the_store_is_back, waits::second_wait_tells_later_outcome -->
     pub async fn wait(&self) -> Result<Outcome<S>> {
-        let ended = match &self.link {
-            Link::Here(ended) => ended,
-            Link::Elsewhere => return self.watch().await,
+        match &self.link {
+            Link::Here(ended) => self.wait_here(ended, &self.has_told).await,
+            Link::Elsewhere => self.watch().await,
             Link::Queued(taken) => {
                 let mut taken = taken.clone();
                 let taken = tokio::select! {
@@ -137,10 +149,13 @@ impl<S: State> RunHandle<S> {
                     // Others may have room for it first, or cancel it.
                     outcome = self.watch() => return outcome,
                 };
-                return match taken {
+                match taken {
                     // What others started under its name had the room.
                     Some(Ok(handle)) if !self.is_of_life_of(&handle) => Err(self.began_anew()),
-                    Some(Ok(handle)) => Box::pin(handle.wait()).await,
+                    Some(Ok(handle)) => match &handle.link {
+                        Link::Here(ended) => handle.wait_here(ended, &self.has_told).await,
+                        _ => Box::pin(handle.wait()).await,
+                    },
                     Some(Err(error)) => Err(error),
                     None if self.shared.is_closing() => {
                         let head = self.shared.store.head(&self.run).await;
@@ -149,14 +164,35 @@ impl<S: State> RunHandle<S> {
                         Ok(outcome.ok().flatten().unwrap_or(Outcome::Released))
                     }
                     None => self.watch().await,
-                };
+                }
             }
-        };
-        let Some(outcome) = ended.recv().await else {
+        }
+    }
+
+    /// Waits for the end of the driver here, or for what follows if the run went on since.
+    async fn wait_here(
+        &self,
+        ended: &OnceReceiver<Box<DriverEnd<S>>>,
+        has_told: &AtomicBool,
+    ) -> Result<Outcome<S>> {
+        let is_past = ended.get().is_some();
+        let Some(end) = ended.recv().await else {
             let message = "the driver of the run ended without an outcome; resume the run";
             return Err(Error::new(ErrorKind::Closed, message).with_run(&self.run));
         };
-        Result::clone(outcome)
+        let is_current = match &end.outcome {
+            Ok(Outcome::Completed(_) | Outcome::Cancelled { .. }) => true,
+            // Others may have moved it since: the head says so.
+            Ok(_) => !is_past || end.head.is_none() || self.is_at(end.head).await?,
+            Err(_) => !(end.has_begun && has_told.swap(true, Ordering::Relaxed)),
+        };
+        if is_current { Result::clone(&end.outcome) } else { self.watch().await }
+    }
+
+    /// Whether this is the last record of the run.
+    async fn is_at(&self, head: Option<HeadRef>) -> Result<bool> {
+        let found = self.shared.committer.read(|| self.shared.store.head(&self.run)).await?;
+        Ok(found.map(|found| found.head()) == head)
     }
 
     /// Waits until the run is completed, however often it rests and is taken up meanwhile, here or elsewhere. Returns its state.
@@ -322,6 +358,7 @@ impl<S: State> Clone for RunHandle<S> {
         Self {
             life: self.life,
             started: self.started,
+            has_told: AtomicBool::new(self.has_told.load(Ordering::Relaxed)),
             ..Self::new(shared, graph, self.run.clone(), self.link.clone())
         }
     }

@@ -2,6 +2,7 @@
 //! no room.
 
 mod admission;
+mod cancelled_families;
 mod doubts;
 mod endings;
 mod fencing;

@@ -25,7 +25,7 @@ fn order() -> Graph<Context> {
         .node("recall", async |cx: NodeContext, s: Draft<Context>| {
             cx.remember_read(MemoryRead::new("t-1", "likes tea", 0.75).with("scope", "user"))?;
             let report = Artifact::new("report", "file:report.pdf").with_bytes(7);
-            cx.artifact(report.with_media_type("application/pdf").with_hash("sha256:00"));
+            cx.artifact(report.with_media_type("application/pdf").with_hash("sha256:00"))?;
             cx.send_out("mail", json!({ "to": "ann" }))?;
             Ok(Update::from(s).send_out("memory", "likes green tea").send_out("mail", "second"))
         })

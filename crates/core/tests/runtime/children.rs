@@ -116,6 +116,34 @@ async fn two_children_of_one_name_are_refused() {
     world.pass(run.completed()).await.unwrap();
 }
 
+/// An id that left no room for the number of a later start was taken, and a retry of its parent failed for good. What a name may be was said
+/// otherwise for steps.
+#[tokio::test]
+async fn overlong_child_names_are_refused() {
+    let world = World::new();
+    let (runtime, child) = (world.process().await, double());
+    let graph = Graph::<Context>::builder("parent")
+        .node(
+            "wait",
+            using!(child; cx, s => {
+                let refused = |error: ChildError, what: &str| assert!(error.to_string().contains(what), "{error}");
+                let id = "x".repeat(118);
+                refused(cx.child(&child, with(1)).id(&id).await.unwrap_err(), "use at most 117");
+                refused(cx.child(&child, with(1)).name("").await.unwrap_err(), "use 1 to 64 of");
+                let group = cx.children(&child, [with(1), with(2)]).name("x".repeat(63));
+                refused(group.await.unwrap_err(), "use 1 to 62 of");
+                // No round follows of a run that is spawned.
+                cx.spawn(&child, with(1)).id("x".repeat(128)).name("spawned").await?;
+                Ok(s)
+            }),
+        )
+        .entry("wait")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_failure_of_a_child_names_every_run_and_node_on_the_way_down() {
     let world = World::new();
@@ -327,6 +355,9 @@ async fn a_workflow_that_starts_itself_for_ever_fails_at_the_limit_and_says_so()
     let run = runtime.start(&endless(), Context::new()).id("p").await.unwrap();
     let Outcome::Failed { failure, .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
     assert!(failure.message.starts_with("the child default/endless-"), "{failure:?}");
+    // Each of the sixteen levels, and the first cause at the end.
+    assert_eq!(failure.causes.len(), 16, "{failure:?}");
+    assert!(failure.causes[15].contains("raise `max_depth`"), "{failure:?}");
     let all = world.store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items;
     assert_eq!(all.len(), 17, "the first run and sixteen levels");
     let deepest = all.iter().find(|head| head.facts.labels.get("ferrata.depth") == Some("16")).unwrap();

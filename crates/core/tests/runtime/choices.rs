@@ -21,6 +21,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use tokio::select;
 
+use super::flavors::on_each_runtime;
 use super::world::World;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -54,107 +55,115 @@ fn saw(outcome: Outcome<Context>) -> Vec<String> {
 /// A question was answered long before the timer beside it was due, and its answer was used. The node then asked something else, and
 /// was begun again for the answer to that. By then the timer was due as well, so that `select!` drew, and the run ended with "nobody
 /// answered" as often as not. The first answer was lost.
-#[tokio::test]
-async fn an_answer_that_was_used_goes_before_a_timer_that_has_rung_since() {
-    let graph = one_node(async |cx: NodeContext| {
-        let said: String = select! {
-            answer = cx.ask("first", 1) => answer?,
-            slept = cx.sleep(Duration::from_millis(600)) => { slept?; "nobody answered".to_owned() }
-        };
-        let then: String = cx.ask("second", 2).await?;
-        Ok(vec![said, then])
-    });
-    for _ in 0..16 {
-        let world = World::new();
-        let runtime = world.process().await;
-        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-        while runtime.questions(&key()).await.unwrap().is_empty() {
-            tokio::task::yield_now().await;
+#[test]
+fn an_answer_that_was_used_goes_before_a_timer_that_has_rung_since() {
+    on_each_runtime(async || {
+        let graph = one_node(async |cx: NodeContext| {
+            let said: String = select! {
+                answer = cx.ask("first", 1) => answer?,
+                slept = cx.sleep(Duration::from_millis(600)) => { slept?; "nobody answered".to_owned() }
+            };
+            let then: String = cx.ask("second", 2).await?;
+            Ok(vec![said, then])
+        });
+        for _ in 0..16 {
+            let world = World::new();
+            let runtime = world.process().await;
+            let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+            while runtime.questions(&key()).await.unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            runtime.respond(&key(), "wait@1:first", Answer::accept("yes").unwrap()).await.unwrap();
+            let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!() };
+            assert_eq!(questions[0].id, "wait@1:second");
+            // The timer that was given up wakes nobody.
+            assert_eq!(runtime.head(&key()).await.unwrap().unwrap().wake_at, None);
+            world.clock.advance(HOUR);
+            runtime.respond(&key(), "wait@1:second", Answer::accept("and so").unwrap()).await.unwrap();
+            let outcome = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+            assert_eq!(saw(outcome), ["yes", "and so"]);
         }
-        runtime.respond(&key(), "wait@1:first", Answer::accept("yes").unwrap()).await.unwrap();
-        let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!() };
-        assert_eq!(questions[0].id, "wait@1:second");
-        // The timer that was given up wakes nobody.
-        assert_eq!(runtime.head(&key()).await.unwrap().unwrap().wake_at, None);
-        world.clock.advance(HOUR);
-        runtime.respond(&key(), "wait@1:second", Answer::accept("and so").unwrap()).await.unwrap();
-        let outcome = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
-        assert_eq!(saw(outcome), ["yes", "and so"]);
-    }
+    });
 }
 
 /// The same with a message: it had been taken out of the inbox, so that nobody would ever have it.
-#[tokio::test]
-async fn a_message_that_was_taken_goes_before_a_timer_that_has_rung_since() {
-    let graph = one_node(async |cx: NodeContext| {
-        let said: String = select! {
-            biased;
-            slept = cx.sleep(Duration::from_millis(600)) => { slept?; "nobody spoke".to_owned() }
-            message = cx.receive() => message?,
-        };
-        let then: String = cx.ask("second", 2).await?;
-        Ok(vec![said, then])
-    });
-    let world = World::new();
-    let runtime = world.process().await;
-    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-    runtime.send(&key(), "hello").await.unwrap();
-    let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!() };
-    world.clock.advance(HOUR);
-    runtime.respond(&key(), "wait", Answer::accept("and so").unwrap()).await.unwrap();
-    let outcome = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
-    assert_eq!(saw(outcome), ["hello", "and so"]);
-}
-
-/// `select!` looks at its branches in any order, but calls them in the order they are written in: so the timers keep their names.
-#[tokio::test]
-async fn timers_beside_each_other_keep_their_times() {
-    let graph = one_node(async |cx: NodeContext| {
-        let first = select! {
-            slept = cx.sleep(HOUR) => { slept?; "late" }
-            slept = cx.sleep(Duration::from_secs(1)) => { slept?; "early" }
-        };
-        let then: String = cx.ask("then", 2).await?;
-        Ok(vec![first.to_owned(), then])
-    });
-    for _ in 0..16 {
+#[test]
+fn a_message_that_was_taken_goes_before_a_timer_that_has_rung_since() {
+    on_each_runtime(async || {
+        let graph = one_node(async |cx: NodeContext| {
+            let said: String = select! {
+                biased;
+                slept = cx.sleep(Duration::from_millis(600)) => { slept?; "nobody spoke".to_owned() }
+                message = cx.receive() => message?,
+            };
+            let then: String = cx.ask("second", 2).await?;
+            Ok(vec![said, then])
+        });
         let world = World::new();
         let runtime = world.process().await;
         let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-        let Outcome::Interrupted(_) = world.pass(run.wait()).await.unwrap() else { panic!() };
-        world.clock.advance(2 * HOUR);
-        runtime.respond(&key(), "wait", Answer::accept("so").unwrap()).await.unwrap();
+        runtime.send(&key(), "hello").await.unwrap();
+        let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!() };
+        world.clock.advance(HOUR);
+        runtime.respond(&key(), "wait", Answer::accept("and so").unwrap()).await.unwrap();
         let outcome = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
-        assert_eq!(saw(outcome), ["early", "so"]);
-    }
+        assert_eq!(saw(outcome), ["hello", "and so"]);
+    });
+}
+
+/// `select!` looks at its branches in any order, but calls them in the order they are written in: so the timers keep their names.
+#[test]
+fn timers_beside_each_other_keep_their_times() {
+    on_each_runtime(async || {
+        let graph = one_node(async |cx: NodeContext| {
+            let first = select! {
+                slept = cx.sleep(HOUR) => { slept?; "late" }
+                slept = cx.sleep(Duration::from_secs(1)) => { slept?; "early" }
+            };
+            let then: String = cx.ask("then", 2).await?;
+            Ok(vec![first.to_owned(), then])
+        });
+        for _ in 0..16 {
+            let world = World::new();
+            let runtime = world.process().await;
+            let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+            let Outcome::Interrupted(_) = world.pass(run.wait()).await.unwrap() else { panic!() };
+            world.clock.advance(2 * HOUR);
+            runtime.respond(&key(), "wait", Answer::accept("so").unwrap()).await.unwrap();
+            let outcome = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+            assert_eq!(saw(outcome), ["early", "so"]);
+        }
+    });
 }
 
 /// `late` is declared first, and came to wait last. In memory `early` took the message; after a rest, whoever was declared first.
-#[tokio::test]
-async fn who_has_waited_longest_takes_the_next_message_after_a_rest_too() {
-    async fn hear(cx: NodeContext) -> Result<Update<Context>, NodeError> {
-        let text: String = cx.receive().await?;
-        Ok(Context::update().append("saw", [format!("{} {text}", cx.node())]).into())
-    }
-    let graph = Graph::<Context>::builder("late")
-        .channel("saw", Reducer::Append)
-        .node("fork", async |_cx, _s| Ok(()))
-        .node("late", async |cx, _s| hear(cx).await)
-        .node("early", async |cx, _s| hear(cx).await)
-        .node("slow", async |cx, _s| Ok(cx.sleep(Duration::from_secs(1)).await?))
-        .entry("fork")
-        .edge("fork", ["early", "slow"])
-        .edge("slow", "late")
-        .build()
-        .unwrap();
-    let world = World::new();
-    let one = world.process().await;
-    let run = one.start(&graph, Context::new()).id("r").await.unwrap();
-    let Outcome::AwaitingInput = world.pass(run.wait()).await.unwrap() else { panic!() };
-    one.send(&key(), "first").await.unwrap();
-    one.send(&key(), "second").await.unwrap();
-    let outcome = world.process().await.resume(&graph, "r").await.unwrap().wait().await.unwrap();
-    assert_eq!(saw(outcome), ["early first", "late second"]);
+#[test]
+fn who_has_waited_longest_takes_the_next_message_after_a_rest_too() {
+    on_each_runtime(async || {
+        async fn hear(cx: NodeContext) -> Result<Update<Context>, NodeError> {
+            let text: String = cx.receive().await?;
+            Ok(Context::update().append("saw", [format!("{} {text}", cx.node())]).into())
+        }
+        let graph = Graph::<Context>::builder("late")
+            .channel("saw", Reducer::Append)
+            .node("fork", async |_cx, _s| Ok(()))
+            .node("late", async |cx, _s| hear(cx).await)
+            .node("early", async |cx, _s| hear(cx).await)
+            .node("slow", async |cx, _s| Ok(cx.sleep(Duration::from_secs(1)).await?))
+            .entry("fork")
+            .edge("fork", ["early", "slow"])
+            .edge("slow", "late")
+            .build()
+            .unwrap();
+        let world = World::new();
+        let one = world.process().await;
+        let run = one.start(&graph, Context::new()).id("r").await.unwrap();
+        let Outcome::AwaitingInput = world.pass(run.wait()).await.unwrap() else { panic!() };
+        one.send(&key(), "first").await.unwrap();
+        one.send(&key(), "second").await.unwrap();
+        let outcome = world.process().await.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+        assert_eq!(saw(outcome), ["early first", "late second"]);
+    });
 }
 
 /// What a node does: waits of every kind, beside and behind each other. The numbers are names.

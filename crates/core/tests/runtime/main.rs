@@ -25,11 +25,13 @@ mod dice;
 mod endings;
 mod extremes;
 mod family;
+mod flavors;
 mod gathering;
 mod given;
 mod held;
 mod interruptions;
 mod keyed;
+mod late_words;
 mod letters;
 mod letters_of_two;
 
@@ -64,11 +66,13 @@ mod streaming_far;
 mod streaming_slow;
 mod subgraphs;
 mod subgraphs_flat;
+mod timeouts;
 mod transactional_steps;
 mod transactions;
 
 mod unfinished;
 mod values;
+mod waits;
 mod watching;
 mod watching_families;
 mod watching_live;

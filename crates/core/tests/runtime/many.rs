@@ -15,6 +15,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, Page, RunQuery};
 
 use super::family::*;
+use super::flavors::on_each_runtime;
 use super::world::World;
 
 /// How many nodes are at work, and how many were at most.
@@ -181,46 +182,48 @@ async fn a_child_is_cancelled_at_its_deadline_wherever_its_parent_is() {
 }
 
 /// Which failure ended the wait first is what a node acts on: when it runs again, that one ends the wait again, though others failed since.
-#[tokio::test]
-async fn the_failure_that_came_first_comes_first_again() {
-    let (world, asking) = (World::new(), gate());
-    let runtime = world.process().await;
-    let child = Graph::<Context>::builder("fails")
-        .node(
-            "fail",
-            using!(asking; cx, s => {
-                if s.get::<u32>("number")? == Some(0) {
-                    cx.child(&asking, with(1)).id("late").await?;
-                }
-                if true { Err("no".into()) } else { Ok(s) }
+#[test]
+fn the_failure_that_came_first_comes_first_again() {
+    on_each_runtime(async || {
+        let (world, asking) = (World::new(), gate());
+        let runtime = world.process().await;
+        let child = Graph::<Context>::builder("fails")
+            .node(
+                "fail",
+                using!(asking; cx, s => {
+                    if s.get::<u32>("number")? == Some(0) {
+                        cx.child(&asking, with(1)).id("late").await?;
+                    }
+                    if true { Err("no".into()) } else { Ok(s) }
+                }),
+            )
+            .entry("fail")
+            .build()
+            .unwrap();
+        let first = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&first);
+        let graph = over(
+            "parent",
+            using!(child, seen; cx, s => {
+                let failed = cx.children(&child, (0..2).map(with)).name("item").await.unwrap_err();
+                seen.lock().unwrap().push(failed.to_string().split('-').nth(1).unwrap().to_owned());
+                // The other fails meanwhile, and then the run rests.
+                cx.sleep(Duration::from_secs(30)).await?;
+                cx.sleep(HOUR).await?;
+                Ok(s)
             }),
-        )
-        .entry("fail")
-        .build()
-        .unwrap();
-    let first = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen = Arc::clone(&first);
-    let graph = over(
-        "parent",
-        using!(child, seen; cx, s => {
-            let failed = cx.children(&child, (0..2).map(with)).name("item").await.unwrap_err();
-            seen.lock().unwrap().push(failed.to_string().split('-').nth(1).unwrap().to_owned());
-            // The other fails meanwhile, and then the run rests.
-            cx.sleep(Duration::from_secs(30)).await?;
-            cx.sleep(HOUR).await?;
-            Ok(s)
-        }),
-    );
-    served(&runtime, &[&graph, &child, &asking]);
-    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
-    until(&world, &key("late"), RunStatus::Interrupted).await;
-    while first.lock().unwrap().is_empty() {
-        tokio::task::yield_now().await;
-    }
-    runtime.respond(&key("late"), "ok", Answer::accept(true).unwrap()).await.unwrap();
-    world.pass(run.wait()).await.unwrap();
-    until(&world, &key("p"), RunStatus::Completed).await;
-    assert_eq!(*first.lock().unwrap(), ["1", "1"]);
+        );
+        served(&runtime, &[&graph, &child, &asking]);
+        let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+        until(&world, &key("late"), RunStatus::Interrupted).await;
+        while first.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        runtime.respond(&key("late"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+        world.pass(run.wait()).await.unwrap();
+        until(&world, &key("p"), RunStatus::Completed).await;
+        assert_eq!(*first.lock().unwrap(), ["1", "1"]);
+    });
 }
 
 /// Counted by what each run of a node holds: nothing of the node is kept while its run rests, of the parent as of its children.

@@ -27,7 +27,7 @@ async fn a_checkpoint_lists_artifacts_and_the_memory() {
                     .with_bytes(7)
                     .with_media_type("application/pdf")
                     .with_hash("sha256:00"),
-            );
+            )?;
             if cx.attempt() == 1 {
                 return Err(NodeError::from(std::io::Error::other("what this attempt noted is not kept")));
             }

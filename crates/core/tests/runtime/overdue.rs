@@ -12,6 +12,7 @@ use ferrata_core::node::NodeError;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
 
+use super::flavors::on_each_runtime;
 use super::world::World;
 
 fn hours(hours: u64) -> Duration {
@@ -98,29 +99,32 @@ fn waiting(begun: &Arc<Mutex<Vec<&'static str>>>, at_once: u32) -> Graph<Context
 
 /// Delays before a retry and deadlines of questions had no time in this, and began before all timers, whenever they were due. A timer
 /// that had not come, and that its node may have given up, counted more than one that had.
-#[tokio::test]
-async fn activations_whose_time_has_come_begin_again_in_the_order_of_the_times() {
-    for at_once in [1, 2, 100] {
-        let (world, begun) = (World::new(), Arc::default());
-        let graph = waiting(&begun, at_once);
-        let first = world.process().await;
-        let run = first.start(&graph, Context::new()).id("r").await.unwrap();
-        let key = RunKey::try_from("r").unwrap();
-        let outcome = run.wait().await.unwrap();
-        assert!(matches!(outcome, Outcome::Interrupted(_) | Outcome::Sleeping { .. }), "{outcome:?}");
-        // `five` goes on by itself once, so that its second timer is set.
-        world.clock.advance(hours(1));
-        let other = world.process().await;
-        let outcome = other.resume(&graph, "r").await.unwrap().wait().await.unwrap();
-        assert!(matches!(outcome, Outcome::Interrupted(_) | Outcome::Sleeping { .. }), "{outcome:?}");
-        assert_eq!(other.head(&key).await.unwrap().unwrap().owner, None);
-        begun.lock().unwrap().clear();
-        world.clock.advance(hours(24));
-        let last = world.process().await;
-        let Outcome::Sleeping { .. } = last.resume(&graph, "r").await.unwrap().wait().await.unwrap() else {
-            panic!("it does not sleep")
-        };
-        let expected = ["2: tried", "3: slept", "4: heard", "5: slept", "6: slept", "7: asked", "later"];
-        assert_eq!(*begun.lock().unwrap(), expected, "{at_once} at once");
-    }
+#[test]
+fn activations_whose_time_has_come_begin_again_in_the_order_of_the_times() {
+    on_each_runtime(async || {
+        for at_once in [1, 2, 100] {
+            let (world, begun) = (World::new(), Arc::default());
+            let graph = waiting(&begun, at_once);
+            let first = world.process().await;
+            let run = first.start(&graph, Context::new()).id("r").await.unwrap();
+            let key = RunKey::try_from("r").unwrap();
+            let outcome = run.wait().await.unwrap();
+            assert!(matches!(outcome, Outcome::Interrupted(_) | Outcome::Sleeping { .. }), "{outcome:?}");
+            // `five` goes on by itself once, so that its second timer is set.
+            world.clock.advance(hours(1));
+            let other = world.process().await;
+            let outcome = other.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+            assert!(matches!(outcome, Outcome::Interrupted(_) | Outcome::Sleeping { .. }), "{outcome:?}");
+            assert_eq!(other.head(&key).await.unwrap().unwrap().owner, None);
+            begun.lock().unwrap().clear();
+            world.clock.advance(hours(24));
+            let last = world.process().await;
+            let Outcome::Sleeping { .. } = last.resume(&graph, "r").await.unwrap().wait().await.unwrap()
+            else {
+                panic!("it does not sleep")
+            };
+            let expected = ["2: tried", "3: slept", "4: heard", "5: slept", "6: slept", "7: asked", "later"];
+            assert_eq!(*begun.lock().unwrap(), expected, "{at_once} at once");
+        }
+    });
 }

@@ -14,6 +14,7 @@ use ferrata_core::state::{Context, Op, Patch, Reducer};
 use ferrata_core::store::{CheckpointStore, Page, RunFilter, RunQuery};
 use ferrata_core::{ErrorKind, RunKey, Timestamp};
 
+use super::flavors::on_each_runtime;
 use super::world::World;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -320,20 +321,22 @@ fn listening() -> Graph<Context> {
         .unwrap()
 }
 
-#[tokio::test]
-async fn messages_are_taken_once_in_order_and_unreadable_ones_set_aside() {
-    let world = World::new();
-    let (runtime, graph) = (world.process().await, listening());
-    assert!(matches!(start(&runtime, &graph).await.wait().await.unwrap(), Outcome::AwaitingInput));
-    runtime.send(&key(), "a").by("ann").await.unwrap();
-    runtime.send(&key(), 17).await.unwrap();
-    assert!(matches!(resume(&runtime, &graph).await, Outcome::AwaitingInput));
-    runtime.send(&key(), "b").await.unwrap();
-    runtime.send(&key(), "c").await.unwrap();
-    let state = completed(resume(&runtime, &graph).await);
-    assert_eq!(state.get::<Vec<String>>("said").unwrap().unwrap(), ["a", "b", "c"]);
-    let late = runtime.send(&key(), "d").await.unwrap_err();
-    assert_eq!(late.kind(), ErrorKind::WrongStatus);
+#[test]
+fn messages_are_taken_once_in_order_and_unreadable_ones_set_aside() {
+    on_each_runtime(async || {
+        let world = World::new();
+        let (runtime, graph) = (world.process().await, listening());
+        assert!(matches!(start(&runtime, &graph).await.wait().await.unwrap(), Outcome::AwaitingInput));
+        runtime.send(&key(), "a").by("ann").await.unwrap();
+        runtime.send(&key(), 17).await.unwrap();
+        assert!(matches!(resume(&runtime, &graph).await, Outcome::AwaitingInput));
+        runtime.send(&key(), "b").await.unwrap();
+        runtime.send(&key(), "c").await.unwrap();
+        let state = completed(resume(&runtime, &graph).await);
+        assert_eq!(state.get::<Vec<String>>("said").unwrap().unwrap(), ["a", "b", "c"]);
+        let late = runtime.send(&key(), "d").await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::WrongStatus);
+    });
 }
 
 #[tokio::test]

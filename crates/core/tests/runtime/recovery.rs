@@ -189,6 +189,46 @@ async fn a_run_that_the_graph_does_not_fit_is_listed_and_holds_up_nobody() {
     assert_eq!(fresh.head(&key("a")).await.unwrap().unwrap().epoch.get(), 1, "no claim was burned");
 }
 
+/// Ten deployments within the hours of one node parked its run, as if it had ended ten processes: each had let go of it in order.
+#[tokio::test]
+async fn orderly_shutdowns_park_nothing() {
+    let world = World::new();
+    let graph = Graph::<Context>::builder("long")
+        .node("work", async |cx: ferrata_core::node::NodeContext, s| {
+            // Longer than any of the processes but the last.
+            cx.clock().sleep(Duration::from_secs(60)).await;
+            Ok(s)
+        })
+        .entry("work")
+        .build()
+        .unwrap();
+    for deployment in 0..12 {
+        let process = world.process().await;
+        process.serve(&graph).unwrap();
+        if deployment == 0 {
+            process.start(&graph, Context::new()).id("r").await.unwrap();
+        }
+        let claimed = async {
+            while process.head(&key("r")).await.unwrap().unwrap().owner != Some(process.executor()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        world.pass(claimed).await;
+        world.pass(process.shutdown(Duration::ZERO)).await.unwrap();
+        let head = world.store.head(&key("r")).await.unwrap().unwrap();
+        assert_eq!((head.status, head.owner), (RunStatus::InProgress, None), "deployment {deployment}");
+    }
+    let last = world.process().await;
+    last.serve(&graph).unwrap();
+    let done = async {
+        while last.head(&key("r")).await.unwrap().unwrap().status == RunStatus::InProgress {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(done).await;
+    assert_eq!(last.head(&key("r")).await.unwrap().unwrap().status, RunStatus::Completed);
+}
+
 #[tokio::test]
 async fn a_run_that_makes_no_progress_is_parked() {
     let world = World::new();

@@ -16,6 +16,8 @@ use ferrata_core::{ErrorKind, RunKey};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::flavors::on_each_runtime;
+
 async fn runtime(store: &MemoryStore) -> Runtime {
     Runtime::builder(store.clone()).build().await.unwrap()
 }
@@ -105,34 +107,37 @@ async fn starting_again_with_checkpoints_disabled_is_the_same_run() {
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
 }
 
-#[tokio::test]
-async fn a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items() {
-    let store = MemoryStore::new();
-    let runtime = runtime(&store).await;
-    let graph = Graph::<Context>::builder("fan")
-        .node("split", async |_cx, s| Ok(s))
-        .node("work", async |cx, _s| {
-            let item: u32 = cx.item()?;
-            for _ in 0..item % 7 {
-                tokio::task::yield_now().await;
-            }
-            Ok(ferrata_core::state::Update::none().with_output(item * 2))
-        })
-        .effect(Effect::Pure)
-        .node("join", async |cx, mut s| {
-            let all: Vec<u32> = cx.inputs().iter().map(|input| input.output()).collect::<Result<_, _>>()?;
-            s.set("all", all)?;
-            Ok(s)
-        })
-        .entry("split")
-        .route("split", ["work"], |_s, _cx| Route::each("work", 0..100u32))
-        .edge("work", "join")
-        .build()
-        .unwrap();
-    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-    let state = run.wait().await.unwrap().completed().unwrap();
-    let wanted: Vec<u32> = (0..100).map(|item| item * 2).collect();
-    assert_eq!(state.get::<Vec<u32>>("all").unwrap().unwrap(), wanted);
+#[test]
+fn a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items() {
+    on_each_runtime(async || {
+        let store = MemoryStore::new();
+        let runtime = runtime(&store).await;
+        let graph = Graph::<Context>::builder("fan")
+            .node("split", async |_cx, s| Ok(s))
+            .node("work", async |cx, _s| {
+                let item: u32 = cx.item()?;
+                for _ in 0..item % 7 {
+                    tokio::task::yield_now().await;
+                }
+                Ok(ferrata_core::state::Update::none().with_output(item * 2))
+            })
+            .effect(Effect::Pure)
+            .node("join", async |cx, mut s| {
+                let all: Vec<u32> =
+                    cx.inputs().iter().map(|input| input.output()).collect::<Result<_, _>>()?;
+                s.set("all", all)?;
+                Ok(s)
+            })
+            .entry("split")
+            .route("split", ["work"], |_s, _cx| Route::each("work", 0..100u32))
+            .edge("work", "join")
+            .build()
+            .unwrap();
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        let state = run.wait().await.unwrap().completed().unwrap();
+        let wanted: Vec<u32> = (0..100).map(|item| item * 2).collect();
+        assert_eq!(state.get::<Vec<u32>>("all").unwrap().unwrap(), wanted);
+    });
 }
 
 #[tokio::test]

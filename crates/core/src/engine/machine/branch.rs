@@ -137,11 +137,6 @@ impl Machine {
             );
             return refuse(ErrorKind::WrongStatus, message);
         }
-        if let Some((_, child)) = self.all_children().find(|(_, child)| child.ends_with_parent()) {
-            let message =
-                format!("its child {} has not ended; wait for it, or cancel it first", child.note.run);
-            return refuse(ErrorKind::WrongStatus, message);
-        }
         Ok(())
     }
 

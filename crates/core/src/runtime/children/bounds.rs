@@ -1,6 +1,6 @@
 //! How many runs nodes may start: how deep, of one activation, and of one run.
 
-use super::request::Wanted;
+use super::child_start::Wanted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::shared::Shared;
 use crate::state::State;

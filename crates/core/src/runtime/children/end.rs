@@ -1,12 +1,15 @@
 //! What came of a child, as its own log says.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use super::hold::let_go_on;
 use super::tell::{While, tell};
-use super::tries::{Tries, next};
+use super::tries::{Tries, next, rarest};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;
 use crate::engine::machine::Machine;
@@ -20,6 +23,9 @@ use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, start_of};
 use crate::runtime::shared::Shared;
 use crate::store::At;
+
+/// How many children of a run are told at once to stop: enough to share the appends of a batch, few enough not to hold up other runs.
+pub(crate) const TOLD_AT_ONCE: usize = 64;
 
 /// Why a child is cancelled at its deadline.
 pub(super) const OVERDUE: &str = "its deadline is over";
@@ -48,22 +54,47 @@ pub(crate) fn end_as(
     })
 }
 
-/// Returns what came of a child; `None` if it has not ended. Another run that bears its id by now is not the child.
+/// How a child stands, as its own log says.
+pub(super) enum ChildStand {
+    Active,
+    Ended(ChildEnd),
+    /// The run with its id was started by a run of which the parent is a copy under another id.
+    OfCopy,
+}
+
+/// Reads how a child stands. Another run that has its id by now is not the child.
 ///
 /// # Errors
 ///
 /// What the store says, and as [`fold`].
-pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<ChildEnd>> {
+pub(super) async fn stand_of(shared: &Shared, child: &ChildRef) -> Result<ChildStand> {
     let run = &child.run;
+    let gone = || Ok(ChildStand::Ended(ChildEnd::Gone));
     match shared.store.head(run).await? {
-        None => return Ok(Some(ChildEnd::Gone)),
-        Some(head) if !child.is(&head.facts) => return Ok(Some(ChildEnd::Gone)),
-        Some(head) if !head.status.is_finished() => return Ok(None),
+        None => return gone(),
+        Some(head) if child.is_of_copy(&head.facts) => return Ok(ChildStand::OfCopy),
+        Some(head) if !child.is(&head.facts) => return gone(),
+        Some(head) if !head.status.is_finished() => return Ok(ChildStand::Active),
         Some(_) => {}
     }
-    let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(Some(ChildEnd::Gone)) };
+    let Some(records) = shared.store.load(run, At::Latest).await? else { return gone() };
     let folded = fold(run, &records, None)?;
-    end_as(&folded.machine, || Ok((to_raw(&folded.channels)?, folded.version)))
+    let end = end_as(&folded.machine, || Ok((to_raw(&folded.channels)?, folded.version)))?;
+    // It was retried since its head was read.
+    Ok(end.map_or(ChildStand::Active, ChildStand::Ended))
+}
+
+/// Returns the end of a child; `None` if it has not ended.
+///
+/// # Errors
+///
+/// As [`stand_of`].
+pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<ChildEnd>> {
+    Ok(match stand_of(shared, child).await? {
+        ChildStand::Active => None,
+        ChildStand::Ended(end) => Some(end),
+        ChildStand::OfCopy => Some(ChildEnd::Gone),
+    })
 }
 
 /// As [`end_of`], waits for the end of a child that is being cancelled, and asks a store that fails again.
@@ -132,7 +163,7 @@ pub(crate) async fn await_end(
     }
 }
 
-/// As [`await_end`], and cancels the child at its deadline.
+/// As [`await_end`], and cancels the child at its deadline, by the wall clock as every wait.
 pub(crate) async fn await_in_time(
     shared: &Arc<Shared>,
     child: &ChildRef,
@@ -140,15 +171,26 @@ pub(crate) async fn await_in_time(
     was_paused: Option<&RunScope>,
     since: Option<EndWaiter>,
 ) -> Arc<RawValue> {
-    if let Some(deadline) = deadline {
+    let mut end = pin!(await_end(shared, child, was_paused, since));
+    let Some(deadline) = deadline else { return end.await };
+    loop {
         let left = deadline.since(shared.clock.now());
+        if left.is_zero() {
+            break;
+        }
         tokio::select! {
             biased;
-            end = await_end(shared, child, was_paused, since.clone()) => return end,
-            () = shared.clock.sleep(left) => Box::pin(cancel(shared, child, While::Always, OVERDUE)).await,
+            end = &mut end => return end,
+            // The wall clock may jump, on a machine that slept say, and no sleep hears of that.
+            () = shared.clock.sleep(left.min(rarest(shared))) => {}
         }
     }
-    await_end(shared, child, was_paused, since).await
+    tokio::select! {
+        biased;
+        end = &mut end => return end,
+        () = Box::pin(cancel(shared, child, While::Always, OVERDUE)) => {}
+    }
+    end.await
 }
 
 /// Returns the next deadline of a child that a run waits for.
@@ -159,6 +201,19 @@ pub(crate) fn next_deadline(machine: &Machine, now: Timestamp) -> Option<Timesta
 
 /// Cancels a child, unless it has ended, and waits for its end.
 pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: While<'_>, reason: &str) {
+    if tell_to_stop(shared, child, parent, reason).await {
+        await_end(shared, child, None, None).await;
+    }
+}
+
+/// Records in the log of a child that it is cancelled, unless it has ended. A store that fails is asked again. Returns whether the child
+/// is there, so that its end can be waited for.
+pub(crate) async fn tell_to_stop(
+    shared: &Arc<Shared>,
+    child: &ChildRef,
+    parent: While<'_>,
+    reason: &str,
+) -> bool {
     let run = &child.run;
     let mut tries = Tries::of(shared, run);
     loop {
@@ -166,20 +221,19 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: While
         let is_starting = shared.registry.starts.is_starting(run);
         match cancel_once(shared, child, parent, reason).await {
             // Also one that was asked to stop before.
-            Ok(()) => break,
-            Err(error) if matches!(error.kind(), ErrorKind::WrongStatus) => break,
+            Ok(()) => return true,
+            Err(error) if matches!(error.kind(), ErrorKind::WrongStatus) => return true,
             Err(error) if error.kind() == ErrorKind::NotFound && is_starting => tries.wait().await,
             // Not started, and no request is left here that would: one that starts it elsewhere finds that its parent goes on without it.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Fenced) => return,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Fenced) => return false,
             Err(error) => {
                 if let Err(error) = tries.failed(error).await {
-                    tracing::warn!(%run, %error, "a child cannot be cancelled");
-                    return;
+                    tracing::error!(%run, %error, "a child cannot be cancelled; cancel it by its id");
+                    return false;
                 }
             }
         }
     }
-    await_end(shared, child, None, None).await;
 }
 
 /// As [`cancel`], once, without a wait.
@@ -220,23 +274,35 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
     Some(close(shared, Arc::clone(&scope.run), children, reason))
 }
 
-/// Cancels children of a run as long as this process owns it, because another owner may wait for them, and waits for their ends, but no longer
-/// than a cancelled run has time.
+/// Cancels children of a run as long as this process owns it, because another owner may wait for them. First each is told, however long
+/// that takes; then their ends are waited for, but no longer than a cancelled run has time.
 pub(super) async fn close(
     shared: Arc<Shared>,
     parent: Arc<RunScope>,
     children: Vec<ChildRef>,
     reason: String,
 ) {
-    let grace = shared.clock.sleep(shared.limits.cancel_grace);
-    let mut stopping = tokio::task::JoinSet::new();
+    let (turns, reason) = (Arc::new(Semaphore::new(TOLD_AT_ONCE)), Arc::<str>::from(reason));
+    let mut telling = JoinSet::new();
     for child in children {
-        let (shared, parent, reason) = (Arc::clone(&shared), Arc::clone(&parent), reason.clone());
-        stopping.spawn(async move { cancel(&shared, &child, While::Owned(&parent), &reason).await });
+        let (shared, parent, turns) = (Arc::clone(&shared), Arc::clone(&parent), Arc::clone(&turns));
+        let reason = Arc::clone(&reason);
+        telling.spawn(async move {
+            let _turn = turns.acquire().await;
+            tell_to_stop(&shared, &child, While::Owned(&parent), &reason).await.then_some(child)
+        });
+    }
+    let mut ending = JoinSet::new();
+    while let Some(told) = telling.join_next().await {
+        // One that panicked, in a store say, is found by whoever claims the child, or looks for it at rest.
+        if let Ok(Some(child)) = told {
+            let shared = Arc::clone(&shared);
+            ending.spawn(async move { await_end(&shared, &child, None, None).await });
+        }
     }
     tokio::select! {
         biased;
-        () = async { while stopping.join_next().await.is_some() {} } => {}
-        () = grace => {}
+        () = async { while ending.join_next().await.is_some() {} } => {}
+        () = shared.clock.sleep(shared.limits.cancel_grace) => {}
     }
 }

@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::value::RawValue;
 
+use super::child_start::Wanted;
 use super::error::ChildError;
-use super::request::{ChildHandle, Wanted};
+use super::request::ChildHandle;
 use crate::error::Result;
 use crate::node::{Kept, NodeContext};
 use crate::record::parent_link::ChildRef;

@@ -6,10 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::child_start::Wanted;
 use super::end::close;
 use super::error::ChildError;
 use super::gather::Gather;
-use super::request::{OnParentEnd, Wanted};
+use super::names::ChildName;
+use super::request::OnParentEnd;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::node::NodeContext;
@@ -187,19 +189,20 @@ impl<S: State> ChildrenRequest<S> {
             );
             return Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()).into());
         }
-        let name = self.name.unwrap_or_else(|| self.graph.name().as_str().replace(':', "-"));
+        let name = ChildName::of(self.name.as_deref(), self.graph.name());
+        name.check_group(self.items.len()).map_err(|error| error.with_node(self.cx.node()))?;
         let cx = self.cx.grouped();
         let waiting = cx.wait_as_one();
         let (graph, labels, given, bond) = (&self.graph, &self.labels, &self.given, self.bond.into());
         let wanted = self.items.into_iter().enumerate().map(|(index, item)| {
             let mut wanted = Wanted::new(&cx, graph, item, bond);
-            wanted.name = Some(format!("{name}-{index}"));
+            wanted.name = Some(name.of_item(index));
             wanted.labels.clone_from(labels);
             wanted.given.clone_from(given);
             wanted.deadline = self.deadline;
             wanted
         });
-        let mut gather = Gather::new(&cx, &name, wanted, self.running, enough);
+        let mut gather = Gather::new(&cx, &name.text, wanted, self.running, enough);
         loop {
             let came = gather.next().await;
             if came.is_empty() {
@@ -209,7 +212,7 @@ impl<S: State> ChildrenRequest<S> {
                 if take(index, ended)? {
                     let _working = cx.at_work();
                     drop(waiting);
-                    let reason = format!("enough of the children `{name}` have completed");
+                    let reason = format!("enough of the children `{}` have completed", name.text);
                     close(cx.shared()?, cx.scope_of_run(), gather.bound(), reason).await;
                     return Ok(());
                 }

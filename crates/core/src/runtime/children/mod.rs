@@ -5,11 +5,13 @@
 //! child's process to a parent at rest, and looks at the children of parents that rest for long.
 
 mod bounds;
+mod child_start;
 mod end;
 mod error;
 mod gather;
 mod hold;
 mod many;
+mod names;
 mod node;
 mod notify;
 mod orphan;
@@ -20,7 +22,7 @@ mod tries;
 
 use std::time::Duration;
 
-pub(crate) use end::{await_in_time, cancel, closing, end_as, next_deadline};
+pub(crate) use end::{TOLD_AT_ONCE, await_end, await_in_time, closing, end_as, next_deadline, tell_to_stop};
 pub use error::{ChildError, ChildFailure};
 pub(crate) use hold::hold;
 pub use many::ChildrenRequest;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::end::{OVERDUE, cancel_once, end_of, next_deadline};
+use super::end::{ChildStand, OVERDUE, cancel_once, end_of, next_deadline, stand_of};
 use super::hold::let_go_on;
 use super::pause;
 use super::tell::While;
@@ -134,18 +134,23 @@ pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
     let open: Vec<_> = machine.children().filter(|(_, child)| child.is_open()).collect();
     let mut events = Vec::new();
     for (key, child) in &open {
-        if let Some(end) = end_of(shared, &machine.child_ref(&tip.log.run, *key, child)).await? {
-            events.push(told(machine, *key, child, &end)?);
-        } else if child.note.deadline.is_some_and(|deadline| deadline <= now) {
+        let named = machine.child_ref(&tip.log.run, *key, child);
+        match stand_of(shared, &named).await? {
+            // The node starts a child of its own.
+            ChildStand::OfCopy => return Ok(false),
+            ChildStand::Ended(end) => events.push(told(machine, *key, child, &end)?),
             // Its end is told as any other.
-            let child = machine.child_ref(&tip.log.run, *key, child);
-            match cancel_once(shared, &child, While::Always, OVERDUE).await {
-                Err(error) if error.kind() != ErrorKind::WrongStatus => return Err(error),
-                _ => {}
+            ChildStand::Active if child.note.deadline.is_some_and(|deadline| deadline <= now) => {
+                match cancel_once(shared, &named, While::Always, OVERDUE).await {
+                    Err(error) if error.kind() != ErrorKind::WrongStatus => return Err(error),
+                    _ => {}
+                }
             }
-        } else if machine.was_paused() {
-            let (run, at) = (&tip.log.run, tip.folded.last.head());
-            let_go_on(shared, &machine.child_ref(run, *key, child), While::At(run, at)).await?;
+            ChildStand::Active if machine.was_paused() => {
+                let at = While::At(&tip.log.run, tip.folded.last.head());
+                let_go_on(shared, &named, at).await?;
+            }
+            ChildStand::Active => {}
         }
     }
     if events.is_empty() {
@@ -175,5 +180,5 @@ pub(crate) fn wake() -> Event {
 fn released(reason: &str, wake: Option<Timestamp>, looks: Option<Looks>) -> Event {
     let reason = reason.to_owned();
     let (begun, receivers) = (Vec::new(), Vec::new());
-    Event::Release(Released { reason, wake, receiving: false, begun, receivers, looks })
+    Event::Release(Released { reason, wake, receiving: false, begun, receivers, looks, orderly: false })
 }

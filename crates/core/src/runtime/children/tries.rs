@@ -43,5 +43,10 @@ impl<'a> Tries<'a> {
 
 /// Returns the pause after this one.
 pub(super) fn next(pause: Duration, shared: &Shared) -> Duration {
-    (pause * 2).min(shared.limits.poll.saturating_mul(RAREST))
+    (pause * 2).min(rarest(shared))
+}
+
+/// Returns the longest pause.
+pub(super) fn rarest(shared: &Shared) -> Duration {
+    shared.limits.poll.saturating_mul(RAREST)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 
 use super::Driver;
@@ -19,31 +20,68 @@ use crate::record::child::Child;
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, ParentLink};
 use crate::record::pause::{Looks, Noted};
-use crate::runtime::children::{FIRST_LOOK, While, await_in_time, cancel, end_as, next_deadline};
+use crate::runtime::children::{
+    FIRST_LOOK, TOLD_AT_ONCE, While, await_end, await_in_time, end_as, next_deadline, tell_to_stop,
+};
 use crate::runtime::shared::Shared;
+use crate::runtime::tasks::caught;
 use crate::state::State;
 
 /// What is heard of a child.
 pub(super) enum ChildEvent {
     /// What came of it, for the wait of this name.
     End(ActivationKey, String, Arc<RawValue>),
+    /// It is on record that it is to stop, or there is no such child.
+    Told(Option<ChildRef>),
     /// It was told to stop, and has.
     Stopped,
     /// It knows whether it is paused with its parent.
     Held(ChildRef),
 }
 
+/// How far the children of a run that ends have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopProgress {
+    /// Some are not told yet, whatever the grace: nobody else would tell them.
+    Telling,
+    /// All are told, and some have not ended.
+    Waiting,
+    /// All have ended, or the grace is over.
+    Done,
+}
+
 /// The children that nodes wait for here, and those that are told to stop.
-#[derive(Default)]
 pub(super) struct ChildTasks {
     pub(super) tasks: JoinSet<ChildEvent>,
     pub(super) holds: Holds,
     watched: BTreeSet<(ActivationKey, String)>,
     stopped: BTreeSet<ChildRef>,
+    /// Bounds how many are told at once.
+    turns: Arc<Semaphore>,
+    /// How many are being told to stop.
+    telling: usize,
     /// How many that were told to stop have not.
     stopping: usize,
+    /// When the grace of those is over, by the monotonic clock: it begins when the last was told.
+    grace: Option<Duration>,
     /// Since when nothing but waits for children is left, by the monotonic clock.
     idle: Option<Duration>,
+}
+
+impl Default for ChildTasks {
+    fn default() -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            holds: Holds::default(),
+            watched: BTreeSet::new(),
+            stopped: BTreeSet::new(),
+            turns: Arc::new(Semaphore::new(TOLD_AT_ONCE)),
+            telling: 0,
+            stopping: 0,
+            grace: None,
+            idle: None,
+        }
+    }
 }
 
 impl ChildTasks {
@@ -66,21 +104,47 @@ impl ChildTasks {
         }
     }
 
-    /// Tells a child to stop, and watches until it has.
+    /// Tells a child to stop, unless it was told.
     fn stop(&mut self, shared: &Arc<Shared>, child: ChildRef, reason: &str) {
         if self.stopped.insert(child.clone()) {
-            self.stopping += 1;
-            let (shared, reason) = (Arc::clone(shared), reason.to_owned());
+            self.telling += 1;
+            self.grace = None;
+            let (shared, reason, turns) = (Arc::clone(shared), reason.to_owned(), Arc::clone(&self.turns));
             self.tasks.spawn(async move {
-                cancel(&shared, &child, While::Always, &reason).await;
-                ChildEvent::Stopped
+                let _turn = turns.acquire().await;
+                let run = child.run.clone();
+                let told = Box::pin(async { tell_to_stop(&shared, &child, While::Always, &reason).await });
+                // A store that panics is logged; whoever looks for the child at rest tells it then.
+                let is_told = caught(&run, told).await.unwrap_or(false);
+                ChildEvent::Told(is_told.then_some(child))
             });
         }
     }
 
-    /// Whether children that were told to stop have not.
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping > 0
+    /// Takes in that a child was told to stop, and waits until it has.
+    fn told(&mut self, shared: &Arc<Shared>, child: Option<ChildRef>) {
+        self.telling -= 1;
+        if let Some(child) = child {
+            self.stopping += 1;
+            let shared = Arc::clone(shared);
+            self.tasks.spawn(async move {
+                await_end(&shared, &child, None, None).await;
+                ChildEvent::Stopped
+            });
+        }
+        if self.telling == 0 {
+            self.grace = Some(shared.clock.monotonic().saturating_add(shared.limits.cancel_grace));
+        }
+    }
+
+    /// How far those have come that were told to stop.
+    fn stop_progress(&self, now: Duration) -> StopProgress {
+        match (self.telling, self.stopping) {
+            (0, 0) => StopProgress::Done,
+            (0, _) if self.grace.is_some_and(|grace| grace <= now) => StopProgress::Done,
+            (0, _) => StopProgress::Waiting,
+            _ => StopProgress::Telling,
+        }
     }
 
     /// Returns what was heard already.
@@ -90,6 +154,13 @@ impl ChildTasks {
 }
 
 impl Waiters {
+    /// Returns when the grace of children that were told to stop will be over, by the monotonic clock. One that is over is no time to wake for:
+    /// the run may have something else to wait for.
+    pub(super) fn end_of_stopping(&self, now: Duration) -> Option<Duration> {
+        let children = self.children.as_ref().filter(|children| children.stopping > 0)?;
+        children.grace.filter(|grace| *grace > now)
+    }
+
     /// Waits for what is heard next of a child; `None` if nothing is to come.
     ///
     /// Cancel safe: what was not returned is returned by the next call.
@@ -125,6 +196,10 @@ impl<S: State> Driver<S> {
     /// Takes in what is heard of a child.
     pub(super) fn absorb_child_event(&mut self, event: ChildEvent) -> Result<()> {
         match event {
+            ChildEvent::Told(child) => {
+                self.waiters.children().told(&self.shared, child);
+                Ok(())
+            }
             ChildEvent::Stopped => {
                 self.waiters.children().stopping -= 1;
                 Ok(())
@@ -174,8 +249,8 @@ impl<S: State> Driver<S> {
             .collect()
     }
 
-    /// Tells the children of a run that is cancelled to stop. Returns whether some of those that must have not.
-    pub(super) fn stop_children(&mut self, reason: &str) -> bool {
+    /// Tells the children of a run that ends to stop, those that end with it. Returns how far they have come.
+    pub(super) fn stop_children(&mut self, reason: &str) -> StopProgress {
         let run = self.journal.run();
         let open: Vec<_> = self
             .machine
@@ -184,7 +259,8 @@ impl<S: State> Driver<S> {
             .map(|(key, child)| self.machine.child_ref(run, key, &child))
             .collect();
         open.into_iter().for_each(|child| self.waiters.children().stop(&self.shared, child, reason));
-        self.waiters.known_children().is_some_and(|children| children.is_stopping())
+        let now = self.shared.clock.monotonic();
+        self.waiters.known_children().map_or(StopProgress::Done, |children| children.stop_progress(now))
     }
 
     /// Lists the children that the run waits for, if it has come to rest over them.

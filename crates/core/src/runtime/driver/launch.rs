@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::Driver;
 use super::barrier::Barrier;
+use super::children::StopProgress;
 use super::journal::facts::{Fact, What};
 use super::origin::Origin;
 use crate::engine::frontier::ActivationKey;
@@ -130,10 +131,17 @@ impl<S: State> Driver<S> {
 
     /// Whether the time that the graph allows is over. It stays over: refused, the record that says so is made again.
     pub(super) fn is_overdue(&self) -> bool {
-        self.stopping.is_deadline_over() && !self.is_stopping()
+        self.stopping.is_deadline_over() && !self.is_halted()
     }
 
+    /// Fails the run by its deadline, once its children have been cancelled: no retry would wait for them.
     pub(super) fn exceed_deadline(&mut self) -> Result<()> {
+        self.stopping.exceed();
+        self.line.abort_repeatable();
+        let reason = format!("its parent {} took longer than its deadline", self.journal.run());
+        if self.stop_children(&reason) != StopProgress::Done {
+            return Ok(());
+        }
         let after = self.plan.deadline.unwrap_or_default();
         let failure = Failure::new(
             FailureKind::Deadline,

@@ -77,8 +77,15 @@ impl<S: State> Driver<S> {
                 |key: &ActivationKey| Intent { node: self.machine.name(key.0).clone(), visit: key.1 };
             let begun = begun.iter().filter(unsaid).map(intent).collect();
             let reason = "the store has lost records".to_owned();
-            let released =
-                Released { reason, wake: None, receiving: false, receivers: Vec::new(), begun, looks: None };
+            let released = Released {
+                reason,
+                wake: None,
+                receiving: false,
+                receivers: Vec::new(),
+                begun,
+                looks: None,
+                orderly: false,
+            };
             if self.machine.status() != crate::record::RunStatus::InProgress && released.begun.is_empty() {
                 return Ok(());
             }

@@ -155,6 +155,11 @@ impl<S: State> Driver<S> {
         &self.state
     }
 
+    /// The last record that is known to be durable.
+    pub(crate) fn durable_head(&self) -> Option<HeadRef> {
+        self.journal.durable()
+    }
+
     /// Whether any record of the run was made.
     pub(crate) fn has_begun(&self) -> bool {
         self.journal.has_begun()
@@ -297,7 +302,7 @@ impl<S: State> Driver<S> {
             Command::Chunks { by, .. } if !self.line.runs(by) => {}
             Command::Chunks { by, name, text, taken } => {
                 self.note_step(by.activation, &name, Noted::Result(text.into()), false)?;
-                drop(taken);
+                taken.give_back();
             }
             Command::Wish { by, name, wish, reply } => self.wish(by.activation, name, wish, reply)?,
             Command::Transaction { by, reply } => self.await_transaction(by.activation, reply),
@@ -396,7 +401,6 @@ impl<S: State> Driver<S> {
         }
         if self.stopping.is_grace_over() {
             self.line.abort_all();
-            return Ok(());
         }
         Box::pin(self.check_head(None)).await
     }
@@ -407,12 +411,17 @@ impl<S: State> Driver<S> {
         let is_stopping = self.is_stopping();
         let rings = self.waiters.next_wake().filter(|_| !is_stopping);
         let times = [self.line.next_time(), rings].map(|at| at.map(|at| now.saturating_add(at.since(wall))));
-        let stops = self.stopping.next_wake(is_stopping);
-        times.into_iter().chain([stops]).flatten().min().unwrap_or(Duration::MAX)
+        let stops = [self.stopping.next_wake(is_stopping), self.waiters.end_of_stopping(now)];
+        times.into_iter().chain(stops).flatten().min().unwrap_or(Duration::MAX)
     }
 
     /// Whether nothing new may start.
     fn is_stopping(&self) -> bool {
+        self.is_halted() || self.stopping.is_exceeding()
+    }
+
+    /// Whether something else than its deadline keeps the run from going on.
+    fn is_halted(&self) -> bool {
         self.machine.cancel().is_some()
             || self.machine.paused().is_some()
             || self.stopping.has_grace()

@@ -1,5 +1,6 @@
 //! Bringing a run to rest when nothing here can move it any more.
 
+use super::children::StopProgress;
 use super::{Driver, Stopped};
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
@@ -37,8 +38,21 @@ impl<S: State> Driver<S> {
             }
             if self.machine.cancel().is_some() {
                 let reason = format!("its parent {} was cancelled", self.journal.run());
-                if self.stop_children(&reason) && !self.stopping.is_grace_over() {
-                    return Ok(None);
+                match self.stop_children(&reason) {
+                    // The next owner tells those that are left.
+                    StopProgress::Telling if self.stopping.is_shutdown_over() => {
+                        self.release(
+                            "the runtime was shut down while it cancelled its children",
+                            None,
+                            None,
+                        )?;
+                        return Box::pin(self.drain())
+                            .await
+                            .map(|settled| settled.then_some(Stopped::Released));
+                    }
+                    StopProgress::Telling => return Ok(None),
+                    StopProgress::Waiting if !self.stopping.is_shutdown_over() => return Ok(None),
+                    StopProgress::Waiting | StopProgress::Done => {}
                 }
                 self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
             } else if settling && !self.stopping.has_grace() {
@@ -57,7 +71,7 @@ impl<S: State> Driver<S> {
                     self.let_go(none_in_line)?;
                 }
                 return Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Released));
-            } else if !self.fall_asleep()? {
+            } else if self.stopping.is_exceeding() || !self.fall_asleep()? {
                 return Ok(None);
             } else if self.machine.status() == RunStatus::InProgress {
                 return Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Settled));
@@ -146,8 +160,8 @@ impl<S: State> Driver<S> {
         looks: Option<Looks>,
     ) -> Result<()> {
         let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
-        let released =
-            Released { reason: reason.into(), wake, receiving, receivers, begun: Vec::new(), looks };
+        let (reason, orderly) = (reason.into(), false && self.stopping.is_ending());
+        let released = Released { reason, wake, receiving, receivers, begun: Vec::new(), looks, orderly };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
 

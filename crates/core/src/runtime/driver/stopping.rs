@@ -20,6 +20,8 @@ pub(super) struct Stopping {
     grace: Option<Duration>,
     /// Whether the runtime ends.
     ending: bool,
+    /// Whether the run is about to fail by its deadline.
+    exceeding: bool,
     /// Why the run is lost, if a record was refused for it that a signaller waited for.
     lost: Option<Error>,
 }
@@ -39,6 +41,7 @@ impl Stopping {
             deadline_at: deadline.map(|after| created.plus(after)),
             grace: None,
             ending: false,
+            exceeding: false,
             lost: None,
             clock,
         }
@@ -94,6 +97,27 @@ impl Stopping {
         self.grace.is_some_and(|grace| grace <= self.clock.monotonic())
     }
 
+    /// Whether the runtime ends.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// Whether the grace of a runtime that ends is over.
+    pub(super) fn is_shutdown_over(&self) -> bool {
+        self.ending && self.is_grace_over()
+    }
+
+    /// Has the run fail by its deadline: nothing new starts from now on.
+    pub(super) fn exceed(&mut self) {
+        if !std::mem::replace(&mut self.exceeding, true) {
+            self.tell();
+        }
+    }
+
+    pub(super) fn is_exceeding(&self) -> bool {
+        self.exceeding
+    }
+
     pub(super) fn is_deadline_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= self.clock.monotonic())
     }
@@ -110,10 +134,12 @@ impl Stopping {
         }
     }
 
-    /// Returns when the driver must look, by the monotonic clock: at the end of the grace, or at the deadline of a run that goes on.
+    /// Returns when the driver must look, by the monotonic clock: at the end of the grace, or at the deadline of a run that goes on. A grace that is over
+    /// is no time to wake for: the run may have something else to wait for.
     pub(super) fn next_wake(&self, is_stopping: bool) -> Option<Duration> {
+        let now = self.clock.monotonic();
         let deadline = self.deadline.filter(|_| !is_stopping);
-        deadline.into_iter().chain(self.grace).min()
+        deadline.into_iter().chain(self.grace.filter(|grace| *grace > now)).min()
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Waiters {
     /// Activations of which a wait may have ended.
     stirred: BTreeSet<ActivationKey>,
     /// The children that are watched for them; absent as long as there was none.
-    children: Option<Box<ChildTasks>>,
+    pub(super) children: Option<Box<ChildTasks>>,
     /// Those who wait for a transaction, and who has one; absent as long as no node has asked.
     pub(super) transactions: Option<Box<Transactions>>,
     /// The children whose ends one wait takes in as they come, by activation and name of the group.

@@ -3,6 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod hand_over;
 pub(crate) mod heartbeat;
+mod idle_orphans;
 pub(crate) mod life;
 pub(crate) mod read_budget;
 pub(crate) mod recovery;

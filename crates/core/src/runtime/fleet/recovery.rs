@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::admission::Permit;
+use super::idle_orphans::cancel_idle_orphans;
 use super::read_budget::ReadBudget;
 use super::sweep::sweep;
 use crate::clock::Timestamp;
@@ -306,6 +307,7 @@ pub(crate) fn serve<S: State>(
     drop(served);
     if first {
         spawn(sweep(Arc::downgrade(shared)));
+        spawn(cancel_idle_orphans(Arc::downgrade(shared)));
     }
     shared.recovery.ring();
     Ok(())

@@ -12,7 +12,7 @@ use crate::record::{RunFacts, RunStatus};
 use crate::runtime::children::{look_after_rest, look_after_start, notify_parent};
 use crate::runtime::driver::{Driver, First, Outbox, Stopped};
 use crate::runtime::fleet::life;
-use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::handle::{DriverEnd, Link, RunHandle};
 use crate::runtime::log::LogWriter;
 use crate::runtime::outcome::Outcome;
 use crate::runtime::shared::{Registration, Shared};
@@ -78,7 +78,7 @@ pub(crate) fn drive<S: State>(
             spans::settled(driver.machine().status());
             meter.settled(driver.machine().status(), || Some(lasted()));
         }
-        let begun = driver.has_begun();
+        let (begun, head) = (driver.has_begun(), driver.durable_head());
         let is_over = matches!(driver.machine().status(), RunStatus::Completed | RunStatus::Cancelled);
         if outcome.is_ok() && begun && !is_over {
             driver.shared().resting.remember(driver.run_key().clone(), driver.machine().life(), facts);
@@ -105,23 +105,26 @@ pub(crate) fn drive<S: State>(
         if let Some((shared, link, end)) = told {
             notify_parent(&shared, &run, link, end);
         }
-        (outcome, begun)
+        DriverEnd { outcome, head, has_begun: begun }
     };
     // The span ends with the drive: a caller that is told of the end may close the exporter next. Boxed before the task is made, which would
     // hold room for it twice otherwise.
     let driving = Box::pin(tracing::Instrument::instrument(driving, span));
     let task = async move {
         // What had panicked may have begun: its log is looked at.
-        let (outcome, begun) =
-            caught(&run_then, driving).await.unwrap_or_else(|panicked| (Err(panicked), true));
-        if let Err(error) = &outcome {
+        let end = caught(&run_then, driving).await.unwrap_or_else(|panicked| DriverEnd {
+            outcome: Err(panicked),
+            head: None,
+            has_begun: true,
+        });
+        if let Err(error) = &end.outcome {
             stopped.stopped(error.kind());
         }
         active.end();
-        if let (true, Err(error)) = (begun, &outcome) {
+        if let (true, Err(error)) = (end.has_begun, &end.outcome) {
             life::let_go(&weak, &run_then, tenure, error);
         }
-        ended.send(Box::new(outcome));
+        ended.send(Box::new(end));
     };
     spawn(task);
     RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life).of_start(&started)

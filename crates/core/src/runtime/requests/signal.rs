@@ -13,7 +13,7 @@ use crate::engine::fold::{check_signal, full_id};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey};
-use crate::past::family::who_asks;
+use crate::past::family::{active_child, who_asks};
 use crate::record::RunStatus;
 use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
 use crate::record::pause::Rested;
@@ -88,6 +88,38 @@ impl Condition for IsAt<'_> {
     }
 }
 
+/// That no child is active which ends with an activation of the run: a move drops the activations.
+struct HasNoChild<'a> {
+    shared: &'a Shared,
+    run: &'a RunKey,
+}
+
+#[async_trait]
+impl Condition for HasNoChild<'_> {
+    async fn check(&self, _seen: Option<HeadRef>) -> Result<()> {
+        match active_child(&*self.shared.store, self.run).await? {
+            None => Ok(()),
+            Some(child) => {
+                let message = format!("its child {child} has not ended; wait for it, or cancel it first");
+                Err(Error::new(ErrorKind::WrongStatus, message).with_run(self.run))
+            }
+        }
+    }
+}
+
+/// That all of these hold.
+struct AllConditions<'a>(Vec<&'a dyn Condition>);
+
+#[async_trait]
+impl Condition for AllConditions<'_> {
+    async fn check(&self, seen: Option<HeadRef>) -> Result<()> {
+        for condition in &self.0 {
+            condition.check(seen).await?;
+        }
+        Ok(())
+    }
+}
+
 impl IntoFuture for SignalRequest {
     type Output = Result<()>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
@@ -98,9 +130,12 @@ impl IntoFuture for SignalRequest {
             let (shared, run) = (&self.shared, &self.run);
             let below = below(&what);
             let at = self.at.map(|head| IsAt { shared, run, head });
-            let condition = at.as_ref().map(|at| at as &dyn Condition);
+            let alone = matches!(what, SignalKind::GoTo { .. }).then_some(HasNoChild { shared, run });
+            let conditions = at.iter().map(|at| at as &dyn Condition);
+            let conditions: Vec<_> = conditions.chain(alone.iter().map(|alone| alone as _)).collect();
+            let all = (!conditions.is_empty()).then_some(AllConditions(conditions));
             let signal = Signal { what, by: self.by.clone(), at: shared.clock.now(), of_parent: false };
-            match send_if(shared, run, signal, condition).await {
+            match send_if(shared, run, signal, all.as_ref().map(|all| all as _)).await {
                 Err(error) if error.kind() == ErrorKind::NotFound => match below {
                     Some(what) => send_below(shared, run, what, self.by, error).await,
                     None => Err(error),
@@ -259,6 +294,7 @@ pub(crate) async fn release(
             begun: Vec::new(),
             receivers: Vec::new(),
             looks: None,
+            orderly: false,
         };
         tip.release();
         Ok(vec![Event::Release(released)])

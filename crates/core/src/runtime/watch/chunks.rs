@@ -172,14 +172,15 @@ impl StreamWriter {
     ///
     /// - [`ErrorKind::Invalid`]: the chunk cannot be expressed in JSON.
     /// - [`ErrorKind::TooLarge`]: a durable stream has more than 4 MiB; keep long output elsewhere, and send a reference.
-    /// - [`ErrorKind::Closed`]: the run is no longer driven here.
+    /// - [`ErrorKind::Closed`]: the run is no longer driven here, or the attempt has ended.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the chunk was sent, or nothing happened.
     ///
-    /// <!-- held by: streaming::chunks_are_told_in_order_and_before_the_end_of_their_node, streaming::a_durable_stream_has_an_end -->
+    /// <!-- held by: late_words::ended_attempt_is_refused, streaming::chunks_are_told_in_order_and_before_the_end_of_their_node, streaming::a_durable_stream_has_an_end -->
     pub async fn send(&mut self, chunk: impl Serialize) -> Result<()> {
+        self.cx.check_not_over()?;
         if self.sent.is_multiple_of(TURN) {
             // Otherwise a node that has all its chunks at hand would not let watchers take any.
             yield_now().await;

@@ -144,7 +144,7 @@ impl CoreNode<Context> for StageNode {
                 outcome = self.work(&stage, branch.as_deref()) => (finished(&cx, outcome)?, false),
             },
         };
-        left::noted(&outcome).for_each(|artifact| cx.artifact(artifact));
+        left::noted(&outcome).try_for_each(|artifact| cx.artifact(artifact))?;
         if self.ways.decides && outcome.status == Status::Success {
             outcome = before(&seen, outcome);
         }

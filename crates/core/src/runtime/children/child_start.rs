@@ -1,0 +1,320 @@
+//! The start of a run that a node asks for: noted first, made once, and found again whatever crashes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::end::look_at_end;
+use super::names::{ChildName, id_of_round};
+use super::orphan::look_after_start;
+use super::request::ChildHandle;
+use super::tries::Tries;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{CheckpointPolicy, Graph};
+use crate::id::{RunId, RunKey};
+use crate::node::{EndWaiter, Kept, NodeContext};
+use crate::record::RunFacts;
+use crate::record::child::{Bond, Child, ChildEnd, ChildNote};
+use crate::record::parent_link::{BOND, CHILD, ChildRef, DEPTH, PARENT, ParentLink, ROOT, child_id};
+use crate::runtime::requests::given::Given;
+use crate::runtime::requests::resume::{Terms, resume};
+use crate::runtime::requests::start::StartRequest;
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::finish;
+use crate::state::State;
+use crate::store::RunHead;
+
+/// What is asked for, whoever waits for it.
+pub(super) struct Wanted<S: State> {
+    pub(super) cx: NodeContext,
+    pub(super) graph: Graph<S>,
+    input: S,
+    pub(super) name: Option<String>,
+    pub(super) id: Option<Result<RunId>>,
+    pub(super) labels: Vec<(String, String)>,
+    pub(super) given: Given,
+    pub(super) bond: Bond,
+    pub(super) deadline: Option<Duration>,
+}
+
+impl<S: State> Wanted<S> {
+    pub(super) fn new(cx: &NodeContext, graph: &Graph<S>, input: S, bond: Bond) -> Self {
+        let (cx, graph) = (cx.clone(), graph.clone());
+        let (labels, given) = (Vec::new(), Given::default());
+        Self { cx, graph, input, name: None, id: None, labels, given, bond, deadline: None }
+    }
+
+    /// Starts the run once, whatever crashes.
+    pub(super) async fn start(self) -> Result<ChildHandle<S>> {
+        let mut started = self.begin_alone().await?;
+        if started.child.begins() {
+            started.cx.note_began(&started.child).await?;
+            started.child.began = true;
+        }
+        Ok(started)
+    }
+
+    /// As [`start`](Self::start), and leaves it to the wait for its end to note that it was started.
+    pub(super) async fn begin_alone(self) -> Result<ChildHandle<S>> {
+        let (name, shared) = self.claim()?;
+        let kept = match self.fresh(&shared, &name)? {
+            Some(note) => self.cx.note_child(&name, 1, note).await?,
+            None => self.keep(&shared, &name).await?,
+        };
+        self.start_kept(&shared, kept).await
+    }
+
+    /// Starts the run once as a child of a group. `kept` is its note, if that was made with others.
+    pub(super) async fn start_in(
+        self,
+        group: String,
+        name: String,
+        kept: Option<Kept>,
+    ) -> Result<ChildHandle<S>> {
+        let cx = self.cx.clone();
+        let shared = self.shared()?;
+        let kept = match kept {
+            Some(kept) => kept,
+            None => self.keep(&shared, &name).await?,
+        };
+        // Not before: what an attempt noted before is found again only while nothing else is at work.
+        let _starting = cx.at_work();
+        let started = self.start_kept(&shared, kept).await?;
+        cx.join_group(&group, &started.child, started.named.clone(), started.since.clone()).await?;
+        Ok(started)
+    }
+
+    /// Claims the name of the run for this attempt.
+    pub(super) fn claim(&self) -> Result<(String, Arc<Shared>)> {
+        let name = ChildName::of(self.name.as_deref(), self.graph.name());
+        name.check().map_err(|error| error.with_node(self.cx.node()))?;
+        let name = name.text;
+        self.cx.claim_child(&name)?;
+        Ok((name, self.shared()?))
+    }
+
+    /// Returns what is to be noted of a run that no attempt before has noted.
+    pub(super) fn fresh(&self, shared: &Shared, name: &str) -> Result<Option<ChildNote>> {
+        if self.cx.known_child(name).is_some() {
+            return Ok(None);
+        }
+        self.check_limits(shared)?;
+        let note = self.note(name, 1)?;
+        self.count_start(shared)?;
+        self.cx.count_child();
+        Ok(Some(note))
+    }
+
+    /// Starts the run as it is noted, unless the note already has its result.
+    async fn start_kept(self, shared: &Arc<Shared>, mut kept: Kept) -> Result<ChildHandle<S>> {
+        let mut named = self.cx.child_ref(&kept.child);
+        let mut since = None;
+        if kept.child.told.is_none() {
+            let _working = self.cx.at_work();
+            since = loop {
+                match self.begin_until_known(shared, &kept, &named).await? {
+                    Begun::Here(waiter) => break Some(waiter),
+                    Begun::Known => break None,
+                    Begun::OfCopy => {
+                        kept = self.restart(shared, &kept.child).await?;
+                        named = self.cx.child_ref(&kept.child);
+                    }
+                }
+            };
+        }
+        Ok(ChildHandle { cx: self.cx, graph: self.graph, child: kept.child, named, since })
+    }
+
+    /// As [`begin`](Self::begin), and asks a store that fails again.
+    async fn begin_until_known(&self, shared: &Arc<Shared>, kept: &Kept, named: &ChildRef) -> Result<Begun> {
+        let mut tries = Tries::of(shared, &named.run);
+        loop {
+            match self.begin(shared, kept, named).await {
+                Ok(begun) => return Ok(begun),
+                Err(error) => tries.failed(error).await?,
+            }
+        }
+    }
+
+    /// Notes the next round of a child, under another id.
+    async fn restart(&self, shared: &Shared, known: &Child) -> Result<Kept> {
+        let round = known.round + 1;
+        self.count_start(shared)?;
+        self.cx.note_child(&known.name, round, self.note(&known.name, round)?).await
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>> {
+        self.cx.shared()
+    }
+
+    /// Finds the child as an attempt before has noted it, or notes that it is about to be started anew.
+    async fn keep(&self, shared: &Arc<Shared>, name: &str) -> Result<Kept> {
+        let (cx, attempt) = (&self.cx, self.cx.attempt());
+        let Some(known) = cx.known_child(name) else {
+            // Another attempt cannot forget it.
+            return Err(self.cx.left());
+        };
+        if known.note.workflow != *self.graph.name()
+            || (known.note.bond == Bond::Detached) != self.is_detached()
+        {
+            let message = format!(
+                "`{name}` was started before as another run, of the workflow `{}`; finish the run with the code it was started \
+                 with, or give the new child another name",
+                known.note.workflow
+            );
+            return Err(Error::new(ErrorKind::GraphChanged, message).with_node(cx.node()));
+        }
+        if self.is_detached() || known.is_completed() || !known.is_of_before(attempt) {
+            return cx.find_child(known).await;
+        }
+        // An attempt before has started it. If it came to nothing, it is started anew.
+        let is_over = match &known.told {
+            Some(_) => true,
+            None => match self.look_at_end_of(shared, &known).await? {
+                None | Some(ChildEnd::Completed { .. }) => false,
+                Some(ChildEnd::Gone) => known.began,
+                Some(_) => true,
+            },
+        };
+        if is_over {
+            return self.restart(shared, &known).await;
+        }
+        let note = ChildNote { attempt, ..known.note };
+        let kept = cx.note_child(name, known.round + 1, note).await?;
+        Ok(Kept { is_new: false, ..kept })
+    }
+
+    /// Looks at what came of a child of an attempt before. The look is work: a run that rested meanwhile would hear nothing of the child.
+    async fn look_at_end_of(&self, shared: &Arc<Shared>, known: &Child) -> Result<Option<ChildEnd>> {
+        let _working = self.cx.at_work();
+        look_at_end(shared, &self.cx.child_ref(known)).await
+    }
+
+    fn is_detached(&self) -> bool {
+        self.bond == Bond::Detached
+    }
+
+    fn note(&self, name: &str, round: u32) -> Result<ChildNote> {
+        let run = match &self.id {
+            // With the id of the parent: a copy of it under another id has the same life.
+            None => child_id(name, &format!("{}:{}:{round}", self.cx.run().run, self.cx.start_of(name)))?,
+            Some(Ok(id)) if self.is_detached() => id.clone(),
+            Some(Ok(id)) => id_of_round(id, round).map_err(|error| error.with_node(self.cx.node()))?,
+            Some(Err(error)) => return Err(error.clone()),
+        };
+        let (workflow, attempt) = (self.graph.name().clone(), self.cx.attempt());
+        let deadline = self.deadline.map(|after| self.cx.time().plus(after));
+        Ok(ChildNote { run, workflow, attempt, bond: self.bond, deadline })
+    }
+
+    /// How deep the run is that is started. No parent waits for one that is detached, so it is the first of its own.
+    pub(super) fn depth(&self) -> u32 {
+        if self.is_detached() { 0 } else { self.cx.host().depth + 1 }
+    }
+
+    /// Starts the run, or sees to it that it goes on.
+    async fn begin(&self, shared: &Arc<Shared>, kept: &Kept, named: &ChildRef) -> Result<Begun> {
+        let (Kept { child, is_new }, run) = (kept, &named.run);
+        if !is_new && let Some(head) = shared.store.head(run).await? {
+            if named.is(&head.facts) {
+                // Rare and large, so not a part of each start.
+                return Box::pin(take_up(shared, &self.graph, head)).await.map(|()| Begun::Known);
+            }
+            return self.found(child, named, &head.facts);
+        }
+        if child.began {
+            // It was there, and is not any more: its waiter finds that.
+            return Ok(Begun::Known);
+        }
+        let depth = self.depth();
+        let (parent, host) = (self.cx.run().clone(), self.cx.host());
+        let root = if self.is_detached() { run.run.clone() } else { host.root.run.clone() };
+        let labels = [
+            (PARENT, parent.run.to_string()),
+            (CHILD, named.start.to_string()),
+            (BOND, self.bond.as_str().to_owned()),
+            (ROOT, root.to_string()),
+            (DEPTH, depth.to_string()),
+        ];
+        let mut request = StartRequest::new(Arc::clone(shared), self.graph.clone(), self.input.clone())
+            .id(&run.run)
+            .tenant(&run.tenant)
+            .given(self.given.clone())
+            .parent_labels(labels.map(|(key, value)| (key.to_owned(), value)));
+        for (key, value) in &self.labels {
+            request = request.label(key, value);
+        }
+        let (at, run) = (Arc::clone(shared), run.clone());
+        let starting = at.registry.starts.begin(&run);
+        let link = ParentLink { parent, start: Arc::clone(&named.start), bond: self.bond };
+        let since = at.registry.end_waiters.wait_for(named);
+        let started = finish(async move {
+            let (shared, _starting) = (at, starting);
+            // In a box, as what a task is made of: what waits for this would hold it otherwise.
+            let is_here = Box::pin(request.carried_out()).await?.is_driven_here();
+            // Whoever ends the activation here finds the child, or waits for its start; and if this process turns out not to own the
+            // parent any more, its driver has the child looked after.
+            if shared.driver(&link.parent).is_none() {
+                look_after_start(&shared, &run, link);
+            }
+            Ok(if is_here { Begun::Here(since) } else { Begun::Known })
+        });
+        match started.await {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                match shared.store.head(&named.run).await? {
+                    Some(head) => self.found(child, named, &head.facts),
+                    None => Err(taken(&named.run)),
+                }
+            }
+            started => started,
+        }
+    }
+
+    /// Says what follows where the run with the child's id is not the child.
+    fn found(&self, child: &Child, named: &ChildRef, facts: &RunFacts) -> Result<Begun> {
+        // What the source of a fork has spawned stays spawned. A child that began and is another run by now is gone, which its waiter finds.
+        let is_settled = child.began && self.is_detached();
+        if !is_settled && self.id.is_none() && named.is_of_copy(facts) {
+            return Ok(Begun::OfCopy);
+        }
+        if child.began { Ok(Begun::Known) } else { Err(taken(&named.run)) }
+    }
+}
+
+/// What a start came to.
+enum Begun {
+    /// This process started the run and drives it; with a wait for its end that began before.
+    Here(EndWaiter),
+    /// The run was started. Its log, or that there is none any more, says the rest.
+    Known,
+    /// The run with the noted id was started by a run of which this parent is a copy under another id.
+    OfCopy,
+}
+
+/// Says that the id of a child is another run's.
+fn taken(run: &RunKey) -> Error {
+    let message = "the id is that of another run, which this activation did not start; give the child another id, or none";
+    Error::new(ErrorKind::AlreadyExists, message).with_run(run)
+}
+
+/// Goes on with a child that no process drives.
+async fn take_up<S: State>(shared: &Arc<Shared>, graph: &Graph<S>, head: RunHead) -> Result<()> {
+    let run = head.run.clone();
+    if head.status.is_finished() || shared.driver(&run).is_some() || shared.admission.is_waiting(&run) {
+        return Ok(());
+    }
+    let (policy, terms) = (CheckpointPolicy::default(), Terms::default());
+    let (shared, graph) = (Arc::clone(shared), graph.clone());
+    let taken = finish(async move {
+        resume(&shared, &graph, &head.run.clone(), policy, &terms, Some(head.into()), None).await
+    });
+    match taken.await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_retryable() => Err(error),
+        // It goes on elsewhere, has ended, or is left to others by a runtime that is closing; what else is wrong with it is told where its
+        // workflow is served.
+        Err(error) => {
+            tracing::debug!(%run, %error, "a child is not taken up here");
+            Ok(())
+        }
+    }
+}

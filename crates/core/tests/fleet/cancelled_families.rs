@@ -1,0 +1,287 @@
+//! Parents that end before their children, by a cancellation or by their deadline: each child is told, however many there are and whatever crashes.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::future::IntoFuture as _;
+use std::time::Duration;
+
+use ferrata_core::ask::Ask;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::{FailureKind, RunStatus};
+use ferrata_core::runtime::{Outcome, Runtime, RuntimeBuilder};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, Page, RunHead, RunQuery};
+
+use super::world::{Gate, World, key};
+
+/// A child that asks, and so rests without a time.
+fn asking() -> Graph<Context> {
+    Graph::<Context>::builder("asks")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .entry("ok")
+        .build()
+        .unwrap()
+}
+
+/// A parent that waits for so many children.
+fn parent(child: &Graph<Context>, children: usize, deadline: Option<Duration>) -> Graph<Context> {
+    let child = child.clone();
+    let graph = Graph::<Context>::builder("parent")
+        .node("wait", move |cx: NodeContext, _s: Draft<Context>| {
+            let child = child.clone();
+            async move {
+                let inputs = (0..children).map(|_| Context::new());
+                cx.children(&child, inputs).max_running(children).await?;
+                Ok(())
+            }
+        })
+        .entry("wait");
+    match deadline {
+        Some(deadline) => graph.deadline(deadline).build().unwrap(),
+        None => graph.build().unwrap(),
+    }
+}
+
+async fn children(world: &World) -> Vec<RunHead> {
+    let mut query = RunQuery::default();
+    query.labels.push(("ferrata.parent".to_owned(), "p".to_owned()));
+    let mut all = Vec::new();
+    let mut page = Page::first(1_000);
+    loop {
+        let listed = world.store.runs(&query, page).await.unwrap();
+        all.extend(listed.items);
+        match listed.next {
+            Some(next) => {
+                page = Page::first(1_000);
+                page.cursor = Some(next);
+            }
+            None => return all,
+        }
+    }
+}
+
+/// Waits until so many children stand like this.
+async fn until_all(world: &World, count: usize, status: RunStatus) {
+    let there = async {
+        loop {
+            let all = children(world).await;
+            if all.len() == count && all.iter().all(|child| child.status == status) {
+                return;
+            }
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    world.pass(there).await;
+}
+
+async fn status(world: &World) -> RunStatus {
+    world.store.head(&key("p")).await.unwrap().unwrap().status
+}
+
+async fn until(world: &World, wanted: RunStatus) {
+    let there = async {
+        while status(world).await != wanted {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(there).await;
+}
+
+fn impatient(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.cancel_grace(Duration::ZERO)
+}
+
+fn serve(runtime: &Runtime, graphs: &[&Graph<Context>]) {
+    graphs.iter().for_each(|graph| runtime.serve(graph).unwrap());
+}
+
+/// Of 4,000 children that asked, 3,681 went on asking for good: their parent dropped the cancellations that it had not sent when its grace was
+/// over. The grace bounds how long it waits for their ends, and not whom it tells.
+#[tokio::test]
+async fn cancel_reaches_thousands_of_children() {
+    const CHILDREN: usize = 2_000;
+    for asleep in [false, true] {
+        let world = World::new();
+        let (_, runtime) = world.process(impatient).await;
+        let child = asking();
+        let graph = parent(&child, CHILDREN, None);
+        serve(&runtime, &[&graph, &child]);
+        runtime.start(&graph, Context::new()).id("p").await.unwrap();
+        until_all(&world, CHILDREN, RunStatus::Interrupted).await;
+        if asleep {
+            world.pass_for(Duration::from_secs(120)).await;
+            assert_eq!(world.store.head(&key("p")).await.unwrap().unwrap().owner, None);
+        }
+        runtime.cancel(&key("p"), "enough").await.unwrap();
+        until(&world, RunStatus::Cancelled).await;
+        let left = children(&world).await.iter().filter(|child| child.status != RunStatus::Cancelled).count();
+        assert_eq!(left, 0, "asleep: {asleep}: they go on when their parent is cancelled");
+    }
+}
+
+/// A process that dies while it tells the children leaves the rest to the next one: the parent is not `Cancelled` before each was told.
+#[tokio::test]
+async fn cancel_survives_crash_of_parent() {
+    const CHILDREN: usize = 6;
+    for write in 0..14 {
+        let world = World::new();
+        let child = asking();
+        let graph = parent(&child, CHILDREN, None);
+        let store = std::sync::Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
+        let first = Runtime::builder_with(std::sync::Arc::clone(&store) as _)
+            .clock(std::sync::Arc::clone(&world.clock) as _)
+            .cancel_grace(Duration::ZERO);
+        let first = first.build().await.unwrap();
+        serve(&first, &[&graph, &child]);
+        first.start(&graph, Context::new()).id("p").await.unwrap();
+        until_all(&world, CHILDREN, RunStatus::Interrupted).await;
+        store.plan(store.operations() + write, Fault::CrashAfter);
+        let told = world.pass(first.cancel(&key("p"), "enough").into_future()).await;
+        world.pass_for(Duration::from_secs(2)).await;
+        if status(&world).await == RunStatus::Cancelled {
+            let all = children(&world).await;
+            assert!(all.iter().all(|child| child.status == RunStatus::Cancelled), "write {write}: {all:?}");
+        }
+        store.crash();
+        world.pass_for(Duration::from_secs(20)).await;
+        let (_, second) = world.process(impatient).await;
+        serve(&second, &[&graph, &child]);
+        if told.is_err() {
+            // Whether it is on record is for the log to say.
+            drop(second.cancel(&key("p"), "enough").await);
+        }
+        until(&world, RunStatus::Cancelled).await;
+        until_all(&world, CHILDREN, RunStatus::Cancelled).await;
+    }
+}
+
+/// Children that are active in another process are told through their logs.
+#[tokio::test]
+async fn cancel_reaches_children_elsewhere() {
+    const CHILDREN: usize = 20;
+    let world = World::new();
+    let ((_, here), (_, there)) = (world.process(impatient).await, world.process(|b| b).await);
+    let kid = Gate::default();
+    let child = kid.graph("kid", Effect::Pure);
+    let graph = parent(&child, CHILDREN, None);
+    here.start(&graph, Context::new()).id("p").await.unwrap();
+    kid.until_began(20).await;
+    for child_run in children(&world).await {
+        there.resume(&child, child_run.run).take_over().await.unwrap();
+    }
+    kid.until_began(40).await;
+    here.cancel(&key("p"), "enough").await.unwrap();
+    until(&world, RunStatus::Cancelled).await;
+    until_all(&world, CHILDREN, RunStatus::Cancelled).await;
+}
+
+/// A runtime that ends while it tells the children lets go of the parent, which the next process cancels.
+#[tokio::test]
+async fn cancel_survives_shutdown_of_parent() {
+    const CHILDREN: usize = 50;
+    let world = World::new();
+    let (line, first) = world.process(impatient).await;
+    let child = asking();
+    let graph = parent(&child, CHILDREN, None);
+    serve(&first, &[&graph, &child]);
+    first.start(&graph, Context::new()).id("p").await.unwrap();
+    until_all(&world, CHILDREN, RunStatus::Interrupted).await;
+    // Its store is slow, so that the shutdown comes while children are told.
+    line.set_heads_take(Duration::from_secs(5));
+    first.cancel(&key("p"), "enough").await.unwrap();
+    world.pass(first.shutdown(Duration::ZERO)).await.unwrap();
+    let (_, second) = world.process(impatient).await;
+    serve(&second, &[&graph, &child]);
+    until(&world, RunStatus::Cancelled).await;
+    until_all(&world, CHILDREN, RunStatus::Cancelled).await;
+}
+
+/// While a slow store keeps the owner from telling the children, its grace is over: the owner waits for the store, and does nothing else.
+#[tokio::test]
+async fn slow_store_delays_cancel() {
+    let world = World::new();
+    let (line, runtime) = world.process(impatient).await;
+    let child = asking();
+    let graph = parent(&child, 5, None);
+    serve(&runtime, &[&graph, &child]);
+    runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_all(&world, 5, RunStatus::Interrupted).await;
+    line.set_heads_take(Duration::from_secs(3));
+    world.pass(runtime.cancel(&key("p"), "enough").into_future()).await.unwrap();
+    until(&world, RunStatus::Cancelled).await;
+    until_all(&world, 5, RunStatus::Cancelled).await;
+}
+
+/// A child that came to rest after its parent had ended is claimed by nobody: it waits for an answer that nobody wants. It is found all the same.
+#[tokio::test]
+async fn idle_child_of_ended_parent_is_cancelled() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b).await;
+    let child = asking();
+    let graph = parent(&child, 3, None);
+    serve(&runtime, &[&child]);
+    runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_all(&world, 3, RunStatus::Interrupted).await;
+    world.pass_for(Duration::from_secs(120)).await;
+    // As if they had been started by a process that stood still, and died before it looked for their parent.
+    world.store.purge(&key("p"), None).await.unwrap();
+    until_all(&world, 3, RunStatus::Cancelled).await;
+}
+
+/// A parent that fails by its own deadline left its children going on, and nobody ended them: a retry fails at once.
+#[tokio::test]
+async fn deadline_of_parent_ends_children() {
+    for (working, asleep) in [(false, false), (false, true), (true, false)] {
+        let world = World::new();
+        let (_, runtime) = world.process(|b| b).await;
+        let kid = Gate::default();
+        let child = if working { kid.graph("kid", Effect::Pure) } else { asking() };
+        let wait = if asleep { 600 } else { 30 };
+        let graph = parent(&child, 3, Some(Duration::from_secs(wait)));
+        serve(&runtime, &[&graph, &child]);
+        let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+        if asleep {
+            world.pass_for(Duration::from_secs(120)).await;
+            assert_eq!(world.store.head(&key("p")).await.unwrap().unwrap().owner, None);
+        }
+        until(&world, RunStatus::Failed).await;
+        let all = children(&world).await;
+        let ended = all.iter().filter(|child| child.status == RunStatus::Cancelled).count();
+        assert_eq!(ended, 3, "working: {working}, asleep: {asleep}: {all:?}");
+        if !asleep {
+            let Outcome::Failed { failure, .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
+            assert_eq!(failure.kind, FailureKind::Deadline);
+        }
+    }
+}
+
+/// A process that dies between the deadline and the failure leaves both to the next one.
+#[tokio::test]
+async fn deadline_survives_crash_of_parent() {
+    for write in 0..8 {
+        let world = World::new();
+        let child = asking();
+        let graph = parent(&child, 3, Some(Duration::from_secs(30)));
+        let store = std::sync::Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
+        let first = Runtime::builder_with(std::sync::Arc::clone(&store) as _)
+            .clock(std::sync::Arc::clone(&world.clock) as _)
+            .build()
+            .await
+            .unwrap();
+        serve(&first, &[&graph, &child]);
+        first.start(&graph, Context::new()).id("p").await.unwrap();
+        until_all(&world, 3, RunStatus::Interrupted).await;
+        world.pass_for(Duration::from_secs(28)).await;
+        store.plan(store.operations() + write, Fault::CrashAfter);
+        world.pass_for(Duration::from_secs(10)).await;
+        store.crash();
+        world.pass_for(Duration::from_secs(20)).await;
+        let (_, second) = world.process(|b| b).await;
+        serve(&second, &[&graph, &child]);
+        until(&world, RunStatus::Failed).await;
+        until_all(&world, 3, RunStatus::Cancelled).await;
+    }
+}

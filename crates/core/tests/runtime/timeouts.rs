@@ -1,0 +1,132 @@
+//! What a node's timeout counts where the node waits for something outside of its run, or goes on in a task of its own.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::Clock as _;
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::FailureKind;
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::testing::ManualClock;
+
+use super::world::World;
+
+/// The timeout of the node. A wait takes ten times as long.
+const TIMEOUT: Duration = Duration::from_millis(300);
+const WAIT: Duration = Duration::from_secs(3);
+
+const SHORT: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_secs(2);
+
+/// A graph of one node that has [`TIMEOUT`] and does this.
+fn graph<F>(
+    clock: &Arc<ManualClock>,
+    node: impl Fn(NodeContext, Arc<ManualClock>) -> F + Send + Sync + 'static,
+) -> Graph<Context>
+where
+    F: Future<Output = Result<(), NodeError>> + Send + 'static,
+{
+    let clock = Arc::clone(clock);
+    Graph::<Context>::builder("timeouts")
+        .node("n", move |cx: NodeContext, s: Draft<Context>| {
+            let done = node(cx, Arc::clone(&clock));
+            async move { done.await.map(|()| s) }
+        })
+        .timeout(TIMEOUT)
+        .entry("n")
+        .build()
+        .unwrap()
+}
+
+/// Runs the graph. Returns whether it completed; if not, its node timed out.
+async fn completes(world: &World, graph: &Graph<Context>) -> bool {
+    let run = world.process().await.start(graph, Context::new()).await.unwrap();
+    match world.pass(run.wait()).await.unwrap() {
+        Outcome::Completed(_) => true,
+        Outcome::Failed { failure, .. } => {
+            assert_eq!(failure.kind, FailureKind::Timeout, "{failure}");
+            false
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A node that waited for a slot of a limit failed by its timeout, although it had not begun its work: the runtime could not know that it
+/// waited. After a pause the timeout counts again, in full.
+#[tokio::test]
+async fn pause_stops_timeout() {
+    for (pauses, work, expected) in [(true, SHORT, true), (true, LONG, false), (false, SHORT, false)] {
+        let world = World::new();
+        let graph = graph(&world.clock, move |cx, clock| async move {
+            for _ in 0..2 {
+                let pause = pauses.then(|| cx.pause_timeout());
+                clock.sleep(WAIT).await;
+                drop(pause);
+                clock.sleep(work).await;
+            }
+            Ok(())
+        });
+        assert_eq!(completes(&world, &graph).await, expected, "pauses: {pauses}, work of {work:?}");
+    }
+}
+
+/// The timeout began again only when the node was polled, so work in a task that the node had spawned was not limited after a wait.
+#[tokio::test]
+async fn timeout_counts_in_spawned_task() {
+    for outside in [true, false] {
+        for (work, expected) in [(SHORT, true), (LONG, false)] {
+            let world = World::new();
+            let graph = graph(&world.clock, move |cx, clock| async move {
+                let task = async move {
+                    if outside {
+                        let _pause = cx.pause_timeout();
+                        clock.sleep(WAIT).await;
+                    } else {
+                        cx.sleep(WAIT).await?;
+                    }
+                    clock.sleep(work).await;
+                    Ok::<_, NodeError>(())
+                };
+                #[expect(clippy::disallowed_methods, reason = "this is what an application may do")]
+                tokio::spawn(task).await?
+            });
+            assert_eq!(completes(&world, &graph).await, expected, "outside: {outside}, work of {work:?}");
+        }
+    }
+}
+
+/// While a step of the activation is running, the node works, whatever it waits for next to the step.
+#[tokio::test]
+async fn step_counts_during_pause() {
+    for (work, expected) in [(SHORT, true), (LONG, false)] {
+        let world = World::new();
+        let graph = graph(&world.clock, move |cx, clock| async move {
+            let wait = async {
+                let _pause = cx.pause_timeout();
+                clock.sleep(WAIT).await;
+            };
+            let step = cx.step("work", async || {
+                clock.sleep(work).await;
+                Ok::<_, NodeError>(())
+            });
+            tokio::join!(wait, step).1
+        });
+        assert_eq!(completes(&world, &graph).await, expected, "work of {work:?}");
+    }
+}
+
+/// The guard keeps the run in memory: what the node waits for is known to its future alone.
+#[tokio::test]
+async fn pause_keeps_run_in_memory() {
+    let world = World::new();
+    let graph = graph(&world.clock, |cx, clock| async move {
+        let _pause = cx.pause_timeout();
+        clock.sleep(Duration::from_secs(600)).await;
+        Ok(())
+    });
+    assert!(completes(&world, &graph).await);
+}

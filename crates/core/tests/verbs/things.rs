@@ -1,0 +1,156 @@
+//! What a run uses outside of itself: for each thing a graph, of which one node uses it beside another that asks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ferrata_core::Clock as _;
+use ferrata_core::graph::{CachePolicy, Effect, Graph, GraphBuilder};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::runtime::OnParentEnd;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::testing::ManualClock;
+
+use super::world::Outside;
+
+/// The topic of all letters.
+pub(crate) const TOPIC: &str = "mail";
+
+/// How long the node stays where it has used its thing: longer than a run that waits stays in memory.
+const NAP: Duration = Duration::from_secs(1);
+
+/// Something outside of a run that a node of it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thing {
+    /// A child that is waited for.
+    Child,
+    /// A child that is left to itself.
+    Left,
+    /// A run that is spawned.
+    Spawned,
+    /// An outbox message.
+    Letter,
+    /// A value beside the records, of which the state holds the name.
+    Blob,
+    /// A result that the process keeps for other runs.
+    Cached,
+    /// A durable stream.
+    Stream,
+}
+
+/// What children do: they nap, and double their number.
+pub(crate) fn kid() -> Graph<Context> {
+    Graph::<Context>::builder("kid")
+        .node("double", async |cx, mut s: Draft<Context>| {
+            cx.sleep(NAP).await?;
+            let number: u32 = s.get("number")?.unwrap_or_default();
+            s.set("number", number * 2)?;
+            Ok(s)
+        })
+        .entry("double")
+        .build()
+        .unwrap()
+}
+
+fn input(number: u32) -> Result<Context, NodeError> {
+    let mut input = Context::new();
+    input.set("number", number)?;
+    Ok(input)
+}
+
+fn outside(cx: &NodeContext) -> Arc<Outside> {
+    Arc::clone(cx.resource::<Arc<Outside>>())
+}
+
+impl Thing {
+    /// `begin` leads to `use`, which uses the thing, and to `beside`, which asks, and fails where it is told to; both lead to `end`.
+    pub(crate) fn graph(self) -> Graph<Context> {
+        let graph = Graph::<Context>::builder("run").node("begin", async |_cx, s| Ok(s));
+        self.add(graph)
+            .node("beside", async |cx: NodeContext, mut s: Draft<Context>| {
+                let (outside, clock) = (outside(&cx), Arc::clone(cx.resource::<Arc<ManualClock>>()));
+                let fails_at = *outside.fails_at.lock().unwrap();
+                if let Some(write) = fails_at {
+                    // Until the other node has come that far, or can come no further.
+                    let mut patience = 60;
+                    while outside.writes() < write && patience > 0 {
+                        clock.sleep(Duration::from_millis(50)).await;
+                        patience -= 1;
+                    }
+                    outside.is_too_late.store(patience == 0, Ordering::SeqCst);
+                    *outside.fails_at.lock().unwrap() = None;
+                    return Err(NodeError::new("it is told to fail"));
+                }
+                let yes: bool = cx.ask("go", "Go on?").await?;
+                s.set("yes", yes)?;
+                Ok(s)
+            })
+            .node("end", move |cx: NodeContext, mut s: Draft<Context>| async move {
+                if self == Self::Letter {
+                    cx.send_out(TOPIC, "end")?;
+                }
+                s.set("ended", true)?;
+                Ok(s)
+            })
+            .entry("begin")
+            .edge("begin", ["use", "beside"])
+            .edge(["use", "beside"], "end")
+            .build()
+            .unwrap()
+    }
+
+    fn add(self, graph: GraphBuilder<Context>) -> GraphBuilder<Context> {
+        if self == Self::Cached {
+            return graph
+                .node("use", async |cx: NodeContext, mut s: Draft<Context>| {
+                    outside(&cx).looks.fetch_add(1, Ordering::SeqCst);
+                    s.set("used", "looked")?;
+                    Ok(s)
+                })
+                .effect(Effect::Read)
+                .cached(CachePolicy::for_life(Duration::from_secs(3_600)), |_s, _cx| Ok("key"));
+        }
+        graph.node("use", move |cx: NodeContext, mut s: Draft<Context>| async move {
+            let used = self.used_by(&cx).await?;
+            if self != Self::Child {
+                cx.sleep(NAP).await?;
+            }
+            s.set("used", used)?;
+            Ok(s)
+        })
+    }
+
+    async fn used_by(self, cx: &NodeContext) -> Result<String, NodeError> {
+        match self {
+            Self::Child => {
+                let state = cx.child(&kid(), input(21)?).name("kid").await?;
+                Ok(state.get::<u32>("number")?.unwrap_or_default().to_string())
+            }
+            Self::Left => {
+                let left = cx.child(&kid(), input(1)?).name("kid").on_parent_end(OnParentEnd::Leave);
+                Ok(left.start().await?.run().run.to_string())
+            }
+            Self::Spawned => Ok(cx.spawn(&kid(), input(1)?).name("kid").await?.run.to_string()),
+            Self::Letter => {
+                cx.send_out(TOPIC, "use")?;
+                Ok("sent".to_owned())
+            }
+            Self::Blob => {
+                let put = async || {
+                    let number = outside(cx).puts.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, NodeError>(format!("blob-{number}"))
+                };
+                cx.step("put", put).await
+            }
+            Self::Stream => {
+                let mut tokens = cx.stream("tokens")?.durable();
+                for token in ["It", " depends", "."] {
+                    tokens.send(token).await?;
+                }
+                tokens.finish().await?;
+                Ok("streamed".to_owned())
+            }
+            Self::Cached => Ok(String::new()),
+        }
+    }
+}
