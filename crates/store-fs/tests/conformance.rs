@@ -101,6 +101,9 @@ impl Space for Folder {
 
 suite!(Folders, without: [
     notices = "no other process is told when a file changes",
+    swap = "no damage of this kind is made yet",
+    tail = "the length of the file is what says where a log ends",
+    transactions = "the store has none",
 ]);
 
 mod journaled {
@@ -108,6 +111,9 @@ mod journaled {
 
     ferrata_store_conformance::suite!(Journaled, without: [
         notices = "no other process is told when a file changes",
+        swap = "no damage of this kind is made yet",
+        tail = "the length of the file is what says where a log ends",
+        transactions = "the store has none",
     ]);
 }
 

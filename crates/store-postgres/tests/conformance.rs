@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use common::Schema;
+use common::numbers::Numbers;
 use ferrata_store::{CheckpointStore, RunKey, Timestamp};
 use ferrata_store_conformance::{
-    Damage, Group, ModelTest, PROPERTIES, Property, Space, StoreFactory, check, suite,
+    Damage, Group, ModelTest, PROPERTIES, Property, Space, StoreFactory, TransactionTable, check, suite,
 };
 use ferrata_store_postgres::PostgresStore;
 use sqlx::{Connection as _, Row as _};
@@ -57,6 +58,10 @@ impl Space for Place {
         done.rows_affected() == 1
     }
 
+    async fn transaction_table(&self) -> Option<Box<dyn TransactionTable>> {
+        Some(Box::new(Numbers::new(&self.0).await))
+    }
+
     async fn remove(&self) {
         self.0.remove().await;
     }
@@ -64,6 +69,8 @@ impl Space for Place {
 
 suite!(Server, needs: store_test_postgres = "set STORE_TEST_POSTGRES_URL", without: [
     clock = "the time is the server's; see heartbeats_and_timers_follow_the_servers_clock",
+    swap = "no damage of this kind is made yet",
+    tail = "no damage of this kind is made yet",
 ]);
 
 struct Frozen;

@@ -24,6 +24,7 @@ pub(crate) struct StoreError {
 
 const BUSY: i32 = 5;
 const CORRUPT: i32 = 11;
+const CONSTRAINT: i32 = 19;
 
 impl StoreError {
     /// Says what went wrong in our own words.
@@ -44,6 +45,19 @@ impl StoreError {
     /// No caller awaits the answer.
     pub(crate) fn given_up() -> Self {
         Self::new(ErrorKind::Unavailable, "the caller gave the call up; nothing was written, retry")
+    }
+
+    /// The same of a commit. A constraint that SQLite checks there is one of the application's: those of the store's tables are checked by
+    /// its statements.
+    pub(crate) fn at_commit(self) -> Self {
+        if self.code & 0xff != CONSTRAINT {
+            return self;
+        }
+        let message = format!(
+            "a constraint that is checked at the commit refused the rows; correct what the node writes (SQLite {})",
+            self.code
+        );
+        Self { kind: ErrorKind::Invalid, message, ..self }
     }
 
     /// Another connection holds the lock that is needed.
@@ -137,7 +151,7 @@ fn verdict(code: i32, message: &str, lost: ErrorKind) -> (ErrorKind, &'static st
         ),
         15 => (Unavailable, "too many processes opened the database at once; retry"),
         18 => (TooLarge, "a body is longer than SQLite keeps; store the value elsewhere and refer to it"),
-        19 => (Corrupt, "a record stands where none should be; restore the run from a backup"),
+        CONSTRAINT => (Corrupt, "a record stands where none should be; restore the run from a backup"),
         26 => (Invalid, "the file is no SQLite database; correct the path, or restore it from a backup"),
         _ => (lost, "SQLite failed; retry"),
     }

@@ -1,13 +1,16 @@
 //! The store keeps the contract, as the suite for every store states it.
 #![expect(clippy::unwrap_used, reason = "a space that cannot do its work fails the test")]
 
+mod common;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_store::testing::ManualClock;
 use ferrata_store::{CheckpointStore, Clock, FORMAT, RunKey, Timestamp};
-use ferrata_store_conformance::{Damage, ModelTest, Space, StoreFactory, suite};
+use ferrata_store_conformance::{Damage, ModelTest, Space, StoreFactory, TransactionTable, suite};
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
@@ -21,6 +24,12 @@ struct Place {
     clock: ManualClock,
 }
 
+impl Place {
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("runs.db")
+    }
+}
+
 #[async_trait]
 impl StoreFactory for Files {
     async fn fresh(&self) -> Box<dyn Space> {
@@ -31,14 +40,13 @@ impl StoreFactory for Files {
 #[async_trait]
 impl Space for Place {
     async fn open(&self) -> Arc<dyn CheckpointStore> {
-        let path = self.directory.path().join("runs.db");
         // The suite looks for what gets lost between writers, not for what a disk loses: `power` does.
         let options = SqliteOptions::default().with_synchronous(ferrata_store_sqlite::Synchronous::Normal);
-        Arc::new(SqliteStore::open(path, options).unwrap().with_clock(Arc::new(self.clock.clone())))
+        Arc::new(SqliteStore::open(self.path(), options).unwrap().with_clock(Arc::new(self.clock.clone())))
     }
 
     async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
-        let options = SqliteConnectOptions::new().filename(self.directory.path().join("runs.db"));
+        let options = SqliteConnectOptions::new().filename(self.path());
         let mut connection = options.connect().await.unwrap();
         let its = "run = (SELECT key FROM ferrata_runs WHERE tenant = ?1 AND run = ?2)";
         let find = match damage {
@@ -75,6 +83,10 @@ impl Space for Place {
         done.rows_affected() == 1
     }
 
+    async fn transaction_table(&self) -> Option<Box<dyn TransactionTable>> {
+        Some(Box::new(common::Numbers::new(&self.path()).await))
+    }
+
     async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {
         self.clock.advance(by);
         Some(self.clock.now())
@@ -83,6 +95,8 @@ impl Space for Place {
 
 suite!(Files, without: [
     notices = "no other process is told when the file changes",
+    swap = "no damage of this kind is made yet",
+    tail = "no damage of this kind is made yet",
 ]);
 
 /// More seeds than the suite tries on every store.

@@ -134,10 +134,7 @@ impl Raw {
             self.put(&keys[0], newest[..newest.len() / 2].to_vec()).await;
             return true;
         }
-        let seq = match damage {
-            Damage::Body(seq) | Damage::Gone(seq) | Damage::NewerFormat(seq) => seq,
-            _ => return false,
-        };
+        let (Damage::Body(seq) | Damage::Gone(seq) | Damage::NewerFormat(seq)) = damage else { return false };
         for key in keys {
             let mut found = Parsed::read(key.clone(), &self.get(&key).await);
             let Some(place) = found.place(seq) else { continue };
@@ -145,8 +142,8 @@ impl Raw {
                 Damage::Body(_) => *found.bodies[place].last_mut().expect("a byte") ^= 1,
                 Damage::NewerFormat(_) => found.head["records"][place]["v"] = 2.into(),
                 _ => {
-                    for (part, seq) in found.split().iter().zip(0..) {
-                        if Seq::new(seq) == seq_of(damage) {
+                    for (part, of) in found.split().iter().zip(0..) {
+                        if Seq::new(of) == seq {
                             self.delete(&part.key).await;
                         } else {
                             self.put(&part.key, part.write()).await;
@@ -159,12 +156,5 @@ impl Raw {
             return true;
         }
         panic!("{run} has no record {seq}");
-    }
-}
-
-fn seq_of(damage: Damage) -> Seq {
-    match damage {
-        Damage::Gone(seq) => seq,
-        other => panic!("{other:?} is not about a record that is gone"),
     }
 }
