@@ -34,6 +34,20 @@ impl Space for Place {
     }
 
     async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+        if let Damage::Swapped(other) = damage {
+            let key = |run: &RunKey| {
+                format!(
+                    "(SELECT key FROM {{schema}}.runs WHERE tenant = '{}' AND run = '{}')",
+                    run.tenant, run.run
+                )
+            };
+            // By way of a key that no run has.
+            let moves =
+                [(key(run), "-1".to_owned()), (key(&other), key(run)), ("-1".to_owned(), key(&other))];
+            let moves = moves
+                .map(|(from, to)| format!("UPDATE {{schema}}.records SET run = {to} WHERE run = {from}"));
+            return self.0.execute(&moves.join("; ")).await > 0;
+        }
         let its = "run = (SELECT key FROM {schema}.runs WHERE tenant = $1 AND run = $2)";
         let sql = match damage {
             Damage::Body(seq) => format!(
@@ -44,6 +58,9 @@ impl Space for Place {
             Damage::Torn => format!(
                 "UPDATE {{schema}}.records SET body = substr(body, 1, octet_length(body) / 2) \
                  WHERE {its} AND seq = (SELECT max(seq) FROM {{schema}}.records WHERE {its})"
+            ),
+            Damage::Tail => format!(
+                "DELETE FROM {{schema}}.records WHERE {its} AND seq = (SELECT max(seq) FROM {{schema}}.records WHERE {its})"
             ),
             Damage::NewerFormat(seq) => {
                 format!("UPDATE {{schema}}.records SET format = format + 1 WHERE {its} AND seq = {seq}")
@@ -69,8 +86,6 @@ impl Space for Place {
 
 suite!(Server, needs: store_test_postgres = "set STORE_TEST_POSTGRES_URL", without: [
     clock = "the time is the server's; see heartbeats_and_timers_follow_the_servers_clock",
-    swap = "no damage of this kind is made yet",
-    tail = "no damage of this kind is made yet",
 ]);
 
 struct Frozen;

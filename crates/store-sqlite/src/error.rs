@@ -25,6 +25,8 @@ pub(crate) struct StoreError {
 const BUSY: i32 = 5;
 const CORRUPT: i32 = 11;
 const CONSTRAINT: i32 = 19;
+const READ_ONLY: i32 = 8;
+const CANNOT_OPEN: i32 = 14;
 
 impl StoreError {
     /// Says what went wrong in our own words.
@@ -63,6 +65,11 @@ impl StoreError {
     /// Another connection holds the lock that is needed.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.code & 0xff, BUSY | 6)
+    }
+
+    /// SQLite cannot open a file that it needs, or may not make it.
+    pub(crate) fn is_cannot_open(&self) -> bool {
+        matches!(self.code & 0xff, CANNOT_OPEN | READ_ONLY)
     }
 
     /// The tables are not there, or are none of this library.
@@ -138,14 +145,14 @@ fn verdict(code: i32, message: &str, lost: ErrorKind) -> (ErrorKind, &'static st
         }
         BUSY | 6 => (Unavailable, "another process holds the lock; nothing was written, retry"),
         7 => (Unavailable, "SQLite is out of memory; retry"),
-        8 => (Unavailable, "the database may only be read; make file and directory writable"),
+        READ_ONLY => (Unavailable, "the database may only be read; make file and directory writable"),
         9 => (Unavailable, "the statement was interrupted; retry"),
         10 => (lost, "the disk failed; look at it, then retry"),
         CORRUPT => {
             (Corrupt, "the database is damaged; run `PRAGMA integrity_check`, restore it from a backup")
         }
         13 => (Unavailable, "no space is left, or the limit `max_bytes` is reached; make room"),
-        14 => (
+        CANNOT_OPEN => (
             Unavailable,
             "the file cannot be opened; look at its path, its rights, and the number of open files",
         ),

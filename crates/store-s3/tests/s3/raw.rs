@@ -41,7 +41,9 @@ impl Parsed {
     fn write(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec(&self.head).unwrap();
         json.push(b'\n');
-        let line = format!("ferrata-s3 2 {} {:08x}\n", json.len(), crc32c::crc32c(&json));
+        let place = self.key.split_once("log/").unwrap().1;
+        let sum = crc32c::crc32c(&[place.as_bytes(), &json].concat());
+        let line = format!("ferrata-s3 3 {} {sum:08x}\n", json.len());
         [line.as_bytes(), &json, &self.bodies.concat()].concat()
     }
 
@@ -133,6 +135,15 @@ impl Raw {
             let newest = self.get(&keys[0]).await;
             self.put(&keys[0], newest[..newest.len() / 2].to_vec()).await;
             return true;
+        }
+        if let Damage::Swapped(other) = &damage {
+            let others = self.keys(&format!("log/{}/{}/", other.tenant, other.run)).await;
+            for (one, another) in keys.iter().zip(&others) {
+                let (bytes, more) = (self.get(one).await, self.get(another).await);
+                self.put(one, more).await;
+                self.put(another, bytes).await;
+            }
+            return !keys.is_empty() && keys.len() == others.len();
         }
         let (Damage::Body(seq) | Damage::Gone(seq) | Damage::NewerFormat(seq)) = damage else { return false };
         for key in keys {
