@@ -76,6 +76,9 @@ mod opened {
         gap = "the suite of one folder damages its files",
         torn = "the suite of one folder damages its files",
         newer = "the suite of one folder damages its files",
+        swap = "the suite of one folder damages its files",
+        tail = "the length of the file is what says where a log ends",
+        transactions = "the store has none",
     ]);
 }
 
@@ -86,6 +89,9 @@ mod by_url {
         gap = "the suite of one folder damages its files",
         torn = "the suite of one folder damages its files",
         newer = "the suite of one folder damages its files",
+        swap = "the suite of one folder damages its files",
+        tail = "the length of the file is what says where a log ends",
+        transactions = "the store has none",
         clock = "a store that a URL opens lives by the machine's clock",
     ]);
 }

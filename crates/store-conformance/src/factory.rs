@@ -6,6 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_store::{CheckpointStore, RunKey, Seq, Timestamp};
 
+use crate::table::TransactionTable;
+
 /// Makes places for the suite to work in.
 ///
 /// A factory or a space that cannot do its work panics, and the test that needed it fails with the message. The suite never drops
@@ -45,6 +47,13 @@ pub trait Space: Send + Sync + 'static {
         false
     }
 
+    /// Makes the table in which transactions of the suite insert rows, or finds it; `None` if the store has no transactions.
+    ///
+    /// Called once for each property of the group `transactions`, after `setup`.
+    async fn transaction_table(&self) -> Option<Box<dyn TransactionTable>> {
+        None
+    }
+
     /// Moves the store's clock forward, and returns what it says then; `None` if the space has no clock that can be moved.
     ///
     /// Without, the suite lets short times pass on the machine's clock, and the group `clock` is left out.
@@ -66,7 +75,7 @@ pub trait Space: Send + Sync + 'static {
 }
 
 /// What a disk, an interrupted write, or a newer version may have done to a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
     /// At least one byte of this record's body is another one; its length is the same. Group `damage`.
@@ -77,4 +86,9 @@ pub enum Damage {
     Torn,
     /// This record's format version is one more than this library reads. Group `newer`.
     NewerFormat(Seq),
+    /// The records of the run and of this one have changed places: the store finds those of the one under the name of the other, as after
+    /// a fault in an index or in the name of a file. Group `swap`.
+    Swapped(RunKey),
+    /// The last record is gone, and what the store keeps beside the log, as a head or an index, is as it was. Group `tail`.
+    Tail,
 }

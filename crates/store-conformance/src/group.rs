@@ -28,11 +28,66 @@ pub enum Group {
     Torn,
     /// The space can do [`Damage::NewerFormat`](crate::Damage::NewerFormat).
     Newer,
+    /// The space can do [`Damage::Swapped`](crate::Damage::Swapped).
+    Swap,
+    /// The space can do [`Damage::Tail`](crate::Damage::Tail).
+    Tail,
+    /// The store has [`transactions`](ferrata_store::CheckpointStore::transactions), and the space a
+    /// [`table`](crate::Space::transaction_table) for them. Stores that have transactions must not leave it out.
+    Transactions,
+}
+
+/// Returns the group of a name.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __group {
+    (core) => {
+        $crate::Group::Core
+    };
+    (instances) => {
+        $crate::Group::Instances
+    };
+    (durable) => {
+        $crate::Group::Durable
+    };
+    (notices) => {
+        $crate::Group::Notices
+    };
+    (clock) => {
+        $crate::Group::Clock
+    };
+    (damage) => {
+        $crate::Group::Damage
+    };
+    (gap) => {
+        $crate::Group::Gap
+    };
+    (torn) => {
+        $crate::Group::Torn
+    };
+    (newer) => {
+        $crate::Group::Newer
+    };
+    (swap) => {
+        $crate::Group::Swap
+    };
+    (tail) => {
+        $crate::Group::Tail
+    };
+    (transactions) => {
+        $crate::Group::Transactions
+    };
+    ($unknown:ident) => {
+        compile_error!(concat!(
+            "there is no group `", stringify!($unknown),
+            "` to leave out; there are instances, durable, notices, clock, damage, gap, torn, newer, swap, tail, transactions"
+        ))
+    };
 }
 
 impl Group {
     /// Every group, in the order of declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Core,
         Self::Instances,
         Self::Durable,
@@ -42,6 +97,9 @@ impl Group {
         Self::Gap,
         Self::Torn,
         Self::Newer,
+        Self::Swap,
+        Self::Tail,
+        Self::Transactions,
     ];
 
     /// Returns the name, as it is given to [`suite!`](crate::suite!).
@@ -56,6 +114,9 @@ impl Group {
             Self::Gap => "gap",
             Self::Torn => "torn",
             Self::Newer => "newer",
+            Self::Swap => "swap",
+            Self::Tail => "tail",
+            Self::Transactions => "transactions",
         }
     }
 }

@@ -56,6 +56,9 @@
 //!     damage = "there is no disk to change a byte on",
 //!     torn = "a record is never half in memory",
 //!     newer = "no other version ever writes to it",
+//!     swap = "the logs are all there is: no index leads to them",
+//!     tail = "the logs are all there is: nothing beside them says where they end",
+//!     transactions = "there is no database to write to",
 //! ]);
 //! # // What the tests would do, for one property.
 //! # let properties = ferrata_store_conformance::PROPERTIES;
@@ -82,9 +85,12 @@
 //! | `gap` | [`Damage::Gone`] | yes |
 //! | `torn` | [`Damage::Torn`] | yes |
 //! | `newer` | [`Damage::NewerFormat`] | yes |
+//! | `swap` | [`Damage::Swapped`] | yes |
+//! | `tail` | [`Damage::Tail`] | yes |
+//! | `transactions` | have transactions, and [`Space::transaction_table`] | if the store has none |
 //!
-//! `shared`, `durable` and `notices` are the store's own [`Capabilities`](ferrata_store::Capabilities); one test checks
-//! that what is left out is not promised.
+//! `shared`, `durable` and `notices` are the store's own [`Capabilities`](ferrata_store::Capabilities). One test checks
+//! that the suite leaves out nothing that the store promises.
 //!
 //! # A store that needs a server
 //!
@@ -133,6 +139,7 @@ mod model;
 mod registry;
 mod stage;
 mod suite;
+mod table;
 
 pub use factory::{Damage, Space, StoreFactory};
 pub use group::Group;
@@ -142,3 +149,4 @@ pub use registry::{PROPERTIES, Property};
 pub use suite::{check, check_on};
 #[doc(hidden)]
 pub use suite::{check_groups, check_named};
+pub use table::{NestedEnd, StepResult, TransactionStep, TransactionTable};

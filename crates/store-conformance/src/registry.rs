@@ -247,6 +247,25 @@ macro_rules! __properties {
                 newer: a_refused_append_to_a_newer_format_writes_nothing;
                 newer: a_newer_format_in_a_batch_harms_no_other_entry;
             }
+            misplaced {
+                swap: swapped_runs_answer_no_call_falsely;
+                swap: swapped_runs_harm_no_other_run;
+                swap: swapped_runs_can_be_purged;
+                tail: missing_tail_is_never_a_shorter_log;
+                tail: missing_tail_takes_no_other_end;
+            }
+            transactions {
+                transactions: commit_keeps_rows_and_record;
+                transactions: dropped_transaction_leaves_no_rows;
+                transactions: conflict_at_commit_leaves_no_rows;
+                transactions: nested_transactions_end_as_asked;
+                transactions: refused_statement_leaves_all_or_nothing;
+                transactions: database_rollback_refuses_commit;
+                transactions: full_database_leaves_all_or_nothing;
+                transactions: ended_transaction_refuses_commit;
+                transactions: open_nested_transaction_refuses_commit;
+                transactions: deferred_constraint_refuses_commit;
+            }
             durability {
                 durable: what_was_acknowledged_is_there_after_reopening;
                 durable: a_repeat_after_reopening_is_ok;
@@ -302,42 +321,12 @@ impl fmt::Debug for Property {
     }
 }
 
-macro_rules! group {
-    (core) => {
-        Group::Core
-    };
-    (instances) => {
-        Group::Instances
-    };
-    (durable) => {
-        Group::Durable
-    };
-    (notices) => {
-        Group::Notices
-    };
-    (clock) => {
-        Group::Clock
-    };
-    (damage) => {
-        Group::Damage
-    };
-    (gap) => {
-        Group::Gap
-    };
-    (torn) => {
-        Group::Torn
-    };
-    (newer) => {
-        Group::Newer
-    };
-}
-
 macro_rules! registry {
     ([] $($topic:ident { $($group:ident: $name:ident;)* })*) => {
         &[$($(Property {
             topic: stringify!($topic),
             name: stringify!($name),
-            group: group!($group),
+            group: $crate::__group!($group),
             check: |stage| Box::pin(cases::$topic::$name(stage)),
         },)*)*]
     };

@@ -19,6 +19,9 @@ use crate::registry::{PROPERTIES, Property};
 /// suite!(MemoryFactory, without: [
 ///     durable = "nothing survives the process",
 ///     torn = "records are never written in part",
+///     swap = "no index leads to the logs",
+///     tail = "nothing beside the logs says where they end",
+///     transactions = "there is no database to write to",
 /// ]);
 /// # }
 /// ```
@@ -53,74 +56,17 @@ macro_rules! suite {
     };
 }
 
-/// Gives each group the attributes of its tests, and then makes the tests.
-///
-/// Each step takes one group that is left out and looks for its place in the row of attributes.
+/// Checks the names of the groups that are left out, and then makes the tests.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __groups {
-    // Begin: every group has the attributes that all tests have.
-    ($all:tt [$($without:tt)*]) => {
-        $crate::__groups! {
-            @put [$($without)*] []
-            [$all $all $all $all $all $all $all $all $all]
-        }
-    };
-    (@put [instances = $why:literal, $($more:tt)*] [$($done:tt)*]
-        [$core:tt $instances:tt $durable:tt $notices:tt $clock:tt $damage:tt $gap:tt $torn:tt $newer:tt]) => {
-        $crate::__groups! { @put [$($more)*] [$($done)* Instances]
-            [$core {#[ignore = $why]} $durable $notices $clock $damage $gap $torn $newer] }
-    };
-    (@put [durable = $why:literal, $($more:tt)*] [$($done:tt)*]
-        [$core:tt $instances:tt $durable:tt $notices:tt $clock:tt $damage:tt $gap:tt $torn:tt $newer:tt]) => {
-        $crate::__groups! { @put [$($more)*] [$($done)* Durable]
-            [$core $instances {#[ignore = $why]} $notices $clock $damage $gap $torn $newer] }
-    };
-    (@put [notices = $why:literal, $($more:tt)*] [$($done:tt)*]
-        [$core:tt $instances:tt $durable:tt $notices:tt $clock:tt $damage:tt $gap:tt $torn:tt $newer:tt]) => {
-        $crate::__groups! { @put [$($more)*] [$($done)* Notices]
-            [$core $instances $durable {#[ignore = $why]} $clock $damage $gap $torn $newer] }
-    };
-    (@put [clock = $why:literal, $($more:tt)*] [$($done:tt)*]
-        [$core:tt $instances:tt $durable:tt $notices:tt $clock:tt $damage:tt $gap:tt $torn:tt $newer:tt]) => {
-        $crate::__groups! { @put [$($more)*] [$($done)* Clock]
-            [$core $instances $durable $notices {#[ignore = $why]} $damage $gap $torn $newer] }
-    };
-    (@put [damage = $why:literal, $($more:tt)*] [$($done:tt)*]
-        [$core:tt $instances:tt $durable:tt $notices:tt $clock:tt $damage:tt $gap:tt $torn:tt $newer:tt]) => {
-        $crate::__groups! { @put [$($more)*] [$($done)* Damage]
-            [$core $instances $durable $notices $clock {#[ignore = $why]} $gap $torn $newer] }
-    };
-    (@put [gap = $why:literal, $($more:tt)*] [$($done:tt)*]
-        [$core:tt $instances:tt $durable:tt $notices:tt $clock:tt $damage:tt $gap:tt $torn:tt $newer:tt]) => {
-        $crate::__groups! { @put [$($more)*] [$($done)* Gap]
-            [$core $instances $durable $notices $clock $damage {#[ignore = $why]} $torn $newer] }
-    };
-    (@put [torn = $why:literal, $($more:tt)*] [$($done:tt)*]
-        [$core:tt $instances:tt $durable:tt $notices:tt $clock:tt $damage:tt $gap:tt $torn:tt $newer:tt]) => {
-        $crate::__groups! { @put [$($more)*] [$($done)* Torn]
-            [$core $instances $durable $notices $clock $damage $gap {#[ignore = $why]} $newer] }
-    };
-    (@put [newer = $why:literal, $($more:tt)*] [$($done:tt)*]
-        [$core:tt $instances:tt $durable:tt $notices:tt $clock:tt $damage:tt $gap:tt $torn:tt $newer:tt]) => {
-        $crate::__groups! { @put [$($more)*] [$($done)* Newer]
-            [$core $instances $durable $notices $clock $damage $gap $torn {#[ignore = $why]}] }
-    };
-    (@put [$unknown:ident = $why:literal, $($more:tt)*] $done:tt $attributes:tt) => {
-        compile_error!(concat!(
-            "there is no group `", stringify!($unknown),
-            "` to leave out; there are instances, durable, notices, clock, damage, gap, torn, newer"
-        ));
-    };
-    // End: all that are left out have their place.
-    (@put [] [$($done:ident)*] [{ $($core:tt)* } $($others:tt)*]) => {
+    ($all:tt [$($group:ident = $why:literal,)*]) => {
         #[test]
-        $($core)*
         fn the_groups_left_out_are_not_promised() {
-            $crate::check_groups(&__factory(), &[$($crate::Group::$done),*]);
+            $crate::check_groups(&__factory(), &[$($crate::__group!($group)),*]);
         }
 
-        $crate::__properties! { [{ $($core)* } $($others)*], $crate::__tests }
+        $crate::__properties! { [$all [$($group = $why,)*]], $crate::__tests }
     };
 }
 
@@ -128,50 +74,62 @@ macro_rules! __groups {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __tests {
-    ($attributes:tt $($topic:ident { $($group:ident: $name:ident;)* })*) => {
+    ([$all:tt $without:tt] $($topic:ident { $($group:ident: $name:ident;)* })*) => {
         $(mod $topic {
-            $($crate::__test! { $group $attributes $topic $name })*
+            $($crate::__test! { $group $without $all $topic $name })*
         })*
     };
 }
 
-/// Makes one test, with the attributes of its group.
+/// Makes one test: ignored if its group is among those that are left out.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __test {
-    (core [$a:tt $i:tt $d:tt $n:tt $c:tt $b:tt $g:tt $t:tt $v:tt] $topic:ident $name:ident) => {
-        $crate::__test! { @ $a $topic $name }
-    };
-    (instances [$a:tt $i:tt $d:tt $n:tt $c:tt $b:tt $g:tt $t:tt $v:tt] $topic:ident $name:ident) => {
-        $crate::__test! { @ $i $topic $name }
-    };
-    (durable [$a:tt $i:tt $d:tt $n:tt $c:tt $b:tt $g:tt $t:tt $v:tt] $topic:ident $name:ident) => {
-        $crate::__test! { @ $d $topic $name }
-    };
-    (notices [$a:tt $i:tt $d:tt $n:tt $c:tt $b:tt $g:tt $t:tt $v:tt] $topic:ident $name:ident) => {
-        $crate::__test! { @ $n $topic $name }
-    };
-    (clock [$a:tt $i:tt $d:tt $n:tt $c:tt $b:tt $g:tt $t:tt $v:tt] $topic:ident $name:ident) => {
-        $crate::__test! { @ $c $topic $name }
-    };
-    (damage [$a:tt $i:tt $d:tt $n:tt $c:tt $b:tt $g:tt $t:tt $v:tt] $topic:ident $name:ident) => {
-        $crate::__test! { @ $b $topic $name }
-    };
-    (gap [$a:tt $i:tt $d:tt $n:tt $c:tt $b:tt $g:tt $t:tt $v:tt] $topic:ident $name:ident) => {
-        $crate::__test! { @ $g $topic $name }
-    };
-    (torn [$a:tt $i:tt $d:tt $n:tt $c:tt $b:tt $g:tt $t:tt $v:tt] $topic:ident $name:ident) => {
-        $crate::__test! { @ $t $topic $name }
-    };
-    (newer [$a:tt $i:tt $d:tt $n:tt $c:tt $b:tt $g:tt $t:tt $v:tt] $topic:ident $name:ident) => {
-        $crate::__test! { @ $v $topic $name }
-    };
     (@ { $($attributes:tt)* } $topic:ident $name:ident) => {
         #[test]
         $($attributes)*
         fn $name() {
             $crate::check_named(&super::__factory(), stringify!($topic), stringify!($name));
         }
+    };
+    ($group:ident [] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ $all $($test)* }
+    };
+    (instances [instances = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (durable [durable = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (notices [notices = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (clock [clock = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (damage [damage = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (gap [gap = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (torn [torn = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (newer [newer = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (swap [swap = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (tail [tail = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    (transactions [transactions = $why:literal, $($more:tt)*] $all:tt $($test:tt)*) => {
+        $crate::__test! { @ {#[ignore = $why]} $($test)* }
+    };
+    ($group:ident [$other:ident = $why:literal, $($more:tt)*] $($test:tt)*) => {
+        $crate::__test! { $group [$($more)*] $($test)* }
     };
 }
 
@@ -223,14 +181,18 @@ pub fn check_named(factory: &dyn StoreFactory, topic: &str, name: &str) {
 pub fn check_groups(factory: &dyn StoreFactory, without: &[Group]) {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_all().build().expect("the machine lets a test have a runtime");
+    assert!(!without.contains(&Group::Core), "every store has the properties of the group `core`");
     runtime.block_on(async {
         let space = factory.fresh().await;
-        let capabilities = space.open().await.capabilities();
+        let store = space.open().await;
+        let (capabilities, has_transactions) = (store.capabilities(), store.transactions().is_some());
+        drop(store);
         space.remove().await;
         let promised = [
             (Group::Instances, capabilities.shared),
             (Group::Durable, capabilities.durable),
             (Group::Notices, capabilities.notices),
+            (Group::Transactions, has_transactions),
         ];
         for (group, is_promised) in promised {
             assert!(

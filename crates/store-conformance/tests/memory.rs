@@ -12,6 +12,9 @@ use ferrata_store_conformance::{
 suite!(MemoryFactory, without: [
     durable = "the memory store keeps nothing beyond the process",
     torn = "a record is never half in memory",
+    swap = "no index leads to the logs",
+    tail = "nothing beside the logs says where they end",
+    transactions = "there is no database to write to",
 ]);
 
 /// More seeds than the suite tries on every store.

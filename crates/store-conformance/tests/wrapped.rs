@@ -36,4 +36,7 @@ suite!(WrappedFactory, without: [
     clock = "the store lives by the machine's clock",
     durable = "the memory store keeps nothing beyond the process",
     torn = "a record is never half in memory",
+    swap = "no index leads to the logs",
+    tail = "nothing beside the logs says where they end",
+    transactions = "there is no database to write to",
 ]);

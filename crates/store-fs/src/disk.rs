@@ -3,19 +3,23 @@
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Reading only, so that a reader needs no right to write.
     Read,
-    /// Reading and writing what exists.
+    /// Reading and writing what exists, if its name is no link.
     Write,
-    /// Reading and writing; made if absent, never emptied.
+    /// Reading and writing; made if absent, never emptied. Neither its name nor another one of it may be a link: who can make links in the folder
+    /// would have the store overwrite any file that this process may write to.
     Create,
 }
 
@@ -103,16 +107,17 @@ impl Disk for RealDisk {
     fn open(&self, path: &Path, access: Access) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true);
-        match access {
-            Access::Read => {}
-            Access::Write => {
-                options.write(true);
-            }
-            Access::Create => {
-                options.write(true).create(true).truncate(false);
-            }
+        if access != Access::Read {
+            options.write(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         }
-        options.open(path)
+        if access == Access::Create {
+            options.create(true).truncate(false);
+        }
+        let file = options.open(path)?;
+        match access == Access::Create && file.metadata()?.nlink() > 1 {
+            true => Err(Errno::MLINK.into()),
+            false => Ok(file),
+        }
     }
 
     fn stat(&self, path: &Path) -> io::Result<Metadata> {

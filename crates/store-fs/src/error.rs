@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
+use rustix::io::Errno;
 
 use crate::roomy::is_exhaustion;
 
@@ -66,6 +67,12 @@ pub(crate) enum StoreError {
         path.display()
     )]
     Gone { path: PathBuf },
+    #[error(
+        "the folder {} is gone: it was moved or removed, or its file system is not mounted; bring it back, or make an empty one there to say \
+         that what it held was purged",
+        path.display()
+    )]
+    FolderGone { path: PathBuf },
     #[error("{} is damaged at byte {at}: {what}; restore the run from a backup, or purge it", path.display())]
     Damaged { path: PathBuf, at: u64, seq: Option<Seq>, what: String },
     #[error(
@@ -135,6 +142,9 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
         Io::ReadOnlyFilesystem => {
             (ErrorKind::Unavailable, "the file system is read-only; remount it for writing, then retry")
         }
+        _ if is_link(source) => {
+            (ErrorKind::Corrupt, "a link is where the store keeps a file of its own; remove the link")
+        }
         Io::IsADirectory => (ErrorKind::Corrupt, "a directory is where a file should be; move it away"),
         Io::NotADirectory => (ErrorKind::Corrupt, "a file is where a directory should be; move it away"),
         Io::NotFound if doing == Doing::SetUp => {
@@ -145,6 +155,11 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
         }
         _ => (ErrorKind::Unavailable, "look at the disk, then retry"),
     }
+}
+
+/// Tells whether a file was not opened because its name is a link, or because it has another name.
+fn is_link(source: &io::Error) -> bool {
+    [Errno::LOOP, Errno::MLINK].iter().any(|link| source.raw_os_error() == Some(link.raw_os_error()))
 }
 
 fn remedy(doing: Doing, source: &io::Error) -> &'static str {
@@ -198,9 +213,11 @@ impl StoreError {
         match self {
             Self::Io { doing, source, .. } => verdict(*doing, source).0,
             Self::Unsure { .. } | Self::GivenUp => ErrorKind::Indeterminate,
-            Self::Locked { .. } | Self::Restless { .. } | Self::Gone { .. } | Self::Withheld { .. } => {
-                ErrorKind::Unavailable
-            }
+            Self::Locked { .. }
+            | Self::Restless { .. }
+            | Self::Gone { .. }
+            | Self::FolderGone { .. }
+            | Self::Withheld { .. } => ErrorKind::Unavailable,
             Self::Damaged { .. } | Self::DamagedJournal { .. } => ErrorKind::Corrupt,
             Self::NewerLayout { .. }
             | Self::NewerRecord { .. }

@@ -119,8 +119,11 @@ impl Inner {
                 None => self.clock.now() < expiry.at,
             }))
         };
-        match alive() {
-            Err(fault) if fault.is_absence() => Ok(false),
+        let alive = alive().or_else(|fault| match fault.is_absence() {
+            true => self.must_have_executors().map(|()| false),
+            false => Err(fault),
+        });
+        match alive {
             Err(fault) if !fault.is_exhaustion() => {
                 tracing::warn!(path = %path.display(), error = %fault, "took an executor for alive, as its file cannot be read");
                 Ok(true)

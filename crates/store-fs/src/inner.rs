@@ -47,7 +47,14 @@ pub(crate) struct Inner {
     pub(crate) journal: Journal,
     suspects: Mutex<HashSet<RunKey>>,
     withheld: Mutex<HashSet<RunKey>>,
-    tenants: Mutex<HashSet<TenantId>>,
+    tenants: Mutex<NamedTenants>,
+}
+
+/// Tenants whose folders are safely named, in a folder of runs.
+#[derive(Debug, Default)]
+struct NamedTenants {
+    runs: Option<Ident>,
+    tenants: HashSet<TenantId>,
 }
 
 /// A log locked for writing, without a torn end, as it stands in the file.
@@ -105,7 +112,10 @@ impl Inner {
                 Some(log) => Arc::clone(&log.file),
                 None => match self.disk.open(&path, Access::Write) {
                     Ok(file) => Arc::new(file),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => match self.is_absent(run)? {
+                        true => return Ok(None),
+                        false => continue,
+                    },
                     Err(error) => return Err(StoreError::io(Doing::Open, &path, error)),
                 },
             };
@@ -167,6 +177,21 @@ impl Inner {
         read: impl Fn(&Log, &Path) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
         self.must_be_whole(run)?;
+        for _ in 0..MOVES {
+            match self.look_once(run, &read)? {
+                None if self.is_absent(run)? => return Ok(None),
+                None => {}
+                seen => return Ok(seen),
+            }
+        }
+        Err(StoreError::Restless { path: self.layout.log(run) })
+    }
+
+    fn look_once<T>(
+        &self,
+        run: &RunKey,
+        read: impl Fn(&Log, &Path) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
         let path = self.layout.log(run);
         let Some(metadata) = self.stat(&path)? else {
             return Ok(None);
@@ -223,15 +248,16 @@ impl Inner {
     /// Brings the name of the run's log to stable storage.
     pub(crate) fn sync_name(&self, run: &RunKey) -> io::Result<()> {
         self.disk.sync_dir(&self.layout.tenant(&run.tenant))?;
-        if self.tenants().contains(&run.tenant) {
+        let runs = self.disk.ident(self.layout.runs())?;
+        if self.has_named(&run.tenant, runs) {
             return Ok(());
         }
         self.disk.sync_dir(self.layout.runs())?;
-        let mut tenants = self.tenants();
-        if tenants.len() >= NAMED_TENANTS {
-            tenants.clear();
+        let mut named = self.tenants();
+        if named.runs != Some(runs) || named.tenants.len() >= NAMED_TENANTS {
+            *named = NamedTenants { runs: Some(runs), tenants: HashSet::new() };
         }
-        tenants.insert(run.tenant.clone());
+        named.tenants.insert(run.tenant.clone());
         Ok(())
     }
 
@@ -274,7 +300,13 @@ impl Inner {
         self.withheld.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tenants(&self) -> MutexGuard<'_, HashSet<TenantId>> {
+    /// Tells whether this instance has made a run of the tenant in this folder of runs, so that the tenant's folder was there.
+    pub(crate) fn has_named(&self, tenant: &TenantId, runs: Ident) -> bool {
+        let named = self.tenants();
+        named.runs == Some(runs) && named.tenants.contains(tenant)
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, NamedTenants> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

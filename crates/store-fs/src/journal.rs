@@ -338,12 +338,13 @@ impl Made {
 }
 
 impl Inner {
-    /// Makes the folder of journals, and says in the marker that there may be some, so that no version that knows of none writes there.
+    /// Makes the folder of journals, and then says in the marker that there may be some, so that no version that knows of none writes there. In
+    /// this order, a folder that is missing where the marker speaks of it is a loss.
     fn allow_journals(&self) -> Result<(), StoreError> {
-        self.raise_layout()?;
         let (root, journals) = (self.layout.root(), self.layout.journals());
         self.disk.make_dir(journals).map_err(|e| StoreError::io(Doing::MakeDir, journals, e))?;
-        self.disk.sync_dir(root).map_err(|e| StoreError::io(Doing::Sync, root, e))
+        self.disk.sync_dir(root).map_err(|e| StoreError::io(Doing::Sync, root, e))?;
+        self.raise_layout()
     }
 }
 

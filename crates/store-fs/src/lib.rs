@@ -62,6 +62,7 @@ mod line;
 mod list;
 mod lock;
 mod log;
+mod presence;
 mod purge;
 mod read;
 mod recover;

@@ -69,6 +69,7 @@ impl Inner {
         caller: &Caller,
     ) -> Result<(Removed, Option<Gone>), StoreError> {
         match self.stat(path)? {
+            None if !self.is_absent(run)? => return Err(StoreError::Restless { path: path.into() }),
             None => {
                 self.remove(&self.layout.copy(run))?;
                 return Ok((Removed::default(), None));

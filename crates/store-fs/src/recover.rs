@@ -19,6 +19,7 @@ use crate::error::{Doing, StoreError};
 use crate::forward::Forward;
 use crate::inner::{Inner, MOVES};
 use crate::journal::{self, Behind, Entry, Found};
+use crate::layout::JOURNALED;
 use crate::line::{self, Flaw};
 use crate::lock::{Locked, Mode};
 
@@ -76,6 +77,10 @@ impl Inner {
         let folder = match self.disk.open(journals, Access::Read) {
             Ok(folder) => Arc::new(folder),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // What journals hold is missing from logs after a crash of the machine.
+                if self.find_marker(&self.layout.marker())? == Some(JOURNALED) {
+                    self.must_exist(journals)?;
+                }
                 self.recovered.store(true, Ordering::Release);
                 return Ok(());
             }

@@ -23,8 +23,14 @@ struct Marker {
 impl Inner {
     /// Makes what is missing of the root. Any number of processes may do so at once, and where nothing is missing, one
     /// without the right to write as well.
+    ///
+    /// The marker is written last. So a root that has a marker and no folder of runs has lost it, and an empty one in its place would start every
+    /// run a second time.
     pub(crate) fn set_up(&self) -> Result<(), StoreError> {
         let root = self.layout.root();
+        if self.find_marker(&self.layout.marker())?.is_some() {
+            self.must_exist(self.layout.runs())?;
+        }
         for path in [root, self.layout.runs(), self.layout.executors()] {
             if !self.stat(path)?.is_some_and(|metadata| metadata.is_dir()) {
                 self.disk.make_dir(path).map_err(|e| StoreError::io(Doing::SetUp, path, e))?;
@@ -81,20 +87,7 @@ impl Inner {
         self.recover()
     }
 
-    /// Says that the folder is gone, if it was there before: an absence is then none of a run, nor is a failure what it seems.
-    ///
-    /// No caller makes it anew unasked: an empty store in the place of one that was unmounted would start every run a second time.
-    pub(crate) fn still_there<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
-        let was_there = self.marked.load(Ordering::Relaxed) || self.ready.load(Ordering::Relaxed);
-        if was_there && matches!(self.stat(&self.layout.marker()), Ok(None)) {
-            // What comes back may have been through a crash.
-            self.doubt();
-            return Err(StoreError::Gone { path: self.layout.root().into() });
-        }
-        done
-    }
-
-    fn find_marker(&self, path: &Path) -> Result<Option<u64>, StoreError> {
+    pub(crate) fn find_marker(&self, path: &Path) -> Result<Option<u64>, StoreError> {
         if self.stat(path)?.is_none() {
             return Ok(None);
         }

@@ -86,7 +86,7 @@ impl StoreError {
         match self.kind {
             ErrorKind::Corrupt => Self {
                 kind: ErrorKind::Invalid,
-                message: "the server refused the commit, by a constraint that is checked there".to_owned(),
+                message: "a constraint that is checked at the commit refused the rows; correct what the node writes".to_owned(),
                 ..self
             },
             _ => self,

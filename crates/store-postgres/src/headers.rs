@@ -5,11 +5,12 @@ use sqlx::Row as _;
 
 use crate::db::{Db, Sql, query};
 use crate::row::{Columns, header, header_columns, seq};
+use crate::stored_run::{self, is_sound, is_there, named};
 
 const OPERATION: &str = "store.headers";
 
 /// The number of columns before those of the headers.
-const BEFORE: usize = 2;
+const BEFORE: usize = 3;
 
 /// The statements: by where the range is anchored.
 #[derive(Clone, Debug)]
@@ -31,9 +32,13 @@ pub(crate) const UP_TO: &str = "c.seq <= least($3, r.seq) AND c.seq > least($3, 
 pub(crate) fn statement(range: &str) -> String {
     let header = header_columns();
     format!(
-        "SELECT r.first_seq, r.seq, {header} FROM {{heads}} r \
+        "SELECT a.is_sound, r.first_seq, r.seq, {header} FROM {} \
+         LEFT JOIN LATERAL (SELECT {} AS is_sound) a ON true \
          LEFT JOIN {{records}} c ON c.run = r.key AND {range} AND c.seq >= r.first_seq \
-         WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq"
+         WHERE {} ORDER BY c.seq",
+        named("r"),
+        is_sound("r"),
+        is_there("r"),
     )
 }
 
@@ -54,13 +59,14 @@ impl Ranges {
         let Some(row) = rows.first() else {
             return Err(refusal::no_run(OPERATION, run));
         };
-        let named = |error: Error| error.with_operation(OPERATION).with_run(run);
+        let of_run = |error: Error| error.with_operation(OPERATION).with_run(run);
         let mut columns = Columns::new(row, 0);
-        let kept: (Seq, Seq) = (seq(columns.next().map_err(named)?)?, seq(columns.next().map_err(named)?)?);
+        stored_run::check(&mut columns).map_err(of_run)?;
+        let kept: (Seq, Seq) = (seq(columns.next().map_err(of_run)?)?, seq(columns.next().map_err(of_run)?)?);
         let has_record = row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_some());
         let rows = if has_record { rows.as_slice() } else { &[] };
         let items: Result<Vec<RecordHeader>> =
             rows.iter().map(|row| header(&mut Columns::new(row, BEFORE), run)).collect();
-        Headers::checked(run, range, kept, items.map_err(named)?)
+        Headers::whole(run, range, kept, items.map_err(of_run)?)
     }
 }

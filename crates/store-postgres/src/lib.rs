@@ -63,6 +63,7 @@ mod shown;
 mod single;
 mod statement;
 mod store;
+mod stored_run;
 mod tail;
 mod tasks;
 mod transaction;

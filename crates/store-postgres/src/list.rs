@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ferrata_store::{Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunQuery, RunStatus};
+use ferrata_store::{
+    Error, ErrorKind, Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunQuery, RunStatus, Timestamp,
+};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row as _};
@@ -12,6 +14,7 @@ use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
 use crate::names::Names;
 use crate::row::{self, code};
+use crate::stored_run::IS_LISTED;
 
 const OPERATION: &str = "store.runs";
 
@@ -85,7 +88,13 @@ pub(crate) async fn run(db: &Db, names: &Names, asked: &RunQuery, page: &Page) -
     for row in rows.iter().take(wanted) {
         // The place is taken from the row, so that a page that ends with a run left out goes on after it.
         last = Some(place(row).map_err(|error| error.with_operation(OPERATION))?);
-        match row::head(row) {
+        // What was asked of the time is for the server to compare.
+        let head =
+            row::head(row).and_then(|head| match asked.matches(&head, Timestamp::from_unix_ms(i64::MAX)) {
+                true => Ok(head),
+                false => Err(unasked(&head)),
+            });
+        match head {
             Ok(head) => items.push(head),
             Err(error) if asked.complete => return Err(error.with_operation(OPERATION)),
             Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
@@ -95,6 +104,12 @@ pub(crate) async fn run(db: &Db, names: &Names, asked: &RunQuery, page: &Page) -
     let next = last.filter(|_| more);
     let next = next.map(|(created, tenant, run)| listing.cursor(format_args!("{created}.{tenant}/{run}")));
     Ok(Paged { items, next })
+}
+
+/// An index led to a run that does not meet the query.
+fn unasked(head: &RunHead) -> Error {
+    let message = "an index lists the run where it does not stand; rebuild it by `REINDEX`";
+    Error::new(ErrorKind::Corrupt, message).with_run(&head.run)
 }
 
 fn bind<'q>(query: Query<'q, Postgres, PgArguments>, value: Value) -> Query<'q, Postgres, PgArguments> {
@@ -166,7 +181,7 @@ fn statement(
     // A run whose head is missing counts, too: without its row the page would seem to be the last one.
     let sql = format!(
         "SELECT {} FROM ({from}) r LEFT JOIN {{heads}} h ON h.run = r.run AND h.tenant = r.tenant {order}",
-        row::head_columns()
+        row::head_columns(IS_LISTED)
     );
     Some((sql, conditions.values))
 }
@@ -248,7 +263,11 @@ type ListPlace = (i64, String, String);
 
 fn place(row: &PgRow) -> Result<ListPlace> {
     let bad = |error| fault(&error, Call::Read).into_error(OPERATION);
-    Ok((row.try_get(row::CREATED).map_err(bad)?, row.try_get(0).map_err(bad)?, row.try_get(1).map_err(bad)?))
+    Ok((
+        row.try_get(row::CREATED).map_err(bad)?,
+        row.try_get(row::NAME).map_err(bad)?,
+        row.try_get(row::NAME + 1).map_err(bad)?,
+    ))
 }
 
 #[cfg(test)]

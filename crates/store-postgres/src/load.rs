@@ -2,18 +2,24 @@
 
 use std::mem;
 
-use ferrata_store::{At, HeadRef, Record, Result, RunKey, Seq, check_loaded, check_news, refusal};
+use ferrata_store::{
+    At, HeadRef, Record, Result, RunKey, Seq, check_asked, check_loaded, check_news, refusal,
+};
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, ValueRef as _};
 
 use crate::batch::number;
 use crate::db::{Db, Sql, query};
 use crate::row::{Columns, header, header_columns, record, seq};
+use crate::stored_run::{self, is_sound, is_there, named};
 
 const OPERATION: &str = "store.load";
 
 /// The number of columns before those of the records.
-const BEFORE: usize = 3;
+const BEFORE: usize = 4;
+
+/// The number of columns before those of the records that came since another one.
+const OF_SINCE: usize = 2;
 
 /// The statements: by position, as [`At`] has them.
 #[derive(Clone, Debug)]
@@ -31,13 +37,16 @@ pub(crate) struct Loading {
 pub(crate) fn statement(at: &str) -> String {
     let header = header_columns();
     format!(
-        "SELECT r.first_seq, r.seq, a.seq, {header}, c.body \
-         FROM {{heads}} r \
-         LEFT JOIN LATERAL (SELECT {at} AS seq) a ON true \
+        "SELECT a.is_sound, r.first_seq, r.seq, a.seq, {header}, c.body \
+         FROM {} \
+         LEFT JOIN LATERAL (SELECT {at} AS seq, {} AS is_sound) a ON true \
          LEFT JOIN LATERAL (SELECT b.seq FROM {{records}} b WHERE b.run = r.key AND b.seq <= a.seq AND b.base \
              ORDER BY b.seq DESC LIMIT 1) b ON true \
          LEFT JOIN {{records}} c ON c.run = r.key AND c.seq >= b.seq AND c.seq <= a.seq \
-         WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq"
+         WHERE {} ORDER BY c.seq",
+        named("r"),
+        is_sound("r"),
+        is_there("r"),
     )
 }
 
@@ -50,9 +59,11 @@ pub(crate) const BY_ID: &str = "(SELECT max(i.seq) FROM {records} i WHERE i.run 
 pub(crate) fn since() -> String {
     let header = header_columns();
     format!(
-        "SELECT r.seq, {header}, CASE WHEN c.seq > $3 THEN c.body END \
-         FROM {{heads}} r JOIN {{records}} c ON c.run = r.key AND c.seq >= $3 AND c.seq <= r.seq \
-         WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq"
+        "SELECT a.is_sound, r.seq, {header}, CASE WHEN c.seq > $3 THEN c.body END \
+         FROM {} LEFT JOIN LATERAL (SELECT {} AS is_sound) a ON true \
+         JOIN {{records}} c ON c.run = r.key AND c.seq >= $3 AND c.seq <= r.seq ORDER BY c.seq",
+        named("r"),
+        is_sound("r"),
     )
 }
 
@@ -65,18 +76,21 @@ impl Loading {
         let (first, rest) = match rows.split_first() {
             // One that cannot be read is told of by the load.
             Some((first, rest))
-                if header(&mut Columns::new(first, 1), run).is_ok_and(|first| first.head() == known) =>
+                if header(&mut Columns::new(first, OF_SINCE), run)
+                    .is_ok_and(|first| first.head() == known) =>
             {
                 (first, rest)
             }
             _ => return self.run(db, run, At::Latest).await,
         };
         let read = || {
+            let mut columns = Columns::new(first, 0);
+            stored_run::check(&mut columns)?;
             let records: Vec<Record> =
-                rest.iter().map(|row| record(Columns::new(row, 1), run)).collect::<Result<_>>()?;
+                rest.iter().map(|row| record(Columns::new(row, OF_SINCE), run)).collect::<Result<_>>()?;
             check_news(run, known, &records)?;
             let last = records.last().map_or(known.seq, |record| record.header.seq);
-            match last < seq(Columns::new(first, 0).next()?)? {
+            match last < seq(columns.next()?)? {
                 true => Err(refusal::gone(run, last.next())),
                 false => Ok(records),
             }
@@ -125,6 +139,7 @@ fn record_of(row: &PgRow, columns: Columns<'_>, run: &RunKey) -> Result<Option<R
 
 fn bounds(row: &PgRow) -> Result<Bounds> {
     let mut columns = Columns::new(row, 0);
+    stored_run::check(&mut columns)?;
     Ok((seq(columns.next()?)?, seq(columns.next()?)?, columns.next::<Option<i64>>()?.map(seq).transpose()?))
 }
 
@@ -139,6 +154,7 @@ fn records(rows: Vec<Loaded>, run: &RunKey, at: At) -> Result<Vec<Record>> {
     }
     let end = end.ok_or_else(|| refusal::no_record(OPERATION, run, at))?;
     check_loaded(run, &records, end)?;
+    check_asked(run, at, &records)?;
     Ok(records)
 }
 

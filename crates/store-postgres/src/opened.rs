@@ -3,13 +3,19 @@
 use std::ops::{Deref, DerefMut};
 
 use ferrata_store::ErrorKind;
-use sqlx::PgConnection;
 use sqlx::postgres::PgTransactionManager;
+use sqlx::{PgConnection, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::db::Db;
 use crate::error::{Call, StoreError, fault, is_lost};
 use crate::held::Held;
+
+/// Begins a transaction and marks it by a setting that ends with it, whatever ends it.
+const BEGIN: &str = "BEGIN; SET LOCAL ferrata.transaction = 'open'";
+
+/// Tells whether the transaction is the one that was marked.
+const IS_OPEN: &str = "SELECT coalesce(current_setting('ferrata.transaction', true) = 'open', false)";
 
 /// A connection with a transaction under way, which is rolled back unless it was committed.
 #[derive(Debug)]
@@ -23,7 +29,7 @@ impl Db {
     pub(crate) async fn begin(&self) -> Result<Opened, StoreError> {
         let mut held = self.hold().await?;
         held.send();
-        let begun = self.in_time(1, PgTransactionManager::begin(&mut held, None)).await;
+        let begun = self.in_time(1, PgTransactionManager::begin(&mut held, Some(BEGIN.into_sql_str()))).await;
         begun.map_err(|error| fault(&error, Call::Read))?;
         held.opened();
         Ok(Opened { held, db: self.clone() })
@@ -31,14 +37,22 @@ impl Db {
 }
 
 impl Opened {
-    /// Refuses a transaction that has savepoints open, which would be released and the transaction left open.
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
-        match PgTransactionManager::get_transaction_depth(&self.held) {
-            1 => Ok(()),
-            _ => Err(StoreError::new(
-                ErrorKind::Invalid,
-                "the transaction was ended, or a savepoint in it is open; end what was begun in it, and leave its commit to the run",
-            )),
+    /// Refuses a transaction that has ended, or that has a transaction of the driver open in it: the driver would release that, and leave the
+    /// transaction open.
+    pub(crate) async fn check(&mut self) -> Result<(), StoreError> {
+        let refuse = |message: &str| Err(StoreError::new(ErrorKind::Invalid, message));
+        if PgTransactionManager::get_transaction_depth(&self.held) != 1 {
+            return refuse(
+                "a transaction within the transaction is open; commit it or roll it back before the node ends",
+            );
+        }
+        let Self { held, db } = self;
+        let asked = sqlx::query_scalar(IS_OPEN).persistent(db.options().prepared).fetch_one(&mut **held);
+        match db.in_time(1, asked).await.map_err(|error| fault(&error, Call::Read))? {
+            true => Ok(()),
+            false => refuse(
+                "a statement ended the transaction before its commit; rows that were committed so stay; leave the commit to the run",
+            ),
         }
     }
 

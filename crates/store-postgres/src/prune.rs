@@ -11,6 +11,7 @@ use crate::batch::{ENTRY_BYTES, RECORD_BYTES, number};
 use crate::db::{Db, Sql, query, roomy};
 use crate::error::{Call, StoreError, fault};
 use crate::row::{Columns, code, header, header_columns, seq};
+use crate::stored_run::{self, is_sound, is_there, named};
 use crate::tasks::to_its_end;
 
 const PRUNE: &str = "store.prune";
@@ -23,7 +24,7 @@ const ATTEMPTS: usize = 16;
 const RECORDS_PER_ANSWER: i64 = 20_000;
 
 /// The number of columns before those of the header.
-const BEFORE: usize = 3;
+const BEFORE: usize = 4;
 
 /// How many values a prune binds.
 const VALUES: usize = 18;
@@ -42,8 +43,11 @@ pub(crate) struct Removing {
 pub(crate) fn cut() -> String {
     let header = header_columns();
     format!(
-        "SELECT r.key, r.first_seq, r.seq, {header} FROM {{heads}} r \
-         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq = $3 WHERE r.tenant = $1 AND r.run = $2"
+        "SELECT {}, r.key, r.first_seq, r.seq, {header} FROM {} \
+         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq = $3 WHERE {}",
+        is_sound("r"),
+        named("r"),
+        is_there("r"),
     )
 }
 
@@ -56,8 +60,8 @@ pub(crate) fn cut() -> String {
 /// another caller has cut further on.
 pub(crate) fn prune() -> String {
     format!(
-        "WITH found AS MATERIALIZED (SELECT h.key FROM {{heads}} h JOIN {{records}} c ON c.run = h.key AND c.seq = $3 \
-         WHERE h.tenant = $1 AND h.run = $2 AND h.first_seq BETWEEN $3 - $4 AND $3 AND h.seq >= $3 \
+        "WITH found AS MATERIALIZED (SELECT h.key FROM {} JOIN {{records}} c ON c.run = h.key AND c.seq = $3 \
+         WHERE {} AND h.first_seq BETWEEN $3 - $4 AND $3 AND h.seq >= $3 \
          AND ($5 IS NULL OR h.key = $5) \
          AND c.format BETWEEN 0 AND {FORMAT} AND CASE WHEN $6 IS NULL THEN c.base ELSE c.id = $6 AND {SAME} END), \
          moved AS (UPDATE {{heads}} h SET first_seq = $3 FROM found \
@@ -66,7 +70,9 @@ pub(crate) fn prune() -> String {
              FROM moved WHERE c.run = moved.key AND c.seq = $3 AND NOT c.base AND $6 IS NOT NULL), \
          gone AS (DELETE FROM {{records}} c USING moved WHERE c.run = moved.key AND c.seq < $3 \
              RETURNING octet_length(c.body) AS bytes) \
-         SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone HAVING EXISTS (SELECT FROM found)"
+         SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone HAVING EXISTS (SELECT FROM found)",
+        named("h"),
+        is_sound("h"),
     )
 }
 
@@ -76,20 +82,59 @@ const SAME: &str = "\
     AND c.visit IS NOT DISTINCT FROM $11 AND c.epoch = $12 AND c.owner IS NOT DISTINCT FROM $13 \
     AND c.wake_at IS NOT DISTINCT FROM $14 AND c.at = $15";
 
-pub(crate) const FIND: &str = "SELECT key, seq, id FROM {heads} WHERE tenant = $1 AND run = $2";
+/// Reads the key and the head of a run that is to be purged. A run that cannot be read is purged, too, so the key is that of the row which names
+/// it: its head may lead to another run.
+pub(crate) fn find() -> String {
+    format!(
+        "SELECT {}, coalesce(u.key, CASE WHEN NOT EXISTS (SELECT FROM {{runs}} o WHERE o.key = h.key) THEN h.key END), h.key, h.seq, h.id \
+         FROM {} LEFT JOIN {{runs}} u ON u.tenant = v.tenant AND u.run = v.run WHERE {}",
+        is_sound("h"),
+        named("h"),
+        is_there("h"),
+    )
+}
 
-/// By the key, which no other life of the run has: a purge that reaches the server late, after its caller has given it up,
-/// removes what it was meant for and nothing that was started since.
+/// By the keys, which no other life of the run has: a purge that reaches the server late, after its caller has given it up,
+/// removes what it was meant for and nothing that was started since. The two keys differ only where the head leads to another run.
 /// Whether the head is the expected one is asked of the row as it is once an append that holds it has ended.
 pub(crate) const PURGE_RUN: &str = "\
-    WITH gone AS (DELETE FROM {heads} WHERE tenant = $4 AND run = $5 AND key = $1 \
+    WITH gone AS (DELETE FROM {heads} WHERE tenant = $4 AND run = $5 AND key = $6 \
         AND ($2::bigint IS NULL OR (seq = $2 AND id = $3)) RETURNING key) \
-    DELETE FROM {runs} r USING gone WHERE r.key = gone.key";
+    DELETE FROM {runs} r WHERE r.key = $1 AND r.tenant = $4 AND r.run = $5 AND ($6::bigint IS NULL OR EXISTS (SELECT FROM gone))";
 
 /// A statement of its own: it sees also what an append wrote while the one before waited for it.
 pub(crate) const PURGE_RECORDS: &str = "\
     WITH gone AS (DELETE FROM {records} WHERE run = $1 RETURNING octet_length(body) AS bytes) \
     SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
+
+/// A run that is to be purged.
+#[derive(Clone, Copy)]
+struct Found {
+    /// The key of its row and its records.
+    key: i64,
+    /// Where its head leads.
+    head_key: Option<i64>,
+    last: Option<i64>,
+}
+
+impl Found {
+    /// Reads the answer to [`find`].
+    fn read(row: &PgRow) -> Result<Self> {
+        let mut columns = Columns::new(row, 1);
+        let key = columns.next::<Option<i64>>()?.ok_or_else(|| {
+            let message = "the head of the run leads to another run, and no row names it; restore the run from a backup";
+            Error::new(ErrorKind::Corrupt, message)
+        })?;
+        Ok(Self { key, head_key: columns.next()?, last: columns.next()? })
+    }
+
+    /// Reads the head, if the run's parts agree.
+    fn sound_head(&self, row: &PgRow) -> Result<HeadRef> {
+        stored_run::check(&mut Columns::new(row, 0))?;
+        let mut columns = Columns::new(row, 3);
+        Ok(HeadRef { seq: seq(columns.next()?)?, id: RecordId::from_uuid(columns.next()?) })
+    }
+}
 
 impl Removing {
     pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
@@ -155,21 +200,21 @@ impl Removing {
             let find = || query(&self.find).bind(run.tenant.as_str()).bind(run.run.as_str());
             let rows = db.read(find).await.map_err(|failed| failed.of_run(PURGE, run))?;
             let Some(row) = rows.first() else { return Ok(Removed::default()) };
-            let mut columns = Columns::new(row, 0);
-            let (key, last): (i64, i64) = (columns.next()?, columns.next()?);
+            let found = Found::read(row).map_err(|error| error.with_operation(PURGE).with_run(run))?;
             if expected.is_some() {
-                let head = HeadRef { seq: seq(last)?, id: RecordId::from_uuid(columns.next()?) };
+                let head =
+                    found.sound_head(row).map_err(|error| error.with_operation(PURGE).with_run(run))?;
                 if expected != Some(head) {
                     return Err(refusal::conflict(run, expected, Some(head)).with_operation(PURGE));
                 }
             }
             // It is one transaction, so that a refused purge removes nothing: it must be done in time as a whole.
-            let answers = answers_for(last).saturating_add(2);
+            let answers = answers_for(found.last.unwrap_or_default()).saturating_add(2);
             let (this, db, named) = (self.clone(), db.clone(), run.clone());
             let work = async move {
                 let mut held = db.hold().await?;
                 held.send();
-                let purging = this.purge_on(&mut held, (&named, key), expected, db.options().prepared);
+                let purging = this.purge_on(&mut held, (&named, found), expected, db.options().prepared);
                 let sent = db.in_time(answers, purging).await;
                 // Purging again is right whatever became of this one.
                 let rows = Db::put_back(held, sent).map_err(|error| fault(&error, Call::Read))?;
@@ -188,23 +233,24 @@ impl Removing {
     async fn purge_on(
         &self,
         connection: &mut PgConnection,
-        (named, key): (&RunKey, i64),
+        (named, found): (&RunKey, Found),
         expected: Option<HeadRef>,
         prepared: bool,
     ) -> Result<Option<Vec<PgRow>>, sqlx::Error> {
         let mut transaction = connection.begin().await?;
         let run = query(&self.purge_run)
-            .bind(key)
+            .bind(found.key)
             .bind(expected.map(|head| number(head.seq)))
             .bind(expected.map(|head| *head.id.as_uuid()))
             .bind(named.tenant.as_str())
-            .bind(named.run.as_str());
+            .bind(named.run.as_str())
+            .bind(found.head_key);
         let gone = run.persistent(prepared).execute(&mut *transaction).await?.rows_affected();
         if gone == 0 && expected.is_some() {
             transaction.rollback().await?;
             return Ok(None);
         }
-        let records = query(&self.purge_records).bind(key).persistent(prepared);
+        let records = query(&self.purge_records).bind(found.key).persistent(prepared);
         let rows = records.fetch_all(&mut *transaction).await?;
         transaction.commit().await?;
         Ok(Some(rows))
@@ -223,6 +269,7 @@ fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64
         return Err(Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started"));
     };
     let mut columns = Columns::new(row, 0);
+    stored_run::check(&mut columns)?;
     let (key, first, head): (i64, Seq, Seq) = (columns.next()?, seq(columns.next()?)?, seq(columns.next()?)?);
     if cut.at < first {
         return Ok(None);

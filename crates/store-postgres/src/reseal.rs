@@ -9,11 +9,12 @@ use crate::batch::number;
 use crate::db::{Sql, query};
 use crate::row::{Columns, header, header_columns};
 use crate::store::PostgresStore;
+use crate::stored_run::{self, is_sound, is_there, named};
 
 const OPERATION: &str = "store.reseal";
 
 /// The number of columns before those of the header.
-const BEFORE: usize = 1;
+const BEFORE: usize = 2;
 
 /// The statements of a reseal.
 #[derive(Clone, Debug)]
@@ -26,8 +27,11 @@ pub(crate) struct Replacing {
 pub(crate) fn look() -> String {
     let header = header_columns();
     format!(
-        "SELECT h.key, {header} FROM {{heads}} h LEFT JOIN {{records}} c ON c.run = h.key AND c.seq BETWEEN $3 AND $4 \
-         WHERE h.tenant = $1 AND h.run = $2 ORDER BY c.seq"
+        "SELECT a.is_sound, h.key, {header} FROM {} LEFT JOIN LATERAL (SELECT {} AS is_sound) a ON true \
+         LEFT JOIN {{records}} c ON c.run = h.key AND c.seq BETWEEN $3 AND $4 WHERE {} ORDER BY c.seq",
+        named("h"),
+        is_sound("h"),
+        is_there("h"),
     )
 }
 
@@ -49,7 +53,9 @@ struct Plan<'r> {
 
 fn plan<'r>(rows: &[PgRow], run: &RunKey, records: &'r [Record]) -> Result<Plan<'r>> {
     let Some(first) = rows.first() else { return Err(refusal::no_run(OPERATION, run)) };
-    let key = Columns::new(first, 0).next()?;
+    let mut columns = Columns::new(first, 0);
+    stored_run::check(&mut columns)?;
+    let key = columns.next()?;
     let mut given = records.iter().peekable();
     let mut replaced = Vec::new();
     for row in rows {

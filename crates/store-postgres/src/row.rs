@@ -11,19 +11,21 @@ use sqlx::{Column as _, Decode, Postgres, Row as _, Type};
 use uuid::Uuid;
 
 use crate::error::{Call, fault};
+use crate::stored_run;
 
 /// The columns of what was said of a run, of the table `r`.
 pub(crate) const FACTS: &str = "r.workflow, r.version, r.graph, r.input, r.created, r.parent_tenant, r.parent_run, \
      r.parent_seq, r.parent_id, r.user_name, r.labels::text";
 
-/// The place of the time of creation among the columns of a head.
-pub(crate) const CREATED: usize = 16;
+/// The places of the name and of the time of creation among the columns of a head.
+pub(crate) const NAME: usize = 1;
+pub(crate) const CREATED: usize = 17;
 
 /// Returns the columns of a head, of the tables `h` of heads and `r` of runs; whether its owner lives is looked up for each row
-/// that has one. The name is that of `r`, so that a row without its head has one, too.
-pub(crate) fn head_columns() -> String {
+/// that has one. The first says whether the tables agree. The name is that of `r`, so that a row without its head has one, too.
+pub(crate) fn head_columns(is_sound: &str) -> String {
     format!(
-        "r.tenant, r.run, h.seq, h.id, h.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
+        "{is_sound}, r.tenant, r.run, h.seq, h.id, h.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
          {FACTS}, h.owner IS NOT NULL \
          AND coalesce((SELECT b.until > {{now}} FROM {{heartbeats}} b WHERE b.executor = h.owner), false)"
     )
@@ -124,9 +126,12 @@ pub(crate) fn key(columns: &mut Columns<'_>) -> Result<RunKey> {
 
 /// Reads a head from the [`head_columns`]; an error names the run.
 pub(crate) fn head(row: &PgRow) -> Result<RunHead> {
-    let mut columns = Columns::new(row, 0);
-    let run = key(&mut columns)?;
-    head_of(run.clone(), &mut columns).map_err(|error| error.with_run(&run))
+    let run = key(&mut Columns::new(row, NAME))?;
+    let read = || {
+        stored_run::check(&mut Columns::new(row, 0))?;
+        head_of(run.clone(), &mut Columns::new(row, NAME + 2))
+    };
+    read().map_err(|error| error.with_run(&run))
 }
 
 fn head_of(run: RunKey, columns: &mut Columns<'_>) -> Result<RunHead> {

@@ -13,14 +13,15 @@ use crate::db::{Sql, roomy};
 use crate::row::code;
 use crate::shown::Shown;
 
-/// Moves the head if it is the expected one.
+/// Moves the head if it is the expected one, and if its record is where it leads: what is appended must not go into another run's log.
 const MOVE: &str = "\
-    UPDATE {heads} SET seq = $5, id = $6, format = $7, kind = $8, status = $9, epoch = $10, owner = $11, wake_at = $12, at = $13 \
-    WHERE run = $2 AND tenant = $1 AND seq = $3 AND id = $4";
+    UPDATE {heads} h SET seq = $5, id = $6, format = $7, kind = $8, status = $9, epoch = $10, owner = $11, wake_at = $12, at = $13 \
+    WHERE h.run = $2 AND h.tenant = $1 AND h.seq = $3 AND h.id = $4 \
+    AND EXISTS (SELECT FROM {records} l WHERE l.run = h.key AND l.seq = $3 AND l.id = $4)";
 
 /// Only where the run's row needs no change.
 const AS_SHOWN: &str =
-    " AND status = $9 AND owner IS NOT DISTINCT FROM $11 AND wake_at IS NOT DISTINCT FROM $12";
+    " AND h.status = $9 AND h.owner IS NOT DISTINCT FROM $11 AND h.wake_at IS NOT DISTINCT FROM $12";
 
 /// Has listings find the run as the head has it from now on.
 const SHOW: &str = "\

@@ -166,6 +166,7 @@ fn statement(grows: bool, starts: bool, waits: Waits) -> String {
             "passed AS MATERIALIZED (SELECT * FROM given WHERE {gate}), \
              moved AS (UPDATE {{heads}} h SET {} FROM passed g \
              WHERE h.run = g.run AND h.tenant = {} AND h.seq = {} AND h.id = g.expected_id \
+             AND EXISTS (SELECT FROM {{records}} l WHERE l.run = h.key AND l.seq = h.seq AND l.id = h.id) \
              AND ({} OR {}) RETURNING h.key, g.n, {} AS shows, h.status, h.owner, h.wake_at), \
              shown AS (UPDATE {{runs}} r SET {} FROM moved m WHERE m.shows AND r.key = m.key), ",
             g.set(HEADERS),

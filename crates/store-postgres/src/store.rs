@@ -25,7 +25,7 @@ use crate::prune::{self, Removing};
 use crate::reseal::{self, Replacing};
 use crate::single::{self, Single};
 use crate::statement::Statements;
-use crate::{heartbeat, list, row, setup, tail};
+use crate::{heartbeat, list, row, setup, stored_run, tail};
 
 /// Keeps each run as rows of a PostgreSQL database.
 ///
@@ -92,9 +92,12 @@ impl PostgresStore {
         let tag = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
         let hub =
             Hub::new(db.clone(), sql(notices::SQL), [names.channel(), names.said_channel()], tag, listen);
+        // The row is joined by its name, so that a run whose head is missing or leads elsewhere has one, too.
         let head = format!(
-            "SELECT {} FROM {{heads}} h JOIN {{runs}} r ON r.key = h.key WHERE h.tenant = $1 AND h.run = $2",
-            row::head_columns()
+            "SELECT {} FROM {} LEFT JOIN {{runs}} r ON r.tenant = v.tenant AND r.run = v.run WHERE {}",
+            row::head_columns(&stored_run::is_sound("h")),
+            stored_run::named("h"),
+            stored_run::is_there("h"),
         );
         let inner = Inner {
             appending: Appending {
@@ -115,7 +118,7 @@ impl PostgresStore {
             removing: Removing {
                 cut: sql(&prune::cut()),
                 prune: sql(&prune::prune()),
-                find: sql(prune::FIND),
+                find: sql(&prune::find()),
                 purge_run: sql(prune::PURGE_RUN),
                 purge_records: sql(prune::PURGE_RECORDS),
             },

@@ -8,20 +8,24 @@ use sqlx::query::Query;
 
 use crate::db::{Sql, query};
 use crate::row::{Columns, FACTS, facts, header, header_columns, seq};
+use crate::stored_run::{self, is_sound, is_there};
 
 /// The number of columns before those of the headers.
-const BEFORE: usize = 15;
+const BEFORE: usize = 17;
 
 /// Reads the head, the facts, and as many of the newest headers as an entry has records; of several runs at once.
 pub(crate) fn statement() -> String {
     let header = header_columns();
     format!(
-        "SELECT g.n, h.key, h.seq, h.id, {FACTS}, {header} \
-         FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) AS g(n, tenant, run, records) \
-         LEFT JOIN {{heads}} h ON h.run = g.run AND h.tenant = g.tenant \
+        "SELECT v.n, a.is_there, a.is_sound, h.key, h.seq, h.id, {FACTS}, {header} \
+         FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) AS v(n, tenant, run, records) \
+         LEFT JOIN {{heads}} h ON h.run = v.run AND h.tenant = v.tenant \
+         LEFT JOIN LATERAL (SELECT {} AS is_there, {} AS is_sound) a ON true \
          LEFT JOIN {{runs}} r ON r.key = h.key \
-         LEFT JOIN {{records}} c ON c.run = h.key AND c.seq > h.seq - g.records \
-         ORDER BY g.n, c.seq DESC"
+         LEFT JOIN {{records}} c ON c.run = h.key AND c.seq > h.seq - v.records \
+         ORDER BY v.n, c.seq DESC",
+        is_there("h"),
+        is_sound("h"),
     )
 }
 
@@ -37,12 +41,11 @@ pub(crate) fn look(sql: &Sql, entries: &[(i32, &RunAppend)]) -> Query<'static, P
 /// Decides on one entry, by the rows with its number; `None` if the head is the expected one, so that it is not what was in the way.
 pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<Option<HeadRef>> {
     let run = &append.run;
-    let found = match rows.first() {
-        Some(row) => row.try_get::<Option<i64>, _>(1).is_ok_and(|key| key.is_some()).then_some(row),
-        None => None,
-    };
-    let Some(row) = found else { return answer(append, None, false) };
+    let is_there = |row: &&&PgRow| row.try_get::<bool, _>(1).is_ok_and(|is_there| is_there);
+    let Some(row) = rows.first().filter(is_there) else { return answer(append, None, false) };
     let mut columns = Columns::new(row, 2);
+    stored_run::check(&mut columns).map_err(|error| error.with_operation("store.append").with_run(run))?;
+    columns.next::<i64>()?;
     let head = HeadRef { seq: seq(columns.next()?)?, id: RecordId::from_uuid(columns.next()?) };
     if append.records.last().is_none_or(|last| last.header.id != head.id) {
         return answer(append, Some(head), false);

@@ -29,7 +29,12 @@ impl Database for Postgres {
     type Transaction = PostgresTransaction;
 }
 
-/// A transaction on one of the store's connections. It reads as the `sqlx` connection, and is rolled back when it is dropped.
+/// A transaction on one of the store's connections.
+///
+/// It dereferences to the `sqlx` connection, and is rolled back when it is dropped. A setting of the transaction, `ferrata.transaction`,
+/// marks it: the store refuses the commit if a statement of the caller has ended it.
+///
+/// <!-- held by: transactions::ended_transaction_refuses_commit -->
 pub struct PostgresTransaction {
     opened: Opened,
 }
@@ -67,7 +72,7 @@ impl Transactions for PostgresStore {
         let db = self.db();
         let prepared = db.options().prepared;
         let of_run = |failed: StoreError| failed.of_run(COMMIT, &append.run);
-        opened.check().map_err(of_run)?;
+        opened.check().await.map_err(of_run)?;
         let appending = async {
             let via = Via::Transaction { connection: &mut opened, prepared };
             Ok(self.appending().run(via, std::slice::from_ref(&append)).await.swap_remove(0))

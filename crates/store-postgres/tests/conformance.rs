@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use common::Schema;
+use common::numbers::Numbers;
 use ferrata_store::{CheckpointStore, RunKey, Timestamp};
 use ferrata_store_conformance::{
-    Damage, Group, ModelTest, PROPERTIES, Property, Space, StoreFactory, check, suite,
+    Damage, Group, ModelTest, PROPERTIES, Property, Space, StoreFactory, TransactionTable, check, suite,
 };
 use ferrata_store_postgres::PostgresStore;
 use sqlx::{Connection as _, Row as _};
@@ -33,6 +34,20 @@ impl Space for Place {
     }
 
     async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+        if let Damage::Swapped(other) = damage {
+            let key = |run: &RunKey| {
+                format!(
+                    "(SELECT key FROM {{schema}}.runs WHERE tenant = '{}' AND run = '{}')",
+                    run.tenant, run.run
+                )
+            };
+            // By way of a key that no run has.
+            let moves =
+                [(key(run), "-1".to_owned()), (key(&other), key(run)), ("-1".to_owned(), key(&other))];
+            let moves = moves
+                .map(|(from, to)| format!("UPDATE {{schema}}.records SET run = {to} WHERE run = {from}"));
+            return self.0.execute(&moves.join("; ")).await > 0;
+        }
         let its = "run = (SELECT key FROM {schema}.runs WHERE tenant = $1 AND run = $2)";
         let sql = match damage {
             Damage::Body(seq) => format!(
@@ -43,6 +58,9 @@ impl Space for Place {
             Damage::Torn => format!(
                 "UPDATE {{schema}}.records SET body = substr(body, 1, octet_length(body) / 2) \
                  WHERE {its} AND seq = (SELECT max(seq) FROM {{schema}}.records WHERE {its})"
+            ),
+            Damage::Tail => format!(
+                "DELETE FROM {{schema}}.records WHERE {its} AND seq = (SELECT max(seq) FROM {{schema}}.records WHERE {its})"
             ),
             Damage::NewerFormat(seq) => {
                 format!("UPDATE {{schema}}.records SET format = format + 1 WHERE {its} AND seq = {seq}")
@@ -55,6 +73,10 @@ impl Space for Place {
         let done = query.execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
         done.rows_affected() == 1
+    }
+
+    async fn transaction_table(&self) -> Option<Box<dyn TransactionTable>> {
+        Some(Box::new(Numbers::new(&self.0).await))
     }
 
     async fn remove(&self) {

@@ -131,7 +131,7 @@ impl Inner {
         let calls = unknown.iter().map(|entry| self.head_call(&entry.append.run)).collect();
         let replies = self.link.many(calls, None).await;
         for (entry, reply) in unknown.into_iter().zip(replies) {
-            match reply.and_then(Head::read) {
+            match reply.and_then(|reply| Head::read(&entry.append.run, reply)) {
                 // Otherwise it will be refused, or is a repeat: nothing will be written, so nothing is announced.
                 Ok(Some(head)) if entry.append.expected == Some(head.last.head()) => {
                     entry.stood = stood(&entry.append.run, &head);
@@ -269,7 +269,7 @@ impl Inner {
         let run = &entry.append.run;
         match reply.text()?.as_str() {
             "differs" => {
-                let found = Found::read(reply)?;
+                let found = Found::read(run, reply)?;
                 self.known.forget(run);
                 if found.is_repeat(&entry.append)? {
                     return Ok(Ok(found.head));
@@ -314,9 +314,9 @@ struct Found {
 }
 
 impl Found {
-    fn read(mut reply: Parts) -> Result<Self, StoreError> {
+    fn read(run: &RunKey, mut reply: Parts) -> Result<Self, StoreError> {
         let head = header_of(&reply.bytes()?, None)?.head();
-        let said = Said::read(&reply.bytes()?)?;
+        let said = Said::read(run, &reply.bytes()?)?;
         Ok(Self { head, said, newest_first: reply.parts()?.collect() })
     }
 

@@ -30,7 +30,16 @@ impl Said {
             .map_err(|error| StoreError::strange(format!("facts without JSON ({error})")))
     }
 
-    pub(crate) fn read(text: &[u8]) -> Result<Self, StoreError> {
+    /// Reads what is said of a run in its list, and refuses what is said of another one.
+    pub(crate) fn read(run: &RunKey, text: &[u8]) -> Result<Self, StoreError> {
+        let said = Self::read_any(text)?;
+        match Member::parse(said.member.as_bytes()).and_then(|member| member.run()) {
+            Some(named) if named == *run => Ok(said),
+            _ => Err(StoreError::stranger()),
+        }
+    }
+
+    fn read_any(text: &[u8]) -> Result<Self, StoreError> {
         let fault =
             |error| StoreError::corrupt(None, format!("what is said of the run cannot be read ({error})"));
         let Version { layout } = serde_json::from_slice(text).map_err(fault)?;
@@ -64,12 +73,12 @@ pub(crate) struct Head {
 
 impl Head {
     /// Reads the reply to the script of heads; `None` if there is no such run.
-    pub(crate) fn read(reply: redis::Value) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn read(run: &RunKey, reply: redis::Value) -> Result<Option<Self>, StoreError> {
         if matches!(reply, redis::Value::Int(_)) {
             return Ok(None);
         }
         let mut reply = Parts::of(reply)?;
-        let said = Said::read(&reply.bytes()?)?;
+        let said = Said::read(run, &reply.bytes()?)?;
         let first = header_of(&reply.bytes()?, None)?.seq;
         let (last, base) = read(&reply.bytes()?, None)?;
         Ok(Some(Self { last, base, first, said }))

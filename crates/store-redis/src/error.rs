@@ -166,6 +166,11 @@ impl StoreError {
         Self::Corrupt { what: what.into(), seq }
     }
 
+    /// The list of a run names another one.
+    pub(crate) fn stranger() -> Self {
+        Self::corrupt(None, "the run's list is that of another run")
+    }
+
     /// Tells whether the server says that the call belongs elsewhere or to another time.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {

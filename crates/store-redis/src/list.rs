@@ -193,7 +193,8 @@ impl Inner {
     ) -> Result<Vec<(Candidate, Result<Option<(Head, bool)>, StoreError>)>, StoreError> {
         let runs: Vec<RunKey> = candidates.iter().filter_map(|candidate| candidate.member.run()).collect();
         let replies = self.link.many(runs.iter().map(|run| self.head_call(run)).collect(), None).await;
-        let heads: Vec<_> = replies.into_iter().map(|reply| Head::read(reply?)).collect();
+        let heads: Vec<_> =
+            replies.into_iter().zip(&runs).map(|(reply, run)| Head::read(run, reply?)).collect();
         let owner_of = |head: &Result<Option<Head>, StoreError>| head.as_ref().ok()?.as_ref()?.last.owner;
         let owners: BTreeSet<ExecutorId> = heads.iter().filter_map(owner_of).collect();
         let alive = self.alive(&owners.into_iter().collect::<Vec<_>>()).await?;

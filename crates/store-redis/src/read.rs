@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ferrata_store::{
     Anchor, At, HeadRef, HeaderRange, Headers, Record, RecordHeader, Result, RunHead, RunKey, Seq,
-    check_loaded, check_news, refusal,
+    check_asked, check_loaded, check_news, refusal,
 };
 use redis::Value;
 
@@ -42,6 +42,7 @@ impl Found {
             "differs" => Self::Differs(reply),
             "hole" => return Err(StoreError::corrupt(Some(Seq::new(reply.number()?)), "the record is gone")),
             "broken" => return Err(StoreError::corrupt(None, "the run's list holds no record")),
+            "stranger" => return Err(StoreError::stranger()),
             other => return Err(StoreError::strange(format!("a script says {other:?}"))),
         })
     }
@@ -50,7 +51,7 @@ impl Found {
 impl Inner {
     pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
         let reply = self.link.call(self.head_call(run)).await?;
-        let Some(head) = Head::read(reply)? else { return Ok(None) };
+        let Some(head) = Head::read(run, reply)? else { return Ok(None) };
         let is_alive = match &head.last.owner {
             Some(owner) => {
                 let reply = self.link.call(Call::plain(&["EXISTS"], self.layout.executor(owner))).await?;
@@ -80,7 +81,10 @@ impl Inner {
         let records = records.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
         let (last, records) = records;
         let verified = records.iter().try_for_each(|record| record.verify(run));
-        check_loaded(run, &records, last).and(verified).map_err(|error| error.with_operation(OPERATION))?;
+        check_loaded(run, &records, last)
+            .and(verified)
+            .and_then(|()| check_asked(run, at, &records))
+            .map_err(|error| error.with_operation(OPERATION))?;
         Ok(Some(records))
     }
 

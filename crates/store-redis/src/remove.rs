@@ -81,8 +81,8 @@ impl Inner {
     async fn purged(&self, run: &RunKey, index: &Index, mut reply: Parts) -> Result<Removed, StoreError> {
         let purged = Removed { records: reply.number()?, bytes: reply.number()? };
         self.known.forget(run);
-        // Without a member the run was damaged, or there is none: entries that name it lapse.
-        let said = Said::read(&reply.bytes()?).ok();
+        // Without a member of its own the run was damaged, or there is none: entries that name it lapse.
+        let said = Said::read(run, &reply.bytes()?).ok();
         if let Some(member) = said.and_then(|said| Member::parse(said.member.as_bytes())) {
             self.link.call(index.forget(run, &member)).await?;
         }

@@ -21,6 +21,6 @@ scripts! {
     HEADERS = "header", "headers";
     AT = "header", "at";
     PRUNE = "header", "prune";
-    PURGE = "purge";
+    PURGE = "header", "purge";
     RESEAL = "header", "reseal";
 }

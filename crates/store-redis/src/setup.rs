@@ -203,7 +203,7 @@ impl Inner {
         let replies = self.link.many(runs.iter().map(|run| self.head_call(run)).collect(), None).await;
         let mut settles = Vec::new();
         for (run, reply) in runs.iter().zip(replies) {
-            let head = match reply.and_then(Head::read) {
+            let head = match reply.and_then(|reply| Head::read(run, reply)) {
                 Ok(Some(head)) => head,
                 Ok(None) => continue,
                 Err(fault) if fault.is_of_run() => {
@@ -240,7 +240,7 @@ impl Inner {
             let heads = named.iter().map(|(run, _)| self.head_call(run)).collect();
             let mut lapses = Vec::new();
             for ((run, member), reply) in named.into_iter().zip(self.link.many(heads, None).await) {
-                let is_there = match reply.and_then(Head::read) {
+                let is_there = match reply.and_then(|reply| Head::read(&run, reply)) {
                     Ok(head) => head.is_some_and(|head| head.said.member == member.as_str()),
                     // It may be this one.
                     Err(fault) if fault.is_of_run() => true,

@@ -144,7 +144,8 @@ impl Inner {
             }
             let key = self.layout.object(run, draft.place);
             tried.place = Some(draft.place);
-            match self.bucket.put_new(&key, draft.head.encode(&append.records)).await {
+            let bytes = draft.head.encode(self.layout.below_logs(&key), &append.records);
+            match self.bucket.put_new(&key, bytes).await {
                 Ok(Answer { value: Put::Done(etag), at }) => {
                     return self.appended(run, draft, etag, at, stale).await;
                 }

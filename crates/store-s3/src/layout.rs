@@ -7,7 +7,7 @@ use crate::entry::Entry;
 
 /// The version of keys and objects that this library writes, and the only one it reads: the first was never released, and
 /// did not keep the key that a start relies on.
-pub(crate) const LAYOUT: u32 = 2;
+pub(crate) const LAYOUT: u32 = 3;
 
 /// Which half of the index a run stands in: what recovery asks for again and again is kept apart from what has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +102,11 @@ impl Layout {
         let life = u32::from_str_radix(life, 16).ok().filter(|_| life.len() == 8)?;
         let start = u64::from_str_radix(start, 16).ok().filter(|_| start.len() == 16)?;
         Some(ObjectPlace { life: !life, start: !start })
+    }
+
+    /// Where an object of a log belongs, whatever the prefix: what its key has after the folder of logs.
+    pub(crate) fn below_logs<'k>(&self, key: &'k str) -> &'k str {
+        key.strip_prefix(&self.logs()).unwrap_or(key)
     }
 
     /// The run whose log a key belongs to.

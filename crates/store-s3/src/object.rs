@@ -1,4 +1,7 @@
 //! An object of a log, byte by byte: a line that names and guards the head, the head in JSON, then the bodies.
+//!
+//! The checksum of the head covers the place of the object, too: tenant, run, life and first record. An object that lies under another key is no
+//! object of that log.
 
 use std::cmp::Ordering;
 
@@ -13,7 +16,7 @@ use crate::line::{Json, Tag};
 const NAME: &str = "ferrata-s3";
 
 /// What lies where a life of a run ended, and in place of objects whose key must stay taken for a while.
-pub(crate) const GONE: &[u8] = b"ferrata-s3 2 gone\n";
+pub(crate) const GONE: &[u8] = b"ferrata-s3 3 gone\n";
 
 /// The longest first line that can be: the name, and three numbers.
 const LONGEST_LINE: usize = 64;
@@ -113,12 +116,12 @@ impl Head {
         self.headers.iter().any(|header| header.base)
     }
 
-    /// Writes the object with these bodies.
-    pub(crate) fn encode(&self, records: &[Record]) -> Bytes {
+    /// Writes the object for this place below the logs, with these bodies.
+    pub(crate) fn encode(&self, place: &str, records: &[Record]) -> Bytes {
         // Numbers, names and ids always have JSON.
         let mut json = serde_json::to_vec(&Json::of(self)).unwrap_or_default();
         json.push(b'\n');
-        let line = format!("{NAME} {LAYOUT} {} {:08x}\n", json.len(), crc32c::crc32c(&json));
+        let line = format!("{NAME} {LAYOUT} {} {:08x}\n", json.len(), sum(place, &json));
         let bodies: usize = records.iter().map(|record| record.body.len()).sum();
         let mut bytes = Vec::with_capacity(line.len() + json.len() + bodies);
         bytes.extend_from_slice(line.as_bytes());
@@ -129,8 +132,8 @@ impl Head {
         bytes.into()
     }
 
-    /// Reads a head from the beginning of an object; also returns where the bodies begin.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, usize), InvalidObject> {
+    /// Reads a head from the beginning of the object of this place; also returns where the bodies begin.
+    pub(crate) fn decode(place: &str, bytes: &[u8]) -> Result<(Self, usize), InvalidObject> {
         let damaged = |what: &str| InvalidObject::Damaged(what.to_owned());
         let end = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n');
         let end = end.ok_or_else(|| damaged("it does not begin with the line of a log"))?;
@@ -151,12 +154,12 @@ impl Head {
             return Err(InvalidObject::Gone);
         }
         let len = number(words.next()).ok_or_else(|| damaged("its first line has no length"))?;
-        let sum = words.next().and_then(|word| u32::from_str_radix(word, 16).ok());
+        let guarded = words.next().and_then(|word| u32::from_str_radix(word, 16).ok());
         let begin = end + 1;
         let until = begin.checked_add(len).ok_or_else(|| damaged("its head has no end"))?;
         let json = bytes.get(begin..until).ok_or(InvalidObject::Short(until))?;
-        if sum != Some(crc32c::crc32c(json)) {
-            return Err(damaged("its head has another checksum than its first line says"));
+        if guarded != Some(sum(place, json)) {
+            return Err(damaged("its head is not what was written to this key"));
         }
         let read: Json<'_> = serde_json::from_slice(json).map_err(|error| match newest_format(json) {
             Some(found) if found > u64::from(FORMAT) => InvalidObject::NewerRecord(found),
@@ -166,9 +169,9 @@ impl Head {
         Ok((head.map_err(|field| damaged(&format!("a record lacks `{}`", field.name())))?, until))
     }
 
-    /// Reads a whole object.
-    pub(crate) fn decode_whole(bytes: &Bytes) -> Result<(Self, Vec<Record>), InvalidObject> {
-        let (head, mut at) = Self::decode(bytes).map_err(|invalid| match invalid {
+    /// Reads the whole object of this place.
+    pub(crate) fn decode_whole(place: &str, bytes: &Bytes) -> Result<(Self, Vec<Record>), InvalidObject> {
+        let (head, mut at) = Self::decode(place, bytes).map_err(|invalid| match invalid {
             InvalidObject::Short(_) => InvalidObject::Damaged("it ends within its head".into()),
             other => other,
         })?;
@@ -189,6 +192,11 @@ impl Head {
         }
         Ok((head, records))
     }
+}
+
+/// The checksum of a head, and of where it belongs. No place holds the brace that a head begins with.
+fn sum(place: &str, json: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(place.as_bytes()), json)
 }
 
 /// Finds the newest format in a head that this version cannot read.

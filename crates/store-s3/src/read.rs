@@ -197,8 +197,8 @@ impl Inner {
             return Err(StoreError::Missing { key, seq: None });
         };
         let bytes: Bytes = object.value.bytes;
-        let (head, records) =
-            Head::decode_whole(&bytes).map_err(|fault| invalid_object(&key, None, fault))?;
+        let (head, records) = Head::decode_whole(self.layout.below_logs(&key), &bytes)
+            .map_err(|fault| invalid_object(&key, None, fault))?;
         Ok(Chunk { key, etag: object.value.etag, head, records })
     }
 

@@ -91,7 +91,7 @@ impl Inner {
     pub(crate) async fn rewrite(&self, chunk: &mut Chunk, from: usize) -> Result<bool, StoreError> {
         chunk.records.drain(..from);
         chunk.head = chunk.head.clone().with_records(&chunk.records);
-        let bytes = chunk.head.encode(&chunk.records);
+        let bytes = chunk.head.encode(self.layout.below_logs(&chunk.key), &chunk.records);
         match self.replace(&chunk.key, &chunk.etag, bytes).await? {
             Some(etag) => {
                 chunk.etag = etag;
@@ -113,7 +113,8 @@ impl Inner {
         let mut head = log.first_object.head.clone().with_records(records);
         head.cut = (cut.first > 0).then_some(cut);
         let key = self.layout.object(run, ObjectPlace { life: log.life(), start: 0 });
-        Ok(self.replace(&key, &log.first_object.etag, head.encode(records)).await?.is_some())
+        let bytes = head.encode(self.layout.below_logs(&key), records);
+        Ok(self.replace(&key, &log.first_object.etag, bytes).await?.is_some())
     }
 
     /// Replaces an object that has this tag, and returns its new tag; `None` if another replaced it.

@@ -205,7 +205,7 @@ impl Inner {
         let mut most = HEAD_BYTES;
         for _ in 0..READS {
             let Some(object) = self.bucket.get(key, Some(most)).await? else { return Ok(None) };
-            match Head::decode(&object.value.bytes) {
+            match Head::decode(self.layout.below_logs(key), &object.value.bytes) {
                 Ok((head, _)) => return Ok(Some((head, object.value.etag))),
                 Err(InvalidObject::Gone) => return Ok(None),
                 // Not all of the head was asked for, or it was written anew meanwhile, and is longer.

@@ -1,23 +1,31 @@
 //! Appending: what is looked at under the lock, what is decided of each entry, and the rows that are written.
 
-use ferrata_store::{Error, HeadRef, Record, RecordHeader, Result, RunAppend, RunKey, is_repeat, refusal};
+use ferrata_store::index::Standing;
+use ferrata_store::{Error, HeadRef, Record, Result, RunAppend, RunKey, Seq, is_repeat, refusal};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::error::{Call, StoreError, fault};
-use crate::row::{self, HEADER, LAST, facts_text, get, header_text, number};
+use crate::row::{self, facts_text, get, header_columns, header_text, number, run_sum};
 use crate::statement::{Statement, Value};
+use crate::stored_run::{self, StoredRun, standing_values};
 
 const OPERATION: &str = "store.append";
 
 /// How many rows of values one text has at most: SQLite bounds the values and the length of a text.
 const MAX_ROWS: usize = 2_000;
 
-/// Reads where the run of each entry stands, and the greatest key in use.
+/// The columns before those of a run: the place of the entry, and the greatest keys of the runs and of the records.
+const BEFORE: usize = 3;
+
+/// Reads the run of each entry, and the greatest key in use. What a damaged run has left counts as in use.
 pub(crate) fn look(entries: &[RunAppend]) -> Statement {
+    let columns = stored_run::columns();
     let before = format!(
-        "SELECT v.column1, r.key, r.first_seq, (SELECT max(key) FROM ferrata_runs), {HEADER} FROM (VALUES "
+        "SELECT v.place, (SELECT max(key) FROM ferrata_runs), (SELECT max(run) FROM ferrata_records), {columns} FROM {}",
+        stored_run::tables("(SELECT column1 AS place, column2 AS tenant, column3 AS run FROM (VALUES |))")
     );
-    let after = format!(") v LEFT JOIN ferrata_runs r ON r.tenant = v.column2 AND r.run = v.column3 {LAST};");
+    let Some((before, after)) = before.split_once('|') else { return Statement::default() };
+    let after = format!("{after};");
     let rows = (0_i64..).zip(entries).map(|(place, entry)| {
         let RunKey { tenant, run } = &entry.run;
         [place.into(), tenant.as_str().into(), run.as_str().into()]
@@ -25,7 +33,7 @@ pub(crate) fn look(entries: &[RunAppend]) -> Statement {
     let mut rows = rows.peekable();
     let mut look = Statement::default();
     while rows.peek().is_some() {
-        look.rows(&before, rows.by_ref().take(MAX_ROWS), &after);
+        look.rows(before, rows.by_ref().take(MAX_ROWS), &after);
     }
     look
 }
@@ -36,23 +44,23 @@ pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
     let (expected, last) = (entry.expected?, &entry.records.last()?.header);
     let mut rows = Vec::with_capacity(entry.records.len());
     for record in &entry.records {
-        let [_, rest @ ..] = row_of(0, record).ok()?;
+        let [_, rest @ ..] = row_of(&entry.run, 0, record).ok()?;
         rows.push(rest);
     }
     let mut step = Statement::default();
     // Without the plus, SQLite takes these values for a hint that a partial index might do, and prepares the text anew for each of them.
-    let after = format!(
-        ") v JOIN ferrata_runs r {LAST} WHERE r.tenant = ? AND r.run = ? AND c.seq = ? \
+    let after = ") v JOIN ferrata_heads h JOIN ferrata_runs r ON r.key = h.key JOIN ferrata_records c ON c.run = h.key AND c.seq = h.seq \
+         WHERE h.tenant = ? AND h.run = ? AND h.seq = ? AND +r.tenant = h.tenant AND +r.run = h.run \
          AND CASE WHEN json_valid(c.header) THEN c.header ->> '$.id' END = ? \
-         AND +r.status = ? AND +r.owner = ? AND +r.wake_at IS ?"
-    );
+         AND +r.status = ? AND +r.owner = ? AND +r.wake_at IS ?";
     let before = "INSERT INTO ferrata_records (run, seq, base, header, sum, body) \
-         SELECT r.key, v.column1, v.column2, v.column3, v.column4, v.column5 FROM (VALUES ";
+         SELECT h.key, v.column1, v.column2, v.column3, v.column4, v.column5 FROM (VALUES ";
     if rows.len() > MAX_ROWS {
         return None;
     }
-    step.rows(before, rows, &after);
-    let (RunKey { tenant, run }, [status, owner, wake_at]) = (&entry.run, standing(last));
+    step.rows(before, rows, after);
+    let (RunKey { tenant, run }, standing) = (&entry.run, Standing::after(last));
+    let [status, owner, wake_at] = standing_values(&standing);
     let step = step
         .bind(tenant.as_str())
         .bind(run.as_str())
@@ -62,33 +70,10 @@ pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
 }
 
 /// Returns a record as a row of the run with this key.
-fn row_of(key: i64, record: &Record) -> Result<[Value; 6]> {
-    let (text, sum) = header_text(&record.header)?;
+fn row_of(run: &RunKey, key: i64, record: &Record) -> Result<[Value; 6]> {
+    let (text, sum) = header_text(run, &record.header)?;
     let (seq, base) = (number(record.header.seq), i64::from(record.header.base));
     Ok([key.into(), seq.into(), base.into(), text.into(), sum.into(), Value::Bytes(record.body.to_vec())])
-}
-
-/// The columns before those of the last header.
-const BEFORE: usize = 4;
-
-/// A run as it stands: its key, its last header, and what its row holds of it.
-struct Found {
-    key: i64,
-    last: RecordHeader,
-    standing: [Value; 3],
-}
-
-fn found(row: &SqliteRow, run: &RunKey) -> Result<Option<Found>> {
-    let Some(key) = get::<Option<i64>>(row, 1)? else { return Ok(None) };
-    let last = row::header_at(row, BEFORE, run, row::seq_at(row, 2)?)?;
-    let standing = standing(&last);
-    Ok(Some(Found { key, last, standing }))
-}
-
-/// What the row of a run says of its last record.
-fn standing(header: &RecordHeader) -> [Value; 3] {
-    let owner = header.owner.map(|owner| owner.to_string()).unwrap_or_default();
-    [header.status.as_str().into(), owner.into(), Value::Number(header.wake_at.map(|at| at.unix_ms()))]
 }
 
 /// Decides on each entry by the rows of [`look`], and returns what is to be written. A start that no caller awaits any more is not: the next life
@@ -107,24 +92,23 @@ pub(crate) async fn decide(
             continue;
         };
         let run = &entry.run;
-        results[place] = match found(row, run) {
+        results[place] = match StoredRun::read(row, BEFORE) {
             Ok(found) => match found.as_ref().map(|found| found.last.head()) {
                 None if entry.expected.is_none() && !is_awaited(place) => {
                     Err(StoreError::given_up().of_run(OPERATION, run))
                 }
                 actual if actual == entry.expected => {
-                    let greatest = get::<Option<i64>>(row, 3).ok().flatten();
-                    writes.add(entry, found.as_ref(), greatest.unwrap_or(0))
+                    let greatest = |at| get::<Option<i64>>(row, at).ok().flatten().unwrap_or(0);
+                    writes.add(entry, found.as_ref(), greatest(1).max(greatest(2)))
                 }
-                Some(head) if entry.records.last().is_some_and(|last| last.header.id == head.id) => {
-                    let key = found.map(|found| found.key).unwrap_or_default();
-                    match is_written(connection, entry, key).await? {
-                        Ok(true) => Ok(head),
-                        Ok(false) => Err(refusal::conflict(run, entry.expected, Some(head))),
+                actual => match found.filter(|found| is_end(entry, found)) {
+                    Some(found) => match is_written(connection, entry, &found).await? {
+                        Ok(true) => Ok(found.last.head()),
+                        Ok(false) => Err(refusal::conflict(run, entry.expected, actual)),
                         Err(error) => Err(error),
-                    }
-                }
-                actual => Err(refusal::conflict(run, entry.expected, actual)),
+                    },
+                    None => Err(refusal::conflict(run, entry.expected, actual)),
+                },
             },
             Err(error) => Err(error),
         }
@@ -142,24 +126,29 @@ fn unanswered(run: &RunKey) -> Error {
     failed.of_run(OPERATION, run)
 }
 
+/// Tells whether the last record of the entry is the head of its run.
+fn is_end(entry: &RunAppend, found: &StoredRun) -> bool {
+    entry.records.last().is_some_and(|last| last.header.id == found.last.id)
+}
+
 /// Tells whether the entry is the end of the log already, so that it is a repeat after a lost reply.
 async fn is_written(
     connection: &mut SqliteConnection,
     entry: &RunAppend,
-    key: i64,
+    found: &StoredRun,
 ) -> Result<Result<bool>, StoreError> {
     let count = i64::try_from(entry.records.len()).unwrap_or(i64::MAX);
+    let header = header_columns("c");
     let look = Statement::new(&format!(
-        "SELECT r.facts, r.sum, {HEADER} FROM ferrata_runs r JOIN ferrata_records c ON c.run = r.key \
-         WHERE r.key = ? ORDER BY c.seq DESC LIMIT ?"
+        "SELECT {header} FROM ferrata_records c WHERE c.run = ? ORDER BY c.seq DESC LIMIT ?"
     ));
-    let rows = look.bind(key).bind(count).query().fetch_all(connection).await;
+    let rows = look.bind(found.key).bind(count).query().fetch_all(connection).await;
     let rows = rows.map_err(|error| fault(&error, Call::Read))?;
     let decide = || {
-        let kept: Vec<_> = rows.iter().map(|row| row::header(row, 2, &entry.run)).collect::<Result<_>>()?;
-        let is_of_facts = match (&entry.facts, rows.first()) {
-            (Some(given), Some(row)) => *given == row::facts(&entry.run, row, 0)?,
-            (given, _) => given.is_none(),
+        let kept: Vec<_> = rows.iter().map(|row| row::header(row, 0, &entry.run)).collect::<Result<_>>()?;
+        let is_of_facts = match &entry.facts {
+            Some(given) => *given == found.facts()?,
+            None => true,
         };
         Ok(is_of_facts && is_repeat(&kept, entry))
     };
@@ -170,29 +159,34 @@ async fn is_written(
 #[derive(Default)]
 struct Writes {
     new: Vec<[Value; 12]>,
+    heads: Vec<[Value; 4]>,
     moved: Vec<[Value; 4]>,
     records: Vec<[Value; 6]>,
 }
 
 impl Writes {
-    fn add(&mut self, entry: &RunAppend, found: Option<&Found>, greatest: i64) -> Result<HeadRef> {
+    fn add(&mut self, entry: &RunAppend, found: Option<&StoredRun>, greatest: i64) -> Result<HeadRef> {
         let last = entry.records.last().map(|record| &record.header).ok_or_else(|| unanswered(&entry.run))?;
         let key = match found {
             Some(found) => found.key,
-            None => greatest + 1 + i64::try_from(self.new.len()).unwrap_or(0),
+            None => greatest.saturating_add(1 + i64::try_from(self.new.len()).unwrap_or(0)),
         };
         let mut records = Vec::with_capacity(entry.records.len());
         for record in &entry.records {
-            records.push(row_of(key, record)?);
+            records.push(row_of(&entry.run, key, record)?);
         }
-        let [status, owner, wake_at] = standing(last);
+        let standing = Standing::after(last);
+        let [status, owner, wake_at] = standing_values(&standing);
         match (found, &entry.facts) {
-            // Most records move no run between listings, and write nothing but themselves.
-            (Some(found), _) if found.standing == [status.clone(), owner.clone(), wake_at.clone()] => {}
+            // Most records move no run between listings, and write no more than themselves and the head.
+            (Some(found), _) if Standing::after(&found.last) == standing => {}
             (Some(_), _) => self.moved.push([key.into(), status, owner, wake_at]),
             (None, Some(facts)) => {
-                let (text, sum) = facts_text(&entry.run, facts)?;
+                let text = facts_text(facts)?;
+                let sum = run_sum(&entry.run, Seq::new(0), &text);
                 let RunKey { tenant, run } = &entry.run;
+                let head = [tenant.as_str().into(), run.as_str().into(), key.into(), number(last.seq).into()];
+                self.heads.push(head);
                 let user = Value::Text(facts.user.clone());
                 let parent = Value::Text(facts.parent.as_ref().map(|parent| parent.run.to_string()));
                 let (created, workflow) = (facts.created.unix_ms().into(), facts.workflow.as_str().into());
@@ -225,6 +219,8 @@ impl Writes {
         let new = "INSERT INTO ferrata_runs (key, tenant, run, status, owner, wake_at, created, workflow, user_name, parent, \
              facts, sum, first_seq) SELECT *, 0 FROM (VALUES ";
         add(&mut all, new, self.new, ");");
+        let heads = "INSERT INTO ferrata_heads (tenant, run, key, seq) VALUES ";
+        add(&mut all, heads, self.heads, ";");
         let moved = "UPDATE ferrata_runs SET status = v.column2, owner = v.column3, wake_at = v.column4 FROM (VALUES ";
         add(&mut all, moved, self.moved, ") v WHERE key = v.column1;");
         add(

@@ -33,8 +33,10 @@ pub struct SqliteOptions {
     ///
     /// Raised: more connections with a thread and a cache of up to 2 MB each. Lowered: long listings hold up short reads.
     pub readers: NonZeroUsize,
-    /// Whether to open the file for reading only, as a backup that must not change; false by default. Every write is
-    /// [`ErrorKind::Unavailable`] then.
+    /// Whether to open the file for reading only, as a backup that must not change; false by default.
+    ///
+    /// Every write is [`ErrorKind::Unavailable`] then. On a file system that is mounted read-only, a file with records in its write-ahead log is
+    /// [`ErrorKind::Unsupported`].
     pub read_only: bool,
     /// How large this process lets the database grow, in bytes; without a bound by default.
     ///

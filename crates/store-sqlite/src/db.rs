@@ -24,7 +24,7 @@ use crate::session::Deadline;
 use crate::statement::Statement;
 
 /// The version of the layout that this library makes and uses.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 
 /// How long SQLite itself waits for the lock of a writer before the wait is counted and begun again.
 ///
@@ -47,6 +47,12 @@ const WRITERS: usize = 4;
 /// The size of a page, SQLite's own default.
 const PAGE: u64 = 4_096;
 
+/// Tells whether nothing can be written to the file system of this file, by any process.
+fn is_read_only_mount(path: &Path) -> bool {
+    use rustix::fs::StatVfsMountFlags;
+    rustix::fs::statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
 /// A file, as the system tells one from another of the same name; none if there is no such file.
 type Ident = Option<(u64, u64)>;
 
@@ -67,6 +73,8 @@ pub(crate) enum Purpose {
 pub(crate) struct Opened {
     pub(crate) connection: SqliteConnection,
     files: [Ident; 2],
+    /// Whether it was opened as a file that nobody changes, without locks and without the write-ahead log.
+    is_frozen: bool,
 }
 
 /// The thread on which reads go on, whatever the runtimes of their callers do. It ends with this.
@@ -138,7 +146,7 @@ impl Db {
 
     /// Tells whether the files that the connection has open still are those of their names. What is written to others is lost.
     pub(crate) fn is_there(&self, opened: &Opened) -> bool {
-        opened.files == self.files()
+        opened.files == self.files() && (!opened.is_frozen || is_read_only_mount(&self.path))
     }
 
     /// Opens a connection, and checks that the tables are of a layout that this version may use.
@@ -155,17 +163,39 @@ impl Db {
                 ),
             });
         }
-        let lost = |error: sqlx::Error| fault(&error, Call::Read);
-        let mut connection = self.connect_options(purpose).connect().await.map_err(lost)?;
+        // SQLite needs a second file to read one that has a write-ahead log, unless it knows that nobody writes.
+        let is_frozen = self.options.read_only && is_read_only_mount(&self.path) && self.log_bytes() == 0;
+        let lost = |error: sqlx::Error| self.explained(fault(&error, Call::Read));
+        let options = self.connect_options(purpose).immutable(is_frozen);
+        let mut connection = options.connect().await.map_err(lost)?;
         if purpose == Purpose::SetUp {
             // What is read first opens the write-ahead log.
             let read = sqlx::query("SELECT count(*) FROM sqlite_schema").execute(&mut connection).await;
             read.map_err(lost)?;
         } else {
-            check_layout(&mut connection).await?;
+            check_layout(&mut connection).await.map_err(|failed| self.explained(failed))?;
         }
         self.was_there.store(true, Ordering::Relaxed);
-        Ok(Opened { connection, files: self.files() })
+        Ok(Opened { connection, files: self.files(), is_frozen })
+    }
+
+    /// Says why a file that is only to be read cannot be opened.
+    fn explained(&self, failed: StoreError) -> StoreError {
+        if !self.options.read_only || !failed.is_cannot_open() {
+            return failed;
+        }
+        let (path, log) = (self.path.display(), self.log_path());
+        let log = log.display();
+        let message = match is_read_only_mount(&self.path) {
+            true => format!(
+                "{path} is on a read-only file system, and {log} holds records that are not in it; copy both files to where they can be written, \
+                 and open the copy"
+            ),
+            false => format!(
+                "the directory of {path} cannot be written, and SQLite makes a file in it to read; give this process the right, or open a copy"
+            ),
+        };
+        StoreError::new(ErrorKind::Unsupported, message)
     }
 
     fn connect_options(&self, purpose: Purpose) -> SqliteConnectOptions {
@@ -266,19 +296,22 @@ impl Db {
     }
 }
 
-/// Checks the layout; `Unsupported` if a newer version made it so that this one may not use it.
+/// Checks the layout; `Unsupported` if another version made it so that this one may not use it.
 async fn check_layout(connection: &mut SqliteConnection) -> Result<(), StoreError> {
-    let found = sqlx::query_scalar("SELECT max(usable_by) FROM ferrata_layout");
-    let found: Option<i64> = found.fetch_one(connection).await.map_err(|error| fault(&error, Call::Read))?;
+    let found = sqlx::query_as("SELECT max(version), max(usable_by) FROM ferrata_layout");
+    let found: (Option<i64>, Option<i64>) =
+        found.fetch_one(connection).await.map_err(|error| fault(&error, Call::Read))?;
+    let unsupported = |message: String| Err(StoreError::new(ErrorKind::Unsupported, message));
     match found {
-        Some(usable_by) if usable_by > VERSION => {
-            let message = format!(
-                "the database is for layout {usable_by} on, this version has {VERSION}; upgrade this process"
-            );
-            Err(StoreError::new(ErrorKind::Unsupported, message))
-        }
-        Some(_) => Ok(()),
-        None => Err(StoreError::new(
+        (_, Some(usable_by)) if usable_by > VERSION => unsupported(format!(
+            "the database is for layout {usable_by} on, this version has {VERSION}; upgrade this process"
+        )),
+        (Some(version), Some(_)) if version < VERSION => unsupported(format!(
+            "the database has layout {version}, this version reads {VERSION} and no older one; \
+             name another file, or use the version that made this one"
+        )),
+        (Some(_), Some(_)) => Ok(()),
+        _ => Err(StoreError::new(
             ErrorKind::Invalid,
             "the tables are not there; call `setup`, or correct the path",
         )),

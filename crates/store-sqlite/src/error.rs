@@ -24,6 +24,9 @@ pub(crate) struct StoreError {
 
 const BUSY: i32 = 5;
 const CORRUPT: i32 = 11;
+const CONSTRAINT: i32 = 19;
+const READ_ONLY: i32 = 8;
+const CANNOT_OPEN: i32 = 14;
 
 impl StoreError {
     /// Says what went wrong in our own words.
@@ -46,9 +49,27 @@ impl StoreError {
         Self::new(ErrorKind::Unavailable, "the caller gave the call up; nothing was written, retry")
     }
 
+    /// The same of a commit. A constraint that SQLite checks there is one of the application's: those of the store's tables are checked by
+    /// its statements.
+    pub(crate) fn at_commit(self) -> Self {
+        if self.code & 0xff != CONSTRAINT {
+            return self;
+        }
+        let message = format!(
+            "a constraint that is checked at the commit refused the rows; correct what the node writes (SQLite {})",
+            self.code
+        );
+        Self { kind: ErrorKind::Invalid, message, ..self }
+    }
+
     /// Another connection holds the lock that is needed.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.code & 0xff, BUSY | 6)
+    }
+
+    /// SQLite cannot open a file that it needs, or may not make it.
+    pub(crate) fn is_cannot_open(&self) -> bool {
+        matches!(self.code & 0xff, CANNOT_OPEN | READ_ONLY)
     }
 
     /// The tables are not there, or are none of this library.
@@ -124,20 +145,20 @@ fn verdict(code: i32, message: &str, lost: ErrorKind) -> (ErrorKind, &'static st
         }
         BUSY | 6 => (Unavailable, "another process holds the lock; nothing was written, retry"),
         7 => (Unavailable, "SQLite is out of memory; retry"),
-        8 => (Unavailable, "the database may only be read; make file and directory writable"),
+        READ_ONLY => (Unavailable, "the database may only be read; make file and directory writable"),
         9 => (Unavailable, "the statement was interrupted; retry"),
         10 => (lost, "the disk failed; look at it, then retry"),
         CORRUPT => {
             (Corrupt, "the database is damaged; run `PRAGMA integrity_check`, restore it from a backup")
         }
         13 => (Unavailable, "no space is left, or the limit `max_bytes` is reached; make room"),
-        14 => (
+        CANNOT_OPEN => (
             Unavailable,
             "the file cannot be opened; look at its path, its rights, and the number of open files",
         ),
         15 => (Unavailable, "too many processes opened the database at once; retry"),
         18 => (TooLarge, "a body is longer than SQLite keeps; store the value elsewhere and refer to it"),
-        19 => (Corrupt, "a record stands where none should be; restore the run from a backup"),
+        CONSTRAINT => (Corrupt, "a record stands where none should be; restore the run from a backup"),
         26 => (Invalid, "the file is no SQLite database; correct the path, or restore it from a backup"),
         _ => (lost, "SQLite failed; retry"),
     }

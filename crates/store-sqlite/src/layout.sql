@@ -3,10 +3,9 @@ CREATE TABLE IF NOT EXISTS ferrata_layout (
     version   INTEGER NOT NULL,
     usable_by INTEGER NOT NULL
 ) STRICT;
-INSERT INTO ferrata_layout SELECT 1, 1 WHERE NOT EXISTS (SELECT * FROM ferrata_layout);
+INSERT INTO ferrata_layout SELECT 2, 2 WHERE NOT EXISTS (SELECT * FROM ferrata_layout);
 
--- One row for each run: what listings look for. Its head is its last record, so that a step that moves no run between listings
--- writes no more than its record.
+-- One row for each run: what listings look for. `sum` is of its name, `first_seq` and `facts`.
 CREATE TABLE IF NOT EXISTS ferrata_runs (
     key       INTEGER PRIMARY KEY,
     tenant    TEXT    NOT NULL,
@@ -56,10 +55,29 @@ CREATE TABLE IF NOT EXISTS ferrata_records (
     PRIMARY KEY (run, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Until when, by the clock of the machine, each executor counts as alive.
+-- Where each run is found by its name, and where its log ends: apart from its row and from its records, so that damage to one of the three
+-- contradicts the others. Narrow, so that a step adds one small page to that of its record.
+CREATE TABLE IF NOT EXISTS ferrata_heads (
+    tenant TEXT    NOT NULL,
+    run    TEXT    NOT NULL,
+    key    INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    PRIMARY KEY (tenant, run)
+) STRICT, WITHOUT ROWID;
+
+-- Whatever appends a record moves the head with it, in the same statement.
+CREATE TRIGGER IF NOT EXISTS ferrata_records_move_head AFTER INSERT ON ferrata_records
+BEGIN
+    UPDATE ferrata_heads SET seq = NEW.seq
+        WHERE (tenant, run) = (SELECT tenant, run FROM ferrata_runs WHERE key = NEW.run) AND seq < NEW.seq;
+END;
+
+-- Until when, by the clock of the machine, each executor counts as alive. `twin` is `until` with the other sign: where it is not, the row is
+-- damaged, and the executor does not count as alive.
 CREATE TABLE IF NOT EXISTS ferrata_heartbeats (
     executor TEXT    PRIMARY KEY,
-    until    INTEGER NOT NULL
+    until    INTEGER NOT NULL,
+    twin     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- For people: the same with times and without what only the library needs. The library does not read the views.
@@ -72,9 +90,9 @@ SELECT r.tenant, r.run, r.status, r.workflow, r.facts ->> '$.version' AS version
     nullif(r.owner, '') AS owner,
     coalesce((SELECT h.until > unixepoch('subsec') * 1000 FROM ferrata_heartbeats h WHERE h.executor = r.owner), 0)
         AS owner_alive,
-    c.header ->> '$.epoch' AS epoch, r.first_seq, c.seq, r.parent, r.key
-FROM ferrata_runs r LEFT JOIN ferrata_records c
-    ON c.run = r.key AND c.seq = (SELECT max(m.seq) FROM ferrata_records m WHERE m.run = r.key);
+    c.header ->> '$.epoch' AS epoch, r.first_seq, d.seq, r.parent, r.key
+FROM ferrata_runs r LEFT JOIN ferrata_heads d ON d.tenant = r.tenant AND d.run = r.run
+    LEFT JOIN ferrata_records c ON c.run = d.key AND c.seq = d.seq;
 
 CREATE VIEW IF NOT EXISTS ferrata_record_list AS
 SELECT r.tenant, r.run, c.seq, c.header ->> '$.kind' AS kind, c.header ->> '$.status' AS status,

@@ -24,6 +24,8 @@
 //!   ([`Synchronous::Full`]). What that is worth is up to the disk: one that acknowledges before it has written loses what it lied about.
 //! - **Whole.** An append is a part of one transaction. What a crash leaves of one is not read.
 //! - **One winner.** Each transaction takes the lock of the file before it looks at a head, also among processes.
+//! - **Compared.** The head, the row and the records of a run lie in three trees of the file. What one of them lost contradicts the others, and that is
+//!   [`Corrupt`](ferrata_store::ErrorKind::Corrupt): no run is read as another one, and none shorter than it is.
 //! - **Appends of many runs in one commit.** What waits while a transaction is committed goes into the next one, so that one sync serves
 //!   all of them.
 //! - **Honest about failure.** A lock that does not come free within `lock_wait`, a full disk and a read-only file are
@@ -33,7 +35,7 @@
 //! # Limits
 //!
 //! - Unix, and processes of one machine, on a local file system. `setup` refuses network file systems on Linux.
-//! - One transaction at a time writes, whatever the number of processes.
+//! - One transaction at a time writes, whatever the number of processes. A process that is suspended within a commit stops the writes of all.
 //! - Never open the file with anything but SQLite in a process that uses the store, not even to copy it: when any open file of a
 //!   process is closed, POSIX ends all locks that the process holds on it. Use [`SqliteStore::back_up`].
 //! - The connections of a process do not survive `fork`: open the store after it.
@@ -54,6 +56,7 @@ mod session;
 mod setup;
 mod statement;
 mod store;
+mod stored_run;
 mod transaction;
 mod writer;
 

@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use ferrata_store::{
-    Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunPlace, RunQuery, RunStatus, Timestamp,
+    Error, Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunPlace, RunQuery, RunStatus, Timestamp,
 };
 use sqlx::sqlite::SqliteRow;
 
 use crate::db::Db;
-use crate::load;
-use crate::row::{self, LAST, get};
+use crate::load::{self, alive_column};
+use crate::row::{self, corrupt, get};
 use crate::statement::{Statement, Value};
+use crate::stored_run::{self, StoredRun};
 
 const OPERATION: &str = "store.runs";
+
+/// What a listing reads of a run's row, or of the index that stands for it.
+const PLACE: &str = "r.key, r.created, r.tenant, r.run";
 
 /// The condition of the index `ferrata_runs_to_adopt`, word for word.
 const TO_ADOPT: &str = "r.status = 'in_progress' AND r.wake_at IS NULL";
@@ -31,11 +35,11 @@ pub(crate) async fn run(
     let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
     let wanted = page.len();
     let statement =
-        |columns: &str| statement(columns, asked, page.order, after.as_ref(), wanted + 1, now.unix_ms());
-    let whole = db.read(statement(&row::head_columns("?1"))).await;
+        |columns: Columns| statement(columns, asked, page.order, after.as_ref(), wanted + 1, now.unix_ms());
+    let whole = db.read(statement(Columns::Heads)).await;
     // A damaged page of one run must not hide the others: by their keys, which stand in the indexes, they are read one by one.
     let (rows, is_whole) = match whole {
-        Err(failed) if failed.is_damage() => (db.read(statement("r.tenant, r.run, r.created")).await, false),
+        Err(failed) if failed.is_damage() => (db.read(statement(Columns::Names)).await, false),
         whole => (whole, true),
     };
     let rows = rows.map_err(|failed| failed.into_error(OPERATION))?;
@@ -43,30 +47,67 @@ pub(crate) async fn run(
     let mut items = Vec::with_capacity(rows.len().min(wanted));
     let mut last = None;
     for row in rows.iter().take(wanted) {
-        // The place is taken from the row, so that a page that ends with a run left out goes on after it.
-        last = Some((get::<i64>(row, 2)?, get::<String>(row, 0)?, get::<String>(row, 1)?));
+        // The place is taken from the index, so that a page that ends with a run left out goes on after it.
+        last = Some((get::<i64>(row, 1)?, get::<String>(row, 2)?, get::<String>(row, 3)?));
         let head = match is_whole {
-            true => row::head(row).map(Some),
+            true => listed(row).map(Some),
             false => head_of(db, row, now).await,
         };
+        let head = head.and_then(|head| match head {
+            Some(head) if !asked.matches(&head, now) => {
+                Err(corrupt("an index lists a run that is not what was asked for, run `REINDEX`")
+                    .with_run(&head.run))
+            }
+            head => Ok(head),
+        });
         match head {
             Ok(head) => items.extend(head),
             Err(error) if asked.complete => return Err(error.with_operation(OPERATION)),
             Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
         }
     }
-    // As of the row and not of a run: what is no name would be no cursor, and the listing begin again.
+    // As of the index and not of a run: a text that is not a name would not be a cursor, and the listing begin again.
     let next = last.filter(|_| more);
     let next = next.map(|(created, tenant, run)| listing.cursor(format_args!("{created}.{tenant}/{run}")));
     Ok(Paged { items, next })
 }
 
+/// Which columns a listing reads.
+#[derive(Clone, Copy)]
+enum Columns {
+    /// What the index says: key, creation and name.
+    Names,
+    /// The same, and after it the columns of a run, and whether its owner is alive.
+    Heads,
+}
+
+/// The columns of [`Columns::Names`].
+const NAMES: &str = "v.key, v.created, v.tenant, v.run";
+const BEFORE: usize = 4;
+
+/// Reads the head of a run that an index has led to.
+fn listed(row: &SqliteRow) -> Result<RunHead> {
+    let name = row::key(row, 2)?;
+    let read = || {
+        let stored = StoredRun::read(row, BEFORE)?;
+        let stored = stored.filter(|stored| get::<i64>(row, 0).is_ok_and(|key| key == stored.key));
+        let stored =
+            stored.ok_or_else(|| corrupt("an index leads to another run than it names, run `REINDEX`"))?;
+        let head = stored.head(get(row, BEFORE + stored_run::LEN)?)?;
+        match get::<i64>(row, 1)? == head.facts.created.unix_ms() {
+            true => Ok(head),
+            false => Err(corrupt("an index says another creation than the run, run `REINDEX`")),
+        }
+    };
+    read().map_err(|error: Error| error.with_run(&name))
+}
+
 async fn head_of(db: &Arc<Db>, row: &SqliteRow, now: Timestamp) -> Result<Option<RunHead>> {
-    load::head(db, &row::key(row)?, now).await
+    load::head(db, &row::key(row, 2)?, now).await
 }
 
 fn statement(
-    columns: &str,
+    columns: Columns,
     asked: &RunQuery,
     order: Order,
     after: Option<&RunPlace>,
@@ -92,7 +133,7 @@ fn statement(
         let named = RunStatus::ALL.into_iter().filter(|status| asked.statuses.contains(status));
         statuses.extend(named.map(|status| format!("r.status = '{status}'")));
     }
-    let alive = "SELECT h.executor FROM ferrata_heartbeats h WHERE h.until > ?1";
+    let alive = "SELECT h.executor FROM ferrata_heartbeats h WHERE h.until > ?1 AND h.twin = -h.until";
     // SQLite thinks the index of statuses as good, which holds the runs whose owners live, too.
     let (mut before, mut index) = (String::new(), "");
     match asked.filter {
@@ -126,7 +167,7 @@ fn statement(
         [_, _, ..] if asked.filter == RunFilter::Any => {
             let each = statuses.iter().map(|status| {
                 let all = conditions.iter().chain([status]).cloned().collect::<Vec<_>>().join(" AND ");
-                format!("SELECT * FROM (SELECT r.* FROM ferrata_runs r WHERE {all} {order})")
+                format!("SELECT * FROM (SELECT {PLACE} FROM ferrata_runs r WHERE {all} {order})")
             });
             each.collect::<Vec<_>>().join(" UNION ALL ")
         }
@@ -135,11 +176,18 @@ fn statement(
                 conditions.push(format!("({})", statuses.join(" OR ")));
             }
             let all = if conditions.is_empty() { "1".to_owned() } else { conditions.join(" AND ") };
-            format!("SELECT r.* FROM ferrata_runs r {index} WHERE {all} {order}")
+            format!("SELECT {PLACE} FROM ferrata_runs r {index} WHERE {all} {order}")
         }
     };
-    let last = if columns.contains("c.") { LAST } else { "" };
-    values.and(&format!("{before}SELECT {columns} FROM ({from}) r {last} {order}"))
+    let order = order.replace("r.", "v.");
+    values.and(&match columns {
+        Columns::Names => format!("{before}SELECT {NAMES} FROM ({from}) v {order}"),
+        Columns::Heads => {
+            let (columns, alive) = (stored_run::columns(), alive_column("?1"));
+            let tables = stored_run::tables(&format!("({from})"));
+            format!("{before}SELECT {NAMES}, {columns}, {alive} FROM {tables} {order}")
+        }
+    })
 }
 
 /// The labels that have an index: those by which a family is found among all runs.

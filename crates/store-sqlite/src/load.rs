@@ -3,112 +3,170 @@
 use std::sync::Arc;
 
 use ferrata_store::{
-    Anchor, At, Error, HeadRef, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, Timestamp,
-    check_loaded, check_news, refusal,
+    Anchor, At, Error, ErrorKind, HeadRef, HeaderRange, Headers, Record, RecordId, Result, RunHead, RunKey,
+    Seq, Timestamp, check_asked, check_loaded, check_news, refusal,
 };
 use sqlx::sqlite::SqliteRow;
 
 use crate::db::Db;
-use crate::row::{self, HEAD, HEADER, LAST, get, number, seq_at};
-use crate::statement::Statement;
+use crate::row::{self, get, number};
+use crate::stored_run::{self, NAMED, StoredRun, named, with_records};
 
 const HEAD_OF: &str = "store.head";
 const LOAD: &str = "store.load";
 const HEADERS: &str = "store.headers";
 
+/// Tells whether the owner of a run is alive at the time that the statement names so.
+pub(crate) fn alive_column(now: &str) -> String {
+    format!(
+        "coalesce((SELECT b.until > {now} AND b.twin = -b.until FROM ferrata_heartbeats b WHERE b.executor = r.owner), 0)"
+    )
+}
+
 /// Reads the head of a run.
 pub(crate) async fn head(db: &Arc<Db>, run: &RunKey, now: Timestamp) -> Result<Option<RunHead>> {
-    let columns = row::head_columns("?1");
-    let look = format!("SELECT {columns} FROM ferrata_runs r {LAST} WHERE r.tenant = ?2 AND r.run = ?3");
-    let look = Statement::new(&look).bind(now.unix_ms()).bind(run.tenant.as_str()).bind(run.run.as_str());
+    let (columns, alive, tables) = (stored_run::columns(), alive_column("?3"), stored_run::tables(NAMED));
+    let look = named(run).bind(now.unix_ms()).and(&format!("SELECT {columns}, {alive} FROM {tables}"));
     let rows = db.read(look).await.map_err(|failed| failed.of_run(HEAD_OF, run))?;
-    let head = rows.first().map(row::head).transpose();
+    let read = |row: &SqliteRow| match StoredRun::read(row, 0)? {
+        Some(stored) => stored.head(get(row, stored_run::LEN)?).map(Some),
+        None => Ok(None),
+    };
+    let head = rows.first().map_or(Ok(None), read);
     head.map_err(|error| error.with_operation(HEAD_OF).with_run(run))
 }
 
-/// Loads up to a position. There is a row also when there is no record to load, so that a run without is told from no run.
+/// Loads up to a position.
 pub(crate) async fn load(db: &Arc<Db>, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-    let mut look = Statement::default().bind(run.tenant.as_str()).bind(run.run.as_str());
-    let end = match at {
-        At::Latest => HEAD.to_owned(),
-        At::Seq(seq) => look.name(number(seq)),
-        At::Record(id) => {
-            let id = look.name(id.to_string());
+    let (values, end) = match at {
+        At::Latest => (named(run), "h.seq"),
+        At::Seq(seq) => (named(run).bind(number(seq)), "?3"),
+        At::Record(id) => (
+            named(run).bind(id.to_string()),
             // Within the run only: an index of all ids would cost each step more than it is worth.
-            format!(
-                "(SELECT max(i.seq) FROM ferrata_records i WHERE i.run = r.key \
-                 AND CASE WHEN json_valid(i.header) THEN i.header ->> '$.id' END = {id})"
-            )
-        }
+            "(SELECT max(i.seq) FROM ferrata_records i WHERE i.run = h.key \
+              AND CASE WHEN json_valid(i.header) THEN i.header ->> '$.id' END = ?3)",
+        ),
     };
-    let look = look.and(&format!(
-        "WITH r AS MATERIALIZED (SELECT r.key, r.first_seq, {HEAD} AS seq, {end} AS at FROM ferrata_runs r \
-         WHERE r.tenant = ?1 AND r.run = ?2) \
-         SELECT r.first_seq, r.seq, r.at, {HEADER}, c.body FROM r LEFT JOIN ferrata_records c ON c.run = r.key AND c.seq <= r.at \
-         AND c.seq >= (SELECT b.seq FROM ferrata_records b WHERE b.run = r.key AND b.seq <= r.at AND b.base ORDER BY b.seq DESC LIMIT 1) \
-         ORDER BY c.seq"
-    ));
+    let range = "c.seq <= found.at AND c.seq >= (SELECT b.seq FROM ferrata_records b \
+        WHERE b.run = found.head_key AND b.seq <= found.at AND b.base ORDER BY b.seq DESC LIMIT 1)";
+    let look = with_records(values, &format!("{end} AS at"), "c.body", range);
     let rows = db.read(look).await.map_err(|failed| failed.of_run(LOAD, run))?;
-    let Some(first) = rows.first() else { return Ok(None) };
-    records(run, at, first, &rows).map(Some).map_err(|error| error.with_operation(LOAD).with_run(run))
+    let named = |error: Error| error.with_operation(LOAD).with_run(run);
+    match records(run, at, &rows).map_err(named)? {
+        Loaded::NoRun => Ok(None),
+        Loaded::Records(records) => Ok(Some(records)),
+        Loaded::NoRecord => {
+            if let At::Record(id) = at
+                && let Some(seq) = find(db, run, id).await?
+            {
+                return Box::pin(load(db, run, At::Seq(seq))).await;
+            }
+            Err(refusal::no_record(LOAD, run, at))
+        }
+    }
 }
 
-fn records(run: &RunKey, at: At, row: &SqliteRow, rows: &[SqliteRow]) -> Result<Vec<Record>> {
-    let (first, head) = (seq_at(row, 0)?, seq_at(row, 1)?);
-    let end = get::<Option<i64>>(row, 2)?.and_then(|end| u64::try_from(end).ok()).map(Seq::new);
-    let missing = || refusal::no_record(LOAD, run, at);
-    let end = end.filter(|end| (first..=head).contains(end)).ok_or_else(missing)?;
-    let has_record = get::<Option<i64>>(row, 3)?.is_some();
-    let rows = if has_record { rows } else { &[] };
-    let records: Vec<Record> = rows.iter().map(|row| row::record(row, 3, run)).collect::<Result<_>>()?;
+/// What a load found.
+enum Loaded {
+    NoRun,
+    NoRecord,
+    Records(Vec<Record>),
+}
+
+fn records(run: &RunKey, at: At, rows: &[SqliteRow]) -> Result<Loaded> {
+    let Some((first, rest)) = rows.split_first() else { return Ok(Loaded::NoRun) };
+    let Some(stored) = StoredRun::read(first, 0)? else { return Ok(Loaded::NoRun) };
+    let end = get::<Option<i64>>(first, stored_run::LEN)?.and_then(|end| u64::try_from(end).ok());
+    let Some(end) = end.map(Seq::new).filter(|end| (stored.first..=stored.last.seq).contains(end)) else {
+        return Ok(Loaded::NoRecord);
+    };
+    let records = sorted(run, rest)?;
     check_loaded(run, &records, end)?;
+    check_asked(run, at, &records)?;
+    Ok(Loaded::Records(records))
+}
+
+/// Reads records, in the order of their numbers.
+fn sorted(run: &RunKey, rows: &[SqliteRow]) -> Result<Vec<Record>> {
+    let mut records: Vec<Record> = rows.iter().map(|row| row::record(row, 0, run)).collect::<Result<_>>()?;
+    records.sort_by_key(|record| record.header.seq);
     Ok(records)
+}
+
+/// Looks for a record by its id in every header of a run. The search in the database passes by what is damaged, and ends at it; this is refused by
+/// what is damaged.
+async fn find(db: &Arc<Db>, run: &RunKey, id: RecordId) -> Result<Option<Seq>> {
+    let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
+    while let Some(asked) = range {
+        match headers(db, run, asked).await {
+            Ok(answer) => match answer.items.iter().find(|header| header.id == id) {
+                Some(found) => return Ok(Some(found.seq)),
+                None => range = asked.after(&answer),
+            },
+            // It was purged meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.with_operation(LOAD)),
+        }
+    }
+    Ok(None)
 }
 
 /// Loads what came after a record, or as much as a load of the head if that record is not kept.
 pub(crate) async fn load_since(db: &Arc<Db>, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-    let look = format!(
-        "SELECT {HEADER}, CASE WHEN c.seq > ?3 THEN c.body END FROM ferrata_runs r \
-         JOIN ferrata_records c ON c.run = r.key AND c.seq >= ?3 WHERE r.tenant = ?1 AND r.run = ?2 ORDER BY c.seq"
+    let look = with_records(
+        named(run).bind(number(known.seq)),
+        "NULL",
+        "CASE WHEN c.seq > ?3 THEN c.body END",
+        "c.seq >= ?3",
     );
-    let look = Statement::new(&look).bind(run.tenant.as_str()).bind(run.run.as_str()).bind(number(known.seq));
     let rows = db.read(look).await.map_err(|failed| failed.of_run(LOAD, run))?;
-    let rest = match rows.split_first() {
-        // One that cannot be read is told of by the load.
-        Some((first, rest)) if row::header(first, 0, run).is_ok_and(|first| first.head() == known) => rest,
-        _ => return load(db, run, At::Latest).await,
-    };
-    let read = || {
-        let records: Vec<Record> = rest.iter().map(|row| row::record(row, 0, run)).collect::<Result<_>>()?;
-        check_news(run, known, &records).map(|()| records)
-    };
-    read().map(Some).map_err(|error| error.with_operation(LOAD).with_run(run))
+    match news(run, known, &rows).map_err(|error| error.with_operation(LOAD).with_run(run))? {
+        Some(news) => Ok(Some(news)),
+        None => load(db, run, At::Latest).await,
+    }
+}
+
+/// Reads what came after a record; `None` if that is not kept, or cannot be read, which a load tells.
+fn news(run: &RunKey, known: HeadRef, rows: &[SqliteRow]) -> Result<Option<Vec<Record>>> {
+    let Some((first, rest)) = rows.split_first() else { return Ok(None) };
+    let Some(stored) = StoredRun::read(first, 0)? else { return Ok(None) };
+    let is_known = |row: &SqliteRow| row::header(row, 0, run).is_ok_and(|header| header.head() == known);
+    let Some(at) = rest.iter().position(is_known) else { return Ok(None) };
+    let after: Vec<&SqliteRow> = rest[..at].iter().chain(&rest[at + 1..]).collect();
+    let mut records: Vec<Record> =
+        after.into_iter().map(|row| row::record(row, 0, run)).collect::<Result<_>>()?;
+    records.sort_by_key(|record| record.header.seq);
+    check_news(run, known, &records)?;
+    let last = records.last().map_or(known.seq, |record| record.header.seq);
+    match last == stored.last.seq {
+        true => Ok(Some(records)),
+        false => Err(refusal::gone(run, last.next())),
+    }
 }
 
 /// Lists the headers of a range, by the key of the table, without a body.
 pub(crate) async fn headers(db: &Arc<Db>, run: &RunKey, range: HeaderRange) -> Result<Headers> {
     let (anchor, within) = match range.anchor() {
-        Anchor::From(seq) => (seq, "c.seq >= max(?3, r.first_seq) AND c.seq < max(?3, r.first_seq) + ?4"),
-        Anchor::UpTo(seq) => {
-            (seq, "c.seq <= min(?3, r.seq) AND c.seq > min(?3, r.seq) - ?4 AND c.seq >= r.first_seq")
+        Anchor::From(seq) => {
+            (seq, "c.seq >= max(?3, found.first_seq) AND c.seq < max(?3, found.first_seq) + ?4")
         }
+        Anchor::UpTo(seq) => (
+            seq,
+            "c.seq <= min(?3, found.head_seq) AND c.seq > min(?3, found.head_seq) - ?4 AND c.seq >= found.first_seq",
+        ),
     };
-    let look = format!(
-        "WITH r AS MATERIALIZED (SELECT r.key, r.first_seq, {HEAD} AS seq FROM ferrata_runs r WHERE r.tenant = ?1 AND r.run = ?2) \
-         SELECT r.first_seq, r.seq, {HEADER} FROM r LEFT JOIN ferrata_records c ON c.run = r.key AND {within} ORDER BY c.seq"
-    );
     // No record has a number that is beyond the greatest less a page.
     let anchor = number(anchor).min(i64::MAX - i64::from(HeaderRange::MAX));
-    let look = Statement::new(&look).bind(run.tenant.as_str()).bind(run.run.as_str());
-    let look = look.bind(anchor).bind(i64::from(range.limit()));
-    let rows = db.read(look).await.map_err(|failed| failed.of_run(HEADERS, run))?;
-    let row = rows.first().ok_or_else(|| refusal::no_run(HEADERS, run))?;
+    let values = named(run).bind(anchor).bind(i64::from(range.limit()));
+    let rows = db.read(with_records(values, "NULL", "NULL", within)).await;
+    let rows = rows.map_err(|failed| failed.of_run(HEADERS, run))?;
     let read = || {
-        let kept = (seq_at(row, 0)?, seq_at(row, 1)?);
-        let has_record = get::<Option<i64>>(row, 2)?.is_some();
-        let rows = if has_record { rows.as_slice() } else { &[] };
-        let items = rows.iter().map(|row| row::header(row, 2, run)).collect::<Result<_>>()?;
-        Headers::checked(run, range, kept, items)
+        let (first, rest) = rows.split_first().ok_or_else(|| refusal::no_run(HEADERS, run))?;
+        let stored = StoredRun::read(first, 0)?.ok_or_else(|| refusal::no_run(HEADERS, run))?;
+        let mut items = rest.iter().map(|row| row::header(row, 0, run)).collect::<Result<Vec<_>>>()?;
+        items.sort_by_key(|header| header.seq);
+        Headers::whole(run, range, (stored.first, stored.last.seq), items)
     };
     read().map_err(|error: Error| error.with_operation(HEADERS).with_run(run))
 }

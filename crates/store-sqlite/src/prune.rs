@@ -3,8 +3,9 @@
 use ferrata_store::{At, HeadRef, PruneCut, Removed, Result, RunKey, check_prune, refusal};
 use sqlx::sqlite::SqliteRow;
 
-use crate::row::{self, HEAD, HEADER, LAST, get, header_text, number, seq_at};
+use crate::row::{self, HEADER_LEN, corrupt, get, header_columns, header_text, number, run_sum};
 use crate::statement::{Statement, Value};
+use crate::stored_run::{self, LEN, NAMED, StoredRun, named};
 
 pub(crate) const PRUNE: &str = "store.prune";
 pub(crate) const PURGE: &str = "store.purge";
@@ -12,36 +13,35 @@ pub(crate) const PURGE: &str = "store.purge";
 /// Gives pages that became free back to the file system, some at a time: each one from the end of the file is copied into a free one.
 const VACUUM: &str = "PRAGMA incremental_vacuum(1000);";
 
-fn named(look: Statement, run: &RunKey) -> Statement {
-    look.bind(run.tenant.as_str()).bind(run.run.as_str())
-}
-
-/// Reads the record at the cut, and counts those before it.
+/// Reads a run and the record at the cut, and counts the records before it.
 pub(crate) fn look_prune(run: &RunKey, cut: &PruneCut) -> Statement {
-    let look = Statement::new(&format!(
-        "SELECT r.key, r.first_seq, {HEAD}, (SELECT count(*) FROM ferrata_records g WHERE g.run = r.key AND g.seq < ?), \
-         (SELECT coalesce(sum(length(g.body)), 0) FROM ferrata_records g WHERE g.run = r.key AND g.seq < ?), {HEADER} \
-         FROM ferrata_runs r LEFT JOIN ferrata_records c ON c.run = r.key AND c.seq = ? WHERE r.tenant = ? AND r.run = ?;"
-    ));
-    let at = number(cut.at);
-    named(look.bind(at).bind(at).bind(at), run)
+    let (columns, tables, at) = (stored_run::columns(), stored_run::tables(NAMED), header_columns("p"));
+    named(run).bind(number(cut.at)).and(&format!(
+        "SELECT {columns}, {at}, (SELECT count(*) FROM ferrata_records g WHERE g.run = h.key AND g.seq < ?3), \
+         (SELECT coalesce(sum(length(g.body)), 0) FROM ferrata_records g WHERE g.run = h.key AND g.seq < ?3) \
+         FROM {tables} LEFT JOIN ferrata_records p ON p.run = h.key AND p.seq = ?3;"
+    ))
 }
 
-/// Counts the records, and reads the last header.
+/// Reads a run, and counts its records. A run that cannot be read is purged, too, so its key is taken from the row that names it: what leads there
+/// may lead to another run.
 pub(crate) fn look_purge(run: &RunKey) -> Statement {
-    named(
-        Statement::new(&format!(
-            "SELECT r.key, r.first_seq, {HEAD}, (SELECT count(*) FROM ferrata_records g WHERE g.run = r.key), \
-             (SELECT coalesce(sum(length(g.body)), 0) FROM ferrata_records g WHERE g.run = r.key), {HEADER} \
-             FROM ferrata_runs r {LAST} WHERE r.tenant = ? AND r.run = ?;"
-        )),
-        run,
-    )
+    let (columns, tables) = (stored_run::columns(), stored_run::tables(NAMED));
+    let by_name = "SELECT n.key FROM ferrata_runs n WHERE n.tenant = v.tenant AND n.run = v.run";
+    // The plus keeps SQLite from the index, which may lie.
+    let is_its = |row: &str| format!("+{row}.tenant = v.tenant AND +{row}.run = v.run");
+    let (by_head, by_index) = (is_its("r"), is_its("t"));
+    named(run).and(&format!(
+        "WITH found AS MATERIALIZED (SELECT {columns}, ({by_name}) AS named_key, CASE WHEN {by_head} THEN r.key \
+             ELSE (SELECT t.key FROM ferrata_runs t WHERE t.key = ({by_name}) AND {by_index}) END AS own_key FROM {tables}) \
+         SELECT found.*, (SELECT count(*) FROM ferrata_records g WHERE g.run = found.own_key), \
+         (SELECT coalesce(sum(length(g.body)), 0) FROM ferrata_records g WHERE g.run = found.own_key) FROM found;"
+    ))
 }
 
-fn removed(row: &SqliteRow) -> Result<Removed> {
+fn removed(row: &SqliteRow, at: usize) -> Result<Removed> {
     let count = |at| get::<i64>(row, at).map(|count| u64::try_from(count).unwrap_or(0));
-    Ok(Removed { records: count(3)?, bytes: count(4)? })
+    Ok(Removed { records: count(at)?, bytes: count(at + 1)? })
 }
 
 /// Decides what a prune removes, and how.
@@ -50,19 +50,20 @@ pub(crate) fn plan_prune(
     run: &RunKey,
     cut: &PruneCut,
 ) -> Result<(Removed, Vec<Statement>)> {
-    let Some(row) = rows.first() else { return Err(refusal::no_run(PRUNE, run)) };
-    let (key, first, head) = (get::<i64>(row, 0)?, seq_at(row, 1)?, seq_at(row, 2)?);
+    let no_run = || refusal::no_run(PRUNE, run);
+    let row = rows.first().ok_or_else(no_run)?;
+    let StoredRun { key, first, last, facts_text, .. } = StoredRun::read(row, 0)?.ok_or_else(no_run)?;
     if cut.at < first {
         return Ok((Removed::default(), Vec::new()));
     }
-    if cut.at > head {
+    if cut.at > last.seq {
         return Err(refusal::no_record(PRUNE, run, At::Seq(cut.at)));
     }
-    let header = row::header_at(row, 5, run, cut.at)?;
+    let header = row::header_at(row, LEN, run, cut.at)?;
     let (base, at) = (check_prune(run, &header, cut)?, number(cut.at));
     let mut statement = Statement::default();
     if let Some(base) = base {
-        let (text, sum) = header_text(&base.header)?;
+        let (text, sum) = header_text(run, &base.header)?;
         statement = statement
             .and("UPDATE ferrata_records SET base = 1, header = ?, sum = ?, body = ? WHERE run = ? AND seq = ?;")
             .bind(text)
@@ -73,15 +74,16 @@ pub(crate) fn plan_prune(
     }
     if cut.at > first {
         statement = statement
-            .and("UPDATE ferrata_runs SET first_seq = ? WHERE key = ?;")
+            .and("UPDATE ferrata_runs SET first_seq = ?, sum = ? WHERE key = ?;")
             .bind(at)
+            .bind(run_sum(run, cut.at, &facts_text))
             .bind(key)
             .and("DELETE FROM ferrata_records WHERE run = ? AND seq < ?;")
             .bind(key)
             .bind(at)
             .and(VACUUM);
     }
-    Ok((removed(row)?, vec![statement]))
+    Ok((removed(row, LEN + HEADER_LEN)?, vec![statement]))
 }
 
 /// Decides what a purge removes, and how. A run whose records cannot be read can be purged, if no head is expected.
@@ -92,16 +94,26 @@ pub(crate) fn plan_purge(
 ) -> Result<(Removed, Vec<Statement>)> {
     let Some(row) = rows.first() else { return Ok(Default::default()) };
     if expected.is_some() {
-        let head = row::header_at(row, 5, run, seq_at(row, 1)?)?.head();
+        let Some(stored) = StoredRun::read(row, 0)? else { return Ok(Default::default()) };
+        let head = stored.last.head();
         if expected != Some(head) {
             return Err(refusal::conflict(run, expected, Some(head)));
         }
     }
-    let key = get::<i64>(row, 0)?;
+    let Some(key) = get::<Option<i64>>(row, LEN + 1)? else {
+        let is_there = stored_run::has_head(row)? || get::<Option<i64>>(row, LEN)?.is_some();
+        return match is_there {
+            true => Err(corrupt("what leads to the run leads to no row that names it, run `REINDEX` first")),
+            false => Ok(Default::default()),
+        };
+    };
     let statement = Statement::new("DELETE FROM ferrata_records WHERE run = ?;")
         .bind(key)
         .and("DELETE FROM ferrata_runs WHERE key = ?;")
         .bind(key)
+        .and("DELETE FROM ferrata_heads WHERE tenant = ? AND run = ?;")
+        .bind(run.tenant.as_str())
+        .bind(run.run.as_str())
         .and(VACUUM);
-    Ok((removed(row)?, vec![statement]))
+    Ok((removed(row, LEN + 2)?, vec![statement]))
 }

@@ -3,41 +3,38 @@
 use ferrata_store::{Record, Result, RunKey, has_place, refusal};
 use sqlx::sqlite::SqliteRow;
 
-use crate::row::{self, HEADER, get, header_text, number};
+use crate::row::{self, header_text, number};
 use crate::statement::{Statement, Value};
+use crate::stored_run::{StoredRun, named, with_records};
 
 pub(crate) const RESEAL: &str = "store.reseal";
 
 /// Reads the headers of the records that are to be replaced, and those between them.
 pub(crate) fn look(run: &RunKey, records: &[Record]) -> Statement {
     let seq = |record: Option<&Record>| record.map_or(0, |record| number(record.header.seq));
-    Statement::new(&format!(
-        "SELECT r.key, {HEADER} FROM ferrata_runs r LEFT JOIN ferrata_records c ON c.run = r.key AND c.seq BETWEEN ? AND ? \
-         WHERE r.tenant = ? AND r.run = ? ORDER BY c.seq;"
-    ))
-    .bind(seq(records.first()))
-    .bind(seq(records.last()))
-    .bind(run.tenant.as_str())
-    .bind(run.run.as_str())
+    let values = named(run).bind(seq(records.first())).bind(seq(records.last()));
+    with_records(values, "NULL", "NULL", "c.seq BETWEEN ?3 AND ?4").and(";")
 }
 
 /// Decides which records take the place of those that are there, and how.
 pub(crate) fn plan(rows: &[SqliteRow], run: &RunKey, records: &[Record]) -> Result<(u64, Vec<Statement>)> {
-    let Some(first) = rows.first() else { return Err(refusal::no_run(RESEAL, run)) };
-    let key = get::<i64>(first, 0)?;
+    let no_run = || refusal::no_run(RESEAL, run);
+    let (first, rest) = rows.split_first().ok_or_else(no_run)?;
+    let StoredRun { key, .. } = StoredRun::read(first, 0)?.ok_or_else(no_run)?;
+    let mut kept = rest.iter().map(|row| row::header(row, 0, run)).collect::<Result<Vec<_>>>()?;
+    kept.sort_by_key(|header| header.seq);
     let mut given = records.iter().peekable();
     let mut statements = Vec::new();
-    for row in rows {
-        let Some(seq) = get::<Option<i64>>(row, 1)? else { continue };
-        while given.next_if(|record| number(record.header.seq) < seq).is_some() {}
-        let Some(record) = given.next_if(|record| number(record.header.seq) == seq) else { continue };
-        if has_place(&row::header_at(row, 1, run, record.header.seq)?, &record.header) {
-            let (text, sum) = header_text(&record.header)?;
+    for header in kept {
+        while given.next_if(|record| record.header.seq < header.seq).is_some() {}
+        let Some(record) = given.next_if(|record| record.header.seq == header.seq) else { continue };
+        if has_place(&header, &record.header) {
+            let (text, sum) = header_text(run, &record.header)?;
             let replace = Statement::new(
                 "UPDATE ferrata_records SET header = ?, sum = ?, body = ? WHERE run = ? AND seq = ?;",
             );
             let replace = replace.bind(text).bind(sum).bind(Value::Bytes(record.body.to_vec()));
-            statements.push(replace.bind(key).bind(seq));
+            statements.push(replace.bind(key).bind(number(header.seq)));
         }
     }
     Ok((statements.len() as u64, statements))

@@ -1,33 +1,22 @@
-//! Rows to headers, records and heads, and back: headers as JSON that people read, each with a checksum.
+//! Rows to headers and records, and back: headers as JSON that people read, each with a checksum.
 
 use bytes::Bytes;
 use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
 use ferrata_store::{
-    Error, ErrorKind, FORMAT, Record, RecordHeader, Result, RunFacts, RunHead, RunId, RunKey, Seq, TenantId,
-    refusal,
+    Error, ErrorKind, FORMAT, Record, RecordHeader, Result, RunFacts, RunId, RunKey, Seq, TenantId, refusal,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row as _, Sqlite, Type};
 
 use crate::error::{Call, fault};
 
-/// The columns of a header, of the table `c`; with the body they make a record.
-pub(crate) const HEADER: &str = "c.seq, c.base, c.header, c.sum";
-
-/// Returns the columns of a head, of the tables `r` and, for the last record, `c`; `now` is how the statement names the time.
-pub(crate) fn head_columns(now: &str) -> String {
-    format!(
-        "r.tenant, r.run, r.created, r.first_seq, r.facts, r.sum, \
-         coalesce((SELECT h.until > {now} FROM ferrata_heartbeats h WHERE h.executor = r.owner), 0), {HEADER}"
-    )
+/// Returns the columns of a header, of a table of records by this name; with the body they make a record.
+pub(crate) fn header_columns(table: &str) -> String {
+    format!("{table}.seq, {table}.base, {table}.header, {table}.sum")
 }
 
-/// The number of the last record of a run.
-pub(crate) const HEAD: &str = "(SELECT max(m.seq) FROM ferrata_records m WHERE m.run = r.key)";
-
-/// Joins the last record of a run.
-pub(crate) const LAST: &str = "LEFT JOIN ferrata_records c ON c.run = r.key \
-     AND c.seq = (SELECT max(m.seq) FROM ferrata_records m WHERE m.run = r.key)";
+/// The number of [`header_columns`].
+pub(crate) const HEADER_LEN: usize = 4;
 
 /// What a column says without the JSON: the number and whether it is a base have columns of their own.
 enum Columns {}
@@ -57,34 +46,34 @@ fn seq(number: i64) -> Result<Seq> {
     u64::try_from(number).map(Seq::new).map_err(|_| corrupt("a record's number is below zero"))
 }
 
-/// Writes the header as JSON, and its checksum.
-pub(crate) fn header_text(header: &RecordHeader) -> Result<(String, i64)> {
+/// Writes the header of a record of a run as JSON, and its checksum.
+pub(crate) fn header_text(run: &RunKey, header: &RecordHeader) -> Result<(String, i64)> {
     let said = JsonHeader::<Columns>::of(header, assumed(header.seq, header.base));
     let text = serde_json::to_string(&said).map_err(|error| {
         Error::new(ErrorKind::Invalid, "the header cannot be written as JSON").with_source(error)
     })?;
-    let sum = header_sum(header.seq, header.base, &text);
+    let sum = header_sum(run, header.seq, header.base, &text);
     Ok((text, sum))
 }
 
-/// Writes what is said of a run as JSON, and its checksum.
-pub(crate) fn facts_text(run: &RunKey, facts: &RunFacts) -> Result<(String, i64)> {
-    let text = serde_json::to_string(facts).map_err(|error| {
+/// Writes what is said of a run as JSON.
+pub(crate) fn facts_text(facts: &RunFacts) -> Result<String> {
+    serde_json::to_string(facts).map_err(|error| {
         Error::new(ErrorKind::Invalid, "what is said of the run cannot be written as JSON").with_source(error)
-    })?;
-    let sum = facts_sum(run, &text);
-    Ok((text, sum))
+    })
 }
 
-fn header_sum(seq: Seq, base: bool, text: &str) -> i64 {
-    crc32c::crc32c(format!("{seq} {} {text}", u8::from(base)).as_bytes()).into()
+/// The checksum of a header: also of whose it is, so that no record is read as another run's.
+fn header_sum(run: &RunKey, seq: Seq, base: bool, text: &str) -> i64 {
+    crc32c::crc32c(format!("{run} {seq} {} {text}", u8::from(base)).as_bytes()).into()
 }
 
-fn facts_sum(run: &RunKey, text: &str) -> i64 {
-    crc32c::crc32c(format!("{run} {text}").as_bytes()).into()
+/// The checksum of a run's row: of whose it is, where its log begins, and what is said of it.
+pub(crate) fn run_sum(run: &RunKey, first: Seq, facts: &str) -> i64 {
+    crc32c::crc32c(format!("{run} {first} {facts}").as_bytes()).into()
 }
 
-fn corrupt(what: &str) -> Error {
+pub(crate) fn corrupt(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup, or purge it"))
 }
 
@@ -98,32 +87,11 @@ pub(crate) fn seq_at(row: &SqliteRow, at: usize) -> Result<Seq> {
     seq(get(row, at)?)
 }
 
-/// Reads the key of a run.
-pub(crate) fn key(row: &SqliteRow) -> Result<RunKey> {
-    let named = |error| corrupt("the name of a run is none").with_source(error);
-    let (tenant, run) = (get::<&str>(row, 0)?, get::<&str>(row, 1)?);
+/// Reads the name of a run from two columns.
+pub(crate) fn key(row: &SqliteRow, at: usize) -> Result<RunKey> {
+    let named = |error| corrupt("the name of a run is not valid").with_source(error);
+    let (tenant, run) = (get::<&str>(row, at)?, get::<&str>(row, at + 1)?);
     Ok(RunKey::new(TenantId::new(tenant).map_err(named)?, RunId::new(run).map_err(named)?))
-}
-
-/// Reads a head from the [`head_columns`]; an error names the run.
-pub(crate) fn head(row: &SqliteRow) -> Result<RunHead> {
-    let run = key(row)?;
-    let read = || {
-        let (first, facts) = (seq_at(row, 3)?, facts(&run, row, 4)?);
-        let last = header_at(row, 7, &run, first)?;
-        Ok(RunHead::after(run.clone(), first, &last, get(row, 6)?, facts))
-    };
-    read().map_err(|error: Error| error.with_run(&run))
-}
-
-/// Reads what was said of a run, and its checksum.
-pub(crate) fn facts(run: &RunKey, row: &SqliteRow, at: usize) -> Result<RunFacts> {
-    let text = get::<&str>(row, at)?;
-    if facts_sum(run, text) != get::<i64>(row, at + 1)? {
-        return Err(corrupt("what was said of the run at its start is not what was written"));
-    }
-    let odd = |error| corrupt("what was said of the run at its start is not valid").with_source(error);
-    serde_json::from_str(text).map_err(odd)
 }
 
 /// Reads the header of a record that must be there; `seq` is its number, or one that must be there with it.
@@ -134,13 +102,13 @@ pub(crate) fn header_at(row: &SqliteRow, at: usize, run: &RunKey, seq: Seq) -> R
     }
 }
 
-/// Reads a header from the columns [`HEADER`], which begin at `at`; an error names run and record.
+/// Reads a header from the [`header_columns`], which begin at `at`; an error names run and record.
 pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordHeader> {
     let seq = seq_at(row, at).map_err(|error| error.with_run(run))?;
     let read = || {
         let (base, text) = (get::<bool>(row, at + 1)?, get::<&str>(row, at + 2)?);
-        if header_sum(seq, base, text) != get::<i64>(row, at + 3)? {
-            return Err(corrupt("the header is not what was written"));
+        if header_sum(run, seq, base, text) != get::<i64>(row, at + 3)? {
+            return Err(corrupt("the header is not what was written to this run"));
         }
         // Before anything else is read: a newer format may say what this version does not know.
         let said: serde_json::Result<JsonHeader<Columns>> = serde_json::from_str(text);
@@ -163,10 +131,11 @@ pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordH
     read().map_err(|error| error.with_run(run).with_seq(seq))
 }
 
-/// Reads a record from the columns [`HEADER`] and its body, and checks it.
+/// Reads a record from the [`header_columns`] and its body, and checks it.
 pub(crate) fn record(row: &SqliteRow, at: usize, run: &RunKey) -> Result<Record> {
     let header = header(row, at, run)?;
-    let body = get::<&[u8]>(row, at + 4).map_err(|error| error.with_run(run).with_seq(header.seq))?;
+    let body =
+        get::<&[u8]>(row, at + HEADER_LEN).map_err(|error| error.with_run(run).with_seq(header.seq))?;
     let record = Record { header, body: Bytes::copy_from_slice(body) };
     record.verify(run)?;
     Ok(record)

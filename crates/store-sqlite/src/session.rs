@@ -16,11 +16,6 @@ use crate::{append, prune, reseal, setup};
 
 const APPEND: &str = "store.append";
 
-/// How long the write-ahead log may become before readers are waited for, so that it can begin anew; and how much longer before that
-/// is tried again.
-const MAX_LOG: u64 = 16 << 20;
-const MORE_LOG: u64 = 4 << 20;
-
 /// How long to wait before a setup is tried again that needed the file alone.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -29,13 +24,12 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub(crate) struct Session {
     db: Arc<Db>,
     opened: Option<Opened>,
-    /// At which length of the log to wait for readers.
-    bound: u64,
+    log: LogBound,
 }
 
 impl Session {
     pub(crate) fn new(db: Arc<Db>) -> Self {
-        Self { db, opened: None, bound: MAX_LOG }
+        Self { db, opened: None, log: LogBound::default() }
     }
 
     /// Takes the connection, which is opened unless it is open to the file that has the name now. It is put back by whoever is done with it: that
@@ -224,10 +218,14 @@ impl Session {
         Ok(said)
     }
 
-    /// Writes what depends on nothing that is there.
+    /// Writes what depends on nothing that is there, in one command of the driver: a caller that is not polled meanwhile holds no lock.
     pub(crate) async fn write(&mut self, statement: Statement) -> Result<(), StoreError> {
-        self.begin(Statement::default()).await?;
-        self.commit(vec![statement]).await
+        let whole = Statement::new("BEGIN IMMEDIATE;").join(statement).and("COMMIT");
+        let write = async |whole: Statement, connection: &mut SqliteConnection| {
+            whole.query().execute(connection).await.map(drop)
+        };
+        self.lock(whole, Call::Write, write).await?;
+        self.still_there()
     }
 
     /// Makes the file and its tables; writes nothing where they are.
@@ -265,17 +263,18 @@ impl Session {
         self.commit(vec![Statement::new(setup::LAYOUT)]).await
     }
 
-    /// Has a log that has become long begin anew. Readers that overlap without an end keep the checkpoints of commits from it.
+    /// Empties a write-ahead log that has become long. Readers that overlap without an end keep the checkpoints of commits from it, so this one
+    /// waits for them, for a short time.
     pub(crate) async fn bound_log(&mut self) {
         let bytes = self.db.log_bytes();
-        if bytes < MAX_LOG {
-            self.bound = MAX_LOG;
-        } else if bytes >= self.bound
-            && let Some(opened) = &mut self.opened
+        if let Some(opened) = &mut self.opened
+            && let Some(wait) = self.log.wait(bytes)
         {
-            self.bound = bytes.saturating_add(MORE_LOG);
-            let wait = "PRAGMA busy_timeout = 1000; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA busy_timeout = 5";
-            if Statement::new(wait).query().execute(&mut opened.connection).await.is_err() {
+            let wait = format!(
+                "PRAGMA busy_timeout = {}; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA busy_timeout = 5",
+                wait.as_millis()
+            );
+            if Statement::new(&wait).query().execute(&mut opened.connection).await.is_err() {
                 self.opened = None;
             }
         }
@@ -286,6 +285,44 @@ impl Session {
             // The next to open the file does what is left.
             let _closed = opened.connection.close().await;
         }
+    }
+}
+
+/// When a write-ahead log is long enough for a checkpoint that waits for readers, and how long that waits. It holds the lock of the writer
+/// meanwhile, so that every other writer of the file waits, too.
+///
+/// A reader that never ends makes each of them wait in vain. So the next one comes when the log is half as long again: they are few, however
+/// long the log becomes. Each waits twice as long as the one before, because the readers may be slow ones.
+#[derive(Debug)]
+struct LogBound {
+    bytes: u64,
+    wait: Duration,
+}
+
+impl LogBound {
+    const SHORTEST: u64 = 16 << 20;
+    const FIRST_WAIT: Duration = Duration::from_millis(100);
+    const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+    /// Returns how long to wait for readers of a log of this length, if it is to be emptied now.
+    fn wait(&mut self, bytes: u64) -> Option<Duration> {
+        if bytes < Self::SHORTEST {
+            *self = Self::default();
+        }
+        if bytes < self.bytes {
+            return None;
+        }
+        let next = Self {
+            bytes: bytes.saturating_add(bytes / 2),
+            wait: self.wait.saturating_mul(2).min(Self::LONGEST_WAIT),
+        };
+        Some(std::mem::replace(self, next).wait)
+    }
+}
+
+impl Default for LogBound {
+    fn default() -> Self {
+        Self { bytes: Self::SHORTEST, wait: Self::FIRST_WAIT }
     }
 }
 
@@ -301,5 +338,27 @@ impl Deadline {
 
     pub(crate) fn is_over(&self) -> bool {
         self.0.monotonic() >= self.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While a reader never ends, a log that grows to 4 GiB costs the writers a dozen waits, and not a thousand. Once it was emptied, all begins
+    /// again.
+    #[test]
+    fn log_bound_waits_seldom_in_vain() {
+        let mut bound = LogBound::default();
+        let mut waits = |from: u64, to: u64| {
+            (from >> 16..=to >> 16).filter_map(|length| bound.wait(length << 16)).collect::<Vec<_>>()
+        };
+        assert!(waits(0, (16 << 20) - 1).is_empty());
+        let in_vain = waits(16 << 20, 4 << 30);
+        assert!((10..=15).contains(&in_vain.len()), "{in_vain:?}");
+        assert!(in_vain.iter().sum::<Duration>() < Duration::from_secs(13), "{in_vain:?}");
+        assert_eq!(in_vain[0], LogBound::FIRST_WAIT);
+        assert!(waits(0, 15 << 20).is_empty());
+        assert_eq!(waits(16 << 20, 20 << 20), [LogBound::FIRST_WAIT]);
     }
 }

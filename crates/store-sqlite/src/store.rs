@@ -239,13 +239,17 @@ impl CheckpointStore for SqliteStore {
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         let now = self.clock.now();
+        let until = now.plus(ttl.min(LONGEST)).unix_ms();
         let beat = Statement::new("DELETE FROM ferrata_heartbeats WHERE until < ?;")
             .bind(now.unix_ms().saturating_sub(KEEP_EXPIRED_MS))
-            .and("INSERT INTO ferrata_heartbeats VALUES (?, ?) ON CONFLICT DO UPDATE SET until = excluded.until;")
+            .and(
+                "INSERT INTO ferrata_heartbeats (executor, until, twin) VALUES (?, ?, ?) \
+                 ON CONFLICT DO UPDATE SET until = excluded.until, twin = excluded.twin;",
+            )
             .bind(executor.to_string())
-            .bind(now.plus(ttl.min(LONGEST)).unix_ms());
-        let done = self.writer.run(|reply| Job::Write(beat, reply)).await;
-        done.flatten().map_err(|failed| failed.into_error("store.heartbeat"))
+            .bind(until)
+            .bind(until.saturating_neg());
+        self.writer.beat(beat).await.map_err(|failed| failed.into_error("store.heartbeat"))
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

@@ -4,6 +4,8 @@ use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use ferrata_store::{
@@ -30,13 +32,57 @@ impl Database for Sqlite {
     type Transaction = SqliteTransaction;
 }
 
-/// A transaction on the store's file, which holds the one lock of the file. It reads as the `sqlx` connection, and is rolled back when it
-/// is dropped. SQLite refuses a commit before that of the run, also of a statement that a caller executes after SQLite has rolled the
-/// transaction back by itself; that is done by the commit hook of the connection, which is not the caller's to set.
+/// A transaction on the store's file, which holds the one lock of the file.
 ///
-/// <!-- held by: transactions::a_transaction_that_sqlite_rolled_back_commits_no_record -->
+/// It dereferences to the `sqlx` connection, and is rolled back when it is dropped. Two hooks of the connection belong to the store: the
+/// commit hook refuses every commit before that of the run, and the rollback hook notices that the transaction has ended. SQLite may roll
+/// back by itself after a failed statement, and a statement of the caller may do so. A savepoint or a `BEGIN` after that opens another
+/// transaction, in which the record must not be committed.
+///
+/// <!-- held by: transactions::database_rollback_refuses_commit, transactions::ended_transaction_refuses_commit -->
 pub struct SqliteTransaction {
     opened: Opened,
+    is_over: Arc<AtomicBool>,
+}
+
+impl SqliteTransaction {
+    /// Sets the hooks of the connection.
+    async fn watch(mut opened: Opened) -> Result<Self, StoreError> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut handle = opened.connection.lock_handle().await.map_err(|error| fault(&error, Call::Read))?;
+        handle.set_commit_hook(|| false);
+        let hooked = Arc::clone(&is_over);
+        handle.set_rollback_hook(move || hooked.store(true, Ordering::Release));
+        drop(handle);
+        Ok(Self { opened, is_over })
+    }
+
+    /// Refuses a transaction that has ended, or that has a transaction of the driver open in it.
+    async fn check(&mut self) -> Result<(), StoreError> {
+        // The driver rolls a dropped transaction back later, on its thread: taking the handle waits for that.
+        drop(self.opened.connection.lock_handle().await.map_err(|error| fault(&error, Call::Read))?);
+        let refused = if self.is_over.load(Ordering::Acquire) {
+            "the transaction has ended before its commit: a statement ended it, or SQLite rolled it back after a failed statement; \
+             return the errors of statements from the node, and leave the commit to the run"
+        } else if SqliteTransactionManager::get_transaction_depth(&self.opened.connection) != 1 {
+            "a transaction within the transaction is open; commit it or roll it back before the node ends"
+        } else {
+            return Ok(());
+        };
+        Err(StoreError::new(ErrorKind::Invalid, refused))
+    }
+
+    /// Commits, and returns the connection without its hooks.
+    async fn commit(mut self) -> Result<Opened, StoreError> {
+        let mut handle =
+            self.opened.connection.lock_handle().await.map_err(|error| fault(&error, Call::Read))?;
+        handle.remove_commit_hook();
+        handle.remove_rollback_hook();
+        drop(handle);
+        let committed = SqliteTransactionManager::commit(&mut self.opened.connection).await;
+        committed.map_err(|error| fault(&error, Call::Write).at_commit())?;
+        Ok(self.opened)
+    }
 }
 
 impl Deref for SqliteTransaction {
@@ -63,34 +109,16 @@ impl fmt::Debug for SqliteTransaction {
 impl Transactions for SqliteStore {
     async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
         let of_run = |failed: StoreError| failed.of_run(BEGIN, run);
-        let mut opened = self.db().begin().await.map_err(of_run)?;
-        // Once SQLite has rolled back by itself, each further statement would be a transaction of its own, committed at once.
-        let mut handle =
-            opened.connection.lock_handle().await.map_err(|error| of_run(fault(&error, Call::Read)))?;
-        handle.set_commit_hook(|| false);
-        drop(handle);
-        Ok(Box::new(SqliteTransaction { opened }))
+        let opened = self.db().begin().await.map_err(of_run)?;
+        Ok(Box::new(SqliteTransaction::watch(opened).await.map_err(of_run)?))
     }
 
     async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
-        let SqliteTransaction { mut opened } =
-            *transaction.downcast::<SqliteTransaction>().map_err(|_| foreign())?;
+        let mut transaction = *transaction.downcast::<SqliteTransaction>().map_err(|_| foreign())?;
         let of_run = |failed: StoreError| failed.of_run(COMMIT, &append.run);
-        if SqliteTransactionManager::get_transaction_depth(&opened.connection) != 1 {
-            let message = "the transaction was ended, or a savepoint in it is open; end what was begun in it, and leave its commit to the run";
-            return Err(of_run(StoreError::new(ErrorKind::Invalid, message)));
-        }
-        // The driver counts what it was told, and is not told of what SQLite rolled back by itself.
-        if sqlx::query("BEGIN").execute(&mut opened.connection).await.is_ok() {
-            let message = "the transaction is open no more: SQLite rolled it back after an error of a statement, or it was ended by a statement; \
-                           return such errors from the node, and leave the commit to the run";
-            return Err(of_run(StoreError::new(ErrorKind::Invalid, message)));
-        }
-        let head = self.append_in(&mut opened.connection, append.clone()).await?;
-        let handle = opened.connection.lock_handle().await;
-        handle.map_err(|error| of_run(fault(&error, Call::Read)))?.remove_commit_hook();
-        let committed = SqliteTransactionManager::commit(&mut opened.connection).await;
-        committed.map_err(|error| of_run(fault(&error, Call::Write)))?;
+        transaction.check().await.map_err(of_run)?;
+        let head = self.append_in(&mut transaction.opened.connection, append.clone()).await?;
+        let opened = transaction.commit().await.map_err(of_run)?;
         if !self.db().is_there(&opened) {
             return Err(of_run(StoreError::moved(self.db().path(), Call::Write)));
         }

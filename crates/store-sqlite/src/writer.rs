@@ -32,7 +32,6 @@ pub(crate) enum Job {
     Prune(RunKey, PruneCut, oneshot::Sender<Result<Removed>>),
     Purge(RunKey, Option<HeadRef>, oneshot::Sender<Result<Removed>>),
     Reseal(RunKey, Vec<Record>, oneshot::Sender<Result<u64>>),
-    Write(Statement, oneshot::Sender<Result<(), StoreError>>),
     SetUp(oneshot::Sender<Result<(), StoreError>>),
 }
 
@@ -48,6 +47,8 @@ pub(crate) struct Writer {
 struct Shared {
     db: Arc<Db>,
     session: tokio::sync::Mutex<Session>,
+    /// The connection of heartbeats.
+    beats: tokio::sync::Mutex<Session>,
     /// How many jobs the thread has or will have: a caller that passed them would be let in before its turn, and alone.
     waiting: AtomicUsize,
     /// Whether the last transaction was of several callers: then the next ones are about to come, too, and one of them alone would have them wait for
@@ -57,8 +58,10 @@ struct Shared {
 
 impl Writer {
     pub(crate) fn new(db: Arc<Db>) -> Self {
-        let session = tokio::sync::Mutex::new(Session::new(Arc::clone(&db)));
-        let shared = Shared { db, session, waiting: AtomicUsize::new(0), is_crowd: AtomicBool::new(false) };
+        let new_session = || tokio::sync::Mutex::new(Session::new(Arc::clone(&db)));
+        let (session, beats) = (new_session(), new_session());
+        let shared =
+            Shared { db, session, beats, waiting: AtomicUsize::new(0), is_crowd: AtomicBool::new(false) };
         Self { jobs: Mutex::default(), shared: Arc::new(shared) }
     }
 
@@ -73,6 +76,19 @@ impl Writer {
             return Ok(vec![done]);
         }
         self.run(|reply| Job::Append(entries, reply)).await
+    }
+
+    /// Writes a heartbeat, by a connection of its own: however much the thread has to do, a heartbeat waits for the lock of the file alone. One that
+    /// meets another takes a further connection, because a caller that is not polled keeps the first.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may be written; the connection is closed, whatever became of it.
+    pub(crate) async fn beat(&self, statement: Statement) -> Result<(), StoreError> {
+        match self.shared.beats.try_lock() {
+            Ok(mut session) => session.write(statement).await,
+            Err(_) => Session::new(Arc::clone(&self.shared.db)).write(statement).await,
+        }
     }
 
     /// Hands a job over and waits for its end. A caller that is dropped does not stop it once it has the lock of the file; a start, a prune and a
@@ -164,7 +180,6 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
                 let done = session.reseal(&run, &records, || !reply.is_closed()).await;
                 drop(reply.send(done));
             }
-            Job::Write(statement, reply) => drop(reply.send(session.write(statement).await)),
             Job::SetUp(reply) => drop(reply.send(session.set_up().await)),
         }
         session.bound_log().await;
@@ -179,6 +194,9 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
     }
     own.close().await;
     shared.session.lock().await.close().await;
+    if let Ok(mut beats) = shared.beats.try_lock() {
+        beats.close().await;
+    }
 }
 
 /// Appends of several calls that go into one transaction. No run is in it twice, as the second needs the result of the first.

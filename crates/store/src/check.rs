@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use super::contract::{PruneCut, RunAppend};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey, Seq};
+use crate::query::At;
 use crate::record::{Record, RecordHeader};
 use crate::refusal;
 
@@ -80,6 +81,23 @@ pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
     match after {
         Some(first) if first.base => Ok(()),
         _ => Err(refusal::corrupt(run, last, "there is no base at or before the record")),
+    }
+}
+
+/// Checks that what a store has loaded ends with the record that was asked for by its id. An index, or a number that is damaged, may have led to
+/// another one.
+///
+/// # Errors
+///
+/// [`ErrorKind::Corrupt`], naming the run and the record that was loaded instead.
+///
+/// <!-- held by: check::load_by_id_ends_with_that_record -->
+pub fn check_asked(run: &RunKey, at: At, records: &[Record]) -> Result<()> {
+    match (at, records.last()) {
+        (At::Record(id), Some(last)) if last.header.id != id => {
+            Err(refusal::corrupt(run, last.header.seq, "the record stands where another one was found"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -160,6 +178,16 @@ mod tests {
         let written = log.next(12);
         log.took(&written);
         log
+    }
+
+    #[test]
+    fn load_by_id_ends_with_that_record() {
+        let log = log();
+        let id = log.records[5].header.id;
+        check_asked(&log.key, At::Record(id), &log.records[4..=5]).unwrap();
+        check_asked(&log.key, At::Latest, &log.records[4..=6]).unwrap();
+        let error = check_asked(&log.key, At::Record(id), &log.records[4..=6]).unwrap_err();
+        assert_eq!((error.kind(), error.seq()), (ErrorKind::Corrupt, Some(Seq::new(6))), "{error}");
     }
 
     #[test]

@@ -151,6 +151,32 @@ impl Headers {
         }
         Ok(Self { first, last, items })
     }
+
+    /// Checks as [`checked`](Self::checked), for a store that reads all headers of a range at once: then an answer with fewer lacks some.
+    ///
+    /// # Errors
+    ///
+    /// As for [`checked`](Self::checked).
+    ///
+    /// <!-- held by: headers::whole_answer_lacks_no_header -->
+    pub fn whole(
+        run: &RunKey,
+        range: HeaderRange,
+        kept: (Seq, Seq),
+        items: Vec<RecordHeader>,
+    ) -> Result<Self> {
+        let answer = Self::checked(run, range, kept, items)?;
+        let Some((begin, end)) = range.within(kept.0, kept.1) else { return Ok(answer) };
+        let missing = match (range.anchor, answer.items.first(), answer.items.last()) {
+            (Anchor::From(_), _, Some(found)) if found.seq < end => Some(found.seq.next()),
+            (Anchor::UpTo(_), Some(found), _) if found.seq > begin => Some(Seq::new(found.seq.get() - 1)),
+            _ => None,
+        };
+        match missing {
+            Some(seq) => Err(refusal::gone(run, seq).with_operation("store.headers")),
+            None => Ok(answer),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -181,6 +207,25 @@ mod tests {
 
     fn seq(of: u64) -> Seq {
         Seq::new(of)
+    }
+
+    #[test]
+    fn whole_answer_lacks_no_header() {
+        let run = RunKey::from(RunId::new("r").unwrap());
+        let whole = |range, items| Headers::whole(&run, range, (seq(4), seq(9)), headers(items));
+        for (range, items, missing) in [
+            (HeaderRange::oldest(100), 4..=9, None),
+            (HeaderRange::oldest(100), 4..=6, Some(7)),
+            (HeaderRange::oldest(3), 4..=6, None),
+            (HeaderRange::newest(100), 4..=9, None),
+            (HeaderRange::newest(100), 7..=9, Some(6)),
+            (HeaderRange::newest(3), 7..=9, None),
+            (HeaderRange::newest(3), 8..=9, Some(7)),
+        ] {
+            let answer = whole(range, items).map_err(|error| (error.kind(), error.seq()));
+            let expected = missing.map(|missing| (ErrorKind::Corrupt, Some(seq(missing))));
+            assert_eq!(answer.err(), expected, "{range:?}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod transaction;
 pub mod url;
 mod whole;
 
-pub use check::{check_batch, check_loaded, check_news, check_prune, is_repeat};
+pub use check::{check_asked, check_batch, check_loaded, check_news, check_prune, is_repeat};
 pub use clock::{Clock, SystemClock, Timestamp, within};
 pub use contract::{
     Capabilities, CheckpointStore, Notice, Notices, PruneCut, Removed, RunAppend, SHARD_MAP, check_append,

@@ -34,7 +34,9 @@ pub type AnyTransaction = Box<dyn Any + Send>;
 /// - make the work of the transaction and the records appear together or not at all, to every reader;
 /// - compare the run's head within the transaction, as [`append`](crate::CheckpointStore::append) does: of all who append after the
 ///   same head, in a transaction or not, one succeeds;
-/// - roll a transaction back that is dropped, also while a call is under way.
+/// - roll a transaction back that is dropped, also while a call is under way;
+/// - refuse the commit of a transaction that has ended before, by a statement of its owner or by the database itself, whatever was begun on its
+///   connection since.
 #[async_trait]
 pub trait Transactions: Send + Sync {
     /// Begins a transaction for the work of a node of this run: a boxed [`Database::Transaction`].
@@ -47,21 +49,24 @@ pub trait Transactions: Send + Sync {
     ///
     /// Cancel safe: what had begun is rolled back.
     ///
-    /// <!-- held by: transactions::a_dropped_transaction_leaves_nothing, ledger::rows_and_records_commit_together_or_not_at_all -->
+    /// <!-- held by: transactions::dropped_transaction_leaves_no_rows, ledger::rows_and_records_commit_together_or_not_at_all -->
     async fn begin(&self, run: &RunKey) -> Result<AnyTransaction>;
 
     /// Appends within the transaction, and commits it.
     ///
     /// # Errors
     ///
-    /// As for [`append`](crate::CheckpointStore::append). After any but [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) it was rolled
+    /// As for [`append`](crate::CheckpointStore::append). [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) also if a constraint that is checked at the
+    /// commit refused the work, if the transaction has ended before, or if one that was begun within it is open.
+    ///
+    /// After any but [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) it was rolled
     /// back: neither the records are there nor the other work. After `Indeterminate` both are there or neither: look for the records.
     ///
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the same doubt as `Indeterminate`.
     ///
-    /// <!-- held by: transactions::the_rows_of_a_node_and_its_record_commit_together, transactions::a_conflict_at_the_commit_rolls_the_rows_back -->
+    /// <!-- held by: transactions::commit_keeps_rows_and_record, transactions::conflict_at_commit_leaves_no_rows, transactions::deferred_constraint_refuses_commit -->
     async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef>;
 
     /// Appends within a transaction of the caller's: the records are there exactly if it commits. `connection` is a

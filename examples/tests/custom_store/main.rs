@@ -44,4 +44,7 @@ suite!(Folders, without: [
     gap = "as above",
     torn = "the file is replaced whole or not at all",
     newer = "no other version ever writes to it",
+    swap = "the logs are all there is: no index leads to them",
+    tail = "the logs are all there is: nothing beside them says where they end",
+    transactions = "the store has none",
 ]);

@@ -90,12 +90,11 @@ async fn export_as_of(
             }
             last = Some(record.header.head());
             record.verify(run)?;
-            let text = std::str::from_utf8(&record.body).map_err(|source| {
-                Error::new(ErrorKind::Corrupt, "a record's body is no text").with_run(run).with_source(source)
-            })?;
+            let text = codec::text(run, &record)?;
             let plain = !text.contains(steers);
             let raw = if plain { RawValue::from_string(text.to_owned()).ok() } else { None };
-            let line = Line { h: record.header, t: raw.is_none().then(|| text.to_owned()), b: raw };
+            let escaped = raw.is_none().then(|| text.to_owned());
+            let line = Line { h: record.header, t: escaped, b: raw };
             // Writing to a string never fails.
             let _ = writeln!(lines, "{}", tame(&serde_json::to_string(&line).map_err(broken)?));
             records += 1;

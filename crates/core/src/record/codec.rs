@@ -159,10 +159,19 @@ pub(crate) fn base(run: &RunKey, record: &Record) -> Result<Base> {
     })
 }
 
+/// Returns the body of a record as text.
+///
+/// # Errors
+///
+/// - [`ErrorKind::Unsupported`]: the body is in the envelope of an `EnvelopeStore`, which this process reads without.
+/// - [`ErrorKind::Corrupt`]: the body is not UTF-8.
+pub(crate) fn text<'a>(run: &RunKey, record: &'a Record) -> Result<&'a str> {
+    std::str::from_utf8(&record.body).map_err(|source| broken(run, record, serde_json::Error::custom(source)))
+}
+
 fn read<'a, T: Deserialize<'a>>(run: &RunKey, record: &'a Record) -> Result<T> {
-    // Looked through once, where a reader of bytes looks at each text in it again.
-    let text = std::str::from_utf8(&record.body).map_err(serde_json::Error::custom);
-    text.and_then(serde_json::from_str).map_err(|source| broken(run, record, source))
+    // The whole text is validated once. A reader of bytes would validate each string in it again.
+    serde_json::from_str(text(run, record)?).map_err(|source| broken(run, record, source))
 }
 
 fn broken(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {

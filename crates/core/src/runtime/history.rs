@@ -348,13 +348,14 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`]; [`ErrorKind::Unsupported`] if the bodies are in envelopes,
+    /// and the store of this runtime is not the `EnvelopeStore` that opens them.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
     ///
-    /// <!-- held by: copies::a_copy_is_the_run, copies::an_export_holds_nothing_that_steers_a_terminal -->
+    /// <!-- held by: copies::a_copy_is_the_run, copies::an_export_holds_nothing_that_steers_a_terminal, altered::body_in_an_envelope_is_unsupported -->
     pub async fn export(&self, run: &RunKey) -> Result<String> {
         past::export(&**self.store(), run, None).await
     }

@@ -278,3 +278,34 @@ async fn an_activation_that_ended_twice_is_corrupt() {
         }
     }
 }
+
+/// Whoever opens the store inside an `EnvelopeStore` by mistake must not be sent to a backup.
+#[tokio::test]
+async fn body_in_an_envelope_is_unsupported() {
+    let life = Life::of(0).finely();
+    let log = Log::of(&life.live().await, &key("r")).await;
+    let store = log.as_of(log.records.len() as u64 - 1).await;
+    store.tamper(&key("r"), |records| {
+        for record in records {
+            let enveloped = [&[0xFE, 1, 1], &record.body[..]].concat();
+            *record = Record::seal(record.header.clone(), enveloped.into()).unwrap();
+        }
+    });
+    let runtime = Runtime::builder(store).build().await.unwrap();
+    let (graph, run) = (life.graph(), key("r"));
+    let small = RetentionPolicy::keep_all().keep_last(2);
+    for (verb, error) in [
+        ("export", runtime.export(&run).await.unwrap_err()),
+        ("state", runtime.state_at(&graph, &run, Position::Latest).await.unwrap_err()),
+        ("timeline", runtime.timeline(&run, Seq::new(0)).await.unwrap_err()),
+        ("post mortem", runtime.post_mortem(&run).await.unwrap_err()),
+        ("verify", runtime.verify(&graph, &run).await.unwrap_err()),
+        ("check", runtime.check_log(&run).await.unwrap_err()),
+        ("retention", runtime.apply_retention(&run, &small).await.unwrap_err()),
+        ("send", runtime.send(&run, "hello").await.unwrap_err()),
+        ("fork", runtime.fork(&run, Position::Latest).id("f").await.map(drop).unwrap_err()),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{verb}: {error}");
+        assert!(error.to_string().contains("`EnvelopeStore`"), "{verb}: {error}");
+    }
+}

@@ -11,6 +11,7 @@ mod cancelling;
 mod cells;
 mod children;
 mod choices;
+mod commit_constraints;
 mod cost;
 mod counted;
 mod crash_tests;

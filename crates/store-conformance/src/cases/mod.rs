@@ -15,6 +15,7 @@ pub(crate) mod first_setup;
 pub(crate) mod headers;
 pub(crate) mod heartbeat;
 pub(crate) mod load;
+pub(crate) mod misplaced;
 pub(crate) mod model;
 pub(crate) mod names;
 pub(crate) mod next_life;
@@ -25,6 +26,7 @@ pub(crate) mod reseal;
 pub(crate) mod retry;
 pub(crate) mod runs;
 pub(crate) mod setup;
+pub(crate) mod transactions;
 
 /// Valid label texts that mean something to a query language, a pattern, a path or an encoding.
 const HOSTILE_TEXTS: [&str; 24] = [

@@ -21,6 +21,7 @@ pub(crate) use self::calls::{
 pub(crate) use self::overtaken::overtaken;
 pub(crate) use self::stories::{key, label, query, tenant};
 use crate::factory::{Damage, Space};
+use crate::table::TransactionTable;
 
 /// A store under test, as it is handed to a property.
 #[derive(Clone)]
@@ -111,10 +112,17 @@ impl Stage {
     /// The group of this damage is not for spaces that cannot do it.
     pub(crate) async fn damaged(self, log: &Log, damage: Damage) -> Self {
         assert!(
-            self.space.damage(&log.key, damage).await,
+            self.space.damage(&log.key, damage.clone()).await,
             "the space cannot do {damage:?}; leave its group out of the suite with the reason"
         );
         self.reopen().await
+    }
+
+    /// Returns the table of the space; the group `transactions` is not for spaces without one.
+    pub(crate) async fn table(&self) -> Box<dyn TransactionTable> {
+        self.space.transaction_table().await.expect(
+            "the space has no table for transactions; leave the group `transactions` out of the suite with the reason",
+        )
     }
 
     /// Moves the store's clock and returns what it says then; the group `clock` is not for spaces that cannot.

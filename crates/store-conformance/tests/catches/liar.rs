@@ -211,7 +211,7 @@ impl CheckpointStore for Liar {
     }
 
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
-        None
+        Some(self)
     }
 
     fn part(&self, run: &RunKey) -> u64 {

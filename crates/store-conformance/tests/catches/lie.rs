@@ -179,6 +179,22 @@ lies! {
     ReadsNewerAsDamage,
     LosesOnReopening,
     RestoresOnReopening,
+
+    // Records under another name, and logs without their end.
+    ReadsTheOtherRun,
+    PurgesTheOtherRun,
+    ReadsShorterLogs,
+    WritesBehindLostTails,
+
+    // Transactions.
+    RecordsWithoutRows,
+    WritesRowsAtOnce,
+    KeepsRowsAfterConflict,
+    ForgetsSavepoints,
+    CommitsHalf,
+    CommitsAfterRollback,
+    CommitsOpenNested,
+    TakesConstraintsForDamage,
 }
 
 use Lie::*;
@@ -388,6 +404,21 @@ pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("damage::a_refused_purge_of_a_newer_format_removes_nothing", &[PurgesWhatItRefuses]),
     ("damage::a_refused_append_to_a_newer_format_writes_nothing", &[WritesBehindDamage]),
     ("damage::a_newer_format_in_a_batch_harms_no_other_entry", &[DamageRefusesAll]),
+    ("misplaced::swapped_runs_answer_no_call_falsely", &[ReadsTheOtherRun]),
+    ("misplaced::swapped_runs_harm_no_other_run", &[DamageRefusesAll]),
+    ("misplaced::swapped_runs_can_be_purged", &[PurgesTheOtherRun]),
+    ("misplaced::missing_tail_is_never_a_shorter_log", &[ReadsShorterLogs]),
+    ("misplaced::missing_tail_takes_no_other_end", &[WritesBehindLostTails]),
+    ("transactions::commit_keeps_rows_and_record", &[RecordsWithoutRows, WritesRowsAtOnce]),
+    ("transactions::dropped_transaction_leaves_no_rows", &[WritesRowsAtOnce]),
+    ("transactions::conflict_at_commit_leaves_no_rows", &[KeepsRowsAfterConflict, WritesRowsAtOnce]),
+    ("transactions::nested_transactions_end_as_asked", &[ForgetsSavepoints]),
+    ("transactions::refused_statement_leaves_all_or_nothing", &[CommitsHalf]),
+    ("transactions::database_rollback_refuses_commit", &[CommitsAfterRollback]),
+    ("transactions::full_database_leaves_all_or_nothing", &[CommitsAfterRollback]),
+    ("transactions::ended_transaction_refuses_commit", &[CommitsAfterRollback]),
+    ("transactions::open_nested_transaction_refuses_commit", &[CommitsOpenNested]),
+    ("transactions::deferred_constraint_refuses_commit", &[TakesConstraintsForDamage]),
     ("durability::what_was_acknowledged_is_there_after_reopening", &[LosesOnReopening]),
     ("durability::a_repeat_after_reopening_is_ok", &[RemembersPerInstance, LosesOnReopening]),
     ("durability::what_was_removed_is_gone_after_reopening", &[RestoresOnReopening]),

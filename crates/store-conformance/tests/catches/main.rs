@@ -6,9 +6,11 @@ mod appending;
 mod liar;
 mod lie;
 mod listing;
+mod misplaced;
 mod reading;
 mod removing;
 mod space;
+mod transactions;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

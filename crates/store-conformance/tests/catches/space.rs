@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ferrata_store::testing::ManualClock;
+use ferrata_store::testing::{LedgerStore, ManualClock};
 use ferrata_store::{
     CheckpointStore, FORMAT, MemoryStore, Record, RecordHeader, RunAppend, RunFacts, RunHead,
 };
 use ferrata_store::{Clock, ExecutorId, RecordId, RunKey, Timestamp};
-use ferrata_store_conformance::{Damage, Space, StoreFactory};
+use ferrata_store_conformance::{Damage, Space, StoreFactory, TransactionTable};
 
 use super::liar::Liar;
 use super::lie::Lie;
+use super::misplaced::Guard;
+use super::transactions::Numbers;
 
 /// Makes spaces of stores that all tell one lie.
 pub(crate) struct LiarFactory(pub(crate) Lie);
@@ -23,7 +25,8 @@ impl StoreFactory for LiarFactory {
     async fn fresh(&self) -> Box<dyn Space> {
         let clock = ManualClock::default();
         let store = MemoryStore::with_clock(Arc::new(clock.clone()));
-        let shared = Shared { store, clock, lie: self.0, notes: Mutex::default() };
+        let ledger = LedgerStore::new().with_runs(store.clone()).with_minimum(0);
+        let shared = Shared { store, ledger, clock, lie: self.0, notes: Mutex::default() };
         Box::new(LiarSpace { shared: Arc::new(shared), opened: AtomicUsize::new(0) })
     }
 
@@ -37,6 +40,8 @@ impl StoreFactory for LiarFactory {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: MemoryStore,
+    /// The same runs with a table beside them.
+    pub(crate) ledger: LedgerStore,
     pub(crate) clock: ManualClock,
     pub(crate) lie: Lie,
     notes: Mutex<Notes>,
@@ -66,6 +71,10 @@ pub(crate) struct Notes {
     /// Runs of which a purge is still on its way.
     pub(crate) late: Vec<RunKey>,
     pub(crate) setups: usize,
+    /// Runs whose records stand under the name of the other one.
+    pub(crate) swapped: HashMap<RunKey, RunKey>,
+    /// Runs whose last record is gone.
+    pub(crate) tails: HashSet<RunKey>,
 }
 
 impl Shared {
@@ -106,7 +115,7 @@ impl Space for LiarSpace {
         if instance > 0 && Arc::strong_count(&self.shared) == 1 {
             self.reopened().await;
         }
-        Arc::new(Liar::new(Arc::clone(&self.shared), instance))
+        Arc::new(Guard(Liar::new(Arc::clone(&self.shared), instance)))
     }
 
     async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
@@ -130,8 +139,24 @@ impl Space for LiarSpace {
             }),
             // What an honest store makes of a torn tail when it finds it.
             Damage::Torn => store.tamper(run, |records| drop(records.pop())),
+            Damage::Tail => {
+                self.shared.notes().tails.insert(run.clone());
+                store.tamper(run, |records| drop(records.pop()))
+            }
+            Damage::Swapped(other) => {
+                let mut records = Vec::new();
+                store.tamper(run, |of_run| records.clone_from(of_run));
+                store.tamper(&other, |of_other| std::mem::swap(&mut records, of_other));
+                let pairs = [(run.clone(), other.clone()), (other, run.clone())];
+                self.shared.notes().swapped.extend(pairs);
+                store.tamper(run, |of_run| *of_run = records)
+            }
             _ => false,
         }
+    }
+
+    async fn transaction_table(&self) -> Option<Box<dyn TransactionTable>> {
+        Some(Box::new(Numbers::new(Arc::clone(&self.shared)).await))
     }
 
     async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {

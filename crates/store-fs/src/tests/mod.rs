@@ -1,6 +1,7 @@
 //! Tests that need the door to the file system in their hands: crashes, faults and damage.
 
 pub(crate) mod author;
+mod away;
 mod crash;
 mod damage;
 mod faults;
@@ -8,6 +9,7 @@ mod faulty;
 mod hasty;
 mod journal;
 mod late;
+mod links;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
 pub(crate) mod author;
+pub(crate) mod numbers;
 pub(crate) mod proxy;
 
 use std::num::NonZeroU32;

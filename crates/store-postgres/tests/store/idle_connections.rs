@@ -70,8 +70,8 @@ async fn a_transaction_costs_no_question_either() {
         proxy.take_requests();
         transact(&store, callers, 40 / callers).await;
         let (asked, sent) = (proxy.questions() - before, proxy.take_requests());
-        // Each begins, appends and commits; a connection prepares a statement once.
-        assert!((120..=126).contains(&sent), "{sent} requests, with {callers} callers");
+        // Each begins, asks whether its transaction is open, appends and commits; a connection prepares a statement once.
+        assert!((160..=168).contains(&sent), "{sent} requests, with {callers} callers");
         // Forty without; some few where the machine stands still for a second.
         assert!(asked < 10, "asked {asked} times, with {callers} callers");
     }

@@ -265,12 +265,40 @@ async fn what_came_since_ends_with_the_head() {
     schema.execute("DELETE FROM {schema}.records WHERE seq = 3").await;
     for seq in 0..4 {
         let error = store.load_since(&author.key, known(seq)).await.unwrap_err();
-        assert_eq!((error.kind(), error.seq()), (ErrorKind::Corrupt, Some(Seq::new(3))), "since {seq}");
+        assert_eq!((error.kind(), error.run()), (ErrorKind::Corrupt, Some(&author.key)), "since {seq}");
     }
+    schema.remove().await;
+}
+
+/// A run that has lost its head is damaged for every call, and not a run that does not exist: a start would do its work again.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn lost_head_is_no_missing_run() {
+    let schema = Schema::new();
+    let store = schema.store();
+    store.setup().await.unwrap();
+    let mut author = Author::new("r");
+    let start = author.next(4);
+    append(&store, start.clone()).await.unwrap();
     schema.execute("DELETE FROM {schema}.heads").await;
-    for seq in 0..3 {
-        let since = store.load_since(&author.key, known(seq)).await.unwrap();
-        assert_eq!(since, store.load(&author.key, At::Latest).await.unwrap(), "since {seq}");
+    let (key, head, next) = (author.key.clone(), author.records[3].header.head(), author.next(1));
+    let run = &key;
+    let range = ferrata_store::HeaderRange::oldest(9);
+    for refused in [
+        store.head(run).await.map(drop),
+        store.load(run, At::Latest).await.map(drop),
+        store.load_since(run, head).await.map(drop),
+        store.headers(run, range).await.map(drop),
+        store.prune(run, ferrata_store::PruneCut { at: Seq::new(0), base: None }).await.map(drop),
+        store.purge(run, Some(head)).await.map(drop),
+        append(&store, Author::new("r").next(1)).await.map(drop),
+        append(&store, next).await.map(drop),
+    ] {
+        let refused = refused.unwrap_err();
+        assert_eq!((refused.kind(), refused.run()), (ErrorKind::Corrupt, Some(run)), "{refused:?}");
     }
+    assert_eq!(store.purge(run, None).await.unwrap().records, 4);
+    assert!(store.head(run).await.unwrap().is_none());
+    append(&store, start).await.unwrap();
     schema.remove().await;
 }

@@ -2,7 +2,7 @@
 --
 -- KEYS: run
 -- ARGV: 1 seq
--- Returns {'absent'}, {'broken'}, {'pruned'}, {'missing'}, or {'ok', header}
+-- Returns {'absent'}, {'broken'}, {'stranger'}, {'pruned'}, {'missing'}, or {'ok', header}
 local run, at = KEYS[1], tonumber(ARGV[1])
 local first, last = bounds(run)
 if not first then return last end

@@ -22,11 +22,19 @@ local function read(header)
   if back then return seq, back end
 end
 
+-- Tells whether a list is that of the run whose key it has: a list that was renamed, or restored under another key, is another run's.
+local function names(run, said)
+  local name = string.match(run, '{([^{}]*)}$')
+  local member = string.match(said or '', '^{"layout":%d+,"member":"%x+,([^"]*)"')
+  return name and member and string.sub(member, 1, #name + 1) == name .. ','
+end
+
 -- Returns the numbers of the first and the last record of a run and how many there are; or nothing and what is to be said.
 local function bounds(run)
   local count = math.floor((redis.call('LLEN', run) - 1) / 2)
   if count < 1 then return nil, {redis.call('EXISTS', run) == 1 and 'broken' or 'absent'} end
   local last = read(redis.call('LINDEX', run, '-2'))
   if not last then return nil, {'broken'} end
+  if not names(run, redis.call('LINDEX', run, '0')) then return nil, {'stranger'} end
   return last - count + 1, last, count
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS: run
 -- ARGV: 1 'from' or 'upto', 2 the number at which the range begins or ends, 3 how many at most
--- Returns {'absent'}, {'broken'}, or {'ok', first kept, last kept, header, header, ...}, from the anchor on
+-- Returns {'absent'}, {'broken'}, {'stranger'}, or {'ok', first kept, last kept, header, header, ...}, from the anchor on
 local run = KEYS[1]
 local first, last = bounds(run)
 if not first then return last end

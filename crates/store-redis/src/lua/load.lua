@@ -2,7 +2,7 @@
 --
 -- KEYS: run
 -- ARGV: 1 'latest', 'seq' or 'id', 2 the number, or the id in 16 bytes
--- Returns {'absent'}, {'broken'}, {'missing'}, {'hole', seq},
+-- Returns {'absent'}, {'broken'}, {'stranger'}, {'missing'}, {'hole', seq},
 --         or {'ok', first number returned, last number, header, body, header, body, ...}
 local run = KEYS[1]
 local first, last, count = bounds(run)

@@ -2,7 +2,7 @@
 --
 -- KEYS: run
 -- ARGV: 1 seq, 2 the header found there before, 3 header of the base or '', 4 its body, 5 channel or '', 6 notice
--- Returns {'absent'}, {'broken'}, {'changed'}, or {'ok', records dropped, bytes of bodies dropped}
+-- Returns {'absent'}, {'broken'}, {'stranger'}, {'changed'}, or {'ok', records dropped, bytes of bodies dropped}
 local run, at = KEYS[1], tonumber(ARGV[1])
 local first, last = bounds(run)
 if not first then return last end

@@ -2,13 +2,14 @@
 --
 -- KEYS: run
 -- ARGV: 1 what the header of the head must begin with, or '', 2 channel or '', 3 notice
--- Returns {'broken'}, {'differs', header of the head}, or {'ok', records, bytes of bodies, what was said of the run or ''}
+-- Returns {'broken'}, {'stranger'}, {'differs', header of the head}, or {'ok', records, bytes of bodies, what was said of the run or ''}
 local run, expected = KEYS[1], ARGV[1]
 local records, bytes, facts = 0, 0, ''
 local kind = redis.call('TYPE', run)['ok']
 if expected ~= '' and kind ~= 'none' then
   local head = kind == 'list' and redis.call('LINDEX', run, -2)
   if not head then return {'broken'} end
+  if not names(run, redis.call('LINDEX', run, '0')) then return {'stranger'} end
   if string.sub(head, 1, #expected) ~= expected then return {'differs', head} end
 end
 if kind == 'list' then

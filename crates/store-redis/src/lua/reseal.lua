@@ -2,7 +2,7 @@
 --
 -- KEYS: run
 -- ARGV: 1 seq, 2 the header found there before, 3 the header, 4 the body
--- Returns {'absent'}, {'broken'}, {'changed'}, or {'ok'}
+-- Returns {'absent'}, {'broken'}, {'stranger'}, {'changed'}, or {'ok'}
 local run, at = KEYS[1], tonumber(ARGV[1])
 local first, last = bounds(run)
 if not first then return last end

@@ -2,7 +2,7 @@
 --
 -- KEYS: run
 -- ARGV: 1 its number, 2 its id in 16 bytes
--- Returns {'absent'}, {'broken'}, {'missing'} if it is not kept,
+-- Returns {'absent'}, {'broken'}, {'stranger'}, {'missing'} if it is not kept,
 --         or {'ok', first number returned, last number, {header, body, header, body, ...}}
 local run, known = KEYS[1], tonumber(ARGV[1])
 local first, last = bounds(run)

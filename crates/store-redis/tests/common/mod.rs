@@ -231,6 +231,19 @@ impl Space for Place {
                 })
                 .await;
             }
+            // By their parts, as the two keys may be on two nodes.
+            Damage::Swapped(other) => {
+                let keys = [self.key(run), self.key(&other)];
+                let mut lists = Vec::new();
+                for key in &keys {
+                    let parts = self.ask(redis::cmd("LRANGE").arg(key).arg(0).arg(-1)).await;
+                    lists.push(redis::from_redis_value::<Vec<Vec<u8>>>(parts).unwrap());
+                    self.ask(redis::cmd("DEL").arg(key)).await;
+                }
+                for (key, parts) in keys.iter().zip(lists.into_iter().rev()) {
+                    self.ask(redis::cmd("RPUSH").arg(key).arg(parts)).await;
+                }
+            }
             _ => return false,
         }
         true

@@ -32,6 +32,9 @@ fn record(seq: u64, body: &[u8]) -> Record {
     Record::seal(header, Bytes::copy_from_slice(body)).unwrap()
 }
 
+/// Where the objects of these tests belong.
+const PLACE: &str = "default/r/ffffffff/fffffffffffffffa";
+
 fn tag() -> Tag {
     Tag::of(&record(0, b"").header)
 }
@@ -39,7 +42,7 @@ fn tag() -> Tag {
 fn written(start: u64, bodies: &[&[u8]]) -> (Head, Vec<Record>, Bytes) {
     let records: Vec<_> = bodies.iter().zip(start..).map(|(body, seq)| record(seq, body)).collect();
     let head = Head::new(&records, tag(), 4, 100, None);
-    let bytes = head.encode(&records);
+    let bytes = head.encode(PLACE, &records);
     (head, records, bytes)
 }
 
@@ -63,7 +66,10 @@ fn an_object_is_a_line_a_head_and_the_bodies() {
     let (line, rest) = text.split_once('\n').unwrap();
     assert_eq!(rest, expected);
     let json = &rest.as_bytes()[..rest.len() - 10];
-    assert_eq!(line, format!("ferrata-s3 2 {} {:08x}", json.len(), crc32c::crc32c(json)));
+    assert_eq!(
+        line,
+        format!("ferrata-s3 3 {} {:08x}", json.len(), crc32c::crc32c(&[PLACE.as_bytes(), json].concat()))
+    );
 }
 
 /// What is left out is as in the record before, or as most objects begin; whatever differs comes back, also if it is nothing.
@@ -87,7 +93,8 @@ fn what_is_left_out_comes_back() {
     for from in 0..records.len() {
         for upto in from + 1..=records.len() {
             let part = &records[from..upto];
-            let (head, back) = Head::decode_whole(&Head::new(part, tag(), 0, 0, None).encode(part)).unwrap();
+            let (head, back) =
+                Head::decode_whole(PLACE, &Head::new(part, tag(), 0, 0, None).encode(PLACE, part)).unwrap();
             assert_eq!(back, part, "{from} to {upto}");
             assert_eq!(head.log, tag());
         }
@@ -104,10 +111,12 @@ fn every_field_of_a_header_comes_back() {
         .map(|(header, seq)| RecordHeader { seq: Seq::new(seq), ..header })
         .map(|header| Record::seal(header, Bytes::from_static(b"x")).unwrap())
         .collect();
-    let (_, back) = Head::decode_whole(&Head::new(&records, tag(), 0, 0, None).encode(&records)).unwrap();
+    let (_, back) =
+        Head::decode_whole(PLACE, &Head::new(&records, tag(), 0, 0, None).encode(PLACE, &records)).unwrap();
     assert_eq!(back, records);
     for pair in records.windows(2) {
-        let (_, back) = Head::decode_whole(&Head::new(pair, tag(), 0, 0, None).encode(pair)).unwrap();
+        let (_, back) =
+            Head::decode_whole(PLACE, &Head::new(pair, tag(), 0, 0, None).encode(PLACE, pair)).unwrap();
         assert_eq!(back, pair);
     }
 }
@@ -134,10 +143,10 @@ fn facts_and_the_cut_come_back() {
     let mut head = Head::new(&records, tag(), 0, 0, Some(facts));
     head = head.with_records(&[]);
     head.cut = Some(Cut { first: 9, object: 7, dropped: -5 });
-    let (found, at) = Head::decode(&head.encode(&[])).unwrap();
+    let (found, at) = Head::decode(PLACE, &head.encode(PLACE, &[])).unwrap();
     assert_eq!(found, head);
     assert_eq!((found.first(), found.end(), found.last()), (0, 0, None));
-    assert_eq!(at, head.encode(&[]).len());
+    assert_eq!(at, head.encode(PLACE, &[]).len());
 }
 
 #[test]
@@ -145,7 +154,7 @@ fn an_object_cut_in_the_middle_keeps_its_place() {
     let (head, mut records, _) = written(5, &[b"a", b"b", b"c"]);
     records.drain(..2);
     let head = head.with_records(&records);
-    let (found, back) = Head::decode_whole(&head.encode(&records)).unwrap();
+    let (found, back) = Head::decode_whole(PLACE, &head.encode(PLACE, &records)).unwrap();
     assert_eq!((found.start, found.first(), found.end()), (5, 7, 8));
     assert_eq!(back, records);
     assert_eq!(found.bytes, 103, "what is counted in all does not change");
@@ -153,22 +162,41 @@ fn an_object_cut_in_the_middle_keeps_its_place() {
 
 #[test]
 fn marks_and_newer_objects_are_told_apart_from_damage() {
-    assert_eq!(Head::decode(GONE), Err(InvalidObject::Gone));
-    assert_eq!(Head::decode(b"ferrata-s3 1 gone\n"), Err(InvalidObject::Older(1)));
-    assert_eq!(Head::decode(b"ferrata-s3 3 gone\n"), Err(InvalidObject::Newer(3)));
-    assert_eq!(Head::decode(b"ferrata-s3 7 what is this\n?"), Err(InvalidObject::Newer(7)));
+    assert_eq!(Head::decode(PLACE, GONE), Err(InvalidObject::Gone));
+    assert_eq!(Head::decode(PLACE, b"ferrata-s3 2 gone\n"), Err(InvalidObject::Older(2)));
+    assert_eq!(Head::decode(PLACE, b"ferrata-s3 4 gone\n"), Err(InvalidObject::Newer(4)));
+    assert_eq!(Head::decode(PLACE, b"ferrata-s3 7 what is this\n?"), Err(InvalidObject::Newer(7)));
     for bytes in
-        [&b""[..], b"\n", b"ferrata-s3", b"ferrata-s3 2\n", b"ferrata-s3 x 1 00000000\n", b"PK\n", &[255; 99]]
+        [&b""[..], b"\n", b"ferrata-s3", b"ferrata-s3 3\n", b"ferrata-s3 x 1 00000000\n", b"PK\n", &[255; 99]]
     {
-        assert!(matches!(Head::decode(bytes), Err(InvalidObject::Damaged(_))), "{bytes:?}");
+        assert!(matches!(Head::decode(PLACE, bytes), Err(InvalidObject::Damaged(_))), "{bytes:?}");
     }
     let (head, mut records, _) = written(1, &[b"a"]);
     records[0].header.format = FORMAT + 1;
-    let json = String::from_utf8(head.with_records(&records).encode(&records).to_vec()).unwrap();
+    let json = String::from_utf8(head.with_records(&records).encode(PLACE, &records).to_vec()).unwrap();
     // A kind that this version does not know, in a format that it does not know either.
     let json = json.split('\n').nth(1).unwrap().replace("\"node\":", "\"kind\":\"poem\",\"node\":") + "\n";
-    let bytes = format!("ferrata-s3 2 {} {:08x}\n{json}a", json.len(), crc32c::crc32c(json.as_bytes()));
-    assert_eq!(Head::decode(bytes.as_bytes()), Err(InvalidObject::NewerRecord(u64::from(FORMAT) + 1)));
+    let bytes = format!(
+        "ferrata-s3 3 {} {:08x}\n{json}a",
+        json.len(),
+        crc32c::crc32c(format!("{PLACE}{json}").as_bytes())
+    );
+    assert_eq!(Head::decode(PLACE, bytes.as_bytes()), Err(InvalidObject::NewerRecord(u64::from(FORMAT) + 1)));
+}
+
+/// An object that lies under the key of another run, life or record, as one that was copied by hand does.
+#[test]
+fn object_of_another_place_is_damage() {
+    let (_, _, bytes) = written(5, &[b"a"]);
+    for place in [
+        "default/s/ffffffff/fffffffffffffffa",
+        "default/r/fffffffe/fffffffffffffffa",
+        "default/r/ffffffff/fffffffffffffffb",
+        "",
+    ] {
+        let damaged = "its head is not what was written to this key".to_owned();
+        assert_eq!(Head::decode(place, &bytes), Err(InvalidObject::Damaged(damaged)), "{place}");
+    }
 }
 
 proptest! {
@@ -179,7 +207,7 @@ proptest! {
     ) {
         let bodies: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();
         let (head, records, bytes) = written(start, &bodies);
-        let (found, back) = Head::decode_whole(&bytes).unwrap();
+        let (found, back) = Head::decode_whole(PLACE, &bytes).unwrap();
         prop_assert_eq!(&found, &head);
         prop_assert_eq!(&back, &records);
         prop_assert_eq!(found.headers().to_vec(), records.iter().map(|r| r.header.clone()).collect::<Vec<_>>());
@@ -191,10 +219,10 @@ proptest! {
         let (_, records, bytes) = written(3, &[b"first body", b"second"]);
         let mut damaged = bytes.to_vec();
         damaged[at.index(bytes.len())] ^= flip;
-        if let Ok((_, found)) = Head::decode_whole(&damaged.into()) {
+        if let Ok((_, found)) = Head::decode_whole(PLACE, &damaged.into()) {
             let run = ferrata_store::RunId::new("r").unwrap().into();
             prop_assert!(found.iter().any(|record| record.verify(&run).is_err()) || found == records);
         }
-        prop_assert!(Head::decode_whole(&bytes.slice(..cut.index(bytes.len()))).is_err());
+        prop_assert!(Head::decode_whole(PLACE, &bytes.slice(..cut.index(bytes.len()))).is_err());
     }
 }

@@ -41,7 +41,9 @@ impl Parsed {
     fn write(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec(&self.head).unwrap();
         json.push(b'\n');
-        let line = format!("ferrata-s3 2 {} {:08x}\n", json.len(), crc32c::crc32c(&json));
+        let place = self.key.split_once("log/").unwrap().1;
+        let sum = crc32c::crc32c(&[place.as_bytes(), &json].concat());
+        let line = format!("ferrata-s3 3 {} {sum:08x}\n", json.len());
         [line.as_bytes(), &json, &self.bodies.concat()].concat()
     }
 
@@ -134,10 +136,16 @@ impl Raw {
             self.put(&keys[0], newest[..newest.len() / 2].to_vec()).await;
             return true;
         }
-        let seq = match damage {
-            Damage::Body(seq) | Damage::Gone(seq) | Damage::NewerFormat(seq) => seq,
-            _ => return false,
-        };
+        if let Damage::Swapped(other) = &damage {
+            let others = self.keys(&format!("log/{}/{}/", other.tenant, other.run)).await;
+            for (one, another) in keys.iter().zip(&others) {
+                let (bytes, more) = (self.get(one).await, self.get(another).await);
+                self.put(one, more).await;
+                self.put(another, bytes).await;
+            }
+            return !keys.is_empty() && keys.len() == others.len();
+        }
+        let (Damage::Body(seq) | Damage::Gone(seq) | Damage::NewerFormat(seq)) = damage else { return false };
         for key in keys {
             let mut found = Parsed::read(key.clone(), &self.get(&key).await);
             let Some(place) = found.place(seq) else { continue };
@@ -145,8 +153,8 @@ impl Raw {
                 Damage::Body(_) => *found.bodies[place].last_mut().expect("a byte") ^= 1,
                 Damage::NewerFormat(_) => found.head["records"][place]["v"] = 2.into(),
                 _ => {
-                    for (part, seq) in found.split().iter().zip(0..) {
-                        if Seq::new(seq) == seq_of(damage) {
+                    for (part, of) in found.split().iter().zip(0..) {
+                        if Seq::new(of) == seq {
                             self.delete(&part.key).await;
                         } else {
                             self.put(&part.key, part.write()).await;
@@ -159,12 +167,5 @@ impl Raw {
             return true;
         }
         panic!("{run} has no record {seq}");
-    }
-}
-
-fn seq_of(damage: Damage) -> Seq {
-    match damage {
-        Damage::Gone(seq) => seq,
-        other => panic!("{other:?} is not about a record that is gone"),
     }
 }

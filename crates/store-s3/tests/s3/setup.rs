@@ -49,7 +49,7 @@ async fn a_sound_server_is_accepted_and_left_clean() {
         store.setup().await.unwrap();
         assert_eq!(memory.keys(""), ["some/prefix/ferrata.json"], "one mark and nothing else");
     }
-    assert_eq!(memory.objects()["some/prefix/ferrata.json"].bytes, r#"{"layout":2}"#);
+    assert_eq!(memory.objects()["some/prefix/ferrata.json"].bytes, r#"{"layout":3}"#);
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn another_layout_is_unsupported_for_every_call() {
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();
     let log = log_of("r", 1);
-    for (layout, remedy) in [(3, "upgrade this process"), (1, "give the store an empty prefix")] {
+    for (layout, remedy) in [(4, "upgrade this process"), (2, "give the store an empty prefix")] {
         memory.set("some/prefix/ferrata.json", format!(r#"{{"layout":{layout}}}"#));
         let errors = [
             store.setup().await.unwrap_err(),

@@ -9,7 +9,7 @@ use crate::db::Purpose;
 
 /// Returns the steps of the plan for a page of a query.
 async fn explained(db: &Db, asked: &RunQuery, order: Order, after: Option<&RunPlace>) -> Vec<String> {
-    let statement = statement(&row::head_columns("?1"), asked, order, after, 51, 1);
+    let statement = statement(Columns::Heads, asked, order, after, 51, 1);
     let mut opened = db.open(Purpose::Write).await.unwrap();
     let rows = statement.explained().query().fetch_all(&mut opened.connection).await.unwrap();
     rows.iter().map(|row| row.get::<String, _>("detail")).collect()

@@ -110,13 +110,32 @@ async fn a_newer_layout_is_unsupported_and_a_newer_one_that_allows_it_is_used() 
     let mut log = log("r");
     log.write(&place.store, 1).await;
     let mut mine = place.connection().await;
-    execute(&mut mine, "INSERT INTO ferrata_layout VALUES (2, 1)").await;
+    execute(&mut mine, "INSERT INTO ferrata_layout VALUES (3, 2)").await;
     log.write(&place.open(SqliteOptions::default()), 1).await;
-    execute(&mut mine, "INSERT INTO ferrata_layout VALUES (3, 3)").await;
+    execute(&mut mine, "INSERT INTO ferrata_layout VALUES (4, 4)").await;
     let store = place.open(SqliteOptions::default());
     assert_eq!(store.setup().await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(store.head(&log.key).await.unwrap_err().kind(), ErrorKind::Unsupported);
     is_refused(&store, &log, ErrorKind::Unsupported).await;
+}
+
+/// A file of an older layout is refused by every call, and nothing is written to it: not even the tables that it lacks.
+#[tokio::test]
+async fn older_layout_is_unsupported() {
+    let place = place(SqliteOptions::default()).await;
+    let mut log = log("r");
+    log.write(&place.store, 1).await;
+    let mut mine = place.connection().await;
+    execute(&mut mine, "UPDATE ferrata_layout SET version = 1, usable_by = 1; DROP TABLE ferrata_heads")
+        .await;
+    let store = place.open(SqliteOptions::default());
+    assert_eq!(store.setup().await.unwrap_err().kind(), ErrorKind::Unsupported);
+    let refused = store.head(&log.key).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    assert!(refused.message().contains("the database has layout 1, this version reads 2"), "{refused:?}");
+    is_refused(&store, &log, ErrorKind::Unsupported).await;
+    let heads = "SELECT count(*) FROM sqlite_schema WHERE name = 'ferrata_heads'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(heads).fetch_one(&mut mine).await.unwrap(), 0);
 }
 
 /// What may only be read is read, also by `setup`, and every write is refused as one that can be made later.

@@ -1,7 +1,7 @@
 //! A record in the user's own transaction: there exactly if the transaction commits.
 
 use ferrata_store::{CheckpointStore as _, ErrorKind, Transactions as _};
-use ferrata_store_sqlite::{SqliteOptions, SqliteTransaction};
+use ferrata_store_sqlite::SqliteOptions;
 use sqlx::Row as _;
 
 use crate::support::{append, execute, is_kept, log, place};
@@ -68,95 +68,6 @@ async fn a_transaction_that_read_before_another_wrote_is_unavailable() {
     is_kept(&place.store, &log).await;
     assert_eq!(append(&place.store, entry).await.unwrap(), log.head().unwrap(), "a repeat through the store");
     assert_eq!(place.store.purge(&log.key, log.head()).await.unwrap().records, 3);
-}
-
-async fn booked(mine: &mut sqlx::SqliteConnection) -> String {
-    let booked = sqlx::query("SELECT coalesce(group_concat(place), '') FROM booked").fetch_one(mine).await;
-    booked.unwrap().get(0)
-}
-
-#[tokio::test]
-async fn the_rows_of_a_node_and_its_record_commit_together() {
-    let place = place(SqliteOptions::default()).await;
-    let mut mine = place.connection().await;
-    execute(&mut mine, "CREATE TABLE booked (place INTEGER PRIMARY KEY) STRICT").await;
-    let mut log = log("r");
-    for seat in 1..=3 {
-        let mut transaction =
-            place.store.begin(&log.key).await.unwrap().downcast::<SqliteTransaction>().unwrap();
-        execute(&mut transaction, &format!("INSERT INTO booked VALUES ({seat})")).await;
-        let entry = log.next(2);
-        assert_eq!(booked(&mut mine).await.split(',').count(), usize::max(1, seat - 1));
-        let head = place.store.commit(transaction, entry.clone()).await.unwrap();
-        log.took(&entry);
-        assert_eq!(Some(head), log.head());
-        is_kept(&place.store, &log).await;
-        // The lock is free for others.
-        log.write(&place.store, 1).await;
-    }
-    assert_eq!(booked(&mut mine).await, "1,2,3");
-}
-
-#[tokio::test]
-async fn a_conflict_at_the_commit_rolls_the_rows_back() {
-    let place = place(SqliteOptions::default()).await;
-    let mut mine = place.connection().await;
-    execute(&mut mine, "CREATE TABLE booked (place INTEGER PRIMARY KEY) STRICT").await;
-    let mut log = log("r");
-    let stale = log.next(1);
-    log.write(&place.store, 2).await;
-    let mut transaction = place.store.begin(&log.key).await.unwrap().downcast::<SqliteTransaction>().unwrap();
-    execute(&mut transaction, "INSERT INTO booked VALUES (1)").await;
-    let refused = place.store.commit(transaction, stale).await.unwrap_err();
-    assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(log.head())));
-    assert_eq!(booked(&mut mine).await, "");
-    is_kept(&place.store, &log).await;
-}
-
-/// A transaction that is dropped, and one that the caller left a savepoint in: nothing of either is there, and the lock is free.
-#[tokio::test]
-async fn a_dropped_transaction_leaves_nothing() {
-    let place = place(SqliteOptions::default()).await;
-    let mut mine = place.connection().await;
-    execute(&mut mine, "CREATE TABLE booked (place INTEGER PRIMARY KEY) STRICT").await;
-    let mut log = log("r");
-    log.write(&place.store, 1).await;
-    for ends in [false, true] {
-        let mut transaction =
-            place.store.begin(&log.key).await.unwrap().downcast::<SqliteTransaction>().unwrap();
-        execute(&mut transaction, "INSERT INTO booked VALUES (1)").await;
-        if ends {
-            std::mem::forget(sqlx::Connection::begin(&mut **transaction).await.unwrap());
-            let refused = place.store.commit(transaction, log.next(1)).await.unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused:?}");
-        }
-    }
-    log.write(&place.store, 1).await;
-    is_kept(&place.store, &log).await;
-    assert_eq!(booked(&mut mine).await, "");
-}
-
-/// SQLite rolls a transaction back by itself after some errors, as of a full disk: a node that goes on after one has no transaction any more.
-/// Its record must not be there without its rows, nor the rows that it writes after the rollback without the record.
-#[tokio::test]
-async fn a_transaction_that_sqlite_rolled_back_commits_no_record() {
-    let place = place(SqliteOptions::default()).await;
-    let mut mine = place.connection().await;
-    execute(&mut mine, "CREATE TABLE booked (place INTEGER PRIMARY KEY ON CONFLICT ROLLBACK) STRICT").await;
-    let mut log = log("r");
-    log.write(&place.store, 1).await;
-    let mut transaction = place.store.begin(&log.key).await.unwrap().downcast::<SqliteTransaction>().unwrap();
-    execute(&mut transaction, "INSERT INTO booked VALUES (1)").await;
-    let again = sqlx::query("INSERT INTO booked VALUES (1)").execute(&mut **transaction).await;
-    again.unwrap_err();
-    let after = sqlx::query("INSERT INTO booked VALUES (2)").execute(&mut **transaction).await;
-    after.unwrap_err();
-    let refused = place.store.commit(transaction, log.next(1)).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused:?}");
-    is_kept(&place.store, &log).await;
-    assert_eq!(booked(&mut mine).await, "");
-    // The lock is free for others.
-    log.write(&place.store, 1).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
 use ferrata_store::{
-    At, CheckpointStore, Clock as _, ErrorKind, ExecutorId, HeaderRange, PruneCut, Seq, SystemClock, within,
+    At, CheckpointStore, Clock as _, ErrorKind, ExecutorId, HeaderRange, Page, PruneCut, RunQuery, Seq,
+    SystemClock, within,
 };
 use ferrata_store_sqlite::{SqliteOptions, Synchronous};
 use sqlx::Connection as _;
@@ -65,9 +66,9 @@ async fn a_batch_has_as_many_entries_as_its_caller_likes() {
     }
 }
 
-/// A step that moves its run between no listings writes its record and nothing else, as an insert without a library does.
+/// A step that moves its run between no listings writes the page of its record and that of its head.
 #[tokio::test]
-async fn a_step_writes_the_page_of_its_record_alone() {
+async fn step_writes_two_pages() {
     let place = place(SqliteOptions::default()).await;
     let mut log = log("r");
     log.write(&place.store, 1).await;
@@ -82,7 +83,7 @@ async fn a_step_writes_the_page_of_its_record_alone() {
     }
     // A full page is split now and then, which writes a few.
     let written = count() - before;
-    assert!((40..60).contains(&written), "{written} pages for 40 steps");
+    assert!((80..100).contains(&written), "{written} pages for 40 steps");
 }
 
 /// A lock that another program holds is waited for, and then every write is refused as one that was not begun; reads go on.
@@ -144,7 +145,8 @@ async fn what_a_dropped_caller_wanted_is_not_done_to_the_next_life() {
     })
     .await;
     drop((purge, prune, start));
-    execute(&mut other, "DELETE FROM ferrata_records; DELETE FROM ferrata_runs").await;
+    execute(&mut other, "DELETE FROM ferrata_records; DELETE FROM ferrata_runs; DELETE FROM ferrata_heads")
+        .await;
     let (mut again, mut anew) = (log("purged"), log("pruned"));
     for log in [&mut again, &mut anew] {
         let entry = log.next(5);
@@ -334,6 +336,30 @@ fn a_read_comes_back_where_its_runtime_stands_still() {
         let head = heard.recv_timeout(Duration::from_secs(20));
         let head = head.unwrap_or_else(|_| panic!("the read stands still, driven: {is_driven}"));
         assert_eq!(head.map(|head| head.head()), log.head());
+    }
+}
+
+/// A heartbeat does not stand in the line of what else is to be written: a process with much to do says that it is alive all the same.
+#[tokio::test]
+async fn heartbeat_passes_waiting_writes() {
+    let place = place(SqliteOptions::default()).await;
+    let logs: Vec<_> = (0..2_000).map(|run| log(&format!("r-{run}"))).collect();
+    for written in place.store.append(logs.iter().map(|log| log.next(1)).collect()).await {
+        written.unwrap();
+    }
+    // Each is a transaction of its own, and in the line of the writer once it was polled.
+    let mut purges: Vec<_> = logs.iter().map(|log| place.store.purge(&log.key, None)).collect();
+    poll_fn(|context| {
+        assert!(purges.iter_mut().all(|purge| purge.as_mut().poll(context).is_pending()));
+        Poll::Ready(())
+    })
+    .await;
+    let executor = ExecutorId::from_uuid(*logs[0].next(1).records[0].header.id.as_uuid());
+    place.store.heartbeat(&executor, Duration::from_secs(60)).await.unwrap();
+    let left = place.store.runs(&RunQuery::default(), Page::first(1)).await.unwrap().items.len();
+    assert!(left > 0, "the heartbeat waited for all that was there before it");
+    for purge in purges {
+        purge.await.unwrap();
     }
 }
 

@@ -61,6 +61,7 @@ pub struct LedgerStore {
     connections: Arc<Semaphore>,
     /// How many transactions are still to be refused.
     refused: Arc<AtomicU32>,
+    minimum: i64,
 }
 
 impl Default for LedgerStore {
@@ -82,7 +83,14 @@ impl LedgerStore {
             rows: Arc::default(),
             connections: Arc::new(Semaphore::new(connections)),
             refused: Arc::default(),
+            minimum: i64::MIN,
         }
+    }
+
+    /// Refuses a commit that would leave a row below this, as a constraint does that a database checks at the commit.
+    #[must_use]
+    pub fn with_minimum(self, minimum: i64) -> Self {
+        Self { minimum, ..self }
     }
 
     /// Keeps the runs in this store.
@@ -124,8 +132,14 @@ impl LedgerStore {
     pub async fn transaction(&self) -> Result<LedgerTransaction> {
         let connection = self.connect().await?;
         let before = self.rows.lock().await.clone();
-        let rows =
-            LedgerRows { before, seen: BTreeMap::new(), changes: BTreeMap::new(), appends: Vec::new() };
+        let rows = LedgerRows {
+            before,
+            seen: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            marks: Vec::new(),
+            is_over: false,
+            appends: Vec::new(),
+        };
         Ok(LedgerTransaction { rows, _connection: connection })
     }
 
@@ -133,8 +147,11 @@ impl LedgerStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if another changed what it saw, and as [`CheckpointStore::append`] for what was appended in it. It is
-    /// rolled back.
+    /// - [`ErrorKind::Unavailable`] if another changed what it saw.
+    /// - [`ErrorKind::Invalid`] if it has ended before, a mark in it is open, or a row is below the minimum.
+    /// - As [`CheckpointStore::append`] for what was appended in it.
+    ///
+    /// After any of them it is rolled back.
     ///
     /// # Cancel safety
     ///
@@ -142,7 +159,17 @@ impl LedgerStore {
     ///
     /// <!-- held by: ledger::rows_and_records_commit_together_or_not_at_all, ledger::of_two_who_saw_one_row_one_commits -->
     pub async fn finish(&self, transaction: LedgerTransaction) -> Result<()> {
-        let LedgerRows { seen, changes, appends, .. } = transaction.rows;
+        let LedgerRows { seen, changes, appends, marks, is_over, .. } = transaction.rows;
+        let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
+        if is_over {
+            return refuse("the transaction has ended before its commit; leave the commit to the run");
+        }
+        if !marks.is_empty() {
+            return refuse("a mark of the transaction is open; keep or undo what was done since");
+        }
+        if changes.values().any(|value| *value < self.minimum) {
+            return refuse("a constraint that is checked at the commit refused the rows");
+        }
         let mut rows = self.rows.lock().await;
         if seen.iter().any(|(name, version)| rows.get(name).map_or(0, |row| row.0) != *version) {
             let message = "another transaction got in the way; nothing was written, retry";
@@ -190,6 +217,9 @@ pub struct LedgerRows {
     /// Which version of each row it read or wrote.
     seen: BTreeMap<String, u64>,
     changes: BTreeMap<String, i64>,
+    /// The changes as they were at each mark that is open.
+    marks: Vec<BTreeMap<String, i64>>,
+    is_over: bool,
     appends: Vec<RunAppend>,
 }
 
@@ -205,6 +235,28 @@ impl LedgerRows {
     pub fn set(&mut self, name: &str, value: i64) {
         self.get(name);
         self.changes.insert(name.to_owned(), value);
+    }
+
+    /// Marks how the rows are now, as `SAVEPOINT` does.
+    pub fn mark(&mut self) {
+        self.marks.push(self.changes.clone());
+    }
+
+    /// Removes the last mark; what was done since stays.
+    pub fn keep_since_mark(&mut self) {
+        self.marks.pop();
+    }
+
+    /// Removes the last mark, and undoes what was done since.
+    pub fn undo_since_mark(&mut self) {
+        if let Some(changes) = self.marks.pop() {
+            self.changes = changes;
+        }
+    }
+
+    /// Rolls the transaction back, as a statement does that ends it, and as a database does by itself: its commit is refused from then on.
+    pub fn roll_back(&mut self) {
+        self.is_over = true;
     }
 
     /// Adds to a row.

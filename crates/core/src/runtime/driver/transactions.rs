@@ -337,7 +337,7 @@ impl<S: State> Driver<S> {
         error: Error,
         took: Duration,
     ) -> Result<()> {
-        use ErrorKind::{Conflict, Unavailable};
+        use ErrorKind::{Conflict, Invalid, Unavailable};
         self.return_to_log(&error).await?;
         if error.kind() == Conflict || !origin.leads_to(&self.machine, key) {
             return Ok(());
@@ -351,7 +351,10 @@ impl<S: State> Driver<S> {
         let node = self.plan.node(NodeIx::new(key.0));
         let failure = Failure::of(FailureKind::Update, &error).with_node(&node.name);
         let failed = self.machine.in_flight().get(&key).map_or(1, |activation| activation.failed + 1);
-        let what = if error.kind() == Unavailable && failed < node.retry.attempts() {
+        // `Invalid` is what a constraint refuses at the commit, and what a node did to its transaction: the next attempt may do otherwise. A
+        // record that is too large stays so.
+        let may_succeed = matches!(error.kind(), Unavailable | Invalid);
+        let what = if may_succeed && failed < node.retry.attempts() {
             let delay = self.retry_delay(key, failed);
             What::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
         } else {

@@ -1,0 +1,291 @@
+//! Transactions: the rows of a node and its record are there together or not at all, whatever the node does in its transaction.
+
+use std::collections::BTreeSet;
+
+use ferrata_store::{CheckpointStore, ErrorKind, Transactions};
+
+use crate::stage::{Log, Stage, expect_refusal, is_kept_at_head, ok};
+use crate::table::NestedEnd::{Commit, Drop, Forget, RollBack};
+use crate::table::TransactionStep::{self as Step, Insert, Nested};
+use crate::table::{StepResult, TransactionTable};
+
+/// How a story ends.
+#[derive(Clone, Copy)]
+enum Ending {
+    /// The run's commit succeeds: these rows are there, and the record.
+    Committed(&'static [u32]),
+    /// The run's commit is refused: neither rows nor record are there.
+    Refused,
+    /// One of the two, as the database has it.
+    Either(&'static [u32]),
+    /// The run's commit is refused, and the record is not there. Rows that the node committed by its own statement may be.
+    Ended,
+}
+
+/// The steps that a node takes in its transaction, and how the run's commit ends.
+struct Story(&'static [Step], Ending);
+
+/// The rows of one story begin here, so that no two stories insert the same.
+const ROWS: u32 = 100;
+
+/// What the stories of a property share.
+struct Scene {
+    stage: Stage,
+    table: Box<dyn TransactionTable>,
+    /// What is committed in the table.
+    kept: BTreeSet<u32>,
+    count: u32,
+}
+
+impl Scene {
+    async fn new(stage: Stage) -> Self {
+        let table = stage.table().await;
+        let kept = table.rows().await;
+        assert_eq!(kept, BTreeSet::from([0]), "the table of a fresh space holds the number 0");
+        Self { stage, table, kept, count: 0 }
+    }
+
+    /// Tells a story on a run of its own.
+    async fn tell(&mut self, Story(steps, ending): &Story) {
+        self.count += 1;
+        let from = self.count * ROWS;
+        let store = self.stage.store();
+        let transactions = transactions(&*store);
+        let mut log = self.stage.written(&format!("r-{}", self.count), 1).await;
+        let mut transaction = ok(transactions.begin(&log.key).await, "beginning a transaction");
+        let mut ended_itself = false;
+        for step in *steps {
+            match self.table.take_step(&mut transaction, shifted(*step, from)).await {
+                StepResult::Unsupported => return,
+                result => {
+                    ended_itself |=
+                        matches!(step, Step::Commit | Step::RollBack) && result == StepResult::Done
+                }
+            }
+        }
+        let entry = log.next(2);
+        let committed = transactions.commit(transaction, entry.clone()).await;
+        let found = self.table.rows().await;
+        let what = format!("the commit after {steps:?}");
+        let (rows, own) = match (ending, &committed) {
+            (Ending::Committed(rows) | Ending::Either(rows), Ok(_)) => (*rows, false),
+            (Ending::Committed(_), Err(error)) => panic!("{what} must succeed, and failed: {error:?}"),
+            (Ending::Refused | Ending::Either(_), Err(_)) => (&[][..], false),
+            (Ending::Ended, Err(_)) => (&[][..], ended_itself),
+            (Ending::Refused | Ending::Ended, Ok(_)) => {
+                panic!("{what} must be refused, and succeeded; the table holds {found:?}")
+            }
+        };
+        match committed {
+            Ok(head) => {
+                log.took(&entry);
+                assert_eq!(Some(head), log.head(), "{what} returns the new head");
+            }
+            Err(_) => {
+                // `Invalid` says that the node has failed, and not the store.
+                let kinds = [ErrorKind::Invalid, ErrorKind::Unavailable];
+                let kinds = if matches!(ending, Ending::Either(_)) { &kinds[..] } else { &kinds[..1] };
+                expect_refusal(committed, kinds, &what);
+            }
+        }
+        if own {
+            // The database was told to commit them, and no store can take that back.
+            self.kept.extend(found.iter().filter(|row| (from..from + ROWS).contains(row)));
+        }
+        self.kept.extend(rows.iter().map(|row| from + row));
+        assert_eq!(found, self.kept, "the rows after {what}");
+        is_kept_at_head(&*store, &log).await;
+        // What a transaction held is free.
+        log.write(&*store, 1).await;
+        is_kept_at_head(&*store, &log).await;
+    }
+
+    async fn tell_all(&mut self, stories: &[Story]) {
+        for story in stories {
+            self.tell(story).await;
+        }
+    }
+}
+
+fn transactions(store: &dyn CheckpointStore) -> &dyn Transactions {
+    store.transactions().expect(
+        "the store has no transactions; leave the group `transactions` out of the suite with the reason",
+    )
+}
+
+fn shifted(step: Step, by: u32) -> Step {
+    match step {
+        Insert(row) => Insert(row + by),
+        Step::InsertFull(row) => Step::InsertFull(row + by),
+        Nested(row, end) => Nested(row + by, end),
+        step => step,
+    }
+}
+
+/// What a node wrote and its record appear with the commit, and not before.
+pub(crate) async fn commit_keeps_rows_and_record(stage: Stage) {
+    let mut scene = Scene::new(stage).await;
+    let store = scene.stage.store();
+    let mut log = scene.stage.written("r", 1).await;
+    for row in [1, 2] {
+        let mut transaction = ok(transactions(&*store).begin(&log.key).await, "beginning a transaction");
+        let done = scene.table.take_step(&mut transaction, Insert(row)).await;
+        assert_eq!(done, StepResult::Done, "a row is inserted");
+        assert_eq!(scene.table.rows().await, scene.kept, "no row is seen before the commit");
+        let entry = log.next(3);
+        let head = ok(transactions(&*store).commit(transaction, entry.clone()).await, "committing");
+        log.took(&entry);
+        assert_eq!(Some(head), log.head(), "the commit returns the new head");
+        scene.kept.insert(row);
+        assert_eq!(scene.table.rows().await, scene.kept, "the rows are there after the commit");
+        is_kept_at_head(&*store, &log).await;
+    }
+    scene.tell_all(&[Story(&[Insert(1), Insert(2)], Ending::Committed(&[1, 2]))]).await;
+}
+
+/// A transaction that is dropped is rolled back, and gives back what it held.
+pub(crate) async fn dropped_transaction_leaves_no_rows(stage: Stage) {
+    let scene = Scene::new(stage).await;
+    let store = scene.stage.store();
+    let mut log = scene.stage.written("r", 1).await;
+    let mut transaction = ok(transactions(&*store).begin(&log.key).await, "beginning a transaction");
+    scene.table.take_step(&mut transaction, Insert(1)).await;
+    drop(transaction);
+    log.write(&*store, 1).await;
+    is_kept_at_head(&*store, &log).await;
+    assert_eq!(scene.table.rows().await, scene.kept, "a dropped transaction leaves no row");
+}
+
+/// Another writer was first: the commit is a conflict, and the rows are rolled back.
+pub(crate) async fn conflict_at_commit_leaves_no_rows(stage: Stage) {
+    let scene = Scene::new(stage).await;
+    let store = scene.stage.store();
+    let mut log: Log = scene.stage.written("r", 1).await;
+    let behind = log.next(1);
+    log.write(&*store, 1).await;
+    let mut transaction = ok(transactions(&*store).begin(&log.key).await, "beginning a transaction");
+    scene.table.take_step(&mut transaction, Insert(1)).await;
+    let committed = transactions(&*store).commit(transaction, behind).await;
+    let refused = expect_refusal(committed, &[ErrorKind::Conflict], "a commit behind the head");
+    assert_eq!(refused.actual_head(), Some(log.head()), "the conflict names the head: {refused:?}");
+    assert_eq!(scene.table.rows().await, scene.kept, "a refused commit leaves no row");
+    is_kept_at_head(&*store, &log).await;
+    log.write(&*store, 1).await;
+}
+
+/// Savepoints, and transactions of the driver within the transaction, keep and undo what they are asked to.
+pub(crate) async fn nested_transactions_end_as_asked(stage: Stage) {
+    let stories = [
+        Story(&[Insert(1), Step::Savepoint, Insert(2), Step::Release], Ending::Committed(&[1, 2])),
+        Story(
+            &[Insert(1), Step::Savepoint, Insert(2), Step::RollBackTo, Step::Release, Insert(3)],
+            Ending::Committed(&[1, 3]),
+        ),
+        Story(&[Insert(1), Nested(2, Commit), Insert(3)], Ending::Committed(&[1, 2, 3])),
+        Story(&[Insert(1), Nested(2, RollBack), Insert(3)], Ending::Committed(&[1, 3])),
+        Story(&[Insert(1), Nested(2, Drop), Insert(3)], Ending::Committed(&[1, 3])),
+        Story(&[Insert(1), Nested(2, Drop)], Ending::Committed(&[1])),
+    ];
+    Scene::new(stage).await.tell_all(&stories).await;
+}
+
+/// A statement that the database refuses, and whose error the node passes over, costs itself or the whole transaction.
+pub(crate) async fn refused_statement_leaves_all_or_nothing(stage: Stage) {
+    use Step::{InsertRefused, Release, RollBackTo, Savepoint};
+    let stories = [
+        Story(&[Insert(1), InsertRefused], Ending::Either(&[1])),
+        Story(&[Insert(1), InsertRefused, Insert(2)], Ending::Either(&[1, 2])),
+        Story(
+            &[Insert(1), Savepoint, InsertRefused, RollBackTo, Release, Insert(2)],
+            Ending::Committed(&[1, 2]),
+        ),
+        Story(&[Insert(1), Savepoint, InsertRefused, Insert(2)], Ending::Either(&[1, 2])),
+    ];
+    Scene::new(stage).await.tell_all(&stories).await;
+}
+
+/// The database rolled the transaction back by itself, and the node went on as if nothing had been: in savepoints, or in a transaction that it
+/// began by a statement or by the driver. No such transaction is the run's.
+pub(crate) async fn database_rollback_refuses_commit(stage: Stage) {
+    use Step::{Begin, BeginImmediate, LoseTransaction, Release, RollBackTo, Savepoint};
+    let stories = [
+        Story(&[Insert(1), LoseTransaction], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction, Insert(2)], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction, Savepoint, Insert(2)], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction, Savepoint, Insert(2), Release], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction, Begin, Insert(2)], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction, BeginImmediate, Insert(2)], Ending::Refused),
+        Story(
+            &[Insert(1), Savepoint, LoseTransaction, RollBackTo, Release, Savepoint, Insert(2), Release],
+            Ending::Refused,
+        ),
+        Story(
+            &[Insert(1), Savepoint, LoseTransaction, RollBackTo, Release, Savepoint, Insert(2)],
+            Ending::Refused,
+        ),
+        Story(&[Insert(1), LoseTransaction, Nested(2, Commit)], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction, Nested(2, RollBack)], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction, Nested(2, Drop)], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction, Nested(2, Forget)], Ending::Refused),
+        Story(&[Nested(1, Commit), LoseTransaction, Nested(2, Drop), Insert(3)], Ending::Refused),
+    ];
+    Scene::new(stage).await.tell_all(&stories).await;
+}
+
+/// A database without room refuses a row of the node: the others are there with the record, or none of them.
+pub(crate) async fn full_database_leaves_all_or_nothing(stage: Stage) {
+    use Step::{InsertFull, Release, RollBackTo, Savepoint};
+    let stories = [
+        Story(&[Insert(1), InsertFull(2)], Ending::Either(&[1])),
+        Story(&[Insert(1), InsertFull(2), Insert(3)], Ending::Either(&[1, 3])),
+        Story(
+            &[Insert(1), Savepoint, InsertFull(2), RollBackTo, Release, Insert(3)],
+            Ending::Either(&[1, 3]),
+        ),
+        Story(
+            &[Insert(1), Savepoint, InsertFull(2), RollBackTo, Release, Savepoint, Insert(3), Release],
+            Ending::Either(&[1, 3]),
+        ),
+    ];
+    Scene::new(stage).await.tell_all(&stories).await;
+}
+
+/// A node that ends the transaction by a statement has no record in it, nor in one that it begins afterwards.
+pub(crate) async fn ended_transaction_refuses_commit(stage: Stage) {
+    use Step::{Begin, BeginImmediate, Commit, RollBack, Savepoint};
+    let stories = [
+        Story(&[Insert(1), RollBack], Ending::Ended),
+        Story(&[Insert(1), RollBack, Insert(2)], Ending::Ended),
+        Story(&[Insert(1), RollBack, Begin, Insert(2)], Ending::Ended),
+        Story(&[Insert(1), RollBack, BeginImmediate, Insert(2)], Ending::Ended),
+        Story(&[Insert(1), RollBack, Begin, Savepoint, Insert(2)], Ending::Ended),
+        Story(&[Insert(1), Commit], Ending::Ended),
+        Story(&[Insert(1), Commit, Insert(2)], Ending::Ended),
+        Story(&[Insert(1), Commit, Begin, Insert(2)], Ending::Ended),
+        Story(&[Insert(1), Commit, BeginImmediate, Insert(2)], Ending::Ended),
+    ];
+    Scene::new(stage).await.tell_all(&stories).await;
+}
+
+/// A transaction of the driver that the node leaves open within the transaction: the driver would end it instead of the whole.
+pub(crate) async fn open_nested_transaction_refuses_commit(stage: Stage) {
+    let stories = [
+        Story(&[Insert(1), Nested(2, Forget)], Ending::Refused),
+        Story(&[Insert(1), Nested(2, Forget), Insert(3)], Ending::Refused),
+        Story(&[Insert(1), Step::Savepoint, Insert(2)], Ending::Either(&[1, 2])),
+    ];
+    Scene::new(stage).await.tell_all(&stories).await;
+}
+
+/// Rows that a constraint refuses at the commit are the node's failure, and no damage of the store.
+pub(crate) async fn deferred_constraint_refuses_commit(stage: Stage) {
+    let stories = [
+        Story(&[Insert(1), Step::ViolateAtCommit], Ending::Refused),
+        Story(&[Nested(1, Commit), Step::ViolateAtCommit, Insert(2)], Ending::Refused),
+        Story(
+            &[Insert(1), Step::Savepoint, Step::ViolateAtCommit, Step::RollBackTo, Step::Release],
+            Ending::Committed(&[1]),
+        ),
+    ];
+    Scene::new(stage).await.tell_all(&stories).await;
+}

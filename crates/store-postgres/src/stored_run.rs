@@ -1,0 +1,63 @@
+//! What the tables say of one run, compared before anything is said of it.
+//!
+//! Three tables speak of a run, each with indexes of its own: its head leads from the name to the key and says where the log ends, its row says
+//! what it is, and its records are the log. The server does not compare an index with the row that it leads to. So each statement that reads a run
+//! by its name compares the three, and a contradiction is `Corrupt`.
+
+use ferrata_store::{Error, ErrorKind, Result};
+
+use crate::row::Columns;
+
+/// Joins the head of the run whose name is in the first two parameters, under this name, with the name itself as `v`.
+pub(crate) fn named(head: &str) -> String {
+    format!(
+        "(VALUES ($1::text, $2::text)) AS v(tenant, run) \
+         LEFT JOIN {{heads}} {head} ON {head}.run = v.run AND {head}.tenant = v.tenant"
+    )
+}
+
+/// Whether there is such a run: one that has lost its head has its row still.
+pub(crate) fn is_there(head: &str) -> String {
+    format!(
+        "({head}.key IS NOT NULL OR EXISTS (SELECT FROM {{runs}} n WHERE n.tenant = v.tenant AND n.run = v.run))"
+    )
+}
+
+/// Whether head, row and log of a run agree: false where one of them is missing. The names are in `v`.
+pub(crate) fn is_sound(head: &str) -> String {
+    let same = |table: &str| {
+        format!(
+            "{table}.status = {head}.status AND {table}.owner IS NOT DISTINCT FROM {head}.owner \
+             AND {table}.wake_at IS NOT DISTINCT FROM {head}.wake_at"
+        )
+    };
+    format!(
+        "coalesce({head}.tenant = v.tenant AND {head}.run = v.run \
+         AND EXISTS (SELECT FROM {{runs}} u WHERE u.key = {head}.key AND u.tenant = v.tenant AND u.run = v.run AND {row}) \
+         AND EXISTS (SELECT FROM {{records}} l WHERE l.run = {head}.key AND l.seq = {head}.seq AND l.id = {head}.id \
+             AND l.kind = {head}.kind AND l.epoch = {head}.epoch AND l.at = {head}.at AND {last}) \
+         AND {head}.first_seq = (SELECT min(m.seq) FROM {{records}} m WHERE m.run = {head}.key), false)",
+        row = same("u"),
+        last = same("l"),
+    )
+}
+
+/// Whether head and row of a run that is listed agree. Both are joined, as `h` and `r`.
+pub(crate) const IS_LISTED: &str = "\
+    coalesce(h.key = r.key AND h.tenant = r.tenant AND h.run = r.run AND h.status = r.status \
+    AND h.owner IS NOT DISTINCT FROM r.owner AND h.wake_at IS NOT DISTINCT FROM r.wake_at, false)";
+
+/// Reads the column of [`is_sound`] or [`IS_LISTED`].
+///
+/// # Errors
+///
+/// [`ErrorKind::Corrupt`] if it is false.
+pub(crate) fn check(columns: &mut Columns<'_>) -> Result<()> {
+    match columns.next::<bool>()? {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Corrupt,
+            "head, row and records of the run contradict each other; restore the run from a backup, or purge it",
+        )),
+    }
+}

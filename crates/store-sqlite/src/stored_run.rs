@@ -1,0 +1,221 @@
+//! A run as the file holds it: found by its name, and checked for contradictions before anything is said of it.
+//!
+//! Three tables speak of a run, and each is a tree of its own: its head leads from the name to the key and says where the log ends, its row
+//! says what it is, and its records are the log. What one of them lost or changed contradicts the others, and that is `Corrupt`. The index over the
+//! names in the table of rows is asked only where there is no head: it tells a run that has lost its head from one that is not there.
+
+use ferrata_store::index::Standing;
+use ferrata_store::{RecordHeader, Result, RunFacts, RunHead, RunKey, Seq, Timestamp, refusal};
+use sqlx::sqlite::SqliteRow;
+
+use crate::row::{self, HEADER_LEN, corrupt, get, header_columns, seq_at};
+use crate::statement::{Statement, Value};
+
+/// The columns of a run, in their order.
+#[derive(Clone, Copy)]
+enum Column {
+    Tenant,
+    Run,
+    HeadKey,
+    HeadSeq,
+    RowKey,
+    RowTenant,
+    RowRun,
+    FirstSeq,
+    Status,
+    Owner,
+    WakeAt,
+    Created,
+    Workflow,
+    UserName,
+    Parent,
+    Facts,
+    RowSum,
+    LastSeq,
+}
+
+/// The columns of the tables that [`tables`] joins, with the names that they have in a statement around it.
+const COLUMNS: [(Column, &str); 18] = [
+    (Column::Tenant, "v.tenant AS tenant"),
+    (Column::Run, "v.run AS run"),
+    (Column::HeadKey, "h.key AS head_key"),
+    (Column::HeadSeq, "h.seq AS head_seq"),
+    (Column::RowKey, "r.key AS row_key"),
+    (Column::RowTenant, "r.tenant AS row_tenant"),
+    (Column::RowRun, "r.run AS row_run"),
+    (Column::FirstSeq, "r.first_seq AS first_seq"),
+    (Column::Status, "r.status AS status"),
+    (Column::Owner, "r.owner AS owner"),
+    (Column::WakeAt, "r.wake_at AS wake_at"),
+    (Column::Created, "r.created AS created"),
+    (Column::Workflow, "r.workflow AS workflow"),
+    (Column::UserName, "r.user_name AS user_name"),
+    (Column::Parent, "r.parent AS parent"),
+    (Column::Facts, "r.facts AS facts"),
+    (Column::RowSum, "r.sum AS row_sum"),
+    (Column::LastSeq, "(SELECT max(m.seq) FROM ferrata_records m WHERE m.run = h.key) AS last_seq"),
+];
+
+/// The number of the columns of a run: those of its last record follow the others.
+pub(crate) const LEN: usize = COLUMNS.len() + HEADER_LEN;
+
+/// Returns the columns of a run.
+pub(crate) fn columns() -> String {
+    format!("{}, {}", COLUMNS.map(|(_, column)| column).join(", "), header_columns("c"))
+}
+
+/// Joins what is kept of the runs whose names stand in the columns `tenant` and `run` of `names`.
+pub(crate) fn tables(names: &str) -> String {
+    format!(
+        "{names} v LEFT JOIN ferrata_heads h ON h.tenant = v.tenant AND h.run = v.run \
+         LEFT JOIN ferrata_runs r ON r.key = coalesce(h.key, \
+             (SELECT n.key FROM ferrata_runs n WHERE n.tenant = v.tenant AND n.run = v.run)) \
+         LEFT JOIN ferrata_records c ON c.run = h.key AND c.seq = h.seq"
+    )
+}
+
+/// The names of one run, given as the first two values.
+pub(crate) const NAMED: &str = "(SELECT ?1 AS tenant, ?2 AS run)";
+
+/// Begins a statement about one run, with its names as the first two values.
+pub(crate) fn named(run: &RunKey) -> Statement {
+    Statement::default().bind(run.tenant.as_str()).bind(run.run.as_str())
+}
+
+/// Reads a run, with one column more, and after it records of the run: those of the table `c` in a range, with a fifth column for the body. The
+/// range names what it needs of the run as columns of `found`. All is of one state of the database.
+pub(crate) fn with_records(values: Statement, more: &str, body: &str, range: &str) -> Statement {
+    let (columns, tables, header) = (columns(), tables(NAMED), header_columns("c"));
+    // Both parts have as many columns.
+    let rest = ", NULL".repeat(LEN - HEADER_LEN);
+    values.and(&format!(
+        "WITH found AS MATERIALIZED (SELECT {columns}, {more} FROM {tables}) SELECT * FROM found \
+         UNION ALL SELECT {header}, {body}{rest} FROM found JOIN ferrata_records c ON c.run = found.head_key AND {range}"
+    ))
+}
+
+/// Tells whether the name that was asked for has a head.
+pub(crate) fn has_head(row: &SqliteRow) -> Result<bool> {
+    Ok(get::<Option<i64>>(row, Column::HeadKey as usize)?.is_some())
+}
+
+/// A run whose parts agree.
+#[derive(Debug)]
+pub(crate) struct StoredRun {
+    pub(crate) name: RunKey,
+    pub(crate) key: i64,
+    pub(crate) first: Seq,
+    pub(crate) last: RecordHeader,
+    /// What was said of it at its start, as the row holds it.
+    pub(crate) facts_text: String,
+    listed: Listed,
+}
+
+/// What the row of a run repeats of its facts, for listings.
+#[derive(Debug, PartialEq)]
+struct Listed {
+    created: i64,
+    workflow: String,
+    user: Option<String>,
+    parent: Option<String>,
+}
+
+impl Listed {
+    fn of(facts: &RunFacts) -> Self {
+        Self {
+            created: facts.created.unix_ms(),
+            workflow: facts.workflow.as_str().to_owned(),
+            user: facts.user.clone(),
+            parent: facts.parent.as_ref().map(|parent| parent.run.to_string()),
+        }
+    }
+}
+
+impl StoredRun {
+    /// Reads a run from its columns, which begin at `at`; `None` if there is none of that name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`](ferrata_store::ErrorKind::Corrupt) if its parts contradict each other, and
+    /// [`ErrorKind::Unsupported`](ferrata_store::ErrorKind::Unsupported) if a newer version wrote the last record. Both name the run.
+    pub(crate) fn read(row: &SqliteRow, at: usize) -> Result<Option<Self>> {
+        let name = row::key(row, at)?;
+        Self::read_named(row, at, &name).map_err(|error| error.with_run(&name))
+    }
+
+    fn read_named(row: &SqliteRow, at: usize, name: &RunKey) -> Result<Option<Self>> {
+        let column = |column: Column| at + column as usize;
+        let row_key = get::<Option<i64>>(row, column(Column::RowKey))?;
+        let key = match (get::<Option<i64>>(row, column(Column::HeadKey))?, row_key) {
+            (None, None) => return Ok(None),
+            (Some(key), Some(of_row)) if key == of_row => key,
+            (None, _) => return Err(corrupt("the head of the run is gone")),
+            _ => return Err(corrupt("the head of the run leads to no run")),
+        };
+        if row::key(row, column(Column::RowTenant))? != *name {
+            return Err(corrupt("the head of the run leads to another run"));
+        }
+        let first = seq_at(row, column(Column::FirstSeq))?;
+        let facts_text = get::<String>(row, column(Column::Facts))?;
+        if row::run_sum(name, first, &facts_text) != get::<i64>(row, column(Column::RowSum))? {
+            return Err(corrupt("the row of the run is not what was written"));
+        }
+        let last = seq_at(row, column(Column::HeadSeq))?;
+        if get::<Option<i64>>(row, column(Column::LastSeq))? != Some(row::number(last)) {
+            return Err(refusal::gone(name, last));
+        }
+        let last = row::header_at(row, at + COLUMNS.len(), name, last)?;
+        if last.seq < first {
+            return Err(corrupt("the run begins after its last record"));
+        }
+        let status = get::<&str>(row, column(Column::Status))?;
+        let owner = get::<&str>(row, column(Column::Owner))?;
+        let standing = [status.into(), owner.into(), Value::Number(get(row, column(Column::WakeAt))?)];
+        if standing != standing_values(&Standing::after(&last)) {
+            return Err(corrupt(
+                "the row of the run says another status, owner or time than its last record",
+            ));
+        }
+        let listed = Listed {
+            created: get(row, column(Column::Created))?,
+            workflow: get(row, column(Column::Workflow))?,
+            user: get(row, column(Column::UserName))?,
+            parent: get(row, column(Column::Parent))?,
+        };
+        Ok(Some(Self { name: name.clone(), key, first, last, facts_text, listed }))
+    }
+
+    /// Reads what was said of the run at its start.
+    pub(crate) fn facts(&self) -> Result<RunFacts> {
+        let odd = |error| corrupt("what was said of the run at its start is not valid").with_source(error);
+        let facts: RunFacts = serde_json::from_str(&self.facts_text).map_err(odd)?;
+        if self.listed != Listed::of(&facts) {
+            let what = "the row of the run says another creation, workflow, user or parent than its facts";
+            return Err(corrupt(what).with_run(&self.name));
+        }
+        Ok(facts)
+    }
+
+    pub(crate) fn head(&self, owner_alive: bool) -> Result<RunHead> {
+        let facts = self.facts()?;
+        Ok(RunHead::after(self.name.clone(), self.first, &self.last, owner_alive, facts))
+    }
+}
+
+/// What the row of a run says of where it stands.
+pub(crate) fn standing_values(standing: &Standing) -> [Value; 3] {
+    let Standing { status, owner, wake_at } = *standing;
+    let owner = owner.map(|owner| owner.to_string()).unwrap_or_default();
+    [status.as_str().into(), owner.into(), Value::Number(wake_at.map(Timestamp::unix_ms))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_in_their_order() {
+        let places: Vec<usize> = COLUMNS.iter().map(|(column, _)| *column as usize).collect();
+        assert_eq!(places, (0..COLUMNS.len()).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,101 @@
+//! The table of the suite in the store's file, and what a node does in its transaction.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use ferrata_store::AnyTransaction;
+use ferrata_store_conformance::{NestedEnd, StepResult, TransactionStep as Step, TransactionTable};
+use ferrata_store_sqlite::SqliteTransaction;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
+
+/// The numbers of the suite, and what a number that is not there is refused for at the commit.
+const LAYOUT: &str = "CREATE TABLE IF NOT EXISTS numbers (n INTEGER PRIMARY KEY, filler BLOB) STRICT;
+    CREATE TABLE IF NOT EXISTS references_to (n INTEGER REFERENCES numbers(n) DEFERRABLE INITIALLY DEFERRED) STRICT;
+    INSERT OR IGNORE INTO numbers VALUES (0, NULL);";
+
+/// The numbers of the suite, in a file.
+pub(crate) struct Numbers {
+    path: PathBuf,
+}
+
+impl Numbers {
+    pub(crate) async fn new(path: &Path) -> Self {
+        let numbers = Self { path: path.to_owned() };
+        let mut connection = numbers.connection().await;
+        execute(&mut connection, LAYOUT).await.unwrap();
+        connection.close().await.unwrap();
+        numbers
+    }
+
+    async fn connection(&self) -> SqliteConnection {
+        SqliteConnectOptions::new().filename(&self.path).connect().await.unwrap()
+    }
+}
+
+async fn execute(connection: &mut SqliteConnection, sql: &str) -> sqlx::Result<()> {
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.map(drop)
+}
+
+/// Inserts a number in a transaction of the driver within the one that is open.
+async fn nest(connection: &mut SqliteConnection, row: u32, end: NestedEnd) -> sqlx::Result<()> {
+    let mut nested = connection.begin().await?;
+    execute(&mut nested, &format!("INSERT INTO numbers VALUES ({row}, NULL)")).await?;
+    match end {
+        NestedEnd::Commit => nested.commit().await,
+        NestedEnd::RollBack => nested.rollback().await,
+        NestedEnd::Drop => {
+            drop(nested);
+            Ok(())
+        }
+        NestedEnd::Forget => {
+            std::mem::forget(nested);
+            Ok(())
+        }
+    }
+}
+
+#[async_trait]
+impl TransactionTable for Numbers {
+    async fn take_step(&self, transaction: &mut AnyTransaction, step: Step) -> StepResult {
+        let connection = &mut **transaction.downcast_mut::<SqliteTransaction>().unwrap();
+        let sql = match step {
+            Step::Insert(row) => format!("INSERT INTO numbers VALUES ({row}, NULL)"),
+            Step::InsertRefused => "INSERT INTO numbers VALUES (0, NULL)".to_owned(),
+            Step::LoseTransaction => "INSERT OR ROLLBACK INTO numbers VALUES (0, NULL)".to_owned(),
+            Step::InsertFull(row) => {
+                // A limit below its size is taken for its size.
+                execute(connection, "PRAGMA max_page_count = 1").await.unwrap();
+                let full =
+                    execute(connection, &format!("INSERT INTO numbers VALUES ({row}, zeroblob(100000))"))
+                        .await;
+                execute(connection, "PRAGMA max_page_count = 1000000").await.unwrap();
+                return full.map_or(StepResult::Refused, |()| panic!("the database has room"));
+            }
+            Step::Savepoint => "SAVEPOINT suite".to_owned(),
+            Step::Release => "RELEASE suite".to_owned(),
+            Step::RollBackTo => "ROLLBACK TO suite".to_owned(),
+            Step::Begin => "BEGIN".to_owned(),
+            Step::BeginImmediate => "BEGIN IMMEDIATE".to_owned(),
+            Step::Commit => "COMMIT".to_owned(),
+            Step::RollBack => "ROLLBACK".to_owned(),
+            Step::Nested(row, end) => return result(nest(connection, row, end).await),
+            Step::ViolateAtCommit => "INSERT INTO references_to VALUES (-1)".to_owned(),
+            _ => return StepResult::Unsupported,
+        };
+        result(execute(connection, &sql).await)
+    }
+
+    async fn rows(&self) -> BTreeSet<u32> {
+        let mut connection = self.connection().await;
+        let rows: Vec<u32> =
+            sqlx::query_scalar("SELECT n FROM numbers").fetch_all(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        rows.into_iter().collect()
+    }
+}
+
+fn result(done: sqlx::Result<()>) -> StepResult {
+    done.map_or(StepResult::Refused, |()| StepResult::Done)
+}

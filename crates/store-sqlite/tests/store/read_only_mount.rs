@@ -1,0 +1,94 @@
+//! A store on a file system that is mounted for reading only, as a backup or a snapshot is.
+
+use std::path::Path;
+use std::process::Command;
+
+use ferrata_store::testing::{Log, SeqIds};
+use ferrata_store::{CheckpointStore, ErrorKind, Page, RunId, RunQuery};
+use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+
+use crate::support::{copy, is_kept, is_refused, place};
+
+/// Where the file system is mounted, in the process that has it.
+const MOUNTED: &str = "FERRATA_SQLITE_MOUNTED";
+
+/// Says that a machine where no file system can be mounted fails the test.
+const REQUIRED: &str = "FERRATA_MOUNTS";
+
+/// The log of the run in both files: the same in both processes.
+fn log() -> Log {
+    Log::new(RunId::new("r").unwrap()).with_ids(std::sync::Arc::new(SeqIds::new(1)))
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Writes two files: one that holds all of its records, and one whose last records are in the write-ahead log.
+async fn write(folder: &Path) {
+    let place = place(SqliteOptions::default()).await;
+    let mut log = log();
+    log.write(&place.store, 3).await;
+    place.store.back_up(folder.join("whole.db")).await.unwrap();
+    copy(&place.path(), &folder.join("pending.db"));
+    copy(&place.log_path(), &folder.join("pending.db-wal"));
+}
+
+/// What the process does that has the files where nothing can be written.
+async fn read(folder: &Path) {
+    let open = |name: &str| {
+        SqliteStore::open(folder.join(name), SqliteOptions::default().with_read_only(true)).unwrap()
+    };
+    let mut written = log();
+    let entry = written.next(3);
+    written.took(&entry);
+    let whole = open("whole.db");
+    whole.setup().await.unwrap();
+    is_kept(&whole, &written).await;
+    assert_eq!(whole.runs(&RunQuery::default(), Page::default()).await.unwrap().items.len(), 1);
+    is_refused(&whole, &written, ErrorKind::Unavailable).await;
+
+    let pending = open("pending.db");
+    for refused in [pending.setup().await.map(drop), pending.head(&written.key).await.map(drop)] {
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused:?}");
+        assert!(refused.message().contains("pending.db-wal holds records"), "{refused:?}");
+    }
+}
+
+/// A store on a read-only file system is read as it is. One whose write-ahead log is not empty is refused: without that log it would be
+/// older than it is.
+#[test]
+fn read_only_mount_is_read() {
+    const MOUNT: &str = "mount -t tmpfs -o size=10m none \"$1\" && cp \"$0\"/* \"$1\" && mount -o remount,ro \"$1\" && shift && exec \"$@\"";
+    if let Ok(mounted) = std::env::var(MOUNTED) {
+        runtime().block_on(read(Path::new(&mounted)));
+        return;
+    }
+    let (files, mounted) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    runtime().block_on(write(files.path()));
+    let ways = [&["--mount"][..], &["--user", "--map-root-user", "--mount"]];
+    let can = |way: &&&[&str]| {
+        Command::new("unshare")
+            .args(**way)
+            .args(["mount", "-t", "tmpfs", "none"])
+            .arg(mounted.path())
+            .status()
+            .is_ok_and(|ended| ended.success())
+    };
+    let Some(way) = ways.iter().find(can) else {
+        assert_ne!(std::env::var(REQUIRED).as_deref(), Ok("required"), "no file system can be mounted here");
+        println!("NOT TESTED: no file system can be mounted here");
+        return;
+    };
+    let ended = Command::new("unshare")
+        .args(*way)
+        .args(["sh", "-c", MOUNT])
+        .args([files.path(), mounted.path()])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "read_only_mount::read_only_mount_is_read", "--nocapture"])
+        .env(MOUNTED, mounted.path())
+        .status()
+        .unwrap();
+    assert!(ended.success(), "the process that reads failed, as above");
+}
