@@ -46,6 +46,7 @@ pub mod syntax;
 mod tolerance;
 pub mod transform;
 pub mod value;
+mod variable;
 
 pub use parse::{ParseError, ParseErrorKind};
 pub use pipeline::Pipeline;

@@ -14,7 +14,8 @@ use super::plan::{Carries, Gate, Jump, Next, Sent, Ways};
 use super::refuse::check_region;
 use super::region::{FAN_IN, PARALLEL, Region, Regions};
 use super::settings::{
-    effect, flag, invalid, max_replans, max_steps, max_visits, mirrored, retries_fail, retry, revision,
+    effect, flag, invalid, max_replans, max_steps, max_visits, mirrored, retries_exit, retries_fail, retry,
+    revision,
 };
 use super::stage::{Budget, Limit, Role, StageNode};
 use crate::condition::Condition;
@@ -78,6 +79,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             ways: Arc::clone(&ways),
             attempts: policy.attempts(),
             again_on_fail: retries_fail(node, name) && effect != Effect::External,
+            again_on_exit: handler.is_task() && retries_exit(node) && effect != Effect::External,
             external: effect == Effect::External,
             timeout: if handler.times_itself() {
                 None

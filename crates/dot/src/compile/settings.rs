@@ -47,6 +47,11 @@ pub(super) fn retries_fail(node: &Node, kind: &str) -> bool {
     }
 }
 
+/// Tells whether a task is tried again whose backend ended with a bad exit status and left no outcome, which is no result of the work.
+pub(super) fn retries_exit(node: &Node) -> bool {
+    node.attributes.text("retry_on") != "retry"
+}
+
 pub(super) fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>, Error> {
     let own = node.attributes.get("max_visits").and_then(Value::as_integer);
     let graph = || pipeline.attributes.get("max_node_visits").and_then(Value::as_integer);

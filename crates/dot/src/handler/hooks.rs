@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
+use super::capture::{AttemptOutput, KeepPolicy, OutputSource};
 use super::inherit::Inherit;
 use super::process::{Shell, run};
 use super::tool::{environment, last_line};
@@ -59,13 +60,15 @@ impl Call<'_> {
         }
         let mut environment = environment(self.stage);
         environment.push(("FERRATA_TOOL_NAME".into(), "shell".into()));
+        let printed = AttemptOutput::default();
+        printed.begin(OutputSource::Tool, KeepPolicy::BothEnds(KEEP), None);
         let shell = Shell {
             line,
             directory: self.directory.clone(),
             environment,
             inherit: self.inherit.clone(),
             input: input.to_string().into_bytes(),
-            keep: KEEP,
+            printed: printed.clone(),
             pulse: self.stage.pulse.clone(),
         };
         let finished = run(shell, &self.stage.cx).await;
@@ -75,7 +78,8 @@ impl Call<'_> {
             return Ok(Ok(()));
         }
         let how = finished.how();
-        Ok(Err(match last_line(&finished.errors.text()) {
+        let errors = printed.take().map(|printed| printed.errors.text).unwrap_or_default();
+        Ok(Err(match last_line(&errors) {
             Some(line) => format!("`tool_hooks.{when}` {how}: {line}"),
             None => format!("`tool_hooks.{when}` {how}"),
         }))

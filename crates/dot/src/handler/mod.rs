@@ -1,5 +1,6 @@
 //! What does the work of a node: one handler for each type, and the registry that finds it.
 
+mod capture;
 mod codergen;
 mod command;
 #[cfg(unix)]
@@ -27,6 +28,8 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind};
 
+pub(crate) use capture::AttemptOutput;
+pub(crate) use codergen::response_key;
 pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
 pub use command::CommandBackend;
 pub(crate) use command::STAGE;
@@ -63,6 +66,10 @@ pub struct Stage {
     pub told: Told,
     /// Where work that takes long shows that it goes on.
     pub pulse: Pulse,
+    /// What the command of the attempt has printed.
+    pub(crate) printed: AttemptOutput,
+    /// Whether the variables of the prompt are replaced already.
+    pub(crate) is_expanded: bool,
 }
 
 /// Why a handler has no outcome.

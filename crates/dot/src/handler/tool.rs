@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use ferrata_core::{Error, ErrorKind};
 use serde_json::json;
 
-use super::command::{Stages, status_in};
+use super::capture::{Captured, CapturedOutput, KeepPolicy, OutputSource};
+use super::command::status_in;
 use super::hooks::Call;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
@@ -18,6 +19,9 @@ use crate::pipeline::{Node, Pipeline};
 
 /// The exit status by which a command asks to be tried again: `EX_TEMPFAIL` of `sysexits.h`.
 pub(super) const TEMPORARY: i32 = 75;
+
+/// How much of each output the context holds: enough to see what went wrong, and little enough to be part of the state.
+const MAX_OUTPUT: usize = 64 << 10;
 
 /// Runs the shell command of `tool_command`, or `script`, by `sh -c`.
 ///
@@ -57,7 +61,7 @@ impl Tool {
 
 impl Default for Tool {
     fn default() -> Self {
-        Self { setting: Setting::default(), inherit: Inherit::plain() }
+        Self { setting: Setting::new(KeepPolicy::BothEnds(MAX_OUTPUT)), inherit: Inherit::plain() }
     }
 }
 
@@ -88,43 +92,57 @@ impl Handler for Tool {
             environment,
             inherit: self.inherit.clone(),
             input: Vec::new(),
-            keep: self.setting.keep,
+            printed: stage.printed.clone(),
             pulse: stage.pulse.clone(),
         };
+        self.setting.begin_output(stage, OutputSource::Tool);
         let finished = run(shell, &stage.cx).await;
         let finished = finished.map_err(|lost| lost.of("the command"))?;
         let (how, code) = (finished.how(), finished.status.code());
-        let (output, errors) = (finished.output.text(), finished.errors.text());
+        let printed = stage.printed.take();
+        let text =
+            |of: fn(&Captured) -> &CapturedOutput| printed.as_ref().map_or("", |printed| &of(printed).text);
+        let (output, errors) = (text(|printed| &printed.output), text(|printed| &printed.errors));
         let status = match code {
             Some(0) => Status::Success,
             Some(TEMPORARY) => Status::Retry,
             _ => Status::Fail,
         };
         let mut outcome = StageOutcome::new(status).with_notes(format!("the command {how}"));
-        let said = files.as_deref().map(|files| status_in(files, stage)).transpose()?.flatten();
-        if let Some(said) = said {
-            let notes = if said.notes.is_empty() {
-                outcome.notes
-            } else {
-                format!("{}; {}", outcome.notes, said.notes)
-            };
-            outcome = said.with_notes(notes);
-        } else if status != Status::Success {
-            outcome.failure_reason = match last_line(&errors).or_else(|| last_line(&output)) {
+        match files.as_deref().map(|files| status_in(files, stage)).transpose().map(Option::flatten) {
+            Ok(Some(said)) => {
+                let notes = std::mem::take(&mut outcome.notes);
+                outcome = StageOutcome { notes, ..said.clone() };
+                if !said.notes.is_empty() {
+                    outcome.add_note(&said.notes);
+                }
+            }
+            Err(error) => {
+                outcome.status = Status::Fail;
+                outcome.failure_reason = error.to_string();
+            }
+            Ok(None) => outcome.is_exit_status = true,
+        }
+        if matches!(outcome.status, Status::Fail | Status::Retry) && outcome.failure_reason.is_empty() {
+            outcome.failure_reason = match last_line(errors).or_else(|| last_line(output)) {
+                // It is the file that says so.
+                Some(line) if code == Some(0) => line,
                 Some(line) => format!("the command {how}: {line}"),
                 None => format!("the command {how}"),
             };
         }
         let colliding = variables::colliding(&stage.context);
         if !colliding.is_empty() {
-            outcome.notes =
-                format!("{}; no variable of the environment tells {}", outcome.notes, colliding.join(", "));
+            outcome.add_note(&format!("no variable of the environment tells {}", colliding.join(", ")));
         }
         let told = json!({"exit_code": code, "output": output, "errors": errors});
         if let Err(why) = call.after(told).await {
-            outcome.notes = format!("{}; {why}", outcome.notes);
+            outcome.add_note(&why);
         }
-        Ok(outcome.with("tool.output", output).with("tool.errors", errors).with("tool.exit_code", code))
+        if let Some(printed) = printed {
+            outcome = printed.add_to(outcome, stage.node.id());
+        }
+        Ok(outcome.with("tool.exit_code", code))
     }
 
     fn check(&self, node: &Node, _pipeline: &Pipeline) -> Result<(), Error> {

@@ -1,12 +1,13 @@
 //! A run from its log, as people want to see it: what each attempt came to, and the events of the log.
 
 use ferrata_core::record::{Record, RecordHeader, RecordKind, RunStatus};
-use ferrata_core::state::{Channels, Op};
+use ferrata_core::state::{Channels, Context, Op};
 use ferrata_core::{Error, RunKey, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::log::{Body, Done};
+use crate::handler::response_key;
 use crate::outcome::{StageOutcome, Status};
 
 /// What a run's log told so far.
@@ -107,6 +108,16 @@ impl Fold {
             self.seen = Some(header.clone());
         }
         Ok(news)
+    }
+
+    /// Returns what the context holds of the graph's attributes.
+    pub(super) fn graph_attributes(&self) -> Context {
+        let mut graph = Context::new();
+        for (key, value) in self.channels.iter().filter(|(key, _)| key.starts_with("graph.")) {
+            // A value that is in a context can be put into one.
+            let _ = graph.set(key.clone(), value);
+        }
+        graph
     }
 
     /// Finds a value as a branch sees it: what it set itself goes before what those around it set.
@@ -240,7 +251,7 @@ impl Fold {
             node: done.node.clone(),
             visit: done.visit,
             attempt: done.attempts,
-            response: text(&format!("response.{}", done.node)),
+            response: text(&response_key(&done.node)),
             output: text("tool.output"),
             errors: text("tool.errors"),
             outcome: outcome.clone(),

@@ -173,6 +173,23 @@ fn unused_variables() {
     assert_eq!(found("a [prompt=\"costs $5 and $goal\"] goal=\"ship\""), []);
 }
 
+/// Templates reached the model as they stood, and lint had no word for them.
+#[test]
+fn template_variables_and_statements() {
+    check("a [prompt=\"use {{ language }}\"]", "unused_variables", Severity::Warning, Some("a"), None);
+    check("a [prompt=\"use ${response.b}\"]", "unused_variables", Severity::Warning, Some("a"), None);
+    check("a [prompt=\"\", label=\"Do $this\"]", "unused_variables", Severity::Warning, Some("a"), None);
+    check("a [prompt=\"do $goal\"]", "unused_variables", Severity::Warning, Some("a"), None);
+    let known = "a [prompt=\"{{ inputs.x }} ${response.a} $tool.output. $item.title $last_response ${{ github.ref }}\"]";
+    assert_eq!(found(known), []);
+    assert_eq!(
+        found("a [prompt=\"to $target\"] params=\"target, other\""),
+        [],
+        "declared as another dialect does"
+    );
+    check("a [prompt=\"{% if x %}y{% endif %}\"]", "template_statements", Severity::Error, Some("a"), None);
+}
+
 #[test]
 fn high_retry_count() {
     check("a [max_retries=6]", "high_retry_count", Severity::Info, Some("a"), None);

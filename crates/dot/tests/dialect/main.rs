@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod answers;
 mod budget;
 mod commands;
 mod conditions;
@@ -29,4 +30,5 @@ mod run_dir;
 mod select;
 mod tools;
 mod transforms;
+mod variables;
 mod waits;

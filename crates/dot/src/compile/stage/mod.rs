@@ -23,7 +23,7 @@ use super::each::{self, Item};
 use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
 use super::plan::{Next, Sent, Ways};
 use crate::fidelity::{Arrival, Told};
-use crate::handler::{Handler, Pulse, Stage};
+use crate::handler::{AttemptOutput, Handler, Pulse, Stage};
 use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::left;
@@ -57,6 +57,8 @@ pub(super) struct StageNode {
     pub(super) attempts: u32,
     /// Whether a failure is tried again, too.
     pub(super) again_on_fail: bool,
+    /// Whether it is if the work said nothing of it but by an exit status.
+    pub(super) again_on_exit: bool,
     /// Whether it must not be repeated.
     pub(super) external: bool,
     pub(super) timeout: Option<Duration>,
@@ -122,6 +124,8 @@ impl CoreNode<Context> for StageNode {
             kind: Arc::clone(&self.kind),
             told: told.clone(),
             pulse: Pulse::default(),
+            printed: AttemptOutput::default(),
+            is_expanded: false,
         };
         let settled_already = met.as_ref().and_then(|met| met.instead(self.ways.decides));
         let mut goes = met.as_ref().and_then(Met::left_for);

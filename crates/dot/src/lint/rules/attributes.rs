@@ -5,7 +5,7 @@ use super::routing::within;
 use crate::lint::{Diagnostic, Severity, View};
 use crate::pipeline::{Attributes, DEFAULT_TYPE};
 use crate::suggest::{closest, shown};
-use crate::transform::{Stylesheet, references};
+use crate::transform::Stylesheet;
 use crate::value::Value;
 
 /// The retries from which a pipeline hides a fault rather than rides over it.
@@ -95,23 +95,6 @@ pub(super) fn prompt_on_llm_nodes(view: &View<'_>, found: &mut Vec<Diagnostic>) 
             let diagnostic = Diagnostic::new("prompt_on_llm_nodes", Severity::Warning, message).at_node(node);
             found.push(diagnostic.fix("give it a `prompt`, or another `shape`"));
         }
-    }
-}
-
-/// No prompt holds a variable that nothing has replaced.
-pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
-    for (_, node) in view.nodes() {
-        let prompt = node.attributes.text("prompt");
-        // `$goal` is there only if no transform has run; it would have been replaced.
-        let Some((_, name)) = references(&prompt).find(|(_, name)| *name != "goal") else { continue };
-        let message = format!(
-            "the prompt of `{}` holds `${}`, which stands for nothing unless the context holds it",
-            node.id(),
-            shown(name)
-        );
-        let diagnostic = Diagnostic::new("unused_variables", Severity::Warning, message).at_node(node);
-        let fix = "it is replaced if the run is given it, by `--var` or `--input`, or a node sets it; otherwise leave the `$` away";
-        found.push(diagnostic.at_span(node.attributes.span_of("prompt")).fix(fix));
     }
 }
 

@@ -4,6 +4,7 @@ mod attributes;
 mod dialects;
 mod routing;
 mod structure;
+mod variables;
 
 use super::{Diagnostic, View};
 use crate::suggest::closest;
@@ -21,7 +22,7 @@ fn near<'a>(
 }
 
 /// Every built-in rule.
-pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 25] = [
+pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 26] = [
     structure::start_node,
     structure::terminal_node,
     structure::reachability,
@@ -37,7 +38,8 @@ pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 25] = [
     attributes::type_known,
     attributes::fidelity_valid,
     attributes::prompt_on_llm_nodes,
-    attributes::unused_variables,
+    variables::unused_variables,
+    variables::template_statements,
     attributes::high_retry_count,
     attributes::attribute_type,
     dialects::tolerated,
