@@ -29,6 +29,7 @@
 //! - A [`Document`] that is printed and read again is the same document.
 //! - A mistake names its place, and wherever possible what to write instead.
 
+pub mod attribute;
 pub mod compile;
 pub mod condition;
 pub mod entry;

@@ -22,10 +22,7 @@ pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Err
         other => return Err(invalid(format!("node {}: there is no retry policy `{other}`", node.id()))),
     };
     let count = |value: Option<&Value>| value.and_then(Value::as_integer);
-    let of_graph = || {
-        let graph = &pipeline.attributes;
-        count(graph.get("default_max_retries")).or_else(|| count(graph.get("default_max_retry")))
-    };
+    let of_graph = || count(pipeline.attributes.get("default_max_retries"));
     let retries = match (count(node.attributes.get("max_retries")), attempts) {
         (Some(own), _) => own,
         (None, Some(attempts)) => i64::from(attempts) - 1,

@@ -192,7 +192,14 @@ impl LatestAnswer {
 /// after that.
 pub(crate) fn latest_answers(context: &Context) -> Vec<LatestAnswer> {
     let mut answers = Vec::new();
-    for stage in stages(context).iter().rev() {
+    let stages = stages(context);
+    if stages.is_empty()
+        && let Some(text) = text_in(context.get_value("tool.output"))
+    {
+        // Without tasks, nothing is kept of each node.
+        answers.push(LatestAnswer { of: "the last command printed".to_owned(), text, is_output: true });
+    }
+    for stage in stages.iter().rev() {
         let own = text_in(context.get_value(&response_key(stage.id)));
         let answered =
             own.map(|text| LatestAnswer { of: format!("`{}` answered", stage.id), text, is_output: false });

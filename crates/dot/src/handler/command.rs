@@ -172,6 +172,7 @@ impl Backend for CommandBackend {
         }
         let shell = Shell {
             line: self.line.clone(),
+            program: "sh",
             directory: directory(stage, self.setting.directory.as_deref()),
             environment,
             inherit: Inherit::all(),

@@ -64,6 +64,7 @@ impl Call<'_> {
         printed.begin(OutputSource::Tool, KeepPolicy::BothEnds(KEEP), None);
         let shell = Shell {
             line,
+            program: "sh",
             directory: self.directory.clone(),
             environment,
             inherit: self.inherit.clone(),

@@ -21,6 +21,7 @@ mod wait_human;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use ferrata_core::graph::Effect;
@@ -70,6 +71,26 @@ pub struct Stage {
     pub(crate) printed: AttemptOutput,
     /// Whether the variables of the prompt are replaced already.
     pub(crate) is_expanded: bool,
+    /// Whether the work waited.
+    pub(crate) wait_mark: WaitMark,
+}
+
+impl Stage {
+    /// Says that the work has waited for a person, or for time: the limit of visits that ends a loop in which
+    /// nothing waits begins to count anew. An answer that came by itself is no wait.
+    pub fn mark_waited(&self) {
+        self.wait_mark.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether the work of an attempt waited. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WaitMark(Arc<AtomicBool>);
+
+impl WaitMark {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Why a handler has no outcome.

@@ -20,13 +20,14 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// Waits for a line, and then is the command. The caller writes the line once the process group is noted, so that no command
 /// begins that no process would kill: where this process is killed before, there is the end of the input instead.
-const BEGIN: &str = r#"read -r FERRATA_BEGIN && exec sh -c "$0""#;
+const BEGIN: &str = r#"read -r FERRATA_BEGIN && exec "$1" -c "$0""#;
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub(super) struct Shell {
-    /// What `sh -c` is given.
+    /// What the program is given behind `-c`.
     pub(super) line: String,
+    pub(super) program: &'static str,
     pub(super) directory: Option<PathBuf>,
     pub(super) environment: Vec<(OsString, OsString)>,
     /// What it inherits of the environment of this process.
@@ -138,7 +139,7 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost
     let mut command = Command::new("sh");
     command
         .args(["-c", BEGIN])
-        .arg(&shell.line)
+        .args([&*shell.line, shell.program])
         .env_clear()
         .envs(shell.inherit.of_process())
         .envs(shell.environment);
@@ -221,7 +222,7 @@ mod tests {
     fn a_command_does_not_begin_before_its_group_is_noted() {
         let begun = |input: &str| {
             let mut shell = std::process::Command::new("sh");
-            shell.args(["-c", BEGIN, "cat; echo begun"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            shell.args(["-c", BEGIN, "cat; echo begun", "sh"]).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut child = shell.spawn().unwrap();
             std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
             String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()

@@ -23,7 +23,7 @@ pub(super) const TEMPORARY: i32 = 75;
 /// How much of each output the context holds: enough to see what went wrong, and little enough to be part of the state.
 const MAX_OUTPUT: usize = 64 << 10;
 
-/// Runs the shell command of `tool_command`, or `script`, by `sh -c`.
+/// Runs the command of `tool_command` by `sh -c`, or by what `language` says: `bash`, or `python3`.
 ///
 /// - Exit status 0 is success, 75 asks for a retry, anything else fails.
 /// - `tool.output` of the context is what it printed, `tool.errors` what it printed to standard error, `tool.exit_code` its
@@ -65,16 +65,10 @@ impl Default for Tool {
     }
 }
 
-/// Returns the command of a node.
-fn command_of(node: &Node) -> String {
-    let command = node.attributes.text("tool_command");
-    if command.is_empty() { node.attributes.text("script").into_owned() } else { command.into_owned() }
-}
-
 #[async_trait]
 impl Handler for Tool {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
-        let line = command_of(&stage.node);
+        let line = stage.node.attributes.text("tool_command").into_owned();
         let directory = directory(stage, self.setting.directory.as_deref());
         let call = Call { stage, directory: directory.clone(), command: &line, inherit: &self.inherit };
         if let Err(why) = call.before().await? {
@@ -88,6 +82,7 @@ impl Handler for Tool {
         environment.extend(self.setting.stages.iter().flat_map(|stages| stages.artifacts(stage)));
         let shell = Shell {
             line: line.clone(),
+            program: program(&stage.node),
             directory,
             environment,
             inherit: self.inherit.clone(),
@@ -146,11 +141,20 @@ impl Handler for Tool {
     }
 
     fn check(&self, node: &Node, _pipeline: &Pipeline) -> Result<(), Error> {
-        if command_of(node).trim().is_empty() {
+        if node.attributes.text("tool_command").trim().is_empty() {
             let message = format!("node {}: a tool has no command; give it a `tool_command`", node.id());
             return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"));
         }
         Ok(())
+    }
+}
+
+/// Returns what runs the command of a node.
+fn program(node: &Node) -> &'static str {
+    match &*node.attributes.text("language") {
+        "bash" => "bash",
+        "python" | "python3" => "python3",
+        _ => "sh",
     }
 }
 

@@ -115,6 +115,14 @@ impl Pipeline {
         &mut self.edges
     }
 
+    /// Returns the key of the list with an item for each branch along an edge: what the edge says, or else the fork where it begins.
+    pub(crate) fn for_each(&self, edge: &Edge) -> std::borrow::Cow<'_, str> {
+        match &*edge.attributes.text("for_each") {
+            "" => self.node(&edge.from).map(|fork| fork.attributes.text("for_each")).unwrap_or_default(),
+            own => own.to_owned().into(),
+        }
+    }
+
     /// Returns what was read although the dialect has it not, in the order of the source.
     pub fn tolerated(&self) -> &[Tolerance] {
         &self.tolerated

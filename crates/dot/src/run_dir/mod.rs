@@ -20,7 +20,6 @@ use self::fold::{Attempt, Fold, News};
 use crate::handler::{Registry, response_key};
 use crate::outcome::Status;
 use crate::pipeline::{Node, Pipeline, SHAPES};
-use crate::value::Value;
 use crate::variable::expand;
 
 pub use self::restore::Restored;
@@ -282,8 +281,7 @@ impl RunDirectory {
             keep("response.md", response)?;
         }
         if let (Some(node), "tool") = (node, &*kind) {
-            let command = node.attributes.get("tool_command").or_else(|| node.attributes.get("script"));
-            keep("command.txt", &command.map(Value::text).unwrap_or_default())?;
+            keep("command.txt", &node.attributes.text("tool_command"))?;
             for (name, text) in [("output.txt", &attempt.output), ("errors.txt", &attempt.errors)] {
                 if let Some(text) = text {
                     keep(name, text)?;

@@ -83,7 +83,7 @@ impl Transform for Variables {
             if copied > 0 {
                 expanded += &prompt[copied..];
                 total += expanded.len();
-                node.attributes.set("prompt", Value::string(expanded));
+                node.attributes.replace("prompt", Value::string(expanded));
             }
         }
         Ok(())

@@ -7,6 +7,7 @@
 mod support;
 
 mod answers;
+mod attributes;
 mod budget;
 mod commands;
 mod conditions;
@@ -17,6 +18,7 @@ mod external;
 mod fidelity;
 mod grammar;
 mod leaving;
+mod limits;
 mod lint;
 mod manager;
 mod open;

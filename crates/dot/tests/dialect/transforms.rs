@@ -106,7 +106,6 @@ fn a_wrong_stylesheet_names_the_place() {
         ("* { }", 4, "expected a property"),
         ("* llm_model: x", 2, "expected `{`"),
         ("{ }", 0, "expected a selector"),
-        ("* { reasoning_effort: huge }", 22, "`huge` is no effort"),
         ("* { llm_model: ; }", 15, "expected a value"),
         ("* { llm_model: \"x }", 15, "a quote is not closed"),
     ] {

@@ -5,6 +5,7 @@ mod budget;
 mod meet;
 mod restart;
 mod update;
+mod visits;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::each::{self, Item};
 use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
 use super::plan::{Next, Sent, Ways};
 use crate::fidelity::{Arrival, Told};
-use crate::handler::{AttemptOutput, Handler, Pulse, Stage};
+use crate::handler::{AttemptOutput, Handler, Pulse, Stage, WaitMark};
 use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::left;
@@ -65,7 +66,7 @@ pub(super) struct StageNode {
     pub(super) stall: Option<Duration>,
     pub(super) role: Role,
     pub(super) limit: Option<Limit>,
-    /// How often it is visited at most, if it is in a loop and the pipeline does not say.
+    /// How often it is visited at most without a wait, if it is in a loop and the pipeline does not say.
     pub(super) visits: Option<u32>,
     /// When branches are left, by their fork.
     pub(super) rules: Arc<HashMap<String, Rule>>,
@@ -97,14 +98,6 @@ struct Arrived {
 #[async_trait]
 impl CoreNode<Context> for StageNode {
     async fn run(&self, cx: NodeContext, state: Draft<Context>) -> NodeResult<Context> {
-        if let Some(most) = self.visits.filter(|most| cx.visit().get() > *most) {
-            let message = format!(
-                "the run came to `{}` more than {most} times, and nothing in the loop waits for a person or for time; if that is meant, \
-                 set `max_node_visits` of the graph or `max_visits` of the node, 0 for any number",
-                self.node.id()
-            );
-            return Err(NodeError::new(message).fatal().not_done());
-        }
         let Arrived { branch, sent: arrived, by, enter, item } = self.arrived(&cx);
         let mut context = branch::view(&state, branch.as_deref());
         if let Some(item) = &item {
@@ -112,6 +105,7 @@ impl CoreNode<Context> for StageNode {
             let _ = context.set(each::ITEM, &item.item);
             let _ = context.set(each::INDEX, item.index);
         }
+        let visit = self.count_visit(&context)?;
         let context = Arc::new(context);
         let told = Told::of(&self.node, &self.pipeline, &by);
         let met = self.met(&state, arrived);
@@ -126,6 +120,7 @@ impl CoreNode<Context> for StageNode {
             pulse: Pulse::default(),
             printed: AttemptOutput::default(),
             is_expanded: false,
+            wait_mark: WaitMark::default(),
         };
         let settled_already = met.as_ref().and_then(|met| met.instead(self.ways.decides));
         let mut goes = met.as_ref().and_then(Met::left_for);
@@ -194,6 +189,8 @@ impl CoreNode<Context> for StageNode {
             changes.set(ENDED, outcome.status.as_str());
             sent.life = Some(life(&cx));
         }
+        let has_waited = stage.wait_mark.is_set() && !left;
+        self.add_visit(&mut changes, &context, visit, has_waited, results.as_ref());
         if let Some(item) = item {
             changes.set(each::ITEM, item.item);
             changes.set(each::INDEX, item.index);

@@ -248,6 +248,7 @@ impl Manager {
             // What a cycle of before a crash waited for is on record, too.
             if plan.actions.iter().any(|action| action == "wait") {
                 let poll = child.sleep(&stage.cx, &format!("poll.{number}"), plan.poll);
+                stage.mark_waited();
                 tokio::select! {
                     biased;
                     () = child.ended() => {}

@@ -29,7 +29,9 @@ pub(super) async fn steer(
     seen: &Seen,
     cycle: u32,
 ) -> Result<Usage, NodeError> {
-    let mut node = Node::new(stage.node.shared_id());
+    // A task with what the manager says of models, sessions and hooks.
+    let mut node = Node::clone(&stage.node);
+    node.attributes.set("type", Value::string(DEFAULT_TYPE));
     let known = serde_json::Value::Object(seen.context()).to_string();
     let task = stage.node.attributes.text("prompt");
     let task = if task.is_empty() { "Say what the pipeline is to do next, or nothing." } else { &*task };

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod dialects;
+mod owners;
 mod routing;
 mod structure;
 mod variables;
@@ -22,7 +23,7 @@ fn near<'a>(
 }
 
 /// Every built-in rule.
-pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 26] = [
+pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 29] = [
     structure::start_node,
     structure::terminal_node,
     structure::reachability,
@@ -41,10 +42,13 @@ pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 26] = [
     variables::unused_variables,
     variables::template_statements,
     attributes::high_retry_count,
-    attributes::attribute_type,
+    owners::attribute_type,
+    owners::attribute_acts,
+    owners::attribute_alias,
+    owners::attribute_alone,
     dialects::tolerated,
     dialects::outcome_known,
-    dialects::attribute_known,
+    owners::attribute_known,
     dialects::shape_known,
     dialects::gate_asks,
     dialects::way_on,
