@@ -41,6 +41,7 @@ mod parse;
 pub mod pipeline;
 pub mod run_dir;
 pub mod select;
+mod shell;
 pub mod source;
 mod suggest;
 pub mod syntax;

@@ -150,7 +150,7 @@ impl Backend for CommandBackend {
         let stage = request.stage;
         let asked = ("prompt.md", request.prompt);
         let files = self.setting.files(stage, asked)?;
-        let mut environment = environment(stage);
+        let mut environment = environment(stage)?;
         for (name, setting) in [
             ("FERRATA_LLM_MODEL", "llm_model"),
             ("FERRATA_LLM_PROVIDER", "llm_provider"),
@@ -173,7 +173,7 @@ impl Backend for CommandBackend {
         let shell = Shell {
             line: self.line.clone(),
             program: "sh",
-            directory: directory(stage, self.setting.directory.as_deref()),
+            directory: directory(stage, self.setting.directory.as_deref())?,
             environment,
             inherit: Inherit::all(),
             input: request.prompt.as_bytes().to_vec(),

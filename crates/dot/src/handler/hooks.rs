@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value as Json, json};
 
 use super::capture::{AttemptOutput, KeepPolicy, OutputSource};
+use super::command_text::prepare;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
 use super::tool::{environment, last_line};
@@ -58,12 +59,17 @@ impl Call<'_> {
         if let (Json::Object(input), Json::Object(result)) = (&mut input, result) {
             input.extend(result);
         }
-        let mut environment = environment(self.stage);
+        let refused =
+            |error: HandlerError| format!("the hook `tool_hooks.{when}` cannot be started: {error}");
+        let mut environment = environment(self.stage).map_err(refused)?;
+        let command = prepare(&line, &self.stage.node, self.inherit, &self.stage.context)
+            .map_err(|why| format!("the hook `tool_hooks.{when}` is not run: {why}"))?;
+        environment.extend(command.environment);
         environment.push(("FERRATA_TOOL_NAME".into(), "shell".into()));
         let printed = AttemptOutput::default();
         printed.begin(OutputSource::Tool, KeepPolicy::BothEnds(KEEP), None);
         let shell = Shell {
-            line,
+            line: command.line,
             program: "sh",
             directory: self.directory.clone(),
             environment,

@@ -3,6 +3,7 @@
 mod capture;
 mod codergen;
 mod command;
+mod command_text;
 #[cfg(unix)]
 mod guard;
 mod hooks;
@@ -36,6 +37,7 @@ pub use command::CommandBackend;
 pub(crate) use command::STAGE;
 #[cfg(unix)]
 pub use guard::{guard_commands, kill_commands};
+pub(crate) use inherit::is_inherited_by_tools;
 pub(crate) use manager::MANAGER;
 pub use manager::Manager;
 pub use noop::Noop;

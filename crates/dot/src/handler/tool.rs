@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::capture::{Captured, CapturedOutput, KeepPolicy, OutputSource};
 use super::command::status_in;
+use super::command_text::{CommandText, prepare};
 use super::hooks::Call;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
@@ -16,6 +17,7 @@ use super::setting::{Setting, setters};
 use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
+use crate::variable::expand;
 
 /// The exit status by which a command asks to be tried again: `EX_TEMPFAIL` of `sysexits.h`.
 pub(super) const TEMPORARY: i32 = 75;
@@ -28,6 +30,9 @@ const MAX_OUTPUT: usize = 64 << 10;
 /// - Exit status 0 is success, 75 asks for a retry, anything else fails.
 /// - `tool.output` of the context is what it printed, `tool.errors` what it printed to standard error, `tool.exit_code` its
 ///   exit status; of long outputs the beginning and the end.
+/// - A variable in the command is one of the shell: `$name` and `${name}` are given to it if the context holds them and the environment does not,
+///   and `{{ name }}` is a reference to one, in the quotes that it needs there. So no value is read as code. A name in lower case without a
+///   value fails the node before the command is run: to the shell it would be an empty text.
 /// - `working_dir` is where it runs, `env.NAME` sets a variable. It is also told who it is: `FERRATA_RUN`, `FERRATA_NODE`,
 ///   `FERRATA_VISIT`, `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`, which is the same whenever it runs again.
 /// - `tool_hooks.pre` and `tool_hooks.post` of the node or the graph are commands that run before and after it, with what they
@@ -69,7 +74,14 @@ impl Default for Tool {
 impl Handler for Tool {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let line = stage.node.attributes.text("tool_command").into_owned();
-        let directory = directory(stage, self.setting.directory.as_deref());
+        let directory = directory(stage, self.setting.directory.as_deref())?;
+        let program = program(&stage.node);
+        let command = match program {
+            "python3" => CommandText::of_other_language(&line),
+            _ => prepare(&line, &stage.node, &self.inherit, &stage.context).map_err(|why| {
+                HandlerError::permanent(format!("the command is not run: {why}")).not_done()
+            })?,
+        };
         let call = Call { stage, directory: directory.clone(), command: &line, inherit: &self.inherit };
         if let Err(why) = call.before().await? {
             let mut outcome = StageOutcome::new(Status::Skipped).with_notes(why.as_str());
@@ -77,12 +89,13 @@ impl Handler for Tool {
             return Ok(outcome);
         }
         let files = self.setting.files(stage, ("command.txt", &line))?;
-        let mut environment = environment(stage);
+        let mut environment = environment(stage)?;
+        environment.extend(command.environment);
         environment.extend(files.iter().map(|files| ("FERRATA_STAGE_DIR".into(), files.into())));
         environment.extend(self.setting.stages.iter().flat_map(|stages| stages.artifacts(stage)));
         let shell = Shell {
-            line: line.clone(),
-            program: program(&stage.node),
+            line: command.line,
+            program,
             directory,
             environment,
             inherit: self.inherit.clone(),
@@ -159,18 +172,24 @@ fn program(node: &Node) -> &'static str {
 }
 
 /// Returns where a command of a node runs.
-pub(super) fn directory(stage: &Stage, base: Option<&Path>) -> Option<PathBuf> {
-    let own = stage.node.attributes.text("working_dir");
-    match (base, &*own) {
+pub(super) fn directory(stage: &Stage, base: Option<&Path>) -> Result<Option<PathBuf>, HandlerError> {
+    let own = expanded(stage, "working_dir", &stage.node.attributes.text("working_dir"))?;
+    Ok(match (base, &*own) {
         (None, "") => None,
         (Some(base), "") => Some(base.to_owned()),
         (None, own) => Some(PathBuf::from(own)),
         (Some(base), own) => Some(base.join(own)),
-    }
+    })
+}
+
+/// Replaces the variables of an attribute, which no shell reads.
+fn expanded(stage: &Stage, key: &str, text: &str) -> Result<String, HandlerError> {
+    let expanded = expand(text, &stage.context).map(std::borrow::Cow::into_owned);
+    expanded.map_err(|why| HandlerError::permanent(format!("`{key}`: {why}")).not_done())
 }
 
 /// Returns what a command of a node finds in its environment besides that of this process.
-pub(super) fn environment(stage: &Stage) -> Vec<(OsString, OsString)> {
+pub(super) fn environment(stage: &Stage) -> Result<Vec<(OsString, OsString)>, HandlerError> {
     let cx = &stage.cx;
     let told = [
         ("FERRATA_RUN", cx.run().run.to_string()),
@@ -179,12 +198,15 @@ pub(super) fn environment(stage: &Stage) -> Vec<(OsString, OsString)> {
         ("FERRATA_ATTEMPT", cx.attempt().to_string()),
         ("FERRATA_IDEMPOTENCY_KEY", cx.idempotency_key()),
     ];
-    let own = stage.node.attributes.iter().filter_map(|attribute| {
-        let name = attribute.key.value.strip_prefix("env.")?;
-        Some((OsString::from(name), OsString::from(attribute.value.value.text().into_owned())))
-    });
     let told = told.into_iter().map(|(name, value)| (name.into(), value.into()));
-    told.chain(variables::of(&stage.context)).chain(own).collect()
+    let mut all: Vec<(OsString, OsString)> = told.chain(variables::of(&stage.context)).collect();
+    for attribute in stage.node.attributes.iter() {
+        let key = &*attribute.key.value;
+        if let Some(name) = key.strip_prefix("env.") {
+            all.push((name.into(), expanded(stage, key, &attribute.value.value.text())?.into()));
+        }
+    }
+    Ok(all)
 }
 
 /// Returns the last line that says something, shortened: a reason is read on one line.

@@ -13,7 +13,7 @@ pub use attributes::Attributes;
 pub use node::{DEFAULT_TYPE, Edge, Node, SHAPES};
 
 use crate::parse::ParseError;
-use crate::syntax::Document;
+use crate::syntax::{Document, id_of_name};
 use crate::tolerance::Tolerance;
 
 /// A pipeline: what lint judges, transforms change, and a graph is compiled from.
@@ -74,14 +74,15 @@ impl Pipeline {
         &mut self.nodes
     }
 
-    /// Returns a node.
+    /// Returns a node, by its id or by the name in quotes that the id stands for.
     pub fn node(&self, id: &str) -> Option<&Node> {
-        self.by_id.get(id).map(|&at| &self.nodes[at])
+        self.position(id).map(|at| &self.nodes[at])
     }
 
     /// Returns the place of a node in [`nodes`](Self::nodes).
     pub fn position(&self, id: &str) -> Option<usize> {
-        self.by_id.get(id).copied()
+        let known = self.by_id.get(id);
+        known.or_else(|| (!id.is_empty()).then(|| self.by_id.get(&*id_of_name(id)))?).copied()
     }
 
     /// Adds a node.

@@ -1,6 +1,7 @@
 //! The directory of a run, for people and programs that read files: views of the log, made from it and made again if they are lost.
 
 mod artifacts;
+mod events;
 pub(crate) mod files;
 mod fold;
 pub(crate) mod left;
@@ -23,7 +24,7 @@ use crate::pipeline::{Node, Pipeline, SHAPES};
 use crate::variable::expand;
 
 pub use self::restore::Restored;
-pub use self::view::{Artifact, Manifest, Snapshot, Visited};
+pub use self::view::{Artifact, Manifest, ReplanEntry, Snapshot, Visited};
 
 /// Where the directory keeps the log itself, if it is to hold everything: no node has a name with a dot.
 const STORE: &str = ".ferrata";
@@ -217,7 +218,7 @@ impl RunDirectory {
         // What was told is forgotten if something fails between, so that the next call tells it again.
         let mut state = self.state.take().unwrap_or_else(|| State {
             run: run.clone(),
-            fold: Fold::new(run.clone()),
+            fold: Fold::new(run.clone(), Arc::clone(&self.pipeline)),
             listed: Vec::new(),
             events: None,
         });

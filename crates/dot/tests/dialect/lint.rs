@@ -120,6 +120,53 @@ fn type_known() {
     assert_eq!(own.lint(&pipeline(&format!("{FRAME} a [type=toool]"))), []);
 }
 
+/// An edge whose condition asks for a key that nothing sets was never taken, and nothing said so.
+#[test]
+fn condition_keys() {
+    for key in [
+        "context.internal.node_visit_count",
+        "internal.x",
+        "context.failure_class",
+        "graph.none",
+        "response.nobody",
+    ] {
+        let statements = format!("a a -> exit [condition=\"outcome=success && {key}=1\"]");
+        check(&statements, "condition_keys", Severity::Warning, None, Some(("a", "exit")));
+    }
+    for key in [
+        "context.tests_passed",
+        "internal.restarts",
+        "graph.goal",
+        "response.a",
+        "usage.cost",
+        "tool.exit_code",
+    ] {
+        assert_eq!(found(&format!("goal=x a [prompt=do] a -> exit [condition=\"{key}=1\"]")), [], "{key}");
+    }
+}
+
+/// A variable of a command that nothing sets is an empty text to the shell, and lint looked at prompts alone.
+#[test]
+fn command_variables() {
+    let told = |command: &str| {
+        let tool =
+            format!("a t [shape=parallelogram, env.COLOR=red, tool_command=\"{command}\"] a -> t -> exit");
+        found(&tool).into_iter().map(|one| (one.rule.into_owned(), one.severity)).collect::<Vec<_>>()
+    };
+    let unused = [("unused_variables".to_owned(), Severity::Warning)];
+    for command in
+        ["rm -rf $target_dir/build", "echo \\\"${x}\\\"", "curl -H $GITHUB_TOKEN", "echo {{ other }}"]
+    {
+        assert_eq!(told(command), unused, "{command}");
+    }
+    let known =
+        "x=1; echo $x $PATH $COLOR $FERRATA_NODE {{ inputs.y }} ${tool.output} '$z' ${z:-} $1 $? # $z";
+    assert_eq!(told(known), []);
+    let python =
+        "a t [shape=parallelogram, language=python, tool_command=\"print({{ x }}, '$y')\"] a -> t -> exit";
+    check(python, "unused_variables", Severity::Error, Some("t"), None);
+}
+
 #[test]
 fn fidelity_valid() {
     check("a [fidelity=fulll]", "fidelity_valid", Severity::Warning, Some("a"), None);

@@ -46,3 +46,35 @@ async fn goal_from_outside_wins() {
         ran.failure()
     );
 }
+
+/// `rm -rf $target_dir/build` with `--var target_dir=..` ran on `/build`: variables were for prompts alone.
+#[tokio::test]
+async fn variables_of_commands_have_values() {
+    let command = "printf '%s|' $target_dir/build \\\"$goal\\\" {{ inputs.target_dir }} '{{ response.plan }}' ${none:-}";
+    let statements = format!(
+        "goal=\"to ship\" plan [prompt=\"it's; $(touch evil)\"] t [shape=parallelogram, tool_command=\"{command}\", \
+         env.WHERE=\"in {{{{ goal }}}}\", working_dir=\"$here\"] start -> plan -> t -> exit"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path().to_str().unwrap();
+    let ran = run(&statements, &[("target_dir", "/tmp/x"), ("here", here)]).await;
+    assert_eq!(ran.text("tool.output"), "/tmp/x/build|to ship|/tmp/x|it's; $(touch evil)|");
+    assert!(!folder.path().join("evil").exists(), "no value is read as code");
+    let ran =
+        run("t [shape=parallelogram, tool_command=\"touch $target_dir/build\"] start -> t -> exit", &[])
+            .await;
+    let failure = ran.failure();
+    assert!(
+        failure.contains("`$target_dir`, which has no value; give it by `--var target_dir=..`"),
+        "{failure}"
+    );
+}
+
+/// A hook is a command, too.
+#[tokio::test]
+async fn variables_of_hooks_have_values() {
+    let statements = "t [shape=parallelogram, tool_command=true, tool_hooks.pre=\"test $level = high\"] start -> t -> exit";
+    assert_eq!(run(statements, &[("level", "high")]).await.text("outcome"), "success");
+    assert_eq!(run(statements, &[("level", "low")]).await.text("tool.exit_code"), "", "the hook says no");
+    assert!(run(statements, &[]).await.failure().contains("`$level`, which has no value"));
+}

@@ -144,6 +144,12 @@ impl CoreNode<Context> for StageNode {
             },
         };
         left::noted(&outcome).for_each(|artifact| cx.artifact(artifact));
+        for suggested in &mut outcome.suggested_next_ids {
+            // By the name that it has in the file.
+            if let Some(node) = self.pipeline.node(suggested) {
+                *suggested = node.id().to_owned();
+            }
+        }
         if self.ways.decides && outcome.status == Status::Success {
             outcome = before(&seen, outcome);
         }
@@ -231,9 +237,9 @@ impl CoreNode<Context> for StageNode {
                 );
                 Err(NodeError::new(message).fatal())
             }
-            Next::Edge { to, reason, restart, carries, .. } => {
+            Next::Edge { to, place, reason, restart, carries, .. } => {
                 self.tell(&cx, &to, &reason.to_string())?;
-                sent.carries = carries;
+                (sent.carries, sent.edge, sent.why) = (carries, place, Some(reason.to_string()));
                 if restart {
                     let update = self.or_kept(&cx, own, self.afresh(&after, &outcome)).await?;
                     let update = budget::counted(update, spent, beyond);
@@ -243,6 +249,7 @@ impl CoreNode<Context> for StageNode {
             }
             Next::Jump { to, why } => {
                 self.tell(&cx, &to, why.as_str())?;
+                sent.why = Some(why.as_str().to_owned());
                 Ok(finish(update, &outcome, sent))
             }
             Next::Fork | Next::Begin { .. } | Next::Skip { .. } | Next::End | Next::Stuck => {

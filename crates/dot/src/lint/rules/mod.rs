@@ -23,7 +23,7 @@ fn near<'a>(
 }
 
 /// Every built-in rule.
-pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 29] = [
+pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 31] = [
     structure::start_node,
     structure::terminal_node,
     structure::reachability,
@@ -33,6 +33,7 @@ pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 29] = [
     structure::exit_reachable,
     structure::unique_names,
     routing::condition_syntax,
+    routing::condition_keys,
     routing::retry_target_exists,
     routing::goal_gate_has_retry,
     attributes::stylesheet_syntax,
@@ -40,6 +41,7 @@ pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 29] = [
     attributes::fidelity_valid,
     attributes::prompt_on_llm_nodes,
     variables::unused_variables,
+    variables::command_variables,
     variables::template_statements,
     attributes::high_retry_count,
     owners::attribute_type,
