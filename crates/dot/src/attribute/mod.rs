@@ -60,6 +60,12 @@ pub(crate) fn rules_of(key: &str) -> impl Iterator<Item = &'static AttributeRule
     ALL[start..].iter().take_while(move |rule| rule.name == name)
 }
 
+/// Tells whether the pipeline itself reads an attribute of the graph, by its name or that of another dialect. The input of a run may set `graph.` keys
+/// of others, and the goal.
+pub fn is_read_of_graph(key: &str) -> bool {
+    rules_of(key).any(|rule| rule.owner == AttributeOwner::Graph && !["goal", "label"].contains(&rule.name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -106,14 +106,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError>;
 }
 
-/// A backend that does nothing and answers `[Simulated] Response for stage: ` and the node.
+/// A backend that does nothing, and answers `[Simulated] Response for stage: ` and the node. The outcome's notes say that it was simulated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simulate;
 
 #[async_trait]
 impl Backend for Simulate {
     async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
-        Ok(Answer::text(format!("[Simulated] Response for stage: {}", request.stage.node.id())))
+        let node = request.stage.node.id();
+        let outcome = StageOutcome::success().with_notes(format!("Simulated, without a backend: {node}"));
+        Ok(Answer::outcome(outcome).with_text(format!("[Simulated] Response for stage: {node}")))
     }
 }
 

@@ -7,6 +7,7 @@ use ferrata_core::state::{Context, ContextUpdate};
 use serde_json::{Map, Value as Json, json};
 
 use super::{Role, StageNode};
+use crate::attribute::is_read_of_graph;
 use crate::compile::branch::{self, Results};
 use crate::compile::plan::{GATES, gate_key};
 use crate::compile::stage::restart::INPUT;
@@ -111,6 +112,12 @@ impl StageNode {
             let is_first = input.get_value("current_node").is_none();
             input.get_value(key).filter(|value| is_first && !value.is_null())
         };
+        let read = |key: &str| key.strip_prefix("graph.").is_some_and(is_read_of_graph);
+        if let Some(key) = input.keys().find(|key| read(key) && given(key).is_some()) {
+            let message =
+                format!("the input sets `{key}`, which the pipeline reads from its file alone; set it there");
+            return Err(NodeError::new(message).fatal().not_done());
+        }
         for (key, value) in mirror {
             let value = given(key).unwrap_or(value).clone();
             let value = match &value {
