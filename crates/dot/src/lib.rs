@@ -29,6 +29,7 @@
 //! - A [`Document`] that is printed and read again is the same document.
 //! - A mistake names its place, and wherever possible what to write instead.
 
+pub mod attribute;
 pub mod compile;
 pub mod condition;
 pub mod entry;
@@ -40,12 +41,14 @@ mod parse;
 pub mod pipeline;
 pub mod run_dir;
 pub mod select;
+mod shell;
 pub mod source;
 mod suggest;
 pub mod syntax;
 mod tolerance;
 pub mod transform;
 pub mod value;
+mod variable;
 
 pub use parse::{ParseError, ParseErrorKind};
 pub use pipeline::Pipeline;

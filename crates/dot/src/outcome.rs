@@ -126,6 +126,9 @@ pub struct StageOutcome {
     /// What it has spent, for the budget of the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Whether the status is an exit status alone: the work left no other word for how it ended.
+    #[serde(skip)]
+    pub(crate) is_exit_status: bool,
 }
 
 /// What work has spent. In JSON each part may be left out; `cost_usd` and `total_tokens` are read as well, and without a sum
@@ -221,6 +224,7 @@ impl StageOutcome {
             notes: String::new(),
             failure_reason: String::new(),
             usage: None,
+            is_exit_status: false,
         }
     }
 
@@ -272,6 +276,12 @@ impl StageOutcome {
     pub fn with_notes(mut self, notes: impl Into<String>) -> Self {
         self.notes = notes.into();
         self
+    }
+
+    /// Adds a note to those that are there.
+    pub(crate) fn add_note(&mut self, note: &str) {
+        let separator = if self.notes.is_empty() { "" } else { "; " };
+        self.notes += &format!("{separator}{note}");
     }
 
     /// Reads an outcome that an external program wrote.

@@ -18,6 +18,30 @@ pub(crate) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
+/// Returns at most so many characters of a text for someone who works with it, and how much more there is.
+pub(crate) fn beginning(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => {
+            format!("{} [.. {} more characters]", &text[..at], text[at..].chars().count()).into()
+        }
+        None => text.into(),
+    }
+}
+
+/// Returns at most so many characters of the end of a text, and how much there is before them.
+pub(crate) fn ending(text: &str, most: usize) -> Cow<'_, str> {
+    let before = text.chars().count().saturating_sub(most);
+    match text.char_indices().nth(before) {
+        Some((at, _)) if before > 0 => format!("[{before} characters before ..] {}", &text[at..]).into(),
+        _ => text.into(),
+    }
+}
+
+/// Returns a text on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Past this many names none is looked for: a mistake in a huge file must not take the square of its size.
 const MAX_NAMES: usize = 200;
 

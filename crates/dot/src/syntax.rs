@@ -92,6 +92,23 @@ impl fmt::Display for Document {
     }
 }
 
+/// Words that begin a statement of their own, and so name no node.
+pub(crate) const KEYWORDS: [&str; 6] = ["strict", "digraph", "graph", "subgraph", "node", "edge"];
+
+/// Returns the id that stands for a name in quotes: each character that is no ASCII letter, digit or `_` becomes `_`. A name that begins with a
+/// digit gets one before it, a word of the dialect one behind it.
+pub(crate) fn id_of_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let id: String = name.chars().map(plain).collect();
+    if id.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("_{id}")
+    } else if KEYWORDS.contains(&&*id) {
+        format!("{id}_")
+    } else {
+        id
+    }
+}
+
 /// Prints statements, one a line. The parser bounds how deep they nest.
 fn print(f: &mut fmt::Formatter<'_>, statements: &[Statement], depth: usize) -> fmt::Result {
     for statement in statements {

@@ -45,9 +45,12 @@ pub(crate) struct RunArgs {
     /// Put a text into the context, or all keys of a JSON object in a file.
     #[arg(long, value_name = "KEY=VALUE|@FILE.json")]
     pub(crate) input: Vec<String>,
-    /// Give prompts a variable: `$KEY` in them stands for VALUE. The same as --input.
+    /// Give prompts and commands a variable: `$KEY` in them stands for VALUE. The same as --input.
     #[arg(long = "var", value_name = "KEY=VALUE")]
     pub(crate) variables: Vec<String>,
+    /// Set the goal of the run, `$goal`, in the place of the graph's.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) goal: Option<String>,
     /// Label the run, to find it by.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) label: Vec<String>,
@@ -98,9 +101,12 @@ pub(crate) struct HowArgs {
     /// Answer questions from a JSON object: node to an answer, or to a list of answers, one for each visit.
     #[arg(long, value_name = "FILE.json")]
     pub(crate) answers: Option<PathBuf>,
-    /// Answer questions by themselves: the default, or else the first choice.
+    /// Answer questions by themselves: the default, or else the first choice, or `auto-approved` where any text is an answer.
     #[arg(long)]
     pub(crate) auto_answer: bool,
+    /// Stay while the run waits for answers, without a terminal as well: they come by `ferrata answer`, or time runs out.
+    #[arg(long)]
+    pub(crate) wait: bool,
     /// Stop after this time, as in 90s or 10m; a resume goes on.
     #[arg(long, value_name = "DURATION", value_parser = time::parse)]
     pub(crate) timeout: Option<Duration>,

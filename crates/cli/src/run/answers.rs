@@ -5,14 +5,15 @@ use std::io::{IsTerminal, stderr, stdin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ferrata::ask::{Answer, Answerer, Asking, Question, QuestionKind};
+use ferrata::ask::{AUTOMATIC, Answer, Answerer, Asking, Question, QuestionKind};
 use ferrata::{Clock, SystemClock};
 use serde_json::Value as Json;
 use tokio::sync::mpsc;
 
 use super::input::Answers;
 use super::voice::Voice;
-use crate::output::to_stderr;
+use crate::args::HowArgs;
+use crate::output::{quoted, to_stderr};
 use crate::time::short;
 
 /// The voice, shared by what shows progress and what asks.
@@ -28,15 +29,45 @@ pub(super) struct Here {
     file: Answers,
     automatic: bool,
     terminal: Option<Terminal>,
+    /// Where a question that nobody answers here is waited for: what is said of it.
+    waits: Option<WaitNotice>,
+}
+
+/// How a question is told that is answered from elsewhere.
+struct WaitNotice {
+    voice: SharedVoice,
+    /// The command that answers one of the run, with a place for its id and the answer.
+    answer: String,
+}
+
+/// What stands in that place.
+pub(super) const PLACE: &str = "\u{1}";
+
+impl WaitNotice {
+    fn tell(&self, question: &Question) {
+        let value = first_choice(question).map_or_else(|| "VALUE".to_owned(), |choice| quoted(&choice));
+        let answer = self.answer.replace(PLACE, &format!("{} {value}", quoted(&question.id)));
+        voice(&self.voice).say(&format!("{}\nwaiting for an answer: {answer}", text(question)));
+    }
 }
 
 impl Here {
     /// Makes what answers, or nothing if no answers are given.
-    pub(super) fn new(file: Answers, automatic: bool, may_ask: bool, voice: &SharedVoice) -> Option<Self> {
+    ///
+    /// `answer` is the command that answers from elsewhere.
+    pub(super) fn new(
+        file: Answers,
+        how: &HowArgs,
+        may_ask: bool,
+        voice: &SharedVoice,
+        answer: String,
+    ) -> Option<Self> {
         let attended = may_ask && stdin().is_terminal() && stderr().is_terminal();
         let terminal = attended.then(|| Terminal::new(Arc::clone(voice)));
-        let any = automatic || terminal.is_some() || !file.is_empty();
-        any.then_some(Self { file, automatic, terminal })
+        let automatic = how.auto_answer;
+        let waits = how.wait.then(|| WaitNotice { voice: Arc::clone(voice), answer });
+        let any = automatic || waits.is_some() || terminal.is_some() || !file.is_empty();
+        any.then_some(Self { file, automatic, terminal, waits })
     }
 
     /// Finds what the file says: by the question's id, by `node@visit`, or by the node, of a list the one of the visit.
@@ -70,6 +101,7 @@ impl fmt::Debug for Here {
             .field("file", &self.file.len())
             .field("automatic", &self.automatic)
             .field("terminal", &self.terminal.is_some())
+            .field("waits", &self.waits.is_some())
             .finish()
     }
 }
@@ -82,20 +114,31 @@ impl Here {
         if question.kind != QuestionKind::Asked {
             return None;
         }
-        if let Some(answer) = self.listed(question) {
+        if let Some(answer) = self.unattended(question) {
             return Some(answer);
         }
-        if let Some(answer) = self.automatic.then(|| automatic(question)).flatten() {
-            return Some(answer);
-        }
-        match &self.terminal {
+        let answer = match &self.terminal {
             Some(terminal) => terminal.ask(question).await,
             None => None,
+        };
+        if let (None, Some(waiting)) = (&answer, &self.waits) {
+            waiting.tell(question);
+            // The run stays in this process: an answer from elsewhere, and the end of the question's time, come to it here.
+            std::future::pending::<()>().await;
         }
+        answer
     }
 
-    /// Returns who answers, for the log.
-    pub(super) fn author(&self) -> String {
+    /// Finds an answer that no person gives.
+    fn unattended(&self, question: &Question) -> Option<Answer> {
+        self.listed(question).or_else(|| self.automatic.then(|| automatic(question)).flatten())
+    }
+
+    /// Returns who answers a question, for the log.
+    pub(super) fn author(&self, question: &Question) -> String {
+        if self.unattended(question).is_some() {
+            return AUTOMATIC.into();
+        }
         let user =
             std::env::var("USER").ok().filter(|user| !user.is_empty() && !user.contains(char::is_control));
         match user {
@@ -111,7 +154,8 @@ fn automatic(question: &Question) -> Option<Answer> {
     let first = question.expects.as_ref()?.options().first().map(|choice| Json::from(choice.as_str()));
     // A gate that takes any text lists its choices in the question alone.
     let first = first.or_else(|| first_choice(question).map(Json::from));
-    let values = [default, first, Some(Json::Bool(true)), Some(Json::Null)];
+    let any_text = asked_object(question).get("freeform").map(|_| Json::from("auto-approved"));
+    let values = [default, first, any_text, Some(Json::Bool(true)), Some(Json::Null)];
     values.into_iter().flatten().find_map(|value| fitting(question, &value))
 }
 
@@ -126,7 +170,11 @@ impl Answerer for Shared {
     }
 
     fn name(&self) -> String {
-        self.0.author()
+        AUTOMATIC.into()
+    }
+
+    fn author(&self, asking: &Asking) -> String {
+        self.0.author(&asking.question)
     }
 }
 
@@ -198,10 +246,14 @@ fn read_lines() -> mpsc::UnboundedReceiver<String> {
     lines
 }
 
-/// Writes a question as people are asked it.
+/// Writes a question as people are asked it, who type the answer behind it.
 fn shown(question: &Question) -> String {
-    let asked: Json =
-        question.text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    format!("{}\n> ", text(question))
+}
+
+/// Writes a question with what may be chosen.
+fn text(question: &Question) -> String {
+    let asked = asked_object(question);
     let text = match (asked.get("text").and_then(Json::as_str), &asked) {
         (Some(text), _) => text.to_owned(),
         (None, Json::String(text)) => text.clone(),
@@ -209,7 +261,12 @@ fn shown(question: &Question) -> String {
         (None, other) => other.to_string(),
     };
     let clean = crate::table::clean;
-    let mut shown = format!("? {}  {}", question.node, clean(&text));
+    let mut shown = String::new();
+    if let Some(before) = asked.get("shown").and_then(Json::as_str) {
+        shown.push_str(&format!("{}\n", clean_lines(before)));
+    }
+    let title = asked.get("title").and_then(Json::as_str).map(|title| format!("{}: ", clean(title)));
+    shown.push_str(&format!("? {}  {}{}", question.node, title.unwrap_or_default(), clean_lines(&text)));
     if let Some(problem) = &question.problem {
         shown.push_str(&format!("\n  (before: {})", clean(problem)));
     }
@@ -221,13 +278,22 @@ fn shown(question: &Question) -> String {
         let when = left.map_or_else(String::new, |left| format!(" in {}", short(left)));
         shown.push_str(&format!("\n  (default {}{when})", clean(default)));
     }
-    shown.push_str("\n> ");
     shown
+}
+
+/// Returns what is asked, as JSON.
+pub(super) fn asked_object(question: &Question) -> Json {
+    question.text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// Returns a text of several lines as a terminal may show it.
+pub(super) fn clean_lines(text: &str) -> String {
+    text.trim_end().lines().map(crate::table::clean).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the options of a gate.
 fn options(question: &Question) -> Option<Vec<(String, String)>> {
-    let asked: Json = serde_json::from_str(question.text.as_deref()?).ok()?;
+    let asked = asked_object(question);
     let text = |option: &Json, key: &str| option.get(key)?.as_str().map(str::to_owned);
     let options = asked.get("options")?.as_array()?.iter();
     Some(options.filter_map(|option| Some((text(option, "key")?, text(option, "label")?))).collect())

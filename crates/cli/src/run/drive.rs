@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ferrata::ask::Question;
+use ferrata::ask::{Question, QuestionKind};
 use ferrata::runtime::{Checkpoint, Events, RunEvent};
 use ferrata::store::At;
 use ferrata::{
@@ -16,14 +16,14 @@ use ferrata::{
 use ferrata_dot::run_dir::{Restored, RunDirectory};
 use tokio::sync::{Notify, watch};
 
-use super::answers::{Here, Shared, SharedVoice, voice};
+use super::answers::{Here, PLACE, Shared, SharedVoice, voice};
 use super::end::{self, Stopped};
 use super::load::{Loaded, Work};
 use super::place::Place;
 use super::signals::Signals;
 use super::take::{self, TTL};
 use super::voice::Voice;
-use super::{BACKEND, DIRECTORY, input, views};
+use super::{BACKEND, BY_COMMAND, DIRECTORY, SIMULATED, input, views};
 use crate::args::HowArgs;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -83,7 +83,8 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
     let file = job.how.answers.as_deref().map(input::answers).transpose()?.unwrap_or_default();
     let nodes = job.loaded.pipeline.nodes().len();
     let shared: SharedVoice = Arc::new(Mutex::new(Voice::new(context, job.how.progress, nodes)));
-    let here = Here::new(file, job.how.auto_answer, !context.global.no_input, &shared).map(Arc::new);
+    let answer = job.place.command("answer", &job.run, PLACE);
+    let here = Here::new(file, &job.how, !context.global.no_input, &shared, answer).map(Arc::new);
     let work = prepare(context, &job, &shared, here.as_ref());
     let ready = tokio::select! {
         ready = work => ready,
@@ -164,7 +165,7 @@ async fn prepare(
     };
     let label = |key: &str| before.as_ref().and_then(|head| head.facts.labels.get(key));
     let backend = loaded.backend(job.how.backend.as_deref());
-    if backend.is_none() && label(BACKEND).is_some() {
+    if backend.is_none() && label(BACKEND).is_some_and(|by| by == BY_COMMAND) {
         let message =
             "the run was started with a --backend; give it again, so that its tasks are not simulated";
         return Err(Failure::usage(message, format!("{} --backend COMMAND", job.place.resume(&job.run))));
@@ -179,7 +180,7 @@ async fn prepare(
         inherited: &job.how.inherited,
         until: job.how.until.as_deref(),
     };
-    let (graph, manager) = loaded.compile(&work, &directory)?;
+    let (compiled, manager) = loaded.compile(&work, &directory)?;
     // The store of the directory is made in it.
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&root);
     made.map_err(|error| {
@@ -207,16 +208,29 @@ async fn prepare(
             tracing::debug!(%error, "the directory of the run was not written; it will be again");
         }
     }
-    let handle = take::take(context, job, &runtime, &graph, backend.is_some(), &working).await?;
+    let done_by = match backend {
+        Some(_) => Some(BY_COMMAND),
+        None => loaded.has_tasks().then_some(SIMULATED),
+    };
+    let graph = &compiled.graph;
+    let handle = take::take(context, job, &runtime, graph, done_by, &working).await?;
     directory.keep_source(&loaded.source)?;
-    let simulated = backend.is_none() && loaded.pipeline.nodes().iter().any(is_task);
     let voice = voice(shared);
     voice.say(&format!("run {}  {}  {}", job.run.run, loaded.pipeline.name(), root.display()));
-    if simulated {
-        voice.say("no --backend: tasks are simulated");
+    if matches!(job.kind, Kind::Start { .. }) {
+        loaded.warn(&compiled, |line| voice.say(line));
+    }
+    if done_by == Some(SIMULATED) {
+        // A forgotten backend is a success of nothing: that is said to the quiet, too.
+        voice.insist("no --backend: tasks are simulated");
     }
     drop(voice);
-    Ok(Ready { runtime, graph, directory, events, handle })
+    Ok(Ready { runtime, graph: compiled.graph, directory, events, handle })
+}
+
+/// Tells whether the command stays for the answers to these questions: not to that of `--until`, which is for whoever resumes the run.
+fn job_waits(job: &Job, questions: &[Question]) -> bool {
+    job.how.wait && questions.iter().any(|question| question.kind != QuestionKind::After)
 }
 
 /// Keeps the artifacts that the context of a fork names also in its own directory: they were left in that of a run that it
@@ -237,14 +251,6 @@ async fn take_over(
         parent = runtime.checkpoint(&from, At::Latest).await.ok().and_then(|before| before.parent);
     }
     Ok(())
-}
-
-/// Tells whether a node is a task for the backend.
-fn is_task(node: &ferrata_dot::pipeline::Node) -> bool {
-    let known = |name: &str| ferrata_dot::pipeline::SHAPES.iter().any(|(_, kind)| *kind == name);
-    let kind = node.handler_type(known);
-    let ends = ["start", "Start", "exit", "end"];
-    matches!(&*kind, "codergen" | "prompt") && !ends.contains(&node.id())
 }
 
 /// A run that goes on.
@@ -285,7 +291,14 @@ impl Going<'_> {
                         () = signals.next() => return Ok(Stopped::Asked),
                         () = time.as_mut() => return Ok(Stopped::Late),
                     };
-                    if !answered {
+                    if !answered && job_waits(self.job, &questions) {
+                        // What no answerer is asked, as work in doubt, is answered from elsewhere, too.
+                        tokio::select! {
+                            heard = self.hear(context) => heard?,
+                            () = signals.next() => return Ok(Stopped::Asked),
+                            () = time.as_mut() => return Ok(Stopped::Late),
+                        }
+                    } else if !answered {
                         return Ok(Stopped::Rests(Outcome::Interrupted(questions)));
                     }
                     handle = take::resume(self.job, self.runtime, self.graph).await?;
@@ -310,7 +323,7 @@ impl Going<'_> {
         let Some(here) = here else { return Ok(false) };
         for question in questions {
             let Some(answer) = here.decide(question).await else { continue };
-            match self.runtime.respond(&self.job.run, &question.id, answer).by(here.author()).await {
+            match self.runtime.respond(&self.job.run, &question.id, answer).by(here.author(question)).await {
                 Ok(()) => answered = true,
                 // Another answer may have been faster, and be another one.
                 Err(error) => match error.kind() {

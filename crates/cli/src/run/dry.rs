@@ -46,7 +46,8 @@ pub(super) async fn run(
     // What the handlers ask of their nodes is looked at first, as for a run.
     let manager =
         Manager::with(Registry::default(), Transforms::in_directory(loaded.folder()), loaded.folder());
-    loaded.with(Registry::default().with("stack.manager_loop", manager), None)?;
+    let judged = loaded.with(Registry::default().with("stack.manager_loop", manager), None)?;
+    loaded.warn(&judged, |line| context.out.note(line));
     let pipeline = Arc::make_mut(&mut loaded.pipeline);
     if pipeline.attributes.get("max_node_visits").is_none() {
         pipeline.attributes.set("max_node_visits", Value::Integer(VISITS));
@@ -55,7 +56,7 @@ pub(super) async fn run(
     for kind in ["tool", "codergen", "prompt", "wait", "stack.manager_loop"] {
         registry = registry.with(kind, Pretend);
     }
-    let graph = loaded.with(registry, None)?;
+    let graph = loaded.with(registry, None)?.graph;
     let runtime = Runtime::builder(MemoryStore::new()).answerer(Automatic).build().await?;
     let run = runtime.start(&graph, input).id("dry-run").await?;
     let outcome = run.wait().await?;

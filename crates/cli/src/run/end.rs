@@ -8,8 +8,9 @@ use ferrata::store::At;
 use ferrata::{Context as State, Outcome, RunStatus, Runtime};
 use serde_json::{Map, Value as Json, json};
 
-use super::answers::{choices, first_choice};
+use super::answers::{asked_object, choices, clean_lines, first_choice};
 use super::drive::Job;
+use super::{BACKEND, SIMULATED};
 use crate::commands::{asked, family_of};
 use crate::context::Context;
 use crate::doubt;
@@ -32,6 +33,9 @@ pub(super) enum Stopped {
     /// Signals asked twice: nothing was waited for.
     Left,
 }
+
+/// How many lines are shown of what was answered before a question.
+const BEFORE: usize = 20;
 
 /// Writes a result.
 pub(super) fn result(context: &Context, value: &Json, id: &str) -> Result<(), Failure> {
@@ -91,17 +95,12 @@ pub(super) async fn tell(
             let elsewhere = last.filter(|last| !exits.contains(last));
             let elsewhere =
                 elsewhere.map(|last| format!("; it ended at `{last}`, not at the exit")).unwrap_or_default();
-            context.out.note(&format!("run {run} completed: {sum}{elsewhere}"));
+            let simulated = if is_simulated(&checkpoint) { "; its tasks were simulated" } else { "" };
+            context.out.note(&format!("run {run} completed: {sum}{elsewhere}{simulated}"));
             Ok(Exit::Done)
         }
         Outcome::Failed { failure, .. } => {
-            // What the runtime says to whoever builds a graph in Rust.
             let why = failure.to_string();
-            let why = why.replace(
-                "raise `.max_visits(..)`",
-                "raise `max_visits` of the node or `max_node_visits` of the graph",
-            );
-            let why = why.replace("raise `.max_replans(..)`", "raise `max_replans` of the graph");
             let message = format!("run {run} failed: {}", clean(&why));
             let retry = format!("{} && {}", job.place.command("retry", &job.run, ""), resume());
             Err(Failure::new(Exit::RunFailed, message, retry).with_details(files(
@@ -139,6 +138,12 @@ pub(super) async fn tell(
                     let more = format!("{} VALUE", quoted(&question.id));
                     let answer = job.place.command("answer", &job.run, &more);
                     let mut lines = vec![format!("{}: {}", question.id, clean(&asked(question)))];
+                    if let Some(before) = asked_object(question).get("shown").and_then(Json::as_str) {
+                        let before = clean_lines(before);
+                        lines.extend(before.lines().take(BEFORE).map(|line| format!("  | {line}")));
+                        let more = before.lines().count().saturating_sub(BEFORE);
+                        lines.extend((more > 0).then(|| format!("  | .. {more} more lines")));
+                    }
                     lines.extend((!choices.is_empty()).then(|| format!("  {}", choices.join(" | "))));
                     let until = question.deadline.map(|at| context.out.time.write(at, context.now()));
                     lines.extend(match (&question.default, until) {
@@ -177,6 +182,11 @@ pub(super) async fn tell(
             Err(Failure::new(Exit::Interrupted, message, resume()))
         }
     }
+}
+
+/// Tells whether the run was started without anyone to do its tasks.
+fn is_simulated(checkpoint: &Checkpoint) -> bool {
+    checkpoint.labels.get(BACKEND).is_some_and(|by| by == SIMULATED)
 }
 
 /// A signal stopped the command.
@@ -239,6 +249,9 @@ fn of(job: &Job, checkpoint: &Checkpoint) -> Json {
     told.insert("status".into(), checkpoint.status.to_string().into());
     told.insert("run_dir".into(), job.place.directory(&job.run).display().to_string().into());
     told.insert("seq".into(), checkpoint.index.get().into());
+    if is_simulated(checkpoint) {
+        told.insert("simulated".into(), true.into());
+    }
     if let (RunStatus::Failed, Some(failure)) = (checkpoint.status, &checkpoint.failure) {
         told.insert("failure".into(), failure.to_string().into());
     }
@@ -250,6 +263,12 @@ fn of(job: &Job, checkpoint: &Checkpoint) -> Json {
             let mut told = json!({"id": question.id, "text": asked(question), "choices": choices(question)});
             if let Some(default) = read(&question.default) {
                 told["default"] = default;
+            }
+            let object = asked_object(question);
+            for key in ["title", "shown"] {
+                if let Some(text) = object.get(key) {
+                    told[key] = text.clone();
+                }
             }
             if let Some(deadline) = question.deadline {
                 told["deadline"] = deadline.to_string().into();

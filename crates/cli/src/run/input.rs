@@ -4,12 +4,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ferrata::Context as State;
+use ferrata_dot::attribute::is_read_of_graph;
 use serde_json::{Map, Value as Json};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 
 const HELP: &str = "ferrata run --help";
+
+/// The key of the goal of a run; what an input calls `goal` is that as well.
+const GOAL: &str = "graph.goal";
+
+/// Writes a goal as an input.
+pub(super) fn goal(text: &str) -> String {
+    format!("{GOAL}={text}")
+}
 
 /// Reads `key=value` and `@file.json`, later ones replacing earlier ones.
 pub(super) fn input(parts: &[String]) -> Result<State, Failure> {
@@ -31,6 +40,14 @@ fn set(state: &mut State, key: String, value: &Json) -> Result<(), Failure> {
     if key.starts_with("internal.") {
         let message = format!("the input sets `{key}`; keys that begin with `internal.` are the engine's");
         return Err(Failure::usage(message, HELP));
+    }
+    if key.strip_prefix("graph.").is_some_and(is_read_of_graph) {
+        let message =
+            format!("the input sets `{key}`, which the pipeline reads from its file alone; set it there");
+        return Err(Failure::usage(message, HELP));
+    }
+    if key == "goal" {
+        state.set(GOAL, value).map_err(|error| Failure::from(error).or_type(HELP))?;
     }
     state.set(key, value).map_err(|error| Failure::from(error).or_type(HELP))
 }
@@ -110,10 +127,16 @@ mod tests {
             ("novalue", Exit::Usage),
             ("=x", Exit::Usage),
             ("internal.x=1", Exit::Usage),
+            ("graph.max_cost=1", Exit::Usage),
             ("@/nowhere/in.json", Exit::NotFound),
         ] {
             assert_eq!(input(&[bad.to_owned()]).unwrap_err().exit(), exit, "{bad}");
         }
+        let state = input(&["goal=mine".to_owned(), "graph.mine=x".to_owned()]).unwrap();
+        assert_eq!(
+            serde_json::to_string(&state).unwrap(),
+            r#"{"goal":"mine","graph.goal":"mine","graph.mine":"x"}"#
+        );
         std::fs::write(&path, "[1]").unwrap();
         assert_eq!(input(&[format!("@{}", path.display())]).unwrap_err().exit(), Exit::Usage);
     }

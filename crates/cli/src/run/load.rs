@@ -7,12 +7,15 @@ use ferrata::Graph;
 use ferrata_dot::Pipeline;
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Codergen, CommandBackend, Manager, Registry, Simulate, Tool};
+use ferrata_dot::lint::Severity;
+use ferrata_dot::pipeline::SHAPES;
 use ferrata_dot::run_dir::RunDirectory;
 use ferrata_dot::transform::Transforms;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::quoted;
+use crate::table::clean;
 
 /// A pipeline that was read.
 #[derive(Debug)]
@@ -23,6 +26,16 @@ pub(super) struct Loaded {
     /// Where the files are that it names.
     folder: Option<PathBuf>,
 }
+
+/// A pipeline as a graph.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    pub(super) graph: Graph<ferrata::Context>,
+    warnings: Vec<String>,
+}
+
+/// How many warnings are shown when a run begins: the others are for lint.
+const SHOWN: usize = 8;
 
 /// How its nodes do their work.
 #[derive(Debug)]
@@ -97,7 +110,7 @@ impl Loaded {
         &self,
         work: &Work<'_>,
         directory: &RunDirectory,
-    ) -> Result<(Graph<ferrata::Context>, Manager), Failure> {
+    ) -> Result<(Compiled, Manager), Failure> {
         // What children print is in their logs; their attempts work in directories apart from those of the run itself.
         let of_children = work.registry(&Stages::OfChildren(directory.root()));
         let manager = Manager::with(of_children, Transforms::in_directory(self.folder()), self.folder());
@@ -112,11 +125,7 @@ impl Loaded {
     }
 
     /// Makes a graph of these handlers.
-    pub(super) fn with(
-        &self,
-        registry: Registry,
-        until: Option<&str>,
-    ) -> Result<Graph<ferrata::Context>, Failure> {
+    pub(super) fn with(&self, registry: Registry, until: Option<&str>) -> Result<Compiled, Failure> {
         let mut compiler = Compiler::new(registry);
         if let Some(node) = until {
             if self.pipeline.node(node).is_none() {
@@ -127,10 +136,37 @@ impl Loaded {
             }
             compiler = compiler.stop_after(node);
         }
-        compiler.compile(&self.pipeline).map_err(|error| {
+        let (graph, found) = compiler.compile_judged(&self.pipeline).map_err(|error| {
             let message = format!("{}: {}", self.path.display(), error.message());
-            let lint = format!("ferrata lint {}", quoted(&self.path.display().to_string()));
-            Failure::new(Exit::InvalidFile, message, lint)
+            Failure::new(Exit::InvalidFile, message, self.lint())
+        })?;
+        let warnings = found.iter().filter(|one| one.severity == Severity::Warning).map(ToString::to_string);
+        Ok(Compiled { graph, warnings: warnings.collect() })
+    }
+
+    /// Says what lint warns of, in a few lines.
+    pub(super) fn warn(&self, compiled: &Compiled, say: impl Fn(&str)) {
+        for warning in compiled.warnings.iter().take(SHOWN) {
+            say(&clean(warning));
+        }
+        if let Some(more) = compiled.warnings.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            say(&format!("and {more} more warnings: {}", self.lint()));
+        }
+    }
+
+    fn lint(&self) -> String {
+        format!("ferrata lint {}", quoted(&self.path.display().to_string()))
+    }
+
+    /// Tells whether the pipeline has tasks for the backend.
+    pub(super) fn has_tasks(&self) -> bool {
+        let ends: Vec<usize> = self.pipeline.starts().into_iter().chain(self.pipeline.exits()).collect();
+        let known = |name: &str| SHAPES.iter().any(|(_, kind)| *kind == name);
+        let mut nodes = self.pipeline.nodes().iter().enumerate().filter(|(at, _)| !ends.contains(at));
+        nodes.any(|(_, node)| match &*node.handler_type(known) {
+            "codergen" | "prompt" => true,
+            "parallel.fan_in" => node.attributes.is_own("prompt"),
+            _ => false,
         })
     }
 }

@@ -34,6 +34,10 @@ const FILE: &str = "ferrata.file";
 const DIRECTORY: &str = "ferrata.dir";
 const BACKEND: &str = "ferrata.backend";
 
+/// What the last one says: tasks go to a command, or nobody does them.
+const BY_COMMAND: &str = "command";
+const SIMULATED: &str = "simulated";
+
 /// Runs a pipeline, or goes on with a run of it.
 pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
@@ -43,6 +47,7 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
         return Err(Failure::usage(message, "ferrata run --help"));
     }
     args.input.append(&mut args.variables);
+    args.input.extend(args.goal.as_deref().map(input::goal));
     let input = input::input(&args.input)?;
     let labels = input::labels(&args.label)?;
     if args.dry_run {
@@ -75,8 +80,7 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
         };
         let (run, kind) = match found {
             Some(head) if resumes && (!args.input.is_empty() || !args.label.is_empty()) => {
-                let message =
-                    "a run that goes on keeps its input and its labels; leave --input and --label out";
+                let message = "a run that goes on keeps its input, its goal and its labels; leave --input, --goal and --label out";
                 return Err(Failure::usage(message, place.resume(&head.run)));
             }
             Some(head) if resumes => (head.run, Kind::Resume),

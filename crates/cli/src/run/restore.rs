@@ -18,8 +18,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// What the start of a run sets itself, and a run that goes on has to find as it was.
-const OF_START: [&str; 5] =
-    ["current_node", "outcome", "preferred_label", "failure_reason", "internal.input"];
+const OF_START: [&str; 6] =
+    ["current_node", "outcome", "preferred_label", "failure_reason", "internal.input", "graph.goal"];
 
 /// Returns the handlers that the pipeline is compiled with where none of them does anything.
 fn registry(loaded: &Loaded) -> Registry {
@@ -73,7 +73,7 @@ pub(super) async fn begin(
     };
     let starts = pipeline.starts();
     let start = starts.first().map(|&at| pipeline.nodes()[at].id()).unwrap_or_default();
-    let stopped = job.loaded.with(registry(&job.loaded), Some(start))?;
+    let stopped = job.loaded.with(registry(&job.loaded), Some(start))?.graph;
     let seed = RunId::new(format!("{}.restored", job.run.run))?;
     let request = runtime.start(&stopped, restored.context.clone()).id(&seed).tenant(&job.run.tenant);
     let absolute = std::path::absolute(&job.loaded.path).unwrap_or_else(|_| job.loaded.path.clone());

@@ -27,7 +27,7 @@ pub(super) async fn take(
     job: &Job,
     runtime: &Runtime,
     graph: &Graph<State>,
-    backend: bool,
+    done_by: Option<&str>,
     directory: &std::path::Path,
 ) -> Result<Option<RunHandle<State>>, Failure> {
     let (input, labels) = match &job.kind {
@@ -46,8 +46,8 @@ pub(super) async fn take(
             start = start.label(key, value);
         }
     }
-    if backend {
-        start = start.label(BACKEND, "command");
+    if let Some(done_by) = done_by {
+        start = start.label(BACKEND, done_by);
     }
     for (key, value) in labels {
         start = start.label(key, value);

@@ -81,6 +81,14 @@ impl Voice {
         }
     }
 
+    /// Says something even where nothing is to be said.
+    pub(super) fn insist(&self, line: &str) {
+        match self.face {
+            Face::None => to_stderr(&format!("{line}\n"), self.color),
+            _ => self.say(line),
+        }
+    }
+
     /// Takes the bar away while a question is asked; what is said meanwhile are lines.
     pub(super) fn pause(&mut self) {
         if let Face::Bar(bar) = &self.face {

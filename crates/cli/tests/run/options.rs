@@ -25,7 +25,9 @@ fn without_a_terminal_a_question_ends_the_command_and_tells_what_to_type() {
     let said = place.call(&["run", "G.dot", "--run-dir", "d", "--input", "who=ana"]).ends(5);
     let told = said.json();
     assert_eq!((&told["status"], &told["context"]["tool.output"]), (&json!("interrupted"), &json!("ana\n")));
-    let question = json!({"id": "ask@1:choice", "text": "Ship?", "choices": ["[Y] Yes", "[N] No"]});
+    let shown = "the last command printed:\nana\n";
+    let question =
+        json!({"id": "ask@1:choice", "text": "Ship?", "choices": ["[Y] Yes", "[N] No"], "shown": shown});
     assert_eq!(told["questions"], json!([question]));
     assert!(said.err.contains("waiting: run") && !said.err.contains("error:"), "{}", said.err);
     assert!(

@@ -72,7 +72,7 @@ fn a_bar_moves_and_a_question_is_asked_until_an_answer_fits() {
     terminal.wait("work");
     assert!(!terminal.shows("? ask"));
     place.write("go", "");
-    terminal.wait("? ask  Ship it?");
+    terminal.wait("the last command printed:\r\ndone\r\n? ask  Ship it?");
     terminal.wait("[Y] Yes");
     type_in(&terminal.keys, "maybe\n");
     terminal.wait("`maybe` is none of the choices");

@@ -26,7 +26,17 @@ pub trait Answerer: fmt::Debug + Send + Sync + 'static {
 
     /// Returns what is recorded as the author of the answers.
     fn name(&self) -> String;
+
+    /// Returns what is recorded as the author of the answer to a question; [`name`](Self::name) by default. An answerer that decides some
+    /// questions by itself and asks people others says so here, with [`AUTOMATIC`].
+    fn author(&self, question: &Asking) -> String {
+        let _ = question;
+        self.name()
+    }
 }
+
+/// The author of answers that no person gave.
+pub const AUTOMATIC: &str = "automatic";
 
 /// A question and the run that asks it.
 #[derive(Clone, Debug)]
@@ -62,6 +72,6 @@ impl Answerer for Automatic {
     }
 
     fn name(&self) -> String {
-        "automatic".into()
+        AUTOMATIC.into()
     }
 }

@@ -9,7 +9,7 @@ mod resolution;
 mod shape;
 
 pub use answer::Answer;
-pub use answerer::{Answerer, Asking, Automatic};
+pub use answerer::{AUTOMATIC, Answerer, Asking, Automatic};
 pub use error::{AskError, Declined};
 pub use question::{Question, QuestionKind};
 pub use request::Ask;

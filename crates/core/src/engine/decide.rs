@@ -399,13 +399,13 @@ impl Machine {
             let node = plan.node(at);
             if let Some(most) = node.max_visits.filter(|most| visits > u64::from(most.get())) {
                 let message = format!(
-                    "the node would be visited {visits} times, allowed are {most}; raise `.max_visits(..)`"
+                    "the node would be visited {visits} times, allowed are {most}; raise `max_visits`"
                 );
                 over = Some(Failure::new(FailureKind::MaxVisits, message).with_node(&node.name));
             } else if let Some(most) = plan.max_steps.filter(|most| total > most.get()) {
                 let message = format!(
                     "the run would have {total} activations, allowed are {most}; look for a loop that does not end, or \
-                     raise `.max_steps(..)`"
+                     raise `max_steps`"
                 );
                 over = Some(Failure::new(FailureKind::MaxSteps, message).with_node(&node.name));
             }

@@ -61,10 +61,10 @@ impl Machine {
             let count = self.node(replan.to).replans.saturating_add(1);
             let (of, allowed, setting) = match plan.max_replans_total {
                 _ if count > node.max_replans => {
-                    (format!("number {count} of that node"), node.max_replans, ".max_replans(..)")
+                    (format!("number {count} of that node"), node.max_replans, "max_replans")
                 }
                 Some(most) if total > u64::from(most) => {
-                    (format!("number {total} of the run"), most, ".max_replans_total(..)")
+                    (format!("number {total} of the run"), most, "max_replans_total")
                 }
                 _ => continue,
             };

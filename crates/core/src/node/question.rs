@@ -55,6 +55,26 @@ impl NodeContext {
         name: impl Into<String>,
         ask: Ask<A>,
     ) -> Result<A, AskError> {
+        self.ask_signed(name, ask).await.map(|(answer, _)| answer)
+    }
+
+    /// Asks like [`ask_with`](Self::ask_with), and returns who answered as well: `None` if the signaller did not say, and for a default after
+    /// the deadline. An answerer that decides by itself signs with [`AUTOMATIC`](crate::ask::AUTOMATIC).
+    ///
+    /// # Errors
+    ///
+    /// As [`ask_with`](Self::ask_with).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the question stays open.
+    ///
+    /// <!-- held by: answerers::node_is_told_who_answered -->
+    pub async fn ask_signed<A: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        ask: Ask<A>,
+    ) -> Result<(A, Option<String>), AskError> {
         let name = self.claim(name.into())?;
         let mut wish = Wish::Ask(ask.into_request(self.scope.run.clock.now())?);
         loop {
@@ -64,9 +84,9 @@ impl NodeContext {
             };
             let deadline = asked.ask.deadline;
             match &asked.reply {
-                Reply::Answered { answer: Answer::Accept(text), at, .. } => {
+                Reply::Answered { answer: Answer::Accept(text), at, by } => {
                     match serde_json::from_str(text.get()) {
-                        Ok(answer) => return Ok(answer),
+                        Ok(answer) => return Ok((answer, by.clone())),
                         // No other answer is allowed any more, and the default would be the answer to each further question.
                         Err(error) if deadline.is_some_and(|deadline| *at >= deadline) => {
                             let problem = format!("{DEFAULT_REFUSED}{error}");

@@ -117,6 +117,30 @@ async fn what_is_gone_is_found_within_a_record_of_many() {
     }
 }
 
+/// A run that was stopped behind a node, and let go on, went no other way than today's graph without the stop. A graph that asks for an
+/// agreement which the log does not have would stop.
+#[tokio::test]
+async fn stops_are_no_other_way() {
+    let build = |stops: bool| {
+        let graph = Graph::<Context>::builder("stops").node("a", async |_cx, _s| Ok(()));
+        let graph = if stops { graph.interrupt_after() } else { graph };
+        graph.node("b", async |_cx, _s| Ok(())).entry("a").edge("a", "b").build().unwrap()
+    };
+    for (then, today, differs) in [(true, false, None), (true, true, None), (false, true, Some("must agree"))]
+    {
+        let store = MemoryStore::new();
+        let runtime = plain(&store).await;
+        let run = runtime.start(&build(then), Context::new()).id("r").await.unwrap();
+        if let Outcome::Interrupted(questions) = run.wait().await.unwrap() {
+            runtime.respond(&key("r"), &questions[0].id, Answer::accept(true).unwrap()).await.unwrap();
+            runtime.resume(&build(false), "r").await.unwrap().wait().await.unwrap();
+        }
+        let found = runtime.verify(&build(today), &key("r")).await.unwrap().divergence;
+        assert_eq!(found.is_some(), differs.is_some(), "{then} {today}: {found:?}");
+        assert!(found.is_none_or(|found| found.what.contains(differs.unwrap_or_default())));
+    }
+}
+
 /// Joins that do not wait, goals that are not met at first, people who must agree, and a failure that was retried: what the
 /// random lives do not have.
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::ask::{Answer, AnswerShape, Answerer, Ask, Asking, Automatic, Shape, Shapes};
+use ferrata_core::ask::{AUTOMATIC, Answer, AnswerShape, Answerer, Ask, Asking, Automatic, Shape, Shapes};
 use ferrata_core::graph::{Graph, Route};
 use ferrata_core::node::{Conversation, NodeContext};
 use ferrata_core::runtime::{Outcome, Runtime};
@@ -168,6 +168,44 @@ async fn the_automatic_answerer_takes_the_default_the_first_choice_or_true() {
 }
 
 /// A conversation that is entered twice.
+/// Answers one question by itself, and asks a person the other.
+#[derive(Debug)]
+struct Secretary;
+
+#[async_trait]
+impl Answerer for Secretary {
+    async fn answer(&self, _asking: &Asking) -> Option<Answer> {
+        Answer::accept(1).ok()
+    }
+
+    fn name(&self) -> String {
+        "ann".into()
+    }
+
+    fn author(&self, asking: &Asking) -> String {
+        if asking.question.id.ends_with("plain") { AUTOMATIC.into() } else { self.name() }
+    }
+}
+
+/// A node could not tell an answer of a person from one that came by itself.
+#[tokio::test]
+async fn node_is_told_who_answered() {
+    let graph = Graph::<Context>::builder("who")
+        .node("a", async |cx, _s| {
+            let (_, plain) = cx.ask_signed("plain", Ask::<u32>::new("?")).await?;
+            let (_, hard) = cx.ask_signed("hard", Ask::<u32>::new("?")).await?;
+            Ok(Context::update().set("by", (plain, hard)))
+        })
+        .entry("a")
+        .build()
+        .unwrap();
+    let runtime = Runtime::builder(MemoryStore::new()).answerer(Secretary).build().await.unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let state = run.wait().await.unwrap().completed().unwrap();
+    let by = state.get_value("by").unwrap();
+    assert_eq!((by[0].as_str(), by[1].as_str()), (Some("automatic"), Some("ann")), "{by}");
+}
+
 fn talks(turns: u32) -> Graph<Context> {
     let policy = Conversation::new().turns(turns).exit_on("/quit");
     Graph::<Context>::builder("talks")

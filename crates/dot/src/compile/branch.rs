@@ -202,6 +202,11 @@ impl Results {
         })
     }
 
+    /// Tells whether a branch has set a key.
+    pub(super) fn has_set(&self, key: &str) -> bool {
+        self.ended.iter().any(|ended| ended.set.contains_key(key))
+    }
+
     /// Returns the branches.
     pub(super) fn branches(&self) -> impl Iterator<Item = &str> {
         self.ended.iter().map(|ended| &*ended.branch)

@@ -8,13 +8,14 @@ use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind};
 
 use super::branch::{Limits, view};
-use super::cycle::{endless, visits};
+use super::cycle::{in_loops, visits};
 use super::leave::{self, Joins, Rule};
 use super::plan::{Carries, Gate, Jump, Next, Sent, Ways};
 use super::refuse::check_region;
 use super::region::{FAN_IN, PARALLEL, Region, Regions};
 use super::settings::{
-    effect, flag, invalid, max_replans, max_steps, max_visits, mirrored, retries_fail, retry, revision,
+    effect, flag, invalid, max_replans, max_steps, max_visits, mirrored, retries_exit, retries_fail, retry,
+    revision,
 };
 use super::stage::{Budget, Limit, Role, StageNode};
 use crate::condition::Condition;
@@ -47,7 +48,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
     }
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
     let regions = Regions::find(pipeline, &names, start, &exits)?;
-    let endless = endless(pipeline, &names);
+    let in_loop = in_loops(pipeline);
     let limits = Arc::new(Limits::default());
     let joins = Arc::new(Joins::default());
     let rules = Arc::new(rules(pipeline, &regions));
@@ -78,6 +79,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             ways: Arc::clone(&ways),
             attempts: policy.attempts(),
             again_on_fail: retries_fail(node, name) && effect != Effect::External,
+            again_on_exit: handler.is_task() && retries_exit(node) && effect != Effect::External,
             external: effect == Effect::External,
             timeout: if handler.times_itself() {
                 None
@@ -93,7 +95,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
                 most: max_parallel(&pipeline.nodes()[region.fork]),
                 open: Arc::clone(&limits),
             }),
-            visits: visits(pipeline, node).filter(|_| endless[at]),
+            visits: visits(pipeline, node).filter(|_| in_loop[at]),
             works: !ROUTING.contains(&&**name) && **name != *FAN_IN,
             budget: Arc::clone(&budget),
         };
@@ -311,7 +313,8 @@ fn ways(
         ways.restarts.push(flag(edge.attributes.get("loop_restart")));
         let text = |key: &str| edge.attributes.text(key).into_owned();
         let carries = Carries { fidelity: text("fidelity"), thread_id: text("thread_id") };
-        ways.each.push(Some(text("for_each")).filter(|key| !key.is_empty()));
+        ways.each
+            .push(Some(pipeline.for_each(edge).into_owned()).filter(|key| !key.is_empty() && ways.forks));
         ways.carries.push(Some(carries).filter(|carries| *carries != Carries::default()));
         ways.to_conditional.push(to.is_some_and(|to| types[to].0 == CONDITIONAL));
     }

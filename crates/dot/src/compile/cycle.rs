@@ -1,4 +1,4 @@
-//! Loops that nothing slows down: what goes round in them is ended by a number of visits, also if the pipeline sets none.
+//! Which nodes are in a loop: there a number of visits without a wait ends the run, unless the pipeline sets a limit.
 
 use super::region::steps;
 use crate::pipeline::{Node, Pipeline};
@@ -7,18 +7,14 @@ use crate::pipeline::{Node, Pipeline};
 /// task which costs money and is never content does not ruin its owner.
 const VISITS: u32 = 100;
 
-/// The types that wait for a person or for time: a loop through one of them may go on for as long as it is wanted.
-const WAITING: [&str; 3] = ["wait.human", "wait", crate::handler::MANAGER];
-
 /// Returns the limit for a node of such a loop, unless the pipeline sets one itself.
 pub(super) fn visits(pipeline: &Pipeline, node: &Node) -> Option<u32> {
     let said = node.attributes.get("max_visits").or_else(|| pipeline.attributes.get("max_node_visits"));
     said.is_none().then_some(VISITS)
 }
 
-/// Tells for each node whether it is in a loop in which nothing waits: Tarjan's components, with a stack of our own, since a chain
-/// may be as long as a file.
-pub(super) fn endless(pipeline: &Pipeline, types: &[&str]) -> Vec<bool> {
+/// Tells for each node whether it is in a loop: Tarjan's components, with a stack of our own, since a chain may be as long as a file.
+pub(super) fn in_loops(pipeline: &Pipeline) -> Vec<bool> {
     const NEW: usize = usize::MAX;
     let mut next = steps(pipeline);
     // A jump of the graph begins at an exit, which may look at its goals again and again.
@@ -30,11 +26,10 @@ pub(super) fn endless(pipeline: &Pipeline, types: &[&str]) -> Vec<bool> {
         let targets = gates.chain([&pipeline.attributes]).flat_map(named);
         next[exit].extend(targets.filter_map(|target| pipeline.position(&target)));
     }
-    let waits = |node: usize| WAITING.contains(&types[node]);
     let (mut number, mut low) = (vec![NEW; next.len()], vec![NEW; next.len()]);
     let (mut on_stack, mut stack, mut count) = (vec![false; next.len()], Vec::new(), 0);
-    let mut endless = vec![false; next.len()];
-    for root in (0..next.len()).filter(|&node| !waits(node)) {
+    let mut in_loop = vec![false; next.len()];
+    for root in 0..next.len() {
         if number[root] != NEW {
             continue;
         }
@@ -52,9 +47,6 @@ pub(super) fn endless(pipeline: &Pipeline, types: &[&str]) -> Vec<bool> {
             let mut deeper = None;
             while let Some(&to) = next[node].get(at) {
                 at += 1;
-                if waits(to) {
-                    continue;
-                }
                 if number[to] == NEW {
                     deeper = Some(to);
                     break;
@@ -74,12 +66,12 @@ pub(super) fn endless(pipeline: &Pipeline, types: &[&str]) -> Vec<bool> {
                 let round = members.len() > 1 || next[node].contains(&node);
                 for member in members {
                     on_stack[member] = false;
-                    endless[member] = round;
+                    in_loop[member] = round;
                 }
             }
         }
     }
-    endless
+    in_loop
 }
 
 #[cfg(test)]
@@ -88,16 +80,13 @@ mod tests {
 
     fn of(source: &str) -> Vec<bool> {
         let pipeline = Pipeline::parse(source.as_bytes()).unwrap();
-        let types: Vec<String> =
-            pipeline.nodes().iter().map(|node| node.handler_type(|_| true).into_owned()).collect();
-        endless(&pipeline, &types.iter().map(String::as_str).collect::<Vec<_>>())
+        in_loops(&pipeline)
     }
 
     #[test]
-    fn a_loop_in_which_something_waits_is_not_endless() {
+    fn nodes_of_loops_are_found() {
         assert_eq!(of("digraph G { a b c a -> b -> c b -> a }"), [true, true, false]);
-        assert_eq!(of("digraph G { a b [shape=hexagon] a -> b -> a }"), [false, false]);
-        assert_eq!(of("digraph G { a b [shape=insulator] c a -> b -> c -> a c -> c }"), [false, false, true]);
+        assert_eq!(of("digraph G { a b [shape=hexagon] c a -> b -> a b -> c }"), [true, true, false]);
         assert_eq!(of("digraph G { a [retry_target=b] b a -> a b -> a }"), [true, true]);
         assert_eq!(
             of("digraph G { start a [goal_gate=true, retry_target=a] exit start -> a -> exit }"),

@@ -85,16 +85,27 @@ impl Compiler {
     /// - [`ErrorKind::Unsupported`](ferrata_core::ErrorKind::Unsupported) for a node, edge or attribute that does not run yet,
     ///   naming it: nothing is silently left out.
     pub fn compile(&self, pipeline: &Pipeline) -> Result<Graph<Context>, Error> {
-        let types = self.registry.types();
-        self.linter.check_with(pipeline, types)?;
+        self.compile_judged(pipeline).map(|(graph, _)| graph)
+    }
+
+    /// Makes a graph of a pipeline, and returns what [`diagnose`](Self::diagnose) says of it: warnings, and what is worth knowing.
+    ///
+    /// # Errors
+    ///
+    /// As [`compile`](Self::compile).
+    pub fn compile_judged(&self, pipeline: &Pipeline) -> Result<(Graph<Context>, Vec<Diagnostic>), Error> {
+        let mut found = self.linter.check_with(pipeline, &self.registry)?;
         refuse::unsupported(pipeline, |node| self.registry.type_of(node))?;
-        build::graph(pipeline, &self.registry)
+        let graph = build::graph(pipeline, &self.registry)?;
+        found.extend(notes::of_branches(pipeline, &self.registry));
+        found.sort_by_key(|diagnostic| (diagnostic.severity, diagnostic.span.start));
+        Ok((graph, found))
     }
 
     /// Returns what lint finds, and what [`compile`](Self::compile) would refuse besides, as errors of the rule `runs`: a pipeline
     /// without an error among it is one that is compiled.
     pub fn diagnose(&self, pipeline: &Pipeline) -> Vec<Diagnostic> {
-        let mut found = match self.linter.check_with(pipeline, self.registry.types()) {
+        let mut found = match self.linter.check_with(pipeline, &self.registry) {
             Ok(found) => found,
             // What cannot be taken apart cannot be judged further.
             Err(error) => return error.diagnostics().to_vec(),

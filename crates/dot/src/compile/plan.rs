@@ -98,7 +98,15 @@ impl Jump {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// An edge.
-    Edge { to: String, reason: Reason, restart: bool, replan: bool, carries: Option<Carries> },
+    Edge {
+        to: String,
+        /// Its place among the node's edges; of a run that starts afresh it is gone by then.
+        place: Option<usize>,
+        reason: Reason,
+        restart: bool,
+        replan: bool,
+        carries: Option<Carries>,
+    },
     /// A node that no edge leads to.
     Jump { to: String, why: Jump },
     /// All edges: each begins a branch.
@@ -169,6 +177,11 @@ pub(super) struct Sent {
     /// What the edge that was chosen says of the fidelity of the next task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) carries: Option<Carries>,
+    /// The place among the node's edges of the one that was chosen, and why it was, or the jump.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) edge: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<String>,
     /// Whether none of the node's edges held: then its failure ends the branch here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) stuck: bool,
@@ -201,6 +214,8 @@ impl Sent {
             fork,
             restart: None,
             carries: None,
+            edge: None,
+            why: None,
             stuck: false,
             left: false,
             life: None,
@@ -248,6 +263,7 @@ impl Ways {
             let carries = sent.carries.clone();
             return Next::Edge {
                 to: to.clone(),
+                place: sent.edge,
                 reason: Reason::Condition,
                 restart: true,
                 replan: false,
@@ -327,7 +343,7 @@ impl Ways {
         let to = self.edges[choice.edge].to.clone();
         let carries = self.carries[choice.edge].clone();
         let (restart, replan) = (self.restarts[choice.edge], self.replans[choice.edge]);
-        Next::Edge { to, reason: choice.reason, restart, replan, carries }
+        Next::Edge { to, place: Some(choice.edge), reason: choice.reason, restart, replan, carries }
     }
 
     /// Finds the first gate that was visited and whose goal is not met.

@@ -132,7 +132,7 @@ impl Regions {
                         pipeline.edges().iter().any(|edge| {
                             *edge.from == *id(outer.fork)
                                 && *edge.to == *id(*first)
-                                && !edge.attributes.text("for_each").is_empty()
+                                && !pipeline.for_each(edge).is_empty()
                         })
                     };
                     if begin.map(|first| if several(first) { 2 } else { 1 }).sum::<usize>() > 1 {

@@ -22,10 +22,7 @@ pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Err
         other => return Err(invalid(format!("node {}: there is no retry policy `{other}`", node.id()))),
     };
     let count = |value: Option<&Value>| value.and_then(Value::as_integer);
-    let of_graph = || {
-        let graph = &pipeline.attributes;
-        count(graph.get("default_max_retries")).or_else(|| count(graph.get("default_max_retry")))
-    };
+    let of_graph = || count(pipeline.attributes.get("default_max_retries"));
     let retries = match (count(node.attributes.get("max_retries")), attempts) {
         (Some(own), _) => own,
         (None, Some(attempts)) => i64::from(attempts) - 1,
@@ -45,6 +42,11 @@ pub(super) fn retries_fail(node: &Node, kind: &str) -> bool {
         "" => kind == "tool" && ["max_retries", "retry_policy"].iter().any(|key| node.attributes.is_own(key)),
         on => on == "fail",
     }
+}
+
+/// Tells whether a task is tried again whose backend ended with a bad exit status and left no outcome, which is no result of the work.
+pub(super) fn retries_exit(node: &Node) -> bool {
+    node.attributes.text("retry_on") != "retry"
 }
 
 pub(super) fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>, Error> {

@@ -85,6 +85,24 @@ impl Condition {
         self.root.as_ref().is_some_and(only)
     }
 
+    /// Returns the keys that it asks for, each as often as it does.
+    pub(crate) fn keys(&self) -> Vec<&str> {
+        fn add<'a>(expression: &'a Expression, keys: &mut Vec<&'a str>) {
+            match expression {
+                Expression::Any(parts) | Expression::All(parts) => {
+                    parts.iter().for_each(|part| add(part, keys))
+                }
+                Expression::Not(inner) => add(inner, keys),
+                Expression::Truthy(key) | Expression::Compare(key, ..) | Expression::Matches(key, _) => {
+                    keys.push(key)
+                }
+            }
+        }
+        let mut keys = Vec::new();
+        self.root.iter().for_each(|root| add(root, &mut keys));
+        keys
+    }
+
     /// Returns the condition as it was written, trimmed.
     pub fn text(&self) -> &str {
         &self.text

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::{Value as Json, json};
 
-pub(crate) use preamble::{STEERING, preamble};
+pub(crate) use preamble::{STEERING, latest_answers, preamble};
 pub(crate) use sessions::Sessions;
 
 use crate::pipeline::{Edge, Node, Pipeline};

@@ -4,7 +4,9 @@ use ferrata_core::state::Context;
 use serde_json::Value as Json;
 
 use super::{Fidelity, STAGES};
-use crate::suggest::shortened;
+use crate::handler::{RESULTS, response_key};
+use crate::suggest::{beginning, ending, one_line, shortened};
+use crate::variable::{GOAL, text_of};
 
 /// The key under which the context of a child has what its manager says to the tasks that follow.
 pub(crate) const STEERING: &str = "stack.steering";
@@ -23,16 +25,18 @@ struct Measure {
     value: usize,
     /// How many nodes, the latest ones.
     stages: usize,
+    /// In bytes, of what was answered last; that is not part of `all`.
+    last: usize,
 }
 
 impl Measure {
     const fn of(fidelity: Fidelity) -> Option<Self> {
         Some(match fidelity {
             Fidelity::Full | Fidelity::Truncate => return None,
-            Fidelity::Compact => Self { all: 8_000, answer: 0, value: 200, stages: 200 },
-            Fidelity::SummaryLow => Self { all: 2_400, answer: 120, value: 100, stages: 8 },
-            Fidelity::SummaryMedium => Self { all: 6_000, answer: 600, value: 300, stages: 40 },
-            Fidelity::SummaryHigh => Self { all: 12_000, answer: 2_000, value: 1_000, stages: 200 },
+            Fidelity::Compact => Self { all: 8_000, answer: 0, value: 200, stages: 200, last: 16_000 },
+            Fidelity::SummaryLow => Self { all: 2_400, answer: 120, value: 100, stages: 8, last: 0 },
+            Fidelity::SummaryMedium => Self { all: 6_000, answer: 600, value: 300, stages: 40, last: 0 },
+            Fidelity::SummaryHigh => Self { all: 12_000, answer: 2_000, value: 1_000, stages: 200, last: 0 },
         })
     }
 }
@@ -56,7 +60,7 @@ impl Stage<'_> {
 /// Returns what a task is told of the run; empty if there is nothing to tell.
 pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> String {
     let mut text = String::new();
-    let goal = context.get_value("graph.goal").map(shown).unwrap_or_default();
+    let goal = context.get_value(GOAL).map(text_of).unwrap_or_default();
     if fidelity != Fidelity::Full && !goal.is_empty() {
         text = format!("Goal: {goal}\n");
     }
@@ -65,6 +69,9 @@ pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> Stri
     }
     if let Some(measure) = Measure::of(fidelity) {
         told(&mut text, &measure, context);
+        if measure.last > 0 {
+            add_latest_answers(&mut text, measure.last, context);
+        }
     }
     // What a supervisor says is new to every session.
     if let Some(steering) =
@@ -74,18 +81,32 @@ pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> Stri
         let mut said: Vec<_> = steering.iter().collect();
         said.sort_by_key(|(cycle, _)| cycle.parse::<u64>().unwrap_or(0));
         for (_, said) in said.iter().rev().take(5).rev() {
-            text.push_str(&format!("- {}\n", shortened(shown(said).trim(), 1_000)));
+            text.push_str(&format!("- {}\n", beginning(text_of(said).trim(), 8_000)));
         }
     }
     text
 }
 
-/// Adds nodes and values, as far as there is room.
-fn told(text: &mut String, measure: &Measure, context: &Context) {
+/// Adds what was answered last, in equal parts if it is long.
+fn add_latest_answers(text: &mut String, most: usize, context: &Context) {
+    let answers = latest_answers(context);
+    for answer in &answers {
+        text.push_str(&answer.shown(most / answers.len()));
+    }
+}
+
+/// Returns what each node last came to, the latest last.
+fn stages(context: &Context) -> Vec<Stage<'_>> {
     let of_stage = |(key, said)| Some(Stage { id: str::strip_prefix(key, STAGES)?, said });
     let mut stages: Vec<Stage<'_>> =
         context.iter().filter(|(_, value)| value.is_object()).filter_map(of_stage).collect();
     stages.sort_by_key(|stage| stage.number("at"));
+    stages
+}
+
+/// Adds nodes and values, as far as there is room.
+fn told(text: &mut String, measure: &Measure, context: &Context) {
+    let stages = stages(context);
     let left_out = stages.len().saturating_sub(measure.stages);
     let stages = &stages[left_out..];
     let mut lines = Vec::new();
@@ -116,7 +137,7 @@ fn told(text: &mut String, measure: &Measure, context: &Context) {
     let mut values = String::new();
     let mut left_out = 0;
     for (key, value) in context.iter().filter(|(key, value)| !hidden(key) && !value.is_null()) {
-        let line = format!("- {key} = {}\n", shortened(&one_line(&shown(value)), measure.value));
+        let line = format!("- {key} = {}\n", shortened(&one_line(&text_of(value)), measure.value));
         if values.len() + line.len() > room {
             left_out += 1;
         } else {
@@ -142,18 +163,81 @@ fn line(stage: &Stage<'_>, measure: &Measure, context: &Context) -> String {
         line.push_str(&format!(" ({})", shortened(&one_line(why), 200)));
     }
     line.push('\n');
-    let answer = context.get_value(&format!("response.{}", stage.id)).map(shown).unwrap_or_default();
-    let answer = if answer.is_empty() { stage.text("output").to_owned() } else { answer };
+    let answer = context.get_value(&response_key(stage.id)).map(text_of).unwrap_or_default();
+    let answer = if answer.is_empty() { stage.text("output") } else { &*answer };
     if measure.answer > 0 && !answer.trim().is_empty() {
-        line.push_str(&format!("  > {}\n", shortened(&one_line(&answer), measure.answer)));
+        line.push_str(&format!("  > {}\n", beginning(&one_line(answer), measure.answer)));
     }
     line
 }
 
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+/// What was answered last, as the tasks after it and the people at a gate are told.
+pub(crate) struct LatestAnswer {
+    /// Whose it is, in words.
+    of: String,
+    text: String,
+    /// Whether a tool printed it: then its end tells most.
+    is_output: bool,
 }
 
-fn shown(value: &Json) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+impl LatestAnswer {
+    /// Says whose it is, and at most so many characters of it.
+    pub(crate) fn shown(&self, most: usize) -> String {
+        let text = if self.is_output { ending(&self.text, most) } else { beginning(&self.text, most) };
+        format!("{}:\n{text}\n", self.of)
+    }
+}
+
+/// Returns what was answered last: by the last task, or by the last task of each branch if branches met since, and what a tool printed
+/// after that.
+pub(crate) fn latest_answers(context: &Context) -> Vec<LatestAnswer> {
+    let mut answers = Vec::new();
+    let stages = stages(context);
+    if stages.is_empty()
+        && let Some(text) = text_in(context.get_value("tool.output"))
+    {
+        // Without tasks, nothing is kept of each node.
+        answers.push(LatestAnswer { of: "the last command printed".to_owned(), text, is_output: true });
+    }
+    for stage in stages.iter().rev() {
+        let own = text_in(context.get_value(&response_key(stage.id)));
+        let answered =
+            own.map(|text| LatestAnswer { of: format!("`{}` answered", stage.id), text, is_output: false });
+        if stage.said.get("joined").is_some() {
+            let results = context.get_value(RESULTS).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+            let before = answers.len();
+            answers.extend(answered);
+            answers.extend(results.iter().rev().filter_map(of_branch));
+            if answers.len() > before {
+                break;
+            }
+            continue;
+        }
+        if let Some(answered) = answered {
+            answers.push(answered);
+            break;
+        }
+        // Only of the last tool the context has all that it printed.
+        let output = || text_in(context.get_value("tool.output")).filter(|_| answers.is_empty());
+        if let Some(text) = (!stage.text("output").is_empty()).then(output).flatten() {
+            answers.push(LatestAnswer { of: format!("`{}` printed", stage.id), text, is_output: true });
+        }
+    }
+    answers.reverse();
+    answers
+}
+
+fn of_branch(result: &Json) -> Option<LatestAnswer> {
+    let (id, set) = (result.get("id")?.as_str()?, result.get("context")?);
+    let answer = || text_in(set.get(response_key(set.get("last_stage")?.as_str()?)));
+    let of = format!("the branch of `{id}` came to this");
+    match answer() {
+        Some(text) => Some(LatestAnswer { of, text, is_output: false }),
+        None => Some(LatestAnswer { of, text: text_in(set.get("tool.output"))?, is_output: true }),
+    }
+}
+
+fn text_in(value: Option<&Json>) -> Option<String> {
+    let text = value?.as_str()?.trim();
+    (!text.is_empty()).then(|| text.to_owned())
 }

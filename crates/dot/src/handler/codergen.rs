@@ -3,15 +3,19 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::{Handler, HandlerError, PROMPT, Stage};
 use crate::fidelity::{Fidelity, Sessions, preamble};
-use crate::outcome::StageOutcome;
-use crate::transform::expanded;
+use crate::outcome::{StageOutcome, Status};
+use crate::suggest::{one_line, shortened};
+use crate::variable::expand;
 
 /// How many characters of an answer the context keeps as `last_response`.
 const LAST_RESPONSE: usize = 200;
+
+/// How many characters of an answer stand for the reason of a failure.
+const REASON: usize = 500;
 
 /// What a backend is asked to do.
 #[derive(Clone, Debug)]
@@ -45,14 +49,46 @@ impl Request<'_> {
     }
 }
 
-/// What a backend came to.
-#[derive(Clone, Debug, PartialEq)]
+/// What a backend came to: an answer in text, an outcome, or both.
+///
+/// Text alone is a success. An outcome decides how the node ends, and the text is the answer whatever it says.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::handler::Answer;
+/// use ferrata_dot::outcome::{StageOutcome, Usage};
+///
+/// let outcome = StageOutcome::success().with_usage(Usage::new(0.02, 1800, 3.5));
+/// let answer = Answer::outcome(outcome).with_text("The plan: parse, check, print.");
+/// assert_eq!(answer.text.as_deref(), Some("The plan: parse, check, print."));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub enum Answer {
-    /// Text: the node has succeeded.
-    Text(String),
-    /// An outcome of its own.
-    Outcome(StageOutcome),
+pub struct Answer {
+    /// The answer.
+    pub text: Option<String>,
+    /// How the work ended, unless the text says it all.
+    pub outcome: Option<StageOutcome>,
+}
+
+impl Answer {
+    /// An answer in text: the node has succeeded.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: Some(text.into()), outcome: None }
+    }
+
+    /// An outcome without an answer.
+    pub fn outcome(outcome: StageOutcome) -> Self {
+        Self { text: None, outcome: Some(outcome) }
+    }
+
+    /// Adds the answer in text.
+    #[must_use]
+    pub fn with_text(mut self, text: impl Into<String>) -> Self {
+        self.text = Some(text.into());
+        self
+    }
 }
 
 /// Does tasks.
@@ -70,24 +106,28 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError>;
 }
 
-/// A backend that does nothing and answers `[Simulated] Response for stage: ` and the node.
+/// A backend that does nothing, and answers `[Simulated] Response for stage: ` and the node. The outcome's notes say that it was simulated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simulate;
 
 #[async_trait]
 impl Backend for Simulate {
     async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
-        Ok(Answer::Text(format!("[Simulated] Response for stage: {}", request.stage.node.id())))
+        let node = request.stage.node.id();
+        let outcome = StageOutcome::success().with_notes(format!("Simulated, without a backend: {node}"));
+        Ok(Answer::outcome(outcome).with_text(format!("[Simulated] Response for stage: {node}")))
     }
 }
 
 /// Gives the node's prompt to a backend, after what the task is told of the run so far.
 ///
-/// A `$name` in the prompt stands for what the context holds under that key when the task begins, text as it is and other values as
-/// JSON; what the context does not hold is left as it is.
+/// A variable in the prompt, `$name`, `${name}` or `{{ name }}`, stands for what the context holds under that key when the task begins, text
+/// as it is and other values as JSON. A name may have dots: `${response.plan}` is the whole answer of `plan`, `$item.title` a part of the
+/// item of a branch. `goal` is the goal of the run, and `inputs.x` is `x`. What the context does not hold is left as it is, but an
+/// `inputs.x` that the run was not given fails the task.
 ///
-/// An answer in text is success, and sets `last_stage` and the first 200 characters of it as `last_response`; the whole of it
-/// is `response.` and the node's id.
+/// `response.` and the node's id is the answer, `last_response` its first 200 characters, `last_stage` the node. An answer without an
+/// outcome is a success.
 #[derive(Debug)]
 pub struct Codergen<B> {
     backend: B,
@@ -101,17 +141,37 @@ impl<B: Backend> Codergen<B> {
     }
 }
 
+/// Adds the answer of a node to its outcome, unless the outcome sets those keys itself. A failure without a reason has the answer as its reason.
+pub(super) fn with_answer(mut outcome: StageOutcome, node: &str, text: String) -> StageOutcome {
+    if text.trim().is_empty() {
+        return outcome;
+    }
+    if matches!(outcome.status, Status::Fail | Status::Retry) && outcome.failure_reason.is_empty() {
+        outcome.failure_reason = shortened(&one_line(&text), REASON).into_owned();
+    }
+    let short: String = text.chars().take(LAST_RESPONSE).collect();
+    let updates = &mut outcome.context_updates;
+    updates.entry("last_response".to_owned()).or_insert_with(|| short.into());
+    updates.entry(response_key(node)).or_insert_with(|| text.into());
+    outcome
+}
+
+/// Says that a task cannot begin for what its prompt names.
+fn refused(why: impl fmt::Display) -> HandlerError {
+    HandlerError::permanent(format!("the prompt: {why}")).not_done()
+}
+
+/// Returns the key under which the context holds the answer of a node.
+pub(crate) fn response_key(node: &str) -> String {
+    format!("response.{node}")
+}
+
 #[async_trait]
 impl<B: Backend> Handler for Codergen<B> {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let task = stage.node.attributes.text("prompt");
         let task = if task.is_empty() { stage.node.label() } else { task };
-        let known = |name: &str| match stage.context.get_value(name)? {
-            Json::Null => None,
-            Json::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
-        };
-        let task = expanded(&task, known);
+        let task = if stage.is_expanded { task } else { expand(&task, &stage.context).map_err(refused)? };
         let activation = stage.cx.idempotency_key();
         let told = self.sessions.here(&stage.told, &stage.context, &activation);
         if told.fidelity != stage.told.fidelity {
@@ -127,17 +187,24 @@ impl<B: Backend> Handler for Codergen<B> {
         let answer =
             self.backend.run(Request { prompt: &prompt, task: &task, fidelity, thread, stage }).await?;
         self.sessions.remember(activation);
-        match answer {
-            Answer::Outcome(outcome) => Ok(outcome.with("last_stage", stage.node.id())),
-            Answer::Text(text) => {
-                let short: String = text.chars().take(LAST_RESPONSE).collect();
-                Ok(StageOutcome::success()
-                    .with_notes(format!("Stage completed: {}", stage.node.id()))
-                    .with("last_stage", stage.node.id())
-                    .with("last_response", short)
-                    .with(format!("response.{}", stage.node.id()), text))
+        let node = stage.node.id();
+        let Answer { text, outcome } = answer;
+        let outcome = match (outcome, &text) {
+            (Some(outcome), _) => outcome,
+            (None, Some(_)) => StageOutcome::success().with_notes(format!("Stage completed: {node}")),
+            (None, None) => {
+                return Err(HandlerError::no_status("the backend gave neither an answer nor an outcome"));
             }
-        }
+        };
+        let outcome = match stage.printed.take() {
+            Some(printed) => printed.add_cuts_to(outcome, node),
+            None => outcome,
+        };
+        let outcome = outcome.with("last_stage", node);
+        Ok(match text {
+            Some(text) => with_answer(outcome, node, text),
+            None => outcome,
+        })
     }
 
     fn is_task(&self) -> bool {

@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
+use super::capture::{KeepPolicy, OutputSource, WholePlace};
 use super::codergen::{Answer, Backend, Request};
 use super::hooks;
 use super::inherit::Inherit;
-use super::process::{Shell, run};
+use super::process::{Finished, Shell, run};
 use super::setting::{Setting, setters};
 use super::tool::{TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
-use crate::outcome::StageOutcome;
-use crate::run_dir::{RunDirectory, files, left};
+use crate::outcome::{StageOutcome, Status};
+use crate::run_dir::files::{self, ARTIFACTS};
+use crate::run_dir::{RunDirectory, left};
 
 /// The files in which a command may leave its outcome, the first that is there counts.
 const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
@@ -27,6 +29,9 @@ const CHILD: &str = "child";
 /// How large such a file may be.
 const MAX_STATUS: u64 = 1 << 20;
 
+/// How much of an answer the context holds: as much as a prompt of a file may have, and little enough for some of them in one record.
+const MAX_ANSWER: usize = 1 << 20;
+
 /// Runs a command for each task.
 ///
 /// - The prompt is on its standard input, after what the task is told of the run so far. `FERRATA_LLM_MODEL`,
@@ -36,8 +41,10 @@ const MAX_STATUS: u64 = 1 << 20;
 /// - With a [directory for its files](Self::with_stage_directory), it finds `FERRATA_STAGE_DIR`, a directory of the attempt's
 ///   own with the prompt as `prompt.md`. If it leaves a `status.json` or `outcome.json` there, that is the outcome, whatever
 ///   the exit status. It must be a file of at most 1 MiB, and no link to one; anything else of that name is a failure.
-/// - Otherwise what it prints is the answer, if it ends with status 0. Status 75 asks for a retry, another one fails. If it
-///   prints nothing, there is no status: a success if the node has `auto_status`, otherwise a failure.
+/// - What it prints is the answer, whether or not it leaves such a file and however it ends. The context holds the first 1 MiB of it, and a
+///   run directory keeps the whole of a longer one.
+/// - Without a file, exit status 0 is success, 75 asks for a retry, and another one fails. With status 0 and no answer there is no status:
+///   a success if the node has `auto_status`, otherwise a failure.
 #[derive(Clone, Debug)]
 pub struct CommandBackend {
     line: String,
@@ -68,6 +75,19 @@ impl Stages {
         }
     }
 
+    /// Returns where outputs of an attempt are kept whole.
+    pub(super) fn whole_place(&self, stage: &Stage) -> Option<WholePlace> {
+        let (Self::Shared(root) | Self::OfRun(root) | Self::OfChildren(root)) = self;
+        let root = std::path::absolute(root).ok()?;
+        let (directory, is_artifact) = match self {
+            Self::Shared(_) => (shared_stage(&root, stage), false),
+            Self::OfRun(_) => (root.join(ARTIFACTS), true),
+            // Their contexts name no artifacts: the directory is that of another run.
+            Self::OfChildren(_) => (root.join(ARTIFACTS), false),
+        };
+        Some(WholePlace { root, directory, is_artifact })
+    }
+
     /// Makes the directory of an attempt, without what an attempt that was cut off left there. Some small files at once: less
     /// than handing them to another thread costs.
     pub(super) fn make(&self, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
@@ -80,16 +100,18 @@ impl Stages {
                 let child = of_child(&root, cx.run().run.as_str());
                 RunDirectory::attempt(&child, cx.node().as_str(), cx.visit().get(), cx.attempt()).join(STAGE)
             }
-            Self::Shared(_) => {
-                let run = cx.run();
-                let attempt = format!("{}.{}", cx.visit(), cx.attempt());
-                let tenant = root.join(run.tenant.as_str());
-                tenant.join(run.run.as_str()).join(cx.node().as_str()).join(attempt)
-            }
+            Self::Shared(_) => shared_stage(&root, stage),
         };
         make_stage(&root, &attempt, asked)?;
         Ok(attempt)
     }
+}
+
+/// Returns the directory of an attempt below one that runs of any tenant share.
+fn shared_stage(root: &Path, stage: &Stage) -> PathBuf {
+    let (cx, run) = (&stage.cx, stage.cx.run());
+    let attempt = format!("{}.{}", cx.visit(), cx.attempt());
+    root.join(run.tenant.as_str()).join(run.run.as_str()).join(cx.node().as_str()).join(attempt)
 }
 
 /// Returns where the attempts of a child belong in the directory of its parent: with the visit of the manager that started it. The id of a
@@ -111,7 +133,7 @@ fn of_child(root: &Path, run: &str) -> PathBuf {
 impl CommandBackend {
     /// Runs this by `sh -c`.
     pub fn new(line: impl Into<String>) -> Self {
-        Self { line: line.into(), setting: Setting::default() }
+        Self { line: line.into(), setting: Setting::new(KeepPolicy::Beginning(MAX_ANSWER)) }
     }
 
     /// Sets where each attempt gets a directory: `{tenant}/{run}/{node}/{visit}.{attempt}` below this one.
@@ -128,7 +150,7 @@ impl Backend for CommandBackend {
         let stage = request.stage;
         let asked = ("prompt.md", request.prompt);
         let files = self.setting.files(stage, asked)?;
-        let mut environment = environment(stage);
+        let mut environment = environment(stage)?;
         for (name, setting) in [
             ("FERRATA_LLM_MODEL", "llm_model"),
             ("FERRATA_LLM_PROVIDER", "llm_provider"),
@@ -150,33 +172,52 @@ impl Backend for CommandBackend {
         }
         let shell = Shell {
             line: self.line.clone(),
-            directory: directory(stage, self.setting.directory.as_deref()),
+            program: "sh",
+            directory: directory(stage, self.setting.directory.as_deref())?,
             environment,
             inherit: Inherit::all(),
             input: request.prompt.as_bytes().to_vec(),
-            keep: self.setting.keep,
+            printed: stage.printed.clone(),
             pulse: stage.pulse.clone(),
         };
+        self.setting.begin_output(stage, OutputSource::Backend);
         let finished = run(shell, &stage.cx).await;
         let finished = finished.map_err(|lost| lost.of("the backend"))?;
-        if let Some(outcome) = files.as_deref().map(|files| status_in(files, stage)).transpose()?.flatten() {
-            return Ok(Answer::Outcome(outcome));
-        }
-        let (how, code) = (finished.how(), finished.status.code());
-        let (output, errors) = (finished.output.text(), finished.errors.text());
-        let why = || match last_line(&errors) {
-            Some(line) => format!("the backend {how}: {line}"),
-            None => format!("the backend {how}"),
+        let (output, errors) = match stage.printed.captured() {
+            Some(printed) => (printed.output.text, printed.errors.text),
+            None => (String::new(), String::new()),
         };
-        match code {
-            Some(0) if output.trim().is_empty() => {
+        let said = files.as_deref().map(|files| status_in(files, stage)).transpose();
+        let outcome = match said.map(Option::flatten) {
+            Ok(Some(outcome)) => Some(outcome),
+            Err(error) => Some(StageOutcome::fail(error.to_string())),
+            Ok(None) => by_status(&finished, &output, &errors),
+        };
+        match outcome {
+            None if output.trim().is_empty() => {
                 Err(HandlerError::no_status("the backend left neither an answer nor a status"))
             }
-            Some(0) => Ok(Answer::Text(output)),
-            Some(TEMPORARY) => Err(HandlerError::transient(why()).not_done()),
-            _ => Ok(Answer::Outcome(StageOutcome::fail(why()))),
+            None => Ok(Answer::text(output)),
+            Some(outcome) => Ok(Answer::outcome(outcome).with_text(output)),
         }
     }
+}
+
+/// Returns what an exit status says of a task whose command left no outcome; `None` for success.
+fn by_status(finished: &Finished, output: &str, errors: &str) -> Option<StageOutcome> {
+    let status = match finished.status.code() {
+        Some(0) => return None,
+        Some(TEMPORARY) => Status::Retry,
+        _ => Status::Fail,
+    };
+    let how = finished.how();
+    let mut outcome = StageOutcome::new(status);
+    outcome.is_exit_status = true;
+    outcome.failure_reason = match last_line(errors).or_else(|| last_line(output)) {
+        Some(line) => format!("the backend {how}: {line}"),
+        None => format!("the backend {how}"),
+    };
+    Some(outcome)
 }
 
 /// Makes the directory in which an attempt works, with what it is asked to do, and without an outcome that an attempt which was cut

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
+use super::capture::{AttemptOutput, KeepPolicy, OutputSource};
+use super::command_text::prepare;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
 use super::tool::{environment, last_line};
@@ -57,15 +59,23 @@ impl Call<'_> {
         if let (Json::Object(input), Json::Object(result)) = (&mut input, result) {
             input.extend(result);
         }
-        let mut environment = environment(self.stage);
+        let refused =
+            |error: HandlerError| format!("the hook `tool_hooks.{when}` cannot be started: {error}");
+        let mut environment = environment(self.stage).map_err(refused)?;
+        let command = prepare(&line, &self.stage.node, self.inherit, &self.stage.context)
+            .map_err(|why| format!("the hook `tool_hooks.{when}` is not run: {why}"))?;
+        environment.extend(command.environment);
         environment.push(("FERRATA_TOOL_NAME".into(), "shell".into()));
+        let printed = AttemptOutput::default();
+        printed.begin(OutputSource::Tool, KeepPolicy::BothEnds(KEEP), None);
         let shell = Shell {
-            line,
+            line: command.line,
+            program: "sh",
             directory: self.directory.clone(),
             environment,
             inherit: self.inherit.clone(),
             input: input.to_string().into_bytes(),
-            keep: KEEP,
+            printed: printed.clone(),
             pulse: self.stage.pulse.clone(),
         };
         let finished = run(shell, &self.stage.cx).await;
@@ -75,7 +85,8 @@ impl Call<'_> {
             return Ok(Ok(()));
         }
         let how = finished.how();
-        Ok(Err(match last_line(&finished.errors.text()) {
+        let errors = printed.take().map(|printed| printed.errors.text).unwrap_or_default();
+        Ok(Err(match last_line(&errors) {
             Some(line) => format!("`tool_hooks.{when}` {how}: {line}"),
             None => format!("`tool_hooks.{when}` {how}"),
         }))

@@ -57,6 +57,11 @@ const PLAIN: &[&str] = &[
     "LDFLAGS",
 ];
 
+/// Tells whether tools inherit a variable unless they are told otherwise.
+pub(crate) fn is_inherited_by_tools(name: &str) -> bool {
+    Inherit::plain().has(OsStr::new(name))
+}
+
 /// The names that a command inherits.
 #[derive(Clone, Debug)]
 pub(super) struct Inherit(Arc<[String]>);

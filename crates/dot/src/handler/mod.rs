@@ -1,7 +1,9 @@
 //! What does the work of a node: one handler for each type, and the registry that finds it.
 
+mod capture;
 mod codergen;
 mod command;
+mod command_text;
 #[cfg(unix)]
 mod guard;
 mod hooks;
@@ -20,6 +22,7 @@ mod wait_human;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use ferrata_core::graph::Effect;
@@ -27,11 +30,14 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind};
 
+pub(crate) use capture::AttemptOutput;
+pub(crate) use codergen::response_key;
 pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
 pub use command::CommandBackend;
 pub(crate) use command::STAGE;
 #[cfg(unix)]
 pub use guard::{guard_commands, kill_commands};
+pub(crate) use inherit::is_inherited_by_tools;
 pub(crate) use manager::MANAGER;
 pub use manager::Manager;
 pub use noop::Noop;
@@ -63,6 +69,30 @@ pub struct Stage {
     pub told: Told,
     /// Where work that takes long shows that it goes on.
     pub pulse: Pulse,
+    /// What the command of the attempt has printed.
+    pub(crate) printed: AttemptOutput,
+    /// Whether the variables of the prompt are replaced already.
+    pub(crate) is_expanded: bool,
+    /// Whether the work waited.
+    pub(crate) wait_mark: WaitMark,
+}
+
+impl Stage {
+    /// Says that the work has waited for a person, or for time: the limit of visits that ends a loop in which
+    /// nothing waits begins to count anew. An answer that came by itself is no wait.
+    pub fn mark_waited(&self) {
+        self.wait_mark.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether the work of an attempt waited. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WaitMark(Arc<AtomicBool>);
+
+impl WaitMark {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Why a handler has no outcome.

@@ -10,6 +10,7 @@ use ferrata_core::node::NodeContext;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
+use super::capture::AttemptOutput;
 use super::inherit::Inherit;
 use super::{HandlerError, Pulse};
 
@@ -19,20 +20,21 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// Waits for a line, and then is the command. The caller writes the line once the process group is noted, so that no command
 /// begins that no process would kill: where this process is killed before, there is the end of the input instead.
-const BEGIN: &str = r#"read -r FERRATA_BEGIN && exec sh -c "$0""#;
+const BEGIN: &str = r#"read -r FERRATA_BEGIN && exec "$1" -c "$0""#;
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub(super) struct Shell {
-    /// What `sh -c` is given.
+    /// What the program is given behind `-c`.
     pub(super) line: String,
+    pub(super) program: &'static str,
     pub(super) directory: Option<PathBuf>,
     pub(super) environment: Vec<(OsString, OsString)>,
     /// What it inherits of the environment of this process.
     pub(super) inherit: Inherit,
     pub(super) input: Vec<u8>,
-    /// How many bytes of each output are kept.
-    pub(super) keep: usize,
+    /// Takes in what it prints.
+    pub(super) printed: AttemptOutput,
     /// Beats whenever something is read.
     pub(super) pulse: Pulse,
 }
@@ -41,8 +43,6 @@ pub(super) struct Shell {
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) status: ExitStatus,
-    pub(super) output: Captured,
-    pub(super) errors: Captured,
 }
 
 impl Finished {
@@ -81,54 +81,6 @@ impl Lost {
     pub(super) fn of(&self, what: &str) -> HandlerError {
         let error = HandlerError::transient(self.said(what));
         if let Self::Unstarted(_) = self { error.not_done() } else { error }
-    }
-}
-
-/// Output of which the beginning and the end are kept.
-#[derive(Debug, Default)]
-pub(super) struct Captured {
-    keep: usize,
-    head: Vec<u8>,
-    tail: Vec<u8>,
-    left_out: u64,
-}
-
-impl Captured {
-    fn new(keep: usize) -> Self {
-        Self { keep, ..Self::default() }
-    }
-
-    fn push(&mut self, mut bytes: &[u8]) {
-        let room = (self.keep / 2).saturating_sub(self.head.len()).min(bytes.len());
-        self.head.extend_from_slice(&bytes[..room]);
-        bytes = &bytes[room..];
-        self.tail.extend_from_slice(bytes);
-        let most = self.keep - self.keep / 2;
-        // Cut only now and then: each cut moves what remains.
-        if self.tail.len() > 2 * most + 4096 {
-            self.cut(most);
-        }
-    }
-
-    fn cut(&mut self, most: usize) {
-        let over = self.tail.len().saturating_sub(most);
-        self.tail.drain(..over);
-        self.left_out += over as u64;
-    }
-
-    /// Returns the text; what is no UTF-8 becomes `U+FFFD`, and a line tells how much was left out.
-    pub(super) fn text(mut self) -> String {
-        self.cut(self.keep - self.keep / 2);
-        if self.left_out == 0 {
-            self.head.append(&mut self.tail);
-            return String::from_utf8_lossy(&self.head).into_owned();
-        }
-        format!(
-            "{}\n[.. {} bytes left out ..]\n{}",
-            String::from_utf8_lossy(&self.head),
-            self.left_out,
-            String::from_utf8_lossy(&self.tail)
-        )
     }
 }
 
@@ -187,7 +139,7 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost
     let mut command = Command::new("sh");
     command
         .args(["-c", BEGIN])
-        .arg(&shell.line)
+        .args([&*shell.line, shell.program])
         .env_clear()
         .envs(shell.inherit.of_process())
         .envs(shell.environment);
@@ -199,7 +151,6 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost
     }
     let mut child = command.spawn().map_err(Lost::Unstarted)?;
     let mut group = Group::of(child.id());
-    let (mut output, mut errors) = (Captured::new(shell.keep), Captured::new(shell.keep));
     let stdin = child.stdin.take();
     let write = async {
         if let Some(mut stdin) = stdin {
@@ -211,7 +162,10 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let status = {
         let mut pipes = pin!(async {
-            tokio::join!(write, read(out, &mut output, &shell.pulse), read(err, &mut errors, &shell.pulse))
+            let (printed, pulse) = (&shell.printed, &shell.pulse);
+            let output = read(out, |bytes| printed.push_output(bytes), pulse);
+            let errors = read(err, |bytes| printed.push_errors(bytes), pulse);
+            tokio::join!(write, output, errors)
         });
         let mut cancelled = pin!(cx.cancelled());
         let (mut drained, mut asked) = (false, false);
@@ -236,17 +190,17 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost
         }
         status
     };
-    Ok(Finished { status, output, errors })
+    Ok(Finished { status })
 }
 
-/// Reads all there is, so that the command never waits for room, and keeps a part.
-async fn read(from: Option<impl AsyncRead + Unpin>, into: &mut Captured, pulse: &Pulse) {
+/// Reads all there is, so that the command never waits for room.
+async fn read(from: Option<impl AsyncRead + Unpin>, mut into: impl FnMut(&[u8]), pulse: &Pulse) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 << 10];
     // An end and an error are the same here: nothing more comes.
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         pulse.beat();
-        into.push(&buffer[..length]);
+        into(&buffer[..length]);
     }
 }
 
@@ -268,7 +222,7 @@ mod tests {
     fn a_command_does_not_begin_before_its_group_is_noted() {
         let begun = |input: &str| {
             let mut shell = std::process::Command::new("sh");
-            shell.args(["-c", BEGIN, "cat; echo begun"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            shell.args(["-c", BEGIN, "cat; echo begun", "sh"]).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut child = shell.spawn().unwrap();
             std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
             String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
@@ -276,21 +230,5 @@ mod tests {
         assert_eq!(begun(""), "");
         assert_eq!(begun("\n"), "begun\n");
         assert_eq!(begun("\nthe input\nof it"), "the input\nof itbegun\n", "all of it is the command's");
-    }
-
-    fn captured(keep: usize, parts: &[&str]) -> String {
-        let mut captured = Captured::new(keep);
-        parts.iter().for_each(|part| captured.push(part.as_bytes()));
-        captured.text()
-    }
-
-    #[test]
-    fn output_keeps_its_beginning_and_its_end() {
-        assert_eq!(captured(10, &["abc", "", "defghij"]), "abcdefghij");
-        assert_eq!(captured(10, &["abcdefghijk"]), "abcde\n[.. 1 bytes left out ..]\nghijk");
-        let long = "x".repeat(100_000);
-        let text = captured(10, &["start", &long, &long, "the end"]);
-        assert_eq!(text, "start\n[.. 200002 bytes left out ..]\ne end");
-        assert_eq!(captured(0, &["abc"]), "\n[.. 3 bytes left out ..]\n");
     }
 }

@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use ferrata_core::graph::Effect;
 use serde_json::Value as Json;
 
-use super::{Handler, HandlerError, Stage};
+use super::{Handler, HandlerError, Stage, response_key};
 use crate::outcome::StageOutcome;
 use crate::pipeline::Node;
-use crate::suggest::shortened;
+use crate::suggest::beginning;
 use crate::value::Value;
+use crate::variable::expand;
 
 /// The key of the context that names the best branch.
 pub(crate) const BEST: &str = "parallel.fan_in.best_id";
@@ -22,8 +23,8 @@ pub(crate) const RESULTS: &str = "parallel.results";
 /// The key of the context that tells whether an answer or the score named the best branch.
 pub(crate) const CHOSEN_BY: &str = "parallel.fan_in.chosen_by";
 
-/// How much of what a candidate set a prompt shows, in characters.
-const SHOWN: usize = 4_000;
+/// How much of what all candidates set a prompt shows, in characters: each has an equal part.
+const SHOWN: usize = 200_000;
 
 /// Gives the fan-in's prompt, and the candidates, to the handler of tasks, and reads the id of one of them in the answer.
 #[derive(Debug)]
@@ -61,20 +62,27 @@ impl Handler for Rank {
         if candidates.len() < 2 {
             return Ok(StageOutcome::success());
         }
-        let mut prompt = stage.node.attributes.text("prompt").into_owned();
+        let prompt = stage.node.attributes.text("prompt");
+        let prompt =
+            expand(&prompt, &stage.context).map_err(|why| HandlerError::permanent(why).not_done())?;
+        let mut prompt = prompt.into_owned();
         prompt.push_str("\n\nAnswer with the id of one candidate.\n");
+        let most = SHOWN / candidates.len();
         for (id, result) in &candidates {
             let set = result["context"].to_string();
             let (outcome, score) = (&result["outcome"], &result["score"]);
             let line =
-                format!("\nCandidate {id}: outcome {outcome}, score {score}\n{}\n", shortened(&set, SHOWN));
+                format!("\nCandidate {id}: outcome {outcome}, score {score}\n{}\n", beginning(&set, most));
             prompt.push_str(&line);
         }
         let mut node = Node::clone(&stage.node);
         node.attributes.set("prompt", Value::string(prompt.as_str()));
-        let stage = Stage { node: Arc::new(node), ..stage.clone() };
+        let stage = Stage { node: Arc::new(node), is_expanded: true, ..stage.clone() };
         let mut outcome = self.task.run(&stage).await?;
-        let key = format!("response.{}", stage.node.id());
+        if !outcome.status.is_success() {
+            return Ok(outcome);
+        }
+        let key = response_key(stage.node.id());
         let said = [BEST, &key].into_iter().find_map(|key| outcome.context_updates.get(key)?.as_str());
         let suggested = outcome.suggested_next_ids.first().map(String::as_str);
         let named = said.or(suggested).and_then(|answer| named(answer, &candidates));

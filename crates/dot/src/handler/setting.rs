@@ -2,27 +2,41 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Value as Json, json};
+
+use super::capture::{Captured, CapturedOutput, KeepPolicy, OutputSource};
 use super::command::Stages;
-use super::{HandlerError, Stage};
+use super::{HandlerError, Stage, codergen};
+use crate::outcome::StageOutcome;
+use crate::run_dir::left;
 
-/// How much of each output of a command is kept: enough to see what went wrong, and little enough to be part of the state.
-const KEEP: usize = 64 << 10;
-
-/// Where commands run, where their attempts have files, and how much of each output is kept.
+/// Where commands run, where their attempts have files, and how much of each output is kept in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) directory: Option<PathBuf>,
     pub(super) stages: Option<Stages>,
-    pub(super) keep: usize,
-}
-
-impl Default for Setting {
-    fn default() -> Self {
-        Self { directory: None, stages: None, keep: KEEP }
-    }
+    pub(super) keep: KeepPolicy,
 }
 
 impl Setting {
+    pub(super) fn new(keep: KeepPolicy) -> Self {
+        Self { directory: None, stages: None, keep }
+    }
+
+    /// Sets how many bytes of each output stay in memory.
+    pub(super) fn limit(&mut self, bytes: usize) {
+        self.keep = match self.keep {
+            KeepPolicy::BothEnds(_) => KeepPolicy::BothEnds(bytes),
+            KeepPolicy::Beginning(_) => KeepPolicy::Beginning(bytes),
+        };
+    }
+
+    /// Begins to collect what the command of an attempt prints.
+    pub(super) fn begin_output(&self, stage: &Stage, source: OutputSource) {
+        let place = self.stages.as_ref().and_then(|stages| stages.whole_place(stage));
+        stage.printed.begin(source, self.keep, place.as_ref());
+    }
+
     /// Makes the directory of an attempt, with a file that says what is asked.
     ///
     /// # Errors
@@ -51,7 +65,7 @@ macro_rules! setters {
             /// the exit status.
             #[must_use]
             pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-                self.setting.stages = Some(Stages::OfRun(directory.into()));
+                self.setting.stages = Some($crate::handler::command::Stages::OfRun(directory.into()));
                 self
             }
 
@@ -59,14 +73,15 @@ macro_rules! setters {
             /// `{manager}/{visit}.1/child/{node}/{visit}.{attempt}/stage`, so that nodes of the two may have one name.
             #[must_use]
             pub fn with_parent_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-                self.setting.stages = Some(Stages::OfChildren(directory.into()));
+                self.setting.stages = Some($crate::handler::command::Stages::OfChildren(directory.into()));
                 self
             }
 
-            /// Sets how many bytes of each output are kept; 64 KiB unless set.
+            /// Sets how many bytes of each output the context holds; of a tool by default 64 KiB, half from the beginning and half from
+            /// the end, of an answer the first 1 MiB. A run directory keeps the whole of a longer one as an artifact.
             #[must_use]
             pub fn with_output_limit(mut self, bytes: usize) -> Self {
-                self.setting.keep = bytes;
+                self.setting.limit(bytes);
                 self
             }
         }
@@ -74,3 +89,39 @@ macro_rules! setters {
 }
 
 pub(super) use setters;
+
+impl Captured {
+    /// Adds to an outcome what a command printed, as keys of the context, and notes what they lack.
+    pub(crate) fn add_to(self, outcome: StageOutcome, node: &str) -> StageOutcome {
+        let outcome = self.add_cuts_to(outcome, node);
+        match self.source {
+            OutputSource::Tool => {
+                // Unless it ended, it has none; that of another tool is not its own.
+                let outcome = outcome.with("tool.exit_code", Json::Null);
+                outcome.with("tool.output", self.output.text).with("tool.errors", self.errors.text)
+            }
+            OutputSource::Backend => codergen::with_answer(outcome, node, self.output.text),
+        }
+    }
+
+    /// Notes which of the outputs are cut, and names the artifacts that hold them whole.
+    pub(crate) fn add_cuts_to(&self, mut outcome: StageOutcome, node: &str) -> StageOutcome {
+        let outputs: &[(&str, &str, &CapturedOutput)] = match self.source {
+            OutputSource::Tool => &[
+                ("`tool.output`", "output.txt", &self.output),
+                ("`tool.errors`", "errors.txt", &self.errors),
+            ],
+            OutputSource::Backend => &[("the answer", "response.md", &self.output)],
+        };
+        for (what, file, output) in outputs {
+            if let Some(note) = output.note(what) {
+                outcome.add_note(&note);
+            }
+            if let Some(whole) = output.whole.as_ref().filter(|whole| whole.is_artifact) {
+                let told = json!({"path": whole.path, "bytes": whole.bytes});
+                outcome.context_updates.insert(left::key(&format!("{node}.{file}")), told);
+            }
+        }
+        outcome
+    }
+}

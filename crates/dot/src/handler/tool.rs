@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use ferrata_core::{Error, ErrorKind};
 use serde_json::json;
 
-use super::command::{Stages, status_in};
+use super::capture::{Captured, CapturedOutput, KeepPolicy, OutputSource};
+use super::command::status_in;
+use super::command_text::{CommandText, prepare};
 use super::hooks::Call;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
@@ -15,15 +17,22 @@ use super::setting::{Setting, setters};
 use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
+use crate::variable::expand;
 
 /// The exit status by which a command asks to be tried again: `EX_TEMPFAIL` of `sysexits.h`.
 pub(super) const TEMPORARY: i32 = 75;
 
-/// Runs the shell command of `tool_command`, or `script`, by `sh -c`.
+/// How much of each output the context holds: enough to see what went wrong, and little enough to be part of the state.
+const MAX_OUTPUT: usize = 64 << 10;
+
+/// Runs the command of `tool_command` by `sh -c`, or by what `language` says: `bash`, or `python3`.
 ///
 /// - Exit status 0 is success, 75 asks for a retry, anything else fails.
 /// - `tool.output` of the context is what it printed, `tool.errors` what it printed to standard error, `tool.exit_code` its
 ///   exit status; of long outputs the beginning and the end.
+/// - A variable in the command is one of the shell: `$name` and `${name}` are given to it if the context holds them and the environment does not,
+///   and `{{ name }}` is a reference to one, in the quotes that it needs there. So no value is read as code. A name in lower case without a
+///   value fails the node before the command is run: to the shell it would be an empty text.
 /// - `working_dir` is where it runs, `env.NAME` sets a variable. It is also told who it is: `FERRATA_RUN`, `FERRATA_NODE`,
 ///   `FERRATA_VISIT`, `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`, which is the same whenever it runs again.
 /// - `tool_hooks.pre` and `tool_hooks.post` of the node or the graph are commands that run before and after it, with what they
@@ -57,21 +66,22 @@ impl Tool {
 
 impl Default for Tool {
     fn default() -> Self {
-        Self { setting: Setting::default(), inherit: Inherit::plain() }
+        Self { setting: Setting::new(KeepPolicy::BothEnds(MAX_OUTPUT)), inherit: Inherit::plain() }
     }
-}
-
-/// Returns the command of a node.
-fn command_of(node: &Node) -> String {
-    let command = node.attributes.text("tool_command");
-    if command.is_empty() { node.attributes.text("script").into_owned() } else { command.into_owned() }
 }
 
 #[async_trait]
 impl Handler for Tool {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
-        let line = command_of(&stage.node);
-        let directory = directory(stage, self.setting.directory.as_deref());
+        let line = stage.node.attributes.text("tool_command").into_owned();
+        let directory = directory(stage, self.setting.directory.as_deref())?;
+        let program = program(&stage.node);
+        let command = match program {
+            "python3" => CommandText::of_other_language(&line),
+            _ => prepare(&line, &stage.node, &self.inherit, &stage.context).map_err(|why| {
+                HandlerError::permanent(format!("the command is not run: {why}")).not_done()
+            })?,
+        };
         let call = Call { stage, directory: directory.clone(), command: &line, inherit: &self.inherit };
         if let Err(why) = call.before().await? {
             let mut outcome = StageOutcome::new(Status::Skipped).with_notes(why.as_str());
@@ -79,56 +89,72 @@ impl Handler for Tool {
             return Ok(outcome);
         }
         let files = self.setting.files(stage, ("command.txt", &line))?;
-        let mut environment = environment(stage);
+        let mut environment = environment(stage)?;
+        environment.extend(command.environment);
         environment.extend(files.iter().map(|files| ("FERRATA_STAGE_DIR".into(), files.into())));
         environment.extend(self.setting.stages.iter().flat_map(|stages| stages.artifacts(stage)));
         let shell = Shell {
-            line: line.clone(),
+            line: command.line,
+            program,
             directory,
             environment,
             inherit: self.inherit.clone(),
             input: Vec::new(),
-            keep: self.setting.keep,
+            printed: stage.printed.clone(),
             pulse: stage.pulse.clone(),
         };
+        self.setting.begin_output(stage, OutputSource::Tool);
         let finished = run(shell, &stage.cx).await;
         let finished = finished.map_err(|lost| lost.of("the command"))?;
         let (how, code) = (finished.how(), finished.status.code());
-        let (output, errors) = (finished.output.text(), finished.errors.text());
+        let printed = stage.printed.take();
+        let text =
+            |of: fn(&Captured) -> &CapturedOutput| printed.as_ref().map_or("", |printed| &of(printed).text);
+        let (output, errors) = (text(|printed| &printed.output), text(|printed| &printed.errors));
         let status = match code {
             Some(0) => Status::Success,
             Some(TEMPORARY) => Status::Retry,
             _ => Status::Fail,
         };
         let mut outcome = StageOutcome::new(status).with_notes(format!("the command {how}"));
-        let said = files.as_deref().map(|files| status_in(files, stage)).transpose()?.flatten();
-        if let Some(said) = said {
-            let notes = if said.notes.is_empty() {
-                outcome.notes
-            } else {
-                format!("{}; {}", outcome.notes, said.notes)
-            };
-            outcome = said.with_notes(notes);
-        } else if status != Status::Success {
-            outcome.failure_reason = match last_line(&errors).or_else(|| last_line(&output)) {
+        match files.as_deref().map(|files| status_in(files, stage)).transpose().map(Option::flatten) {
+            Ok(Some(said)) => {
+                let notes = std::mem::take(&mut outcome.notes);
+                outcome = StageOutcome { notes, ..said.clone() };
+                if !said.notes.is_empty() {
+                    outcome.add_note(&said.notes);
+                }
+            }
+            Err(error) => {
+                outcome.status = Status::Fail;
+                outcome.failure_reason = error.to_string();
+            }
+            Ok(None) => outcome.is_exit_status = true,
+        }
+        if matches!(outcome.status, Status::Fail | Status::Retry) && outcome.failure_reason.is_empty() {
+            outcome.failure_reason = match last_line(errors).or_else(|| last_line(output)) {
+                // It is the file that says so.
+                Some(line) if code == Some(0) => line,
                 Some(line) => format!("the command {how}: {line}"),
                 None => format!("the command {how}"),
             };
         }
         let colliding = variables::colliding(&stage.context);
         if !colliding.is_empty() {
-            outcome.notes =
-                format!("{}; no variable of the environment tells {}", outcome.notes, colliding.join(", "));
+            outcome.add_note(&format!("no variable of the environment tells {}", colliding.join(", ")));
         }
         let told = json!({"exit_code": code, "output": output, "errors": errors});
         if let Err(why) = call.after(told).await {
-            outcome.notes = format!("{}; {why}", outcome.notes);
+            outcome.add_note(&why);
         }
-        Ok(outcome.with("tool.output", output).with("tool.errors", errors).with("tool.exit_code", code))
+        if let Some(printed) = printed {
+            outcome = printed.add_to(outcome, stage.node.id());
+        }
+        Ok(outcome.with("tool.exit_code", code))
     }
 
     fn check(&self, node: &Node, _pipeline: &Pipeline) -> Result<(), Error> {
-        if command_of(node).trim().is_empty() {
+        if node.attributes.text("tool_command").trim().is_empty() {
             let message = format!("node {}: a tool has no command; give it a `tool_command`", node.id());
             return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"));
         }
@@ -136,19 +162,34 @@ impl Handler for Tool {
     }
 }
 
+/// Returns what runs the command of a node.
+fn program(node: &Node) -> &'static str {
+    match &*node.attributes.text("language") {
+        "bash" => "bash",
+        "python" | "python3" => "python3",
+        _ => "sh",
+    }
+}
+
 /// Returns where a command of a node runs.
-pub(super) fn directory(stage: &Stage, base: Option<&Path>) -> Option<PathBuf> {
-    let own = stage.node.attributes.text("working_dir");
-    match (base, &*own) {
+pub(super) fn directory(stage: &Stage, base: Option<&Path>) -> Result<Option<PathBuf>, HandlerError> {
+    let own = expanded(stage, "working_dir", &stage.node.attributes.text("working_dir"))?;
+    Ok(match (base, &*own) {
         (None, "") => None,
         (Some(base), "") => Some(base.to_owned()),
         (None, own) => Some(PathBuf::from(own)),
         (Some(base), own) => Some(base.join(own)),
-    }
+    })
+}
+
+/// Replaces the variables of an attribute, which no shell reads.
+fn expanded(stage: &Stage, key: &str, text: &str) -> Result<String, HandlerError> {
+    let expanded = expand(text, &stage.context).map(std::borrow::Cow::into_owned);
+    expanded.map_err(|why| HandlerError::permanent(format!("`{key}`: {why}")).not_done())
 }
 
 /// Returns what a command of a node finds in its environment besides that of this process.
-pub(super) fn environment(stage: &Stage) -> Vec<(OsString, OsString)> {
+pub(super) fn environment(stage: &Stage) -> Result<Vec<(OsString, OsString)>, HandlerError> {
     let cx = &stage.cx;
     let told = [
         ("FERRATA_RUN", cx.run().run.to_string()),
@@ -157,12 +198,15 @@ pub(super) fn environment(stage: &Stage) -> Vec<(OsString, OsString)> {
         ("FERRATA_ATTEMPT", cx.attempt().to_string()),
         ("FERRATA_IDEMPOTENCY_KEY", cx.idempotency_key()),
     ];
-    let own = stage.node.attributes.iter().filter_map(|attribute| {
-        let name = attribute.key.value.strip_prefix("env.")?;
-        Some((OsString::from(name), OsString::from(attribute.value.value.text().into_owned())))
-    });
     let told = told.into_iter().map(|(name, value)| (name.into(), value.into()));
-    told.chain(variables::of(&stage.context)).chain(own).collect()
+    let mut all: Vec<(OsString, OsString)> = told.chain(variables::of(&stage.context)).collect();
+    for attribute in stage.node.attributes.iter() {
+        let key = &*attribute.key.value;
+        if let Some(name) = key.strip_prefix("env.") {
+            all.push((name.into(), expanded(stage, key, &attribute.value.value.text())?.into()));
+        }
+    }
+    Ok(all)
 }
 
 /// Returns the last line that says something, shortened: a reason is read on one line.

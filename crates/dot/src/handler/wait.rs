@@ -24,6 +24,9 @@ impl Handler for Wait {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let duration = duration_of(&stage.node).unwrap_or_default();
         stage.cx.sleep(duration).await.map_err(HandlerError::of_runtime)?;
+        if !duration.is_zero() {
+            stage.mark_waited();
+        }
         Ok(StageOutcome::success().with_notes(format!("waited for {duration:?}")))
     }
 

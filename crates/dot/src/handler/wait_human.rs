@@ -1,22 +1,24 @@
 //! A node that lets a person choose where to go on.
 
 use async_trait::async_trait;
-use ferrata_core::ask::{Ask, AskError};
+use ferrata_core::ask::{AUTOMATIC, Ask, AskError};
 use ferrata_core::graph::Effect;
 use ferrata_core::{Error, ErrorKind};
 use serde_json::json;
 
 use super::{Handler, HandlerError, Stage};
+use crate::fidelity::latest_answers;
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Edge, Node, Pipeline};
 use crate::select::accelerator;
 use crate::suggest::shortened;
 use crate::value::Value;
+use crate::variable::expand;
 
 /// Asks which of the node's edges without a condition the run is to take.
 ///
-/// - The question is an object: `text` is the node's label, `stage` its id, `options` a list of `key`, `label` and `to`. The key is
-///   the label's accelerator (`[Y] Yes`, `Y) Yes`, `Y - Yes`), or its first letter.
+/// - The question is an object: `text` is the node's own `prompt`, or else its label, `title` the label beside a prompt, `stage` the node's id,
+///   `shown` what was answered last, `options` a list of `key`, `label` and `to`. The key is the label's accelerator (`[Y] Yes`, `Y) Yes`, `Y - Yes`), or its first letter.
 /// - An answer is a key in upper or lower case, a label with or without its accelerator, or the id of a target. Anything else is
 ///   refused when it is given, so that a slip decides nothing.
 /// - `human.gate.selected` of the context is the key, `human.gate.label` the label; the outcome suggests the target.
@@ -25,6 +27,9 @@ use crate::value::Value;
 ///   it is asked again as often as the node may be retried. Whoever rejects the question makes the node fail.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WaitHuman;
+
+/// How much of what was answered last a question shows, in characters.
+const SHOWN: usize = 8_000;
 
 /// An edge to choose.
 struct Choice {
@@ -83,6 +88,21 @@ fn written(edge: &Edge, answer: &str) -> StageOutcome {
         .with_notes(format!("written: {}", shortened(answer, 80)))
 }
 
+/// Returns what a person is asked, and the title of the question if the node has both: the node's own `prompt`, or else its label. A prompt
+/// that is a default of all nodes is for tasks.
+fn question_of(stage: &Stage) -> Result<(String, Option<String>), HandlerError> {
+    let of_node = |text: &str| match expand(text, &stage.context) {
+        Ok(text) => Ok(text.into_owned()),
+        Err(why) => Err(HandlerError::permanent(format!("the question: {why}")).not_done()),
+    };
+    let attributes = &stage.node.attributes;
+    let label = of_node(&stage.node.label())?;
+    if !attributes.is_own("prompt") || attributes.text("prompt").trim().is_empty() {
+        return Ok((label, None));
+    }
+    Ok((of_node(&attributes.text("prompt"))?, Some(label).filter(|_| attributes.is_own("label"))))
+}
+
 #[async_trait]
 impl Handler for WaitHuman {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
@@ -95,7 +115,16 @@ impl Handler for WaitHuman {
             .iter()
             .map(|choice| json!({"key": choice.key, "label": choice.label, "to": choice.to}))
             .collect();
-        let mut question = json!({"text": stage.node.label(), "stage": stage.node.id(), "options": options});
+        let (text, title) = question_of(stage)?;
+        let mut question = json!({"text": text, "stage": stage.node.id(), "options": options});
+        if let Some(title) = title {
+            question["title"] = title.into();
+        }
+        let answers = latest_answers(&stage.context);
+        let shown: String = answers.iter().map(|answer| answer.shown(SHOWN / answers.len())).collect();
+        if !shown.is_empty() {
+            question["shown"] = shown.into();
+        }
         if let Some(edge) = freeform {
             question["freeform"] = json!({"label": edge.label(), "to": &*edge.to});
         }
@@ -126,8 +155,12 @@ impl Handler for WaitHuman {
             1 => "choice".to_owned(),
             attempt => format!("choice.{attempt}"),
         };
-        match stage.cx.ask_with(name, ask).await {
-            Ok(answer) => {
+        match stage.cx.ask_signed(name, ask).await {
+            Ok((answer, by)) => {
+                // One that came by itself was waited for by nobody.
+                if by.as_deref() != Some(AUTOMATIC) {
+                    stage.mark_waited();
+                }
                 let Some(choice) = meant(&choices, &answer) else {
                     if let Some(edge) = freeform {
                         return Ok(written(edge, &answer));
@@ -142,11 +175,15 @@ impl Handler for WaitHuman {
                     .with_notes(format!("chosen: {}", choice.label)))
             }
             Err(AskError::Expired { .. }) => {
+                stage.mark_waited();
                 let mut outcome = StageOutcome::new(Status::Retry);
                 outcome.failure_reason = "no answer came in time".to_owned();
                 Ok(outcome)
             }
-            Err(AskError::Rejected { comment, .. }) => {
+            Err(AskError::Rejected { comment, by, .. }) => {
+                if by.as_deref() != Some(AUTOMATIC) {
+                    stage.mark_waited();
+                }
                 Ok(StageOutcome::fail(format!("the question was rejected: {comment}")))
             }
             Err(error) => Err(HandlerError::of_runtime(error)),

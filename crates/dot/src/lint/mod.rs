@@ -11,6 +11,7 @@ use ferrata_core::{Error, ErrorKind};
 pub use diagnostic::{Diagnostic, Severity};
 pub use view::View;
 
+use crate::handler::Registry;
 use crate::pipeline::{Pipeline, SHAPES};
 
 /// A rule of one's own.
@@ -67,11 +68,11 @@ impl Linter {
 
     /// Returns what all rules find: errors first, then by place in the source.
     pub fn lint(&self, pipeline: &Pipeline) -> Vec<Diagnostic> {
-        self.lint_with(pipeline, &self.types)
+        self.lint_with(pipeline, &self.types, &[])
     }
 
-    fn lint_with(&self, pipeline: &Pipeline, types: &[String]) -> Vec<Diagnostic> {
-        let view = View::new(pipeline, types);
+    fn lint_with(&self, pipeline: &Pipeline, types: &[String], own: &[String]) -> Vec<Diagnostic> {
+        let view = View::new(pipeline, types, own);
         let mut found = Vec::new();
         for rule in rules::BUILT_IN {
             rule(&view, &mut found);
@@ -89,17 +90,23 @@ impl Linter {
     ///
     /// [`LintError`] with everything that was found, if there is an error among it.
     pub fn check(&self, pipeline: &Pipeline) -> Result<Vec<Diagnostic>, LintError> {
-        self.check_with(pipeline, std::iter::empty())
+        Self::judge(self.lint(pipeline))
     }
 
-    /// Checks with some more types known.
-    pub(crate) fn check_with<'a>(
+    /// Checks with the types of a registry known.
+    pub(crate) fn check_with(
         &self,
         pipeline: &Pipeline,
-        more: impl Iterator<Item = &'a str>,
+        registry: &Registry,
     ) -> Result<Vec<Diagnostic>, LintError> {
-        let types: Vec<String> = self.types.iter().cloned().chain(more.map(str::to_owned)).collect();
-        let diagnostics = self.lint_with(pipeline, &types);
+        let types: Vec<String> =
+            self.types.iter().cloned().chain(registry.types().map(str::to_owned)).collect();
+        let own: Vec<String> =
+            registry.types().filter(|name| registry.has_own(name)).map(str::to_owned).collect();
+        Self::judge(self.lint_with(pipeline, &types, &own))
+    }
+
+    fn judge(diagnostics: Vec<Diagnostic>) -> Result<Vec<Diagnostic>, LintError> {
         let errors = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
         if errors { Err(LintError { diagnostics }) } else { Ok(diagnostics) }
     }

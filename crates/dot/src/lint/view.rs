@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::pipeline::{Edge, Node, Pipeline};
+use crate::handler::{MANAGER, PROMPT};
+use crate::pipeline::{DEFAULT_TYPE, Edge, Node, Pipeline, SHAPES};
 
 /// A pipeline as rules see it.
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub struct View<'a> {
     pipeline: &'a Pipeline,
     types: Vec<Cow<'a, str>>,
     known: &'a [String],
+    /// The built-in types that have a handler of one's own.
+    own: &'a [String],
     /// By place of the node, the places of its edges.
     outgoing: Vec<Vec<usize>>,
     /// By place of the edge, the places of the nodes at its ends, if they are declared.
@@ -19,7 +22,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(pipeline: &'a Pipeline, known: &'a [String]) -> Self {
+    pub(super) fn new(pipeline: &'a Pipeline, known: &'a [String], own: &'a [String]) -> Self {
         let place = |id: &str| pipeline.position(id);
         let ends: Vec<_> = pipeline.edges().iter().map(|edge| [place(&edge.from), place(&edge.to)]).collect();
         let mut outgoing = vec![Vec::new(); pipeline.nodes().len()];
@@ -31,7 +34,7 @@ impl<'a> View<'a> {
         let is_known = |name: &str| known.iter().any(|known| known == name);
         let types = pipeline.nodes().iter().map(|node| node.handler_type(is_known)).collect();
         let (starts, exits) = (pipeline.starts(), pipeline.exits());
-        Self { pipeline, types, known, outgoing, ends, starts, exits }
+        Self { pipeline, types, known, own, outgoing, ends, starts, exits }
     }
 
     /// Returns the pipeline.
@@ -47,6 +50,19 @@ impl<'a> View<'a> {
     /// Returns the type of handler of the node at a place.
     pub fn handler_type(&self, node: usize) -> &str {
         &self.types[node]
+    }
+
+    /// Returns the type by which the table of attributes knows the node at a place; `None` if its handler is one of one's own, which may read
+    /// any attribute. Those of tools and tasks do what the built-in ones do, in another way.
+    pub(super) fn table_type(&self, node: usize) -> Option<&str> {
+        const ALWAYS: [&str; 4] = ["tool", DEFAULT_TYPE, PROMPT, MANAGER];
+        let kind = match node {
+            at if self.starts.contains(&at) => "start",
+            at if self.exits.contains(&at) => "exit",
+            at => self.handler_type(at),
+        };
+        let is_own = self.own.iter().any(|own| own == kind) && !ALWAYS.contains(&kind);
+        (SHAPES.iter().any(|(_, known)| *known == kind) && !is_own).then_some(kind)
     }
 
     /// Returns the types that there are handlers for.

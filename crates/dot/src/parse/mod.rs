@@ -2,6 +2,7 @@
 
 mod cursor;
 mod error;
+mod names;
 mod parser;
 
 pub use error::{ParseError, ParseErrorKind};

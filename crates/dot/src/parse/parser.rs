@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use super::cursor::{Cursor, is_word};
 use super::error::{ParseError, ParseErrorKind as Kind};
+use super::names::NameTable;
 use super::{MAX_ATTRIBUTES, MAX_DEPTH, MAX_SOURCE};
 use crate::source::{Span, Spanned};
-use crate::syntax::{Attribute, Document, EdgeStatement, NodeStatement, Statement, Subgraph};
+use crate::syntax::{
+    Attribute, Document, EdgeStatement, KEYWORDS, NodeStatement, Statement, Subgraph, id_of_name,
+};
 use crate::tolerance::{Tolerance, note};
+use crate::value::Value;
 
 type Result<T> = std::result::Result<T, ParseError>;
-
-/// Words that begin a statement of their own, and so name no node.
-const KEYWORDS: [&str; 6] = ["strict", "digraph", "graph", "subgraph", "node", "edge"];
 
 /// Reads a whole source.
 pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
@@ -23,7 +24,8 @@ pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
         return Err(ParseError::new(Kind::TooLarge, source, span, message, "read up to here")
             .suggest("split the pipeline"));
     }
-    let mut parser = Parser { cursor: Cursor::new(source), keys: HashSet::new() };
+    let mut parser =
+        Parser { cursor: Cursor::new(source), keys: HashSet::new(), names: NameTable::default() };
     let document = parser.graph()?;
     Ok((document, parser.cursor.tolerated))
 }
@@ -32,9 +34,10 @@ struct Parser<'a> {
     cursor: Cursor<'a>,
     /// Every key that was read: the same few come again and again.
     keys: HashSet<Arc<str>>,
+    names: NameTable<'a>,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     /// `digraph Name { .. }`, and nothing after it.
     fn graph(&mut self) -> Result<Document> {
         self.cursor.skip_blank()?;
@@ -66,10 +69,11 @@ impl Parser<'_> {
         self.cursor.skip_blank()?;
         let name = match self.cursor.identifier() {
             Some(name) => owned(name),
+            None if self.cursor.peek() == Some(b'"') => self.names.take_quoted(&mut self.cursor)?.0,
             None => {
-                return Err(self.unexpected("the graph's name").suggest(
-                    "write `digraph Name {`, with a name of letters, digits and underscores, without quotes",
-                ));
+                return Err(self
+                    .unexpected("the graph's name")
+                    .suggest("write `digraph Name {`, with a name of letters, digits and underscores"));
             }
         };
         self.cursor.skip_blank()?;
@@ -117,6 +121,9 @@ impl Parser<'_> {
         if self.cursor.peek() == Some(b'{') {
             return Err(self.not_in_dialect("a group without `subgraph`", "write `subgraph { .. }`"));
         }
+        if self.cursor.peek() == Some(b'"') {
+            return self.quoted_statement();
+        }
         let Some(word) = self.cursor.identifier() else { return Err(self.no_identifier("a statement")) };
         let begin = self.cursor.at;
         self.cursor.skip_blank()?;
@@ -141,9 +148,12 @@ impl Parser<'_> {
                 let error = self.cursor.error(Kind::Unexpected, word.span, &message, "not a node");
                 Err(error.suggest(suggestion))
             }
-            (_, Some(b'-')) => self.edge(owned(word)),
+            (_, Some(b'-')) => {
+                let first = self.names.take_bare(&self.cursor, word)?;
+                self.edge(first)
+            }
             (_, after) => {
-                let id = owned(word);
+                let id = self.names.take_bare(&self.cursor, word)?;
                 let attributes = if after == Some(b'[') { self.attributes()? } else { Vec::new() };
                 self.end_of_statement()?;
                 Ok(Statement::Node(NodeStatement { id, attributes }))
@@ -151,9 +161,37 @@ impl Parser<'_> {
         }
     }
 
+    /// A statement that begins with an id in quotes. A node that is declared so has the name as its label.
+    fn quoted_statement(&mut self) -> Result<Statement> {
+        let (id, name) = self.names.take_quoted(&mut self.cursor)?;
+        self.cursor.skip_blank()?;
+        let after = self.cursor.peek();
+        if after == Some(b'-') {
+            return self.edge(id);
+        }
+        if after == Some(b'=') {
+            return Err(self.not_in_dialect("a key in quotes", "write the key without quotes"));
+        }
+        let mut attributes = if after == Some(b'[') { self.attributes()? } else { Vec::new() };
+        self.end_of_statement()?;
+        if name != *id.value && attributes.iter().all(|attribute| &*attribute.key.value != "label") {
+            let (key, value) = (Arc::from("label"), Value::string(name));
+            attributes
+                .push(Attribute { key: Spanned::new(key, id.span), value: Spanned::new(value, id.span) });
+        }
+        Ok(Statement::Node(NodeStatement { id, attributes }))
+    }
+
     /// The rest of `subgraph name { .. }`.
     fn subgraph(&mut self, depth: usize) -> Result<Statement> {
-        let name = self.cursor.identifier().map(owned);
+        let name = match self.cursor.peek() {
+            // It means nothing.
+            Some(b'"') => {
+                let name = self.cursor.value()?;
+                Some(Spanned::new(Arc::from(id_of_name(&name.value.text())), name.span))
+            }
+            _ => self.cursor.identifier().map(owned),
+        };
         self.cursor.skip_blank()?;
         let open = Span::new(self.cursor.at, self.cursor.at + 1);
         if !self.cursor.eat(b'{') {
@@ -196,6 +234,10 @@ impl Parser<'_> {
             if self.cursor.peek() == Some(b'{') {
                 return Err(self.not_in_dialect("an edge to a group", "write an edge to each of its nodes"));
             }
+            if self.cursor.peek() == Some(b'"') {
+                path.push(self.names.take_quoted(&mut self.cursor)?.0);
+                continue;
+            }
             let Some(id) = self.cursor.identifier() else {
                 return Err(self.no_identifier("the node that the edge leads to"));
             };
@@ -210,7 +252,8 @@ impl Parser<'_> {
                     .error(Kind::Unexpected, id.span, &message, "not a node")
                     .suggest("rename the node"));
             }
-            path.push(owned(id));
+            let id = self.names.take_bare(&self.cursor, id)?;
+            path.push(id);
         }
         let attributes = if self.cursor.peek() == Some(b'[') { self.attributes()? } else { Vec::new() };
         self.end_of_statement()?;
@@ -234,6 +277,14 @@ impl Parser<'_> {
                     .cursor
                     .error(Kind::TooLarge, here, &message, "one too many")
                     .suggest("give it fewer"));
+            }
+            if attributes.is_empty() && self.cursor.peek() == Some(b']') {
+                self.cursor.at += 1;
+                note(&mut self.cursor.tolerated, || {
+                    let span = Span::new(open.start, self.cursor.at);
+                    Tolerance::new("empty_list", span, "a list of attributes is empty", "remove the brackets")
+                });
+                return Ok(attributes);
             }
             if matches!(self.cursor.peek(), Some(b']' | b',')) {
                 let error = self.unexpected("an attribute");
@@ -353,10 +404,7 @@ impl Parser<'_> {
     /// Something stands where an identifier has to.
     fn no_identifier(&self, wanted: &str) -> ParseError {
         match self.cursor.peek() {
-            Some(b'"') => self.not_in_dialect(
-                "an id in quotes",
-                "name nodes and keys with letters, digits and underscores, and put the text into `label`",
-            ),
+            Some(b'"') => self.not_in_dialect("a key in quotes", "write the key without quotes"),
             Some(b'0'..=b'9' | b'-') => self
                 .unexpected(wanted)
                 .suggest("an id begins with a letter or `_` and goes on with letters, digits and `_`"),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::attribute::is_named;
 use crate::source::{Span, Spanned};
 use crate::syntax::Attribute;
 use crate::value::Value;
@@ -52,21 +53,31 @@ impl Attributes {
         self.find(key).map(|attribute| &attribute.value.value)
     }
 
-    /// Returns an attribute with its place in the source.
+    /// Returns an attribute with its place in the source, by its name or that of [another dialect](crate::attribute::ALIASES).
     pub fn find(&self, key: &str) -> Option<&Attribute> {
-        [&*self.own, &self.set, &*self.defaults]
-            .into_iter()
-            .find_map(|layer| layer.iter().find(|attribute| &*attribute.key.value == key))
+        [&*self.own, &self.set, &*self.defaults].into_iter().find_map(|layer| find_in(layer, key))
     }
 
     /// Tells whether the element itself says this, and not its scope or a transform.
     pub fn is_own(&self, key: &str) -> bool {
-        self.own.iter().any(|attribute| &*attribute.key.value == key)
+        find_in(&self.own, key).is_some()
+    }
+
+    /// Returns what the element says itself.
+    pub(crate) fn own(&self) -> &[Attribute] {
+        &self.own
     }
 
     /// Sets a value in the element's own name: it replaces what the source says.
     pub fn set(&mut self, key: &str, value: Value) {
-        put(Arc::make_mut(&mut self.own), unplaced(key, value));
+        let own = Arc::make_mut(&mut self.own);
+        own.retain(|attribute| !is_named(&attribute.key.value, key) || &*attribute.key.value == key);
+        put(own, unplaced(key, value));
+    }
+
+    /// Sets a value in the name of whatever says it now: what is a default of the scope is not the element's own after it.
+    pub(crate) fn replace(&mut self, key: &str, value: Value) {
+        if self.is_own(key) { self.set(key, value) } else { self.set_below(key, value) }
     }
 
     /// Sets a value that what the element says itself remains above, as the stylesheet does.
@@ -91,6 +102,10 @@ impl Attributes {
     pub fn span_of(&self, key: &str) -> Option<Span> {
         self.find(key).map(|attribute| attribute.value.span)
     }
+}
+
+fn find_in<'a>(layer: &'a [Attribute], key: &str) -> Option<&'a Attribute> {
+    layer.iter().find(|attribute| is_named(&attribute.key.value, key))
 }
 
 /// Adds an attribute, or replaces the one with its key.

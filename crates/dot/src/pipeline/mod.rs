@@ -13,7 +13,7 @@ pub use attributes::Attributes;
 pub use node::{DEFAULT_TYPE, Edge, Node, SHAPES};
 
 use crate::parse::ParseError;
-use crate::syntax::Document;
+use crate::syntax::{Document, id_of_name};
 use crate::tolerance::Tolerance;
 
 /// A pipeline: what lint judges, transforms change, and a graph is compiled from.
@@ -74,14 +74,15 @@ impl Pipeline {
         &mut self.nodes
     }
 
-    /// Returns a node.
+    /// Returns a node, by its id or by the name in quotes that the id stands for.
     pub fn node(&self, id: &str) -> Option<&Node> {
-        self.by_id.get(id).map(|&at| &self.nodes[at])
+        self.position(id).map(|at| &self.nodes[at])
     }
 
     /// Returns the place of a node in [`nodes`](Self::nodes).
     pub fn position(&self, id: &str) -> Option<usize> {
-        self.by_id.get(id).copied()
+        let known = self.by_id.get(id);
+        known.or_else(|| (!id.is_empty()).then(|| self.by_id.get(&*id_of_name(id)))?).copied()
     }
 
     /// Adds a node.
@@ -113,6 +114,14 @@ impl Pipeline {
     /// Returns the edges to change, to add to and to remove from.
     pub fn edges_mut(&mut self) -> &mut Vec<Edge> {
         &mut self.edges
+    }
+
+    /// Returns the key of the list with an item for each branch along an edge: what the edge says, or else the fork where it begins.
+    pub(crate) fn for_each(&self, edge: &Edge) -> std::borrow::Cow<'_, str> {
+        match &*edge.attributes.text("for_each") {
+            "" => self.node(&edge.from).map(|fork| fork.attributes.text("for_each")).unwrap_or_default(),
+            own => own.to_owned().into(),
+        }
     }
 
     /// Returns what was read although the dialect has it not, in the order of the source.

@@ -27,6 +27,10 @@ pub const SHAPES: [(&str, &str); 11] = [
 /// The type of handler of a node whose type and shape say none.
 pub const DEFAULT_TYPE: &str = "codergen";
 
+/// The type of nodes that run a command, and the attribute that holds it.
+const TOOL_TYPE: &str = "tool";
+const COMMAND: &str = "tool_command";
+
 /// How many classes a node may have; more are not looked at.
 pub(super) const MAX_CLASSES: usize = 64;
 
@@ -90,21 +94,32 @@ impl Node {
         self.attributes.text("type")
     }
 
-    /// Returns the type of handler: the explicit one if `known` knows it, else that of the shape, else `codergen`.
+    /// Returns the type of handler: the explicit one if `known` knows it, else that of the shape. A node whose shape says nothing is a tool
+    /// if it has a command, else `codergen`.
     pub fn handler_type(&self, known: impl Fn(&str) -> bool) -> Cow<'_, str> {
         let explicit = self.explicit_type();
         if !explicit.is_empty() && known(&explicit) {
             return explicit;
         }
         let shape = self.shape();
-        let of_shape = SHAPES.iter().find(|(name, _)| *name == shape);
-        Cow::Borrowed(of_shape.map_or(DEFAULT_TYPE, |(_, handler)| handler))
+        match SHAPES.iter().find(|(name, _)| *name == shape) {
+            Some((_, handler)) if *handler != DEFAULT_TYPE => Cow::Borrowed(*handler),
+            _ if explicit.is_empty() && self.has_command() => Cow::Borrowed(TOOL_TYPE),
+            _ => Cow::Borrowed(DEFAULT_TYPE),
+        }
     }
 
-    /// Returns the classes: those of `class`, then those of the subgraphs that it stands in, each once.
+    /// Tells whether it has a command, and no prompt of its own before which that is only a default of its scope.
+    fn has_command(&self) -> bool {
+        let has = |key: &str| !self.attributes.text(key).trim().is_empty();
+        has(COMMAND) && (self.attributes.is_own(COMMAND) || !self.attributes.is_own("prompt"))
+    }
+
+    /// Returns the classes: those of `class`, separated by blanks or commas, then those of the subgraphs that it stands in, each once.
     pub fn classes(&self) -> Vec<String> {
         let explicit = self.attributes.text("class");
-        let explicit = explicit.split(',').map(str::trim).filter(|class| !class.is_empty()).take(MAX_CLASSES);
+        let explicit =
+            explicit.split([',', ' ', '\t', '\n']).filter(|class| !class.is_empty()).take(MAX_CLASSES);
         let mut classes: Vec<String> = Vec::new();
         for class in explicit.chain(self.derived.iter().map(|class| &**class)) {
             if !classes.iter().any(|known| known == class) {

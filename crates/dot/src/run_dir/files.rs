@@ -13,6 +13,9 @@ mod place;
 
 use self::place::Place;
 
+/// Where a run directory has what is named by the hash of its content.
+pub(crate) const ARTIFACTS: &str = "artifacts";
+
 /// How often another name is tried for the file that is renamed: only who guesses names could be in the way at all.
 const TRIES: u32 = 8;
 
@@ -25,19 +28,77 @@ pub(crate) fn write(root: &Path, path: &Path, content: &[u8]) -> io::Result<()> 
         return Ok(());
     }
     let place = Place::made(root, path)?;
-    for _ in 0..TRIES {
-        // So that no command can put a file or a link there before.
-        let beside = format!(".{:016x}.new", RandomState::new().hash_one(path));
-        let mut file = match place.create(&beside) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-            file => file?,
-        };
-        let done = file.write_all(content).and_then(|()| place.rename(&beside));
-        if done.is_err() {
-            // What is wrong is said by the first error.
-            let _ = place.remove(Some(&beside));
+    let (beside, mut file) = create_beside(&place, path)?;
+    let done = file.write_all(content).and_then(|()| place.rename(&beside));
+    if done.is_err() {
+        // What is wrong is said by the first error.
+        let _ = place.remove(Some(&beside));
+    }
+    done
+}
+
+/// A file below a root that is written bit by bit, and gets its name at the end: the hash of its content. Dropped before that, it is
+/// removed.
+#[derive(Debug)]
+pub(crate) struct HashedFile {
+    root: PathBuf,
+    directory: PathBuf,
+    beside: String,
+    file: Option<std::fs::File>,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl HashedFile {
+    /// Begins one in a directory below the root, which is made as needed.
+    pub(crate) fn create(root: &Path, directory: &Path) -> io::Result<Self> {
+        let place = Place::made(root, &directory.join("whole"))?;
+        let (beside, file) = create_beside(&place, directory)?;
+        let (root, directory) = (root.to_owned(), directory.to_owned());
+        Ok(Self { root, directory, beside, file: Some(file), hasher: blake3::Hasher::new(), bytes: 0 })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn write(&mut self, content: &[u8]) -> io::Result<()> {
+        if let Some(file) = &mut self.file {
+            file.write_all(content)?;
+            self.hasher.update(content);
+            self.bytes += content.len() as u64;
         }
-        return done;
+        Ok(())
+    }
+
+    /// Gives it its name, and returns its path.
+    pub(crate) fn finish(mut self) -> io::Result<PathBuf> {
+        let path = self.directory.join(self.hasher.finalize().to_hex().as_str());
+        Place::made(&self.root, &path)?.rename(&self.beside)?;
+        self.file = None;
+        Ok(path)
+    }
+}
+
+impl Drop for HashedFile {
+    fn drop(&mut self) {
+        if self.file.take().is_some()
+            && let Ok(place) = Place::found(&self.root, &self.directory.join(&self.beside))
+        {
+            // It is one of those that a killed process leaves as well, and is removed with them.
+            let _ = place.remove(None);
+        }
+    }
+}
+
+/// Makes a file next to a place under a name that no command can have put there before.
+fn create_beside(place: &Place, path: &Path) -> io::Result<(String, std::fs::File)> {
+    for _ in 0..TRIES {
+        let beside = format!(".{:016x}.new", RandomState::new().hash_one(path));
+        match place.create(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => return Ok((beside, file?)),
+        }
     }
     Err(io::ErrorKind::AlreadyExists.into())
 }
@@ -80,7 +141,7 @@ pub(super) fn remove_views<'a>(
         let _ = std::fs::remove_dir(&directory);
         Ok(())
     };
-    own(root.join("artifacts"), is_artifact)?;
+    own(root.join(ARTIFACTS), is_artifact)?;
     for node in nodes {
         own(root.join(component(node)), is_attempt)?;
     }

@@ -1,13 +1,19 @@
 //! A run from its log, as people want to see it: what each attempt came to, and the events of the log.
 
-use ferrata_core::record::{Record, RecordHeader, RecordKind, RunStatus};
-use ferrata_core::state::{Channels, Op};
-use ferrata_core::{Error, RunKey, Seq, Timestamp};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
 
+use ferrata_core::record::{Record, RecordHeader, RecordKind};
+use ferrata_core::state::{Channels, Context, Op};
+use ferrata_core::{Error, RunKey, Seq, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::events::{self, Route, line, line_at, said};
 use super::log::{Body, Done};
+use super::view::ReplanEntry;
+use crate::handler::{RESULTS, response_key};
 use crate::outcome::{StageOutcome, Status};
+use crate::pipeline::Pipeline;
 
 /// What a run's log told so far.
 #[derive(Debug)]
@@ -21,6 +27,9 @@ pub(super) struct Fold {
     pub(super) history: Vec<Ended>,
     /// What the last of them came to.
     pub(super) outcome: Option<StageOutcome>,
+    /// Where the run went back on purpose.
+    pub(super) replans: Vec<ReplanEntry>,
+    pipeline: Arc<Pipeline>,
 }
 
 /// An activation that ended.
@@ -30,6 +39,22 @@ pub(super) struct Ended {
     pub(super) visit: u32,
     pub(super) attempts: u32,
     pub(super) outcome: Status,
+    /// When it ended, and how long its last attempt took.
+    pub(super) at: Timestamp,
+    pub(super) took_ms: u64,
+    /// Why it failed.
+    pub(super) reason: String,
+}
+
+impl Ended {
+    /// Returns when its last attempt began.
+    pub(super) fn started(&self) -> Timestamp {
+        before(self.at, self.took_ms)
+    }
+}
+
+fn before(at: Timestamp, ms: u64) -> Timestamp {
+    Timestamp::from_unix_ms(at.unix_ms().saturating_sub_unsigned(ms))
 }
 
 /// What came of reading further.
@@ -67,6 +92,12 @@ struct Sent {
     failure_reason: String,
     #[serde(default)]
     branch: Option<String>,
+    #[serde(default)]
+    fork: bool,
+    #[serde(default)]
+    edge: Option<usize>,
+    #[serde(default)]
+    why: Option<String>,
     /// Absent in the records of older versions.
     #[serde(default)]
     of_others: Vec<String>,
@@ -76,8 +107,17 @@ struct Sent {
 const ENGINE: [&str; 4] = ["current_node", "outcome", "preferred_label", "failure_reason"];
 
 impl Fold {
-    pub(super) fn new(run: RunKey) -> Self {
-        Self { run, first: None, seen: None, channels: Channels::new(), history: Vec::new(), outcome: None }
+    pub(super) fn new(run: RunKey, pipeline: Arc<Pipeline>) -> Self {
+        Self {
+            run,
+            first: None,
+            seen: None,
+            channels: Channels::new(),
+            history: Vec::new(),
+            outcome: None,
+            replans: Vec::new(),
+            pipeline,
+        }
     }
 
     /// Takes records in that follow those before.
@@ -107,6 +147,16 @@ impl Fold {
             self.seen = Some(header.clone());
         }
         Ok(news)
+    }
+
+    /// Returns what the context holds of the graph's attributes.
+    pub(super) fn graph_attributes(&self) -> Context {
+        let mut graph = Context::new();
+        for (key, value) in self.channels.iter().filter(|(key, _)| key.starts_with("graph.")) {
+            // A value that is in a context can be put into one.
+            let _ = graph.set(key.clone(), value);
+        }
+        graph
     }
 
     /// Finds a value as a branch sees it: what it set itself goes before what those around it set.
@@ -222,7 +272,30 @@ impl Fold {
         if let (false, Some(more)) = (outcome.failure_reason.is_empty(), more.as_object_mut()) {
             more.insert("reason".to_owned(), outcome.failure_reason.clone().into());
         }
-        news.events.push((header.seq, line(header, self.run.run.as_str(), kind, more)));
+        let run = self.run.run.as_str();
+        let began = before(header.at, done.took_ms);
+        let start = json!({"node": done.node, "visit": done.visit, "attempt": done.attempts});
+        news.events.push((header.seq, line_at(header, began, run, "node.started", start)));
+        news.events.push((header.seq, line(header, run, kind, more)));
+        let route = Route {
+            is_fork: sent.as_ref().is_some_and(|sent| sent.fork),
+            edge: sent.as_ref().and_then(|sent| sent.edge),
+            why: sent.as_ref().and_then(|sent| sent.why.as_deref()),
+            results: outcome.context_updates.get(RESULTS).and_then(Json::as_array).map(Vec::as_slice),
+        };
+        let around = events::around_end(&self.pipeline, done, &route);
+        news.events
+            .extend(around.into_iter().map(|(kind, more)| (header.seq, line(header, run, kind, more))));
+        for (to, reason) in done.replans() {
+            let (from, visit, to) = (done.node.clone(), done.visit, to.to_owned());
+            self.replans.push(ReplanEntry {
+                from,
+                visit,
+                to,
+                reason: reason.to_owned(),
+                at: header.at.to_string(),
+            });
+        }
         if let Some(end) = &done.end {
             let (kind, more) = match end.get("failed") {
                 Some(failure) => ("run.failed", json!({"reason": failure.get("message")})),
@@ -240,7 +313,7 @@ impl Fold {
             node: done.node.clone(),
             visit: done.visit,
             attempt: done.attempts,
-            response: text(&format!("response.{}", done.node)),
+            response: text(&response_key(&done.node)),
             output: text("tool.output"),
             errors: text("tool.errors"),
             outcome: outcome.clone(),
@@ -250,6 +323,9 @@ impl Fold {
             visit: done.visit,
             attempts: done.attempts,
             outcome: outcome.status,
+            at: header.at,
+            took_ms: done.took_ms,
+            reason: outcome.failure_reason.clone(),
         });
         self.outcome = Some(outcome);
         Ok(())
@@ -274,67 +350,4 @@ fn changes(ops: Vec<Op>, branch: Option<&str>) -> Vec<(String, Json)> {
         !key.starts_with("internal.") && !key.starts_with("graph.") && !ENGINE.contains(&&**key)
     });
     changes
-}
-
-/// Names what a status or a signal says.
-fn said(header: &RecordHeader, word: &str, more: &Json, at: impl Fn(i64) -> String) -> (&'static str, Json) {
-    let text = |key: &str| more.get(key).cloned().unwrap_or_default();
-    let question = || {
-        let part = |key: &str| match more.get(key) {
-            Some(Json::String(text)) => text.clone(),
-            Some(other) => other.to_string(),
-            None => String::new(),
-        };
-        format!("{}@{}:{}", part("node"), part("visit"), part("name"))
-    };
-    match word {
-        "asked" => {
-            let ask = more.get("ask").cloned().unwrap_or_default();
-            let deadline = ask.get("deadline").and_then(Json::as_i64).map(at);
-            let asked = ask.get("question").cloned().unwrap_or_default();
-            ("question.asked", json!({"question": question(), "text": asked, "deadline": deadline}))
-        }
-        "expired" => ("question.timed_out", json!({"question": question()})),
-        "answer" => ("question.answered", json!({"question": text("question"), "answer": text("answer")})),
-        "respond" => {
-            ("question.answered", json!({"question": text("question"), "answer": text("resolution")}))
-        }
-        "rested" | "interrupted" => ("run.waiting", json!({"status": header.status.as_str()})),
-        "failed" => ("run.failed", json!({"reason": text("message")})),
-        "cancelled" => ("run.cancelled", json!({})),
-        "cancel" if header.status == RunStatus::Cancelled => {
-            ("run.cancelled", json!({"reason": text("reason")}))
-        }
-        "cancel" => ("run.cancelling", json!({"reason": text("reason")})),
-        "retry" => ("run.retried", json!({})),
-        "pause" => ("run.paused", json!({"reason": text("reason")})),
-        "unpause" => ("run.unpaused", json!({})),
-        "message" => ("message.sent", json!({})),
-        _ => ("signal", json!({"signal": word})),
-    }
-}
-
-/// An event as a line.
-#[derive(Serialize)]
-struct Line<'a> {
-    v: u32,
-    seq: u64,
-    ts: String,
-    run: &'a str,
-    #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(flatten)]
-    more: Map<String, Json>,
-}
-
-fn line(header: &RecordHeader, run: &str, kind: &str, more: Json) -> String {
-    let more = match more {
-        Json::Object(more) => more.into_iter().filter(|(_, value)| !value.is_null()).collect(),
-        _ => Map::new(),
-    };
-    let line = Line { v: 1, seq: header.seq.get(), ts: header.at.to_string(), run, kind, more };
-    // Text and JSON always become JSON.
-    let mut line = serde_json::to_string(&line).unwrap_or_default();
-    line.push('\n');
-    line
 }

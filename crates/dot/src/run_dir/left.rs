@@ -22,6 +22,11 @@ pub(super) const MOST_BYTES: u64 = 64 << 20;
 /// How long the name of one may be.
 const MOST_NAME: usize = 100;
 
+/// Returns the key under which the context tells of an artifact.
+pub(crate) fn key(name: &str) -> String {
+    format!("{ARTIFACT}{name}")
+}
+
 /// Removes what an attempt that was cut off left, before another works there: it would be taken for that one's own.
 pub(crate) fn clear(stage: &Path) -> std::io::Result<()> {
     files::remove_whole(&stage.join(LEFT))
@@ -51,7 +56,7 @@ pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
         let taken = outcome.context_updates.keys().filter(|key| key.starts_with(ARTIFACT)).count();
         match (named && taken < MOST).then(kept) {
             Some(Ok(told)) => {
-                outcome.context_updates.insert(format!("{ARTIFACT}{shown}"), told);
+                outcome.context_updates.insert(key(&shown), told);
             }
             Some(Err(error)) => untaken.push(format!("`{}`: {error}", shown.escape_debug())),
             None => untaken.push(format!("`{}`", shown.escape_debug())),
@@ -61,8 +66,7 @@ pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
         let more = untaken.len().saturating_sub(5);
         untaken.truncate(5);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let separator = if outcome.notes.is_empty() { "" } else { "; " };
-        outcome.notes += &format!("{separator}not kept as artifacts: {}{more}", untaken.join(", "));
+        outcome.add_note(&format!("not kept as artifacts: {}{more}", untaken.join(", ")));
     }
 }
 

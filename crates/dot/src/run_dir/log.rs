@@ -68,6 +68,26 @@ fn one() -> u32 {
 }
 
 impl Done {
+    /// Returns the nodes that branches begin with, one with items as often as it has some.
+    pub(super) fn branches(&self) -> Vec<String> {
+        let mut branches = Vec::new();
+        for to in &self.fired {
+            match (to.as_str().or_else(|| to.get("to")?.as_str()), to.get("items").and_then(Json::as_array)) {
+                (Some(node), Some(items)) => {
+                    branches.extend((0..items.len()).map(|at| format!("{node}:{at}")))
+                }
+                (Some(node), None) => branches.push(node.to_owned()),
+                _ => {}
+            }
+        }
+        branches
+    }
+
+    /// Returns the nodes that it went back to on purpose, each with the reason.
+    pub(super) fn replans(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fired.iter().filter_map(|to| Some((to.get("to")?.as_str()?, to.get("reason")?.as_str()?)))
+    }
+
     /// Returns the nodes it led to.
     pub(super) fn led_to(&self) -> Vec<&str> {
         self.fired.iter().filter_map(|to| to.as_str().or_else(|| to.get("to")?.as_str())).collect()

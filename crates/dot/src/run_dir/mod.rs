@@ -1,6 +1,7 @@
 //! The directory of a run, for people and programs that read files: views of the log, made from it and made again if they are lost.
 
 mod artifacts;
+mod events;
 pub(crate) mod files;
 mod fold;
 pub(crate) mod left;
@@ -17,13 +18,13 @@ use ferrata_core::{Error, ErrorKind, RunKey, Seq};
 
 use self::artifacts::Artifacts;
 use self::fold::{Attempt, Fold, News};
-use crate::handler::Registry;
+use crate::handler::{Registry, response_key};
 use crate::outcome::Status;
 use crate::pipeline::{Node, Pipeline, SHAPES};
-use crate::value::Value;
+use crate::variable::expand;
 
 pub use self::restore::Restored;
-pub use self::view::{Artifact, Manifest, Snapshot, Visited};
+pub use self::view::{Artifact, Manifest, ReplanEntry, Snapshot, Visited};
 
 /// Where the directory keeps the log itself, if it is to hold everything: no node has a name with a dot.
 const STORE: &str = ".ferrata";
@@ -217,7 +218,7 @@ impl RunDirectory {
         // What was told is forgotten if something fails between, so that the next call tells it again.
         let mut state = self.state.take().unwrap_or_else(|| State {
             run: run.clone(),
-            fold: Fold::new(run.clone()),
+            fold: Fold::new(run.clone(), Arc::clone(&self.pipeline)),
             listed: Vec::new(),
             events: None,
         });
@@ -225,7 +226,7 @@ impl RunDirectory {
         let records = log::after(&**runtime.store(), run, seen).await?;
         let News { events, attempts } = state.fold.absorb(&records)?;
         for attempt in &attempts {
-            self.keep_attempt(attempt, &mut state.listed)?;
+            self.keep_attempt(attempt, &state.fold, &mut state.listed)?;
         }
         self.keep_events(&mut state, &events)?;
         if let Some(seen) = &state.fold.seen {
@@ -252,7 +253,7 @@ impl RunDirectory {
     }
 
     /// Writes the files of an attempt.
-    fn keep_attempt(&self, attempt: &Attempt, listed: &mut Vec<Artifact>) -> Result<(), Error> {
+    fn keep_attempt(&self, attempt: &Attempt, fold: &Fold, listed: &mut Vec<Artifact>) -> Result<(), Error> {
         let directory = Self::attempt(&self.root, &attempt.node, attempt.visit, attempt.attempt);
         let node = self.pipeline.node(&attempt.node);
         let kind = node.map(kind_of).unwrap_or_default();
@@ -261,26 +262,27 @@ impl RunDirectory {
                 .keep(&directory, name, content, attempt, listed)
                 .map_err(|error| failed("write", &directory.join(name), error))
         };
-        if let (Some(node), "codergen") = (node, &*kind) {
+        if let Some(node) = node.filter(|node| asks_backend(node, &kind)) {
             let path = directory.join("prompt.md");
             // The attempt has written the prompt that it gave, which may say more than the node.
             match files::read(&self.root, &path, MOST_READ).map(String::from_utf8) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     let prompt = node.attributes.text("prompt");
                     let prompt = if prompt.is_empty() { node.label() } else { prompt };
-                    keep("prompt.md", &prompt)?;
+                    // Of all that variables stood for, only the graph's attributes are what they were.
+                    let graph = fold.graph_attributes();
+                    keep("prompt.md", &expand(&prompt, &graph).unwrap_or(prompt.clone()))?;
                 }
                 Ok(Ok(prompt)) => keep("prompt.md", &prompt)?,
                 // Something else was put there.
                 _ => {}
             }
-            if let (Some(response), true) = (&attempt.response, attempt.outcome.status != Status::Retry) {
-                keep("response.md", response)?;
-            }
+        }
+        if let (Some(response), true) = (&attempt.response, attempt.outcome.status != Status::Retry) {
+            keep("response.md", response)?;
         }
         if let (Some(node), "tool") = (node, &*kind) {
-            let command = node.attributes.get("tool_command").or_else(|| node.attributes.get("script"));
-            keep("command.txt", &command.map(Value::text).unwrap_or_default())?;
+            keep("command.txt", &node.attributes.text("tool_command"))?;
             for (name, text) in [("output.txt", &attempt.output), ("errors.txt", &attempt.errors)] {
                 if let Some(text) = text {
                     keep(name, text)?;
@@ -354,10 +356,14 @@ impl RunDirectory {
 /// Returns the keys of the context whose texts are shown in the directory of a node's attempt.
 pub(crate) fn shown(node: &Node) -> Vec<String> {
     match &*kind_of(node) {
-        "codergen" => vec![format!("response.{}", node.id())],
         "tool" => vec!["tool.output".to_owned(), "tool.errors".to_owned()],
-        _ => Vec::new(),
+        _ => vec![response_key(node.id())],
     }
+}
+
+/// Tells whether a node gives a prompt to the backend.
+fn asks_backend(node: &Node, kind: &str) -> bool {
+    matches!(kind, "codergen" | "prompt") || kind == "parallel.fan_in" && node.attributes.is_own("prompt")
 }
 
 /// Returns the type of a node's handler as the dialect knows it.

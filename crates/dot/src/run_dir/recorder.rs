@@ -9,7 +9,7 @@ use ferrata_core::graph::Effect;
 use serde_json::Value as Json;
 
 use super::{RunDirectory, files, left};
-use crate::handler::{Handler, HandlerError, STAGE, Stage};
+use crate::handler::{Handler, HandlerError, STAGE, Stage, response_key};
 use crate::outcome::StageOutcome;
 use crate::pipeline::{Node, Pipeline};
 
@@ -26,23 +26,77 @@ impl Recorder {
     }
 }
 
+/// Returns the keys of the context that are shown as files of an attempt.
+fn texts(node: &str) -> [(String, &'static str); 3] {
+    [
+        ("tool.output".to_owned(), "output.txt"),
+        ("tool.errors".to_owned(), "errors.txt"),
+        (response_key(node), "response.md"),
+    ]
+}
+
+/// Writes a file of an attempt. The work is done, and a full disk is no reason to do it again: a problem is a note.
+fn write(root: &Path, attempt: &Path, name: &str, text: &str) -> Option<String> {
+    let written = files::write(root, &attempt.join(name), text.as_bytes());
+    written.err().map(|error| format!("{name} cannot be written: {error}"))
+}
+
+/// An attempt whose handler has not returned an outcome: its output is in no record.
+struct UnfinishedAttempt<'a> {
+    root: &'a Path,
+    attempt: &'a Path,
+    stage: &'a Stage,
+    is_over: bool,
+}
+
+impl UnfinishedAttempt<'_> {
+    /// Returns what a task has printed to standard error.
+    fn errors(&self) -> Option<String> {
+        let printed = self.stage.printed.captured().filter(|printed| printed.is_task())?;
+        Some(printed.errors.text).filter(|text| !text.trim().is_empty())
+    }
+}
+
+impl Drop for UnfinishedAttempt<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let Some(printed) = self.stage.printed.captured() else { return };
+        let outcome = printed.add_to(StageOutcome::success(), self.stage.node.id());
+        let of_context = texts(self.stage.node.id()).into_iter();
+        let of_context = of_context
+            .filter_map(|(key, name)| Some((name, outcome.context_updates.get(&key)?.as_str()?.to_owned())));
+        for (name, text) in of_context.chain(self.errors().map(|text| ("errors.txt", text))) {
+            if let Some(problem) = write(self.root, self.attempt, name, &text) {
+                self.stage.printed.add_problem(problem);
+            }
+        }
+    }
+}
+
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl Handler for Recorder {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
-        let mut outcome = self.inner.run(stage).await?;
         let attempt =
             RunDirectory::attempt(&self.root, stage.node.id(), stage.cx.visit().get(), stage.cx.attempt());
+        // Whatever ends the attempt, a timeout that drops this future included.
+        let mut unfinished = UnfinishedAttempt { root: &self.root, attempt: &attempt, stage, is_over: false };
+        let mut outcome = self.inner.run(stage).await?;
+        unfinished.is_over = true;
         left::collect(&self.root, &attempt.join(STAGE), &mut outcome);
-        for (key, name) in [("tool.output", "output.txt"), ("tool.errors", "errors.txt")] {
-            let Some(text) = outcome.context_updates.get(key).and_then(Json::as_str) else { continue };
-            let path = attempt.join(name);
-            if let Err(error) = files::write(&self.root, &path, text.as_bytes()) {
-                // The work is done, and a full disk is no reason to do it again; what is lost is said where the run is kept.
-                let separator = if outcome.notes.is_empty() { "" } else { "; " };
-                outcome.notes += &format!("{separator}{name} cannot be written: {error}");
+        let mut problems = Vec::new();
+        for (key, name) in texts(stage.node.id()) {
+            if let Some(text) = outcome.context_updates.get(&key).and_then(Json::as_str) {
+                problems.extend(write(&self.root, &attempt, name, text));
             }
         }
+        // The errors of a task are in no context.
+        if let Some(text) = unfinished.errors() {
+            problems.extend(write(&self.root, &attempt, "errors.txt", &text));
+        }
+        problems.iter().for_each(|problem| outcome.add_note(problem));
         Ok(outcome)
     }
 

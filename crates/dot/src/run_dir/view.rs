@@ -58,6 +58,25 @@ pub struct Snapshot {
     pub context: BTreeMap<String, Json>,
     /// The files that nodes left.
     pub artifacts: Vec<Artifact>,
+    /// Where the run went back on purpose, in order.
+    #[serde(default)]
+    pub replans: Vec<ReplanEntry>,
+}
+
+/// A way back on purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ReplanEntry {
+    /// The node that decided so.
+    pub from: String,
+    /// Which visit of it.
+    pub visit: u32,
+    /// Where the run went back to.
+    pub to: String,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: String,
 }
 
 /// A node that ended.
@@ -72,6 +91,18 @@ pub struct Visited {
     pub attempts: u32,
     /// What it came to.
     pub outcome: Status,
+    /// When its last attempt began.
+    #[serde(default)]
+    pub started: String,
+    /// When it ended.
+    #[serde(default)]
+    pub ended: String,
+    /// How long its last attempt took, in milliseconds.
+    #[serde(default)]
+    pub took_ms: u64,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
 }
 
 /// A file that an attempt left.
@@ -190,6 +221,10 @@ impl Snapshot {
                     visit: ended.visit,
                     attempts: ended.attempts,
                     outcome: ended.outcome,
+                    started: timestamp(ended.started()),
+                    ended: timestamp(ended.at),
+                    took_ms: ended.took_ms,
+                    reason: ended.reason.clone(),
                 })
                 .collect(),
             goal_gate_status: gates.map(gate).collect(),
@@ -198,6 +233,7 @@ impl Snapshot {
             questions: checkpoint.questions.iter().map(|question| question.id.clone()).collect(),
             context,
             artifacts: listed.to_vec(),
+            replans: fold.replans.clone(),
         })
     }
 }

@@ -11,7 +11,10 @@ use crate::run_dir::files;
 use crate::suggest::shown;
 use crate::value::Value;
 
-/// Puts the text of a file in the place of a `prompt` that is `@` and its path, without a blank.
+/// The attribute that names the file of a prompt, as another dialect has it.
+const FILE: &str = "prompt_file";
+
+/// Puts the text of a file in the place of a `prompt` that is `@` and its path, without a blank, or that `prompt_file` names.
 ///
 /// A relative path begins at the directory that was given, else at the process's own. A file that is not there, is no regular file,
 /// is no text, or has more than 1 MiB keeps the pipeline from being used: a model would be asked for the path.
@@ -41,8 +44,18 @@ impl Transform for PromptFiles {
     fn apply(&self, pipeline: &mut Pipeline) -> Result<(), Error> {
         let mut total = 0;
         for node in pipeline.nodes_mut() {
-            let prompt = node.attributes.text("prompt").into_owned();
-            let Some(path) = named(&prompt) else { continue };
+            let (prompt, file) =
+                (node.attributes.text("prompt").into_owned(), node.attributes.text(FILE).into_owned());
+            let path = match (named(&prompt), file.trim()) {
+                (Some(path), "") => path,
+                (_, "") => continue,
+                (_, path) if prompt.is_empty() => path,
+                _ => {
+                    let message =
+                        format!("node {}: `prompt` and `{FILE}` say two things; keep one of them", node.id());
+                    return Err(Error::new(ErrorKind::Invalid, message));
+                }
+            };
             let refuse = |why: &dyn std::fmt::Display| {
                 let message = format!(
                     "node {}: the file `{}` of its prompt cannot be read: {why}",
@@ -58,7 +71,12 @@ impl Transform for PromptFiles {
                 return Err(refuse(&"all prompts together are too long"));
             }
             let text = String::from_utf8(text).map_err(|_| refuse(&"it is no UTF-8 text"))?;
-            node.attributes.set("prompt", Value::string(text));
+            match file.is_empty() {
+                true => node.attributes.replace("prompt", Value::string(text)),
+                // What the file was named by tells whose prompt it is.
+                false if node.attributes.is_own(FILE) => node.attributes.set("prompt", Value::string(text)),
+                false => node.attributes.set_below("prompt", Value::string(text)),
+            }
         }
         Ok(())
     }

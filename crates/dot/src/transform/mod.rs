@@ -11,7 +11,6 @@ use ferrata_core::Error;
 pub use files::PromptFiles;
 pub use stylesheet::{Stylesheet, StylesheetError};
 pub use variables::Variables;
-pub(crate) use variables::{expanded, references};
 
 use crate::pipeline::Pipeline;
 
@@ -36,9 +35,10 @@ pub trait Transform: Send + Sync {
 /// use ferrata_dot::Pipeline;
 /// use ferrata_dot::transform::Transforms;
 ///
-/// let mut pipeline = Pipeline::parse(br#"digraph G { goal = "ship" a [prompt = "Plan to $goal"] }"#)?;
+/// let source = br#"digraph G { model_stylesheet = "* { llm_model: small }" a [prompt = "Plan to $goal"] }"#;
+/// let mut pipeline = Pipeline::parse(source)?;
 /// Transforms::default().apply(&mut pipeline)?;
-/// assert_eq!(pipeline.node("a").unwrap().attributes.text("prompt"), "Plan to ship");
+/// assert_eq!(pipeline.node("a").unwrap().attributes.text("llm_model"), "small");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Transforms {
@@ -51,13 +51,9 @@ impl Transforms {
         Self { transforms: Vec::new() }
     }
 
-    /// The built-in ones, with prompts in files that are looked for in a directory: [`PromptFiles`], the variable `$goal`, then the
-    /// stylesheet.
+    /// The built-in ones, and prompts in files that are looked for in a directory: [`PromptFiles`], then the stylesheet.
     pub fn in_directory(directory: Option<std::path::PathBuf>) -> Self {
-        Self::none()
-            .then(PromptFiles::in_directory(directory))
-            .then(Variables::default())
-            .then(ApplyStylesheet)
+        Self::none().then(PromptFiles::in_directory(directory)).then(ApplyStylesheet)
     }
 
     /// Adds one at the end.
@@ -84,9 +80,9 @@ impl Transforms {
 }
 
 impl Default for Transforms {
-    /// The built-in ones: the variable `$goal`, then the stylesheet.
+    /// The built-in one: the stylesheet.
     fn default() -> Self {
-        Self::none().then(Variables::default()).then(ApplyStylesheet)
+        Self::none().then(ApplyStylesheet)
     }
 }
 

@@ -40,7 +40,7 @@ impl Backend for Ear {
             single: request.is_single_call(),
         });
         let letters = request.stage.node.attributes.text("says").parse().unwrap_or(0);
-        Ok(Answer::Text(format!("answer of {}{}", request.stage.node.id(), ".".repeat(letters))))
+        Ok(Answer::text(format!("answer of {}{}", request.stage.node.id(), ".".repeat(letters))))
     }
 }
 
@@ -145,7 +145,7 @@ async fn compact_lists_what_has_run_and_what_is_known() {
     assert_eq!(
         ear.of("b").prompt,
         "Goal: ship\nSo far:\n- t: success (the command ended with status 0)\n- a: success (Stage completed: a)\n\
-         Known:\n- tool.errors = \n- tool.exit_code = 0\n- tool.output = built\nTask:\ndo b"
+         Known:\n- tool.errors = \n- tool.exit_code = 0\n- tool.output = built\n`a` answered:\nanswer of a\nTask:\ndo b"
     );
     // The first task has nothing behind it.
     assert_eq!(heard("a [prompt=\"do a\"] start -> a -> exit").await.of("a").prompt, "do a");

@@ -6,6 +6,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod answers;
+mod attributes;
 mod budget;
 mod commands;
 mod conditions;
@@ -16,6 +18,7 @@ mod external;
 mod fidelity;
 mod grammar;
 mod leaving;
+mod limits;
 mod lint;
 mod manager;
 mod open;
@@ -29,4 +32,5 @@ mod run_dir;
 mod select;
 mod tools;
 mod transforms;
+mod variables;
 mod waits;

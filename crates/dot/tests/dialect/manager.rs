@@ -263,7 +263,7 @@ impl Backend for Supervisor {
         let node = request.stage.node.id().to_owned();
         let first = !self.0.lock().unwrap().iter().any(|(known, _)| *known == node);
         self.0.lock().unwrap().push((node.clone(), request.prompt.to_owned()));
-        Ok(Answer::Text(if node == "m" && first { "mind the gap".to_owned() } else { String::new() }))
+        Ok(Answer::text(if node == "m" && first { "mind the gap".to_owned() } else { String::new() }))
     }
 }
 

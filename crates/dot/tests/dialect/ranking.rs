@@ -40,8 +40,7 @@ fn best(ran: &Ran) -> [String; 3] {
 
 #[tokio::test]
 async fn the_answer_names_the_best() {
-    let (ran, asked) =
-        judged(Answer::Text("I like b best.".into()), "success/color:red/score:9", "partial").await;
+    let (ran, asked) = judged(Answer::text("I like b best."), "success/color:red/score:9", "partial").await;
     assert_eq!(best(&ran), ["b", "partial_success", "answer"]);
     let [prompt] = &asked[..] else { panic!("{asked:?}") };
     assert!(prompt.starts_with("Which is the best?"), "{prompt}");
@@ -59,38 +58,38 @@ async fn the_answer_names_the_branch_of_an_item_in_a_sentence() {
          start -> first -> p p -> one [for_each=\"context.list\"] one -> f f -> exit",
     );
     for said in ["I like one:1 best.", "The best is one:1: it is short.", "one:1", "Best:one:1"] {
-        let judge = Judge(Answer::Text(said.into()), Arc::default());
+        let judge = Judge(Answer::text(said), Arc::default());
         let registry = registry().with("codergen", Codergen::new(judge));
         let ran = run_with(&text, registry, Context::new()).await;
         assert_eq!(best(&ran), ["one:1", "success", "answer"], "{said}");
     }
-    let (ran, _) = judged(Answer::Text("Best: b:".into()), "success", "success").await;
+    let (ran, _) = judged(Answer::text("Best: b:"), "success", "success").await;
     assert_eq!(best(&ran), ["b", "success", "answer"]);
 }
 
 #[tokio::test]
 async fn an_answer_that_names_nobody_leaves_it_to_the_score() {
-    let (ran, _) = judged(Answer::Text("none of them".into()), "success/score:1", "success/score:2").await;
+    let (ran, _) = judged(Answer::text("none of them"), "success/score:1", "success/score:2").await;
     assert_eq!(best(&ran), ["b", "success", "score"]);
 }
 
 #[tokio::test]
 async fn a_failed_branch_is_no_candidate() {
-    let (ran, asked) = judged(Answer::Text("b".into()), "success", "fail").await;
+    let (ran, asked) = judged(Answer::text("b"), "success", "fail").await;
     assert_eq!(best(&ran), ["a", "success", ""]);
     assert_eq!(asked.len(), 0, "there is nothing to choose");
 }
 
 #[tokio::test]
 async fn a_judge_that_fails_fails_the_fan_in() {
-    let (ran, _) = judged(Answer::Outcome(StageOutcome::fail("no judge")), "success", "success").await;
+    let (ran, _) = judged(Answer::outcome(StageOutcome::fail("no judge")), "success", "success").await;
     assert_eq!(ran.path.last().unwrap(), "exit");
     assert!(ran.path.contains(&"bad".to_owned()), "{}", ran.path());
 }
 
 #[tokio::test]
 async fn a_prompt_that_is_a_default_of_all_nodes_asks_for_no_ranking() {
-    let judge = Judge(Answer::Text("b".into()), Arc::default());
+    let judge = Judge(Answer::text("b"), Arc::default());
     let text = source(
         "p [type=parallel] f [type=\"parallel.fan_in\"] a b start -> p p -> a -> f p -> b -> f f -> exit",
     );

@@ -227,7 +227,9 @@ async fn events_are_a_line_for_each_record_in_order() {
     assert_eq!(told.len(), records.len(), "each record is told");
     assert!(events.is_sorted_by_key(|event| event["seq"].as_u64()));
     let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
-    assert_eq!(kinds[..4], ["run.started", "node.finished", "node.finished", "node.retrying"]);
+    let plain: Vec<&str> =
+        kinds.iter().copied().filter(|kind| *kind != "node.started" && *kind != "edge.selected").collect();
+    assert_eq!(plain[..4], ["run.started", "node.finished", "node.finished", "node.retrying"]);
     assert_eq!(kinds[kinds.len() - 2..], ["question.asked", "run.waiting"]);
     let retrying = events.iter().find(|event| event["type"] == "node.retrying").unwrap();
     assert_eq!((&retrying["node"], &retrying["attempt"]), (&Json::from("flaky"), &Json::from(1)));
@@ -313,4 +315,47 @@ async fn an_attempt_that_says_nothing_is_shown_without_what_others_said() {
     }
     assert_eq!(files["c/1.1/errors.txt"], b"of a\n");
     assert_eq!(files["plan/1.1/response.md"], b"the first\n");
+}
+
+/// A checkpoint told neither when a node began and ended nor how often the run went back, and the events neither starts nor edges nor branches.
+#[tokio::test]
+async fn views_tell_times_edges_and_branches() {
+    let source = r#"digraph Times { start [shape=Mdiamond] exit [shape=Msquare] node [shape=parallelogram]
+        a [tool_command="test $FERRATA_VISIT = 2"] p [shape=component] b [tool_command="exit 3"] c [tool_command=true] f [shape=tripleoctagon]
+        start -> a -> p [label="on"] a -> start2 [condition="outcome=fail", replan=true] start2 [tool_command=true] start2 -> a
+        p -> b -> f p -> c -> f -> exit }"#;
+    let ready = ready(source, "cat").await;
+    let run = ready.start().await;
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
+    ready.directory().refresh(&ready.runtime, run.run()).await.unwrap();
+    let snapshot = ready.snapshot();
+    assert!(snapshot.node_history.iter().all(|one| one.started <= one.ended && one.ended.ends_with('Z')));
+    let failed = snapshot.node_history.iter().find(|one| one.node == "b").unwrap();
+    assert_eq!(failed.reason, "the command ended with status 3");
+    let replans: Vec<String> = snapshot
+        .replans
+        .iter()
+        .map(|one| format!("{}@{} {}: {}", one.from, one.visit, one.to, one.reason))
+        .collect();
+    assert_eq!(replans, ["a@1 start2: `a`: the command ended with status 1"]);
+    let events: Vec<Json> =
+        ready.read("events.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).collect::<Vec<_>>();
+    assert_eq!(of("node.started").len(), of("node.finished").len() + of("node.failed").len());
+    let edges: Vec<String> = of("edge.selected")
+        .iter()
+        .map(|edge| {
+            format!("{} {} {} {}", edge["from"], edge["to"], edge["reason"], edge["label"]).replace('"', "")
+        })
+        .collect();
+    for edge in ["a start2 condition null", "start2 a weight null", "a p weight on", "f exit weight null"] {
+        assert!(edges.iter().any(|found| found == edge), "{edge}: {edges:?}");
+    }
+    assert_eq!(of("parallel.started")[0]["branches"], serde_json::json!(["b", "c"]));
+    let branches: Vec<String> = of("parallel.branch_finished")
+        .iter()
+        .map(|one| format!("{} {}", one["branch"], one["outcome"]).replace('"', ""))
+        .collect();
+    assert_eq!(branches, ["b fail", "c success"]);
+    assert_eq!((of("parallel.finished").len(), &of("parallel.finished")[0]["node"]), (1, &Json::from("f")));
 }

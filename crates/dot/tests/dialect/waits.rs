@@ -207,7 +207,7 @@ async fn a_gate_in_a_loop_asks_each_time() {
 
 #[tokio::test]
 async fn a_wait_lasts_as_long_as_it_says_over_a_restart() {
-    let world = World::new("nap [type=wait, duration=2h, timeout=0s] a start -> nap -> a -> exit");
+    let world = World::new("nap [type=wait, duration=2h] a start -> nap -> a -> exit");
     let until = world.clock.now().plus(2 * HOUR);
     let Outcome::Sleeping { until: wakes } = world.process().await else { panic!("not sleeping") };
     assert_eq!(wakes, until);

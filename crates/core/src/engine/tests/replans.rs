@@ -166,7 +166,7 @@ fn a_node_is_gone_back_to_twice_and_the_third_fails_the_run_with_the_history() {
     assert_eq!(
         failure.to_string(),
         "node plan: the revisit of `plan` would be number 3 of that node, allowed are 2; let the route of `draft` decide \
-         otherwise, raise `.max_replans(..)`, or retry the run to allow this one"
+         otherwise, raise `max_replans`, or retry the run to allow this one"
     );
     let history =
         ["draft@1 -> plan: too long", "draft@2 -> plan: too short", "draft@3 -> plan: off the point"];
@@ -208,7 +208,7 @@ fn a_revisit_that_waits_at_a_join_counts_when_it_is_decided() {
     run.end("slow", &[("join", Some("slow"))]);
     assert_eq!(run.machine.status(), RunStatus::Failed);
     assert!(run.failure().message.contains("number 2 of the run, allowed are 1"), "{}", run.failure());
-    assert!(run.failure().message.contains("`.max_replans_total(..)`"), "{}", run.failure());
+    assert!(run.failure().message.contains("`max_replans_total`"), "{}", run.failure());
     run.retry();
     assert_eq!(run.flying(), ["join@1"]);
     let join = run.machine.find("join").unwrap();

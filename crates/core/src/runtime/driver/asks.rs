@@ -9,8 +9,8 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use crate::ask::{Answer, Answerer, Asking, Question};
 use crate::id::RunKey;
 
-/// The work of the answerer: by which task, on which question, with which answer.
-pub(super) type Answered = (Id, (String, Option<Answer>));
+/// The work of the answerer: by which task, on which question, with which answer and author.
+pub(super) type Answered = (Id, (String, Option<(Answer, String)>));
 
 /// The questions that the answerer works on, and its answers to come; absent as long as none was handed to it.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(super) struct Asks(Option<Box<Work>>);
 struct Work {
     /// Each with what ends the work on it.
     posed: HashMap<String, AbortHandle>,
-    answering: JoinSet<(String, Option<Answer>)>,
+    answering: JoinSet<(String, Option<(Answer, String)>)>,
 }
 
 impl Asks {
@@ -41,8 +41,10 @@ impl Asks {
             if let Entry::Vacant(place) = posed.entry(question.id.clone()) {
                 let (run, answerer) = (run.clone(), Arc::clone(answerer));
                 place.insert(answering.spawn(async move {
-                    let id = question.id.clone();
-                    (id, answerer.answer(&Asking { run, question }).await)
+                    let asking = Asking { run, question };
+                    let answer = answerer.answer(&asking).await;
+                    let signed = answer.map(|answer| (answer, answerer.author(&asking)));
+                    (asking.question.id, signed)
                 }));
             }
         }

@@ -112,11 +112,10 @@ impl<S: State> Driver<S> {
         &mut self,
         task: Id,
         question: String,
-        answer: Option<Answer>,
+        answer: Option<(Answer, String)>,
     ) -> Result<()> {
         let is_current = self.asks.is_current(task, &question);
-        let Some(answer) = answer.filter(|_| is_current) else { return Ok(()) };
-        let by = self.shared.services.answerer.as_ref().map(|answerer| answerer.name());
+        let Some((answer, by)) = answer.filter(|_| is_current) else { return Ok(()) };
         let what = match SignalKind::answer(question.clone(), answer) {
             Ok(what) => what,
             Err(error) => {
@@ -124,7 +123,7 @@ impl<S: State> Driver<S> {
                 return Ok(());
             }
         };
-        let signal = Signal { what, by, at: self.shared.clock.now(), of_parent: false };
+        let signal = Signal { what, by: Some(by), at: self.shared.clock.now(), of_parent: false };
         let mut races = Races::new();
         loop {
             match self.signal(signal.clone()).await? {

@@ -34,9 +34,13 @@ impl StageNode {
     pub(super) async fn attempt(&self, stage: &Stage) -> Result<Came, NodeError> {
         let last = stage.cx.attempt() >= self.attempts;
         let came = self.guarded(stage).await;
+        let fails_again = |outcome: &StageOutcome| {
+            outcome.status == Status::Fail
+                && (self.again_on_fail || self.again_on_exit && outcome.is_exit_status)
+        };
         if let Ok(outcome) = &came
             && !last
-            && (outcome.status == Status::Retry || outcome.status == Status::Fail && self.again_on_fail)
+            && (outcome.status == Status::Retry || fails_again(outcome))
         {
             self.keep_usage(&stage.cx, outcome.usage).await?;
         }
@@ -49,7 +53,7 @@ impl StageNode {
                 // Whoever asks to be tried again says that it is safe.
                 Err(NodeError::new(reason).not_done())
             }
-            Ok(outcome) if outcome.status == Status::Fail && self.again_on_fail && !last => {
+            Ok(outcome) if fails_again(&outcome) && !last => {
                 Err(NodeError::new(match &*outcome.failure_reason {
                     "" => "the node failed and said nothing about it".to_owned(),
                     reason => reason.to_owned(),
@@ -74,15 +78,23 @@ impl StageNode {
                 Ok(StageOutcome::success().with_notes("auto-status: the handler gave no status").into())
             }
             Err(error) if error.is_transient() && !last => {
-                let asks = NodeError::new(error.to_string());
+                let asks = NodeError::new(stage.printed.explain(&error));
                 Err(if error.is_not_done() { asks.not_done() } else { asks })
             }
             Err(error) => match error.into_runtime() {
                 Ok(error) => Err(error),
                 // What may have been done is no outcome that an edge could take: the run asks.
-                Err(error) if self.external && !error.is_not_done() => Err(NodeError::new(error.to_string())),
+                Err(error) if self.external && !error.is_not_done() => {
+                    Err(NodeError::new(stage.printed.explain(&error)))
+                }
                 Err(error) => {
-                    Ok(Came { outcome: StageOutcome::fail(error.to_string()), not_done: error.is_not_done() })
+                    let outcome = StageOutcome::fail(stage.printed.explain(&error));
+                    let outcome = match stage.printed.take() {
+                        // What it printed until then is what is left of its work.
+                        Some(printed) => printed.add_to(outcome, stage.node.id()),
+                        None => outcome,
+                    };
+                    Ok(Came { outcome, not_done: error.is_not_done() })
                 }
             },
         }

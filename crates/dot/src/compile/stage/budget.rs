@@ -34,10 +34,7 @@ impl Budget {
     pub(in crate::compile) fn of(pipeline: &Pipeline) -> Arc<Self> {
         let attributes = &pipeline.attributes;
         let number = |key: &str| attributes.get(key).and_then(Value::as_amount);
-        let cost = number("max_cost")
-            .or_else(|| number("max_cost_usd"))
-            .or_else(|| number("max_budget_usd"))
-            .or_else(|| number("max_cost_cents").map(|cents| cents / 100.0));
+        let cost = number("max_cost").or_else(|| number("max_cost_cents").map(|cents| cents / 100.0));
         let seconds = attributes.get("max_time").and_then(Value::as_duration).map(|time| time.as_secs_f64());
         let target = pipeline.node(&attributes.text("budget_target")).map(|node| node.id().to_owned());
         Arc::new(Self { cost, tokens: number("max_total_tokens"), seconds, target })

@@ -5,6 +5,7 @@ mod budget;
 mod meet;
 mod restart;
 mod update;
+mod visits;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::each::{self, Item};
 use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
 use super::plan::{Next, Sent, Ways};
 use crate::fidelity::{Arrival, Told};
-use crate::handler::{Handler, Pulse, Stage};
+use crate::handler::{AttemptOutput, Handler, Pulse, Stage, WaitMark};
 use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::left;
@@ -57,13 +58,15 @@ pub(super) struct StageNode {
     pub(super) attempts: u32,
     /// Whether a failure is tried again, too.
     pub(super) again_on_fail: bool,
+    /// Whether it is if the work said nothing of it but by an exit status.
+    pub(super) again_on_exit: bool,
     /// Whether it must not be repeated.
     pub(super) external: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) stall: Option<Duration>,
     pub(super) role: Role,
     pub(super) limit: Option<Limit>,
-    /// How often it is visited at most, if it is in a loop and the pipeline does not say.
+    /// How often it is visited at most without a wait, if it is in a loop and the pipeline does not say.
     pub(super) visits: Option<u32>,
     /// When branches are left, by their fork.
     pub(super) rules: Arc<HashMap<String, Rule>>,
@@ -95,14 +98,6 @@ struct Arrived {
 #[async_trait]
 impl CoreNode<Context> for StageNode {
     async fn run(&self, cx: NodeContext, state: Draft<Context>) -> NodeResult<Context> {
-        if let Some(most) = self.visits.filter(|most| cx.visit().get() > *most) {
-            let message = format!(
-                "the run came to `{}` more than {most} times, and nothing in the loop waits for a person or for time; if that is meant, \
-                 set `max_node_visits` of the graph or `max_visits` of the node, 0 for any number",
-                self.node.id()
-            );
-            return Err(NodeError::new(message).fatal().not_done());
-        }
         let Arrived { branch, sent: arrived, by, enter, item } = self.arrived(&cx);
         let mut context = branch::view(&state, branch.as_deref());
         if let Some(item) = &item {
@@ -110,6 +105,7 @@ impl CoreNode<Context> for StageNode {
             let _ = context.set(each::ITEM, &item.item);
             let _ = context.set(each::INDEX, item.index);
         }
+        let visit = self.count_visit(&context)?;
         let context = Arc::new(context);
         let told = Told::of(&self.node, &self.pipeline, &by);
         let met = self.met(&state, arrived);
@@ -122,6 +118,9 @@ impl CoreNode<Context> for StageNode {
             kind: Arc::clone(&self.kind),
             told: told.clone(),
             pulse: Pulse::default(),
+            printed: AttemptOutput::default(),
+            is_expanded: false,
+            wait_mark: WaitMark::default(),
         };
         let settled_already = met.as_ref().and_then(|met| met.instead(self.ways.decides));
         let mut goes = met.as_ref().and_then(Met::left_for);
@@ -145,6 +144,12 @@ impl CoreNode<Context> for StageNode {
             },
         };
         left::noted(&outcome).try_for_each(|artifact| cx.artifact(artifact))?;
+        for suggested in &mut outcome.suggested_next_ids {
+            // By the name that it has in the file.
+            if let Some(node) = self.pipeline.node(suggested) {
+                *suggested = node.id().to_owned();
+            }
+        }
         if self.ways.decides && outcome.status == Status::Success {
             outcome = before(&seen, outcome);
         }
@@ -190,6 +195,8 @@ impl CoreNode<Context> for StageNode {
             changes.set(ENDED, outcome.status.as_str());
             sent.life = Some(life(&cx));
         }
+        let has_waited = stage.wait_mark.is_set() && !left;
+        self.add_visit(&mut changes, &context, visit, has_waited, results.as_ref());
         if let Some(item) = item {
             changes.set(each::ITEM, item.item);
             changes.set(each::INDEX, item.index);
@@ -230,9 +237,9 @@ impl CoreNode<Context> for StageNode {
                 );
                 Err(NodeError::new(message).fatal())
             }
-            Next::Edge { to, reason, restart, carries, .. } => {
+            Next::Edge { to, place, reason, restart, carries, .. } => {
                 self.tell(&cx, &to, &reason.to_string())?;
-                sent.carries = carries;
+                (sent.carries, sent.edge, sent.why) = (carries, place, Some(reason.to_string()));
                 if restart {
                     let update = self.or_kept(&cx, own, self.afresh(&after, &outcome)).await?;
                     let update = budget::counted(update, spent, beyond);
@@ -242,6 +249,7 @@ impl CoreNode<Context> for StageNode {
             }
             Next::Jump { to, why } => {
                 self.tell(&cx, &to, why.as_str())?;
+                sent.why = Some(why.as_str().to_owned());
                 Ok(finish(update, &outcome, sent))
             }
             Next::Fork | Next::Begin { .. } | Next::Skip { .. } | Next::End | Next::Stuck => {

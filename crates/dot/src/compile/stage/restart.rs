@@ -6,6 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use super::StageNode;
 use super::budget::{BEYOND, SPENT, USAGE};
+use super::visits::{VISITS, WAITS};
 use crate::outcome::{StageOutcome, Status};
 use crate::suggest::shortened;
 
@@ -31,8 +32,8 @@ impl StageNode {
         let input: Map<String, Json> = after.get(INPUT).map_err(NodeError::new)?.unwrap_or_default();
         let mut update = Context::update();
         for (key, value) in after.iter() {
-            let stays = [INPUT, RESTARTS, SIGNATURES, SPENT, BEYOND].contains(&key)
-                || ["graph.", USAGE].iter().any(|prefix| key.starts_with(prefix));
+            let stays = [INPUT, RESTARTS, SIGNATURES, SPENT, BEYOND, WAITS].contains(&key)
+                || ["graph.", USAGE, VISITS].iter().any(|prefix| key.starts_with(prefix));
             match input.get(key) {
                 Some(before) if before != value => update = update.set(key, before),
                 None if !stays => update = update.remove(key),

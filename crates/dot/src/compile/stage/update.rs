@@ -7,13 +7,16 @@ use ferrata_core::state::{Context, ContextUpdate};
 use serde_json::{Map, Value as Json, json};
 
 use super::{Role, StageNode};
+use crate::attribute::is_read_of_graph;
 use crate::compile::branch::{self, Results};
 use crate::compile::plan::{GATES, gate_key};
 use crate::compile::stage::restart::INPUT;
 use crate::fidelity::{LAST, STAGES, Told};
+use crate::handler::RESULTS;
 use crate::outcome::StageOutcome;
 use crate::run_dir;
 use crate::suggest::shortened;
+use crate::variable::{GOAL, expand};
 
 /// How much of a text is kept for the tasks after a node: a paragraph.
 const KEPT: usize = 500;
@@ -62,7 +65,7 @@ impl StageNode {
                     after.iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
                 all.set(INPUT, input);
             }
-            mirror.iter().for_each(|(key, value)| all.set(key, value.clone()));
+            self.mirror(mirror, after, &mut all)?;
         }
         for (key, value) in &outcome.context_updates {
             if key.starts_with("internal.") {
@@ -96,6 +99,40 @@ impl StageNode {
         all.reduced(after)
     }
 
+    /// Copies the graph's attributes into the context, under what the run was given: its input may set the goal, and whatever means something
+    /// to the pipeline alone.
+    fn mirror(
+        &self,
+        mirror: &Map<String, Json>,
+        input: &Context,
+        all: &mut Changes,
+    ) -> Result<(), NodeError> {
+        let given = |key: &str| {
+            // Where the run begins at its start again, what stands there is what the start set.
+            let is_first = input.get_value("current_node").is_none();
+            input.get_value(key).filter(|value| is_first && !value.is_null())
+        };
+        let read = |key: &str| key.strip_prefix("graph.").is_some_and(is_read_of_graph);
+        if let Some(key) = input.keys().find(|key| read(key) && given(key).is_some()) {
+            let message =
+                format!("the input sets `{key}`, which the pipeline reads from its file alone; set it there");
+            return Err(NodeError::new(message).fatal().not_done());
+        }
+        for (key, value) in mirror {
+            let value = given(key).unwrap_or(value).clone();
+            let value = match &value {
+                Json::String(goal) if key == GOAL => {
+                    let goal = expand(goal, input)
+                        .map_err(|why| NodeError::new(format!("the goal: {why}")).fatal())?;
+                    Json::from(&*goal)
+                }
+                _ => value,
+            };
+            all.set(key, value);
+        }
+        Ok(())
+    }
+
     /// Names the texts in the context that are shown for a node of this kind, and that its work has not set: a record holds only
     /// what changed, and does not tell them from those that it has set to what they were.
     pub(super) fn of_others(&self, outcome: &StageOutcome, context: &Context) -> Vec<String> {
@@ -113,6 +150,9 @@ impl StageNode {
         };
         let at = context.iter().filter_map(at).max().unwrap_or(0) + 1;
         let mut kept = json!({"at": at, "visit": cx.visit().get(), "outcome": outcome.status.as_str()});
+        if outcome.context_updates.contains_key(RESULTS) {
+            kept["joined"] = true.into();
+        }
         let output = outcome.context_updates.get("tool.output").and_then(Json::as_str).unwrap_or_default();
         for (key, text) in
             [("notes", &*outcome.notes), ("reason", &*outcome.failure_reason), ("output", output)]

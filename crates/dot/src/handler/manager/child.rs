@@ -227,9 +227,7 @@ impl Manager {
             Error::new(ErrorKind::Invalid, format!("node {}: {message}", node.id()))
                 .with_operation("dot.compile")
         };
-        let named = text(node, pipeline, "stack.child_dotfile");
-        // Fabro's name for it.
-        let file = if named.is_empty() { text(node, pipeline, "stack.child_workflow") } else { named };
+        let file = text(node, pipeline, "stack.child_dotfile");
         if file.is_empty() {
             return Err(refuse("a manager has no child; name its file by `stack.child_dotfile`".to_owned()));
         }

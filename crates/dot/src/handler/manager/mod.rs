@@ -4,7 +4,7 @@ mod child;
 mod steer;
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ use serde_json::json;
 use self::child::{Child, Seen};
 use super::{Handler, HandlerError, Registry, Stage};
 use crate::condition::{Condition, Facts};
-use crate::outcome::StageOutcome;
+use crate::outcome::{StageOutcome, Usage};
 use crate::pipeline::{Node, Pipeline};
 use crate::transform::Transforms;
 use crate::value::Value;
@@ -104,6 +104,9 @@ struct Cycle {
     status: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     reason: String,
+    /// What steering has spent.
+    #[serde(default)]
+    usage: Usage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,18 +186,21 @@ impl Handler for Manager {
                 None => std::future::pending().await,
             }
         };
-        let outcome = tokio::select! {
+        let spent = Mutex::new(Usage::default());
+        let mut outcome = tokio::select! {
             biased;
             () = stage.cx.cancelled() => {
                 // What it returns is dropped: the run has ended, and its child with it, or is left to whoever goes on with it.
                 return Err(HandlerError::transient("the run is cancelled or left"));
             }
-            outcome = self.supervise(stage, &plan, &child) => outcome?,
+            outcome = self.supervise(stage, &plan, &child, &spent) => outcome?,
             over = out_of_time => {
                 over.map_err(HandlerError::of_runtime)?;
                 StageOutcome::fail(format!("the child took longer than the timeout of {:?}", timeout.unwrap_or_default()))
             }
         };
+        let spent = spent.into_inner().unwrap_or_else(PoisonError::into_inner);
+        outcome.usage = Some(spent).filter(|spent| *spent != Usage::default());
         child.end("its manager has ended", &stage.cx).await?;
         let seen = child.look().await.map_err(HandlerError::of_runtime)?;
         Ok(outcome
@@ -219,11 +225,17 @@ impl Manager {
         stage: &Stage,
         plan: &Plan,
         child: &Child<'_>,
+        spent: &Mutex<Usage>,
     ) -> Result<StageOutcome, HandlerError> {
         for number in 1..=plan.cycles {
             let work = || self.cycle(stage, plan, child, number);
             let cycle = stage.cx.step(child.named(&format!("cycle.{number}")), work);
             let cycle: Cycle = cycle.await.map_err(HandlerError::of_runtime)?;
+            {
+                // Nothing panics while it is held.
+                let mut spent = spent.lock().unwrap_or_else(PoisonError::into_inner);
+                *spent = spent.plus(cycle.usage);
+            }
             let outcome = match cycle.verdict {
                 Verdict::GoOn => None,
                 Verdict::Succeeded => Some(StageOutcome::success().with_notes("the child completed")),
@@ -236,6 +248,7 @@ impl Manager {
             // What a cycle of before a crash waited for is on record, too.
             if plan.actions.iter().any(|action| action == "wait") {
                 let poll = child.sleep(&stage.cx, &format!("poll.{number}"), plan.poll);
+                stage.mark_waited();
                 tokio::select! {
                     biased;
                     () = child.ended() => {}
@@ -259,9 +272,10 @@ impl Manager {
         let seen = child.look().await?;
         let event = json!({"run": child.key().run.as_str(), "status": seen.status(), "cycle": number});
         stage.cx.emit("stack.child", event)?;
+        let mut usage = Usage::default();
         if seen.is_open() && plan.actions.iter().any(|action| action == "steer") {
             let registry = self.inner.registry.read().unwrap_or_else(PoisonError::into_inner).clone();
-            steer::steer(stage, &registry, child, &seen, number).await?;
+            usage = steer::steer(stage, &registry, child, &seen, number).await?;
         }
         let (verdict, reason) = match &seen {
             Seen::Ended(Outcome::Completed(_)) => (Verdict::Succeeded, String::new()),
@@ -276,7 +290,7 @@ impl Manager {
             }
             _ => (Verdict::GoOn, String::new()),
         };
-        Ok(Cycle { verdict, status: seen.status().to_owned(), reason })
+        Ok(Cycle { verdict, status: seen.status().to_owned(), reason, usage })
     }
 }
 

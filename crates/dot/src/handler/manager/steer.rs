@@ -9,15 +9,17 @@ use serde_json::Map;
 
 use super::child::{Child, Seen};
 use crate::fidelity::STEERING;
-use crate::handler::{Registry, Stage};
+use crate::handler::{Registry, Stage, response_key};
+use crate::outcome::Usage;
 use crate::pipeline::{DEFAULT_TYPE, Node};
-use crate::suggest::shortened;
+use crate::suggest::beginning;
 use crate::value::Value;
+use crate::variable::expand;
 
 /// How much of what a child knows a prompt shows, in characters.
-const SHOWN: usize = 8_000;
+const SHOWN: usize = 100_000;
 
-/// Asks what is to be said to a child, and puts it into the child's context. An empty answer says nothing.
+/// Asks what is to be said to a child, puts it into the child's context, and returns what that has spent. An empty answer says nothing.
 ///
 /// The cycle is recorded after this: if the process dies in between, the same cycle says it again under the same key.
 pub(super) async fn steer(
@@ -26,35 +28,40 @@ pub(super) async fn steer(
     child: &Child<'_>,
     seen: &Seen,
     cycle: u32,
-) -> Result<(), NodeError> {
-    let mut node = Node::new(stage.node.shared_id());
+) -> Result<Usage, NodeError> {
+    // A task with what the manager says of models, sessions and hooks.
+    let mut node = Node::clone(&stage.node);
+    node.attributes.set("type", Value::string(DEFAULT_TYPE));
     let known = serde_json::Value::Object(seen.context()).to_string();
     let task = stage.node.attributes.text("prompt");
     let task = if task.is_empty() { "Say what the pipeline is to do next, or nothing." } else { &*task };
+    let task = expand(task, &stage.context).map_err(NodeError::new)?;
     let prompt = format!(
         "{task}\n\nThe pipeline is {}, in cycle {cycle} of its supervision. It knows:\n{}\n",
         seen.status(),
-        shortened(&known, SHOWN)
+        beginning(&known, SHOWN)
     );
     node.attributes.set("prompt", Value::string(prompt));
     let (kind, handler) = registry.resolve(&node).map_err(NodeError::new)?;
     debug_assert_eq!(kind, DEFAULT_TYPE);
-    let asked = Stage { node: Arc::new(node), ..stage.clone() };
+    let asked = Stage { node: Arc::new(node), is_expanded: true, ..stage.clone() };
     let outcome = handler.run(&asked).await.map_err(|error| match error.into_runtime() {
         Ok(error) => error,
         Err(error) => NodeError::new(format!("nobody could say how to steer: {error}")),
     })?;
-    let key = format!("response.{}", stage.node.id());
+    let usage = outcome.usage.unwrap_or_default();
     let said =
-        outcome.context_updates.get(&key).and_then(serde_json::Value::as_str).unwrap_or_default().trim();
-    if said.is_empty() {
-        return Ok(());
+        outcome.context_updates.get(&response_key(stage.node.id())).and_then(serde_json::Value::as_str);
+    let said = said.unwrap_or_default().trim();
+    // A failure says why nobody steers, and nothing to the child.
+    if said.is_empty() || !outcome.status.is_success() {
+        return Ok(usage);
     }
     let said = Map::from_iter([(cycle.to_string(), said.into())]);
     let patch = Patch::from_ops(&[Op::Merge(STEERING.to_owned(), said)])?;
     match child.runtime().edit(child.key(), patch).checked_by(child.graph()).by("manager").await {
         // It has ended meanwhile.
-        Err(error) if error.kind() == ErrorKind::WrongStatus => Ok(()),
-        result => Ok(result?),
+        Err(error) if error.kind() == ErrorKind::WrongStatus => Ok(usage),
+        result => Ok(result.map(|_| usage)?),
     }
 }

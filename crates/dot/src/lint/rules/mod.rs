@@ -2,8 +2,10 @@
 
 mod attributes;
 mod dialects;
+mod owners;
 mod routing;
 mod structure;
+mod variables;
 
 use super::{Diagnostic, View};
 use crate::suggest::closest;
@@ -21,7 +23,7 @@ fn near<'a>(
 }
 
 /// Every built-in rule.
-pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 25] = [
+pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 31] = [
     structure::start_node,
     structure::terminal_node,
     structure::reachability,
@@ -31,18 +33,24 @@ pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 25] = [
     structure::exit_reachable,
     structure::unique_names,
     routing::condition_syntax,
+    routing::condition_keys,
     routing::retry_target_exists,
     routing::goal_gate_has_retry,
     attributes::stylesheet_syntax,
     attributes::type_known,
     attributes::fidelity_valid,
     attributes::prompt_on_llm_nodes,
-    attributes::unused_variables,
+    variables::unused_variables,
+    variables::command_variables,
+    variables::template_statements,
     attributes::high_retry_count,
-    attributes::attribute_type,
+    owners::attribute_type,
+    owners::attribute_acts,
+    owners::attribute_alias,
+    owners::attribute_alone,
     dialects::tolerated,
     dialects::outcome_known,
-    dialects::attribute_known,
+    owners::attribute_known,
     dialects::shape_known,
     dialects::gate_asks,
     dialects::way_on,

@@ -25,6 +25,68 @@ pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
+/// Keys that the engines of other dialects set for conditions, and what to write here.
+const FOREIGN_KEYS: [(&str, &str); 3] = [
+    (
+        "failure_class",
+        "a task may set it by `context_updates` of its `status.json`; failures are not classed otherwise, but for `failure_reason`",
+    ),
+    (
+        "internal.node_visit_count",
+        "limit visits by `max_visits` of the node; a command finds the number of its own as `FERRATA_VISIT`",
+    ),
+    (
+        "internal.retry_count",
+        "`max_retries` of the node counts; a command finds the number of its attempt as `FERRATA_ATTEMPT`",
+    ),
+];
+
+/// What the engine keeps for itself, and conditions may ask for.
+const INTERNAL: [&str; 5] =
+    ["internal.restarts", "internal.waits", "internal.fidelity", "internal.stage.", "internal.gate."];
+
+/// Says why nothing sets a key, and what to do; `None` if a node, the engine or the input may.
+fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
+    let key = key.strip_prefix("context.").unwrap_or(key);
+    if let Some((_, fix)) = FOREIGN_KEYS.iter().find(|(foreign, _)| *foreign == key) {
+        return Some((
+            format!("nothing here sets `{key}`, which is a key of another engine"),
+            (*fix).to_owned(),
+        ));
+    }
+    let of_engine = |known: &str| if known.ends_with('.') { key.starts_with(known) } else { key == known };
+    if key.starts_with("internal.") && !INTERNAL.into_iter().any(of_engine) {
+        let message = format!("nothing sets `{}`: no node may set what begins with `internal.`", shown(key));
+        return Some((
+            message,
+            "ask for a key that a node sets by `context_updates` of its `status.json`".to_owned(),
+        ));
+    }
+    if let Some(name) =
+        key.strip_prefix("graph.").filter(|name| view.pipeline().attributes.get(name).is_none())
+    {
+        let message = format!("nothing sets `{}`: the graph has no attribute `{}`", shown(key), shown(name));
+        return Some((message, format!("give the graph one, or the run by `--input {}=..`", shown(key))));
+    }
+    if let Some(node) = key.strip_prefix("response.").filter(|node| view.pipeline().node(node).is_none()) {
+        let message = format!("nothing sets `{}`: there is no node `{}`", shown(key), shown(node));
+        return Some((message, "name a node that answers".to_owned()));
+    }
+    None
+}
+
+/// Every key that a condition asks for may be set: an edge whose condition never holds is never taken.
+pub(super) fn condition_keys(view: &View<'_>, found: &mut Vec<Diagnostic>) {
+    for edge in view.pipeline().edges() {
+        // What cannot be read is told by `condition_syntax`.
+        let Ok(condition) = Condition::parse(&edge.condition()) else { continue };
+        if let Some((message, fix)) = condition.keys().into_iter().find_map(|key| unset(view, key)) {
+            let diagnostic = Diagnostic::new("condition_keys", Severity::Warning, message).at_edge(edge);
+            found.push(diagnostic.at_span(edge.attributes.span_of("condition")).fix(fix));
+        }
+    }
+}
+
 /// Narrows the span of a string to a place in its text, if no escape has moved it.
 pub(super) fn within(span: Span, text: &str, offset: usize) -> Span {
     if span.end.saturating_sub(span.start) != text.len() + 2 {

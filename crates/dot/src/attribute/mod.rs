@@ -1,0 +1,90 @@
+//! The attributes of the language: on what each acts, which values it takes, and what other dialects call it.
+//!
+//! One table, of which lint, the names of other dialects and the page of the language are made. An attribute of the table that stands where
+//! it does not act is an error; any other is free.
+
+mod foreign;
+mod table;
+mod value_kind;
+
+pub(crate) use foreign::foreign;
+pub use table::{ALL, AttributeOwner, AttributeRule};
+pub(crate) use value_kind::ValueKind;
+
+/// Names of other dialects for attributes of the language.
+pub const ALIASES: [(&str, &str); 11] = [
+    ("script", "tool_command"),
+    ("llm_prompt", "prompt"),
+    ("model", "llm_model"),
+    ("provider", "llm_provider"),
+    ("handler", "type"),
+    ("stack.child_workflow", "stack.child_dotfile"),
+    ("default_max_retry", "default_max_retries"),
+    ("context_fidelity_default", "default_fidelity"),
+    ("context_thread_default", "default_thread"),
+    ("max_cost_usd", "max_cost"),
+    ("max_budget_usd", "max_cost"),
+];
+
+/// Tells whether a key names an attribute: by its name, or by that of another dialect.
+pub(crate) fn is_named(key: &str, attribute: &str) -> bool {
+    key == attribute || aliases_of(attribute).contains(&key)
+}
+
+/// Returns the other names of an attribute. Matched and not looked up, because every attribute that is read comes by here.
+fn aliases_of(attribute: &str) -> &'static [&'static str] {
+    match attribute {
+        "tool_command" => &["script"],
+        "prompt" => &["llm_prompt"],
+        "llm_model" => &["model"],
+        "llm_provider" => &["provider"],
+        "type" => &["handler"],
+        "stack.child_dotfile" => &["stack.child_workflow"],
+        "default_max_retries" => &["default_max_retry"],
+        "default_fidelity" => &["context_fidelity_default"],
+        "default_thread" => &["context_thread_default"],
+        "max_cost" => &["max_cost_usd", "max_budget_usd"],
+        _ => &[],
+    }
+}
+
+/// Returns the name that an attribute has here.
+pub(crate) fn name_of(key: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == key).map_or(key, |(_, name)| name)
+}
+
+/// Returns the rules of an attribute, one for each owner that it may have. `env.NAME` is one attribute.
+pub(crate) fn rules_of(key: &str) -> impl Iterator<Item = &'static AttributeRule> {
+    let name = if key.starts_with("env.") { "env.NAME" } else { name_of(key) };
+    let start = ALL.partition_point(|rule| rule.name < name);
+    ALL[start..].iter().take_while(move |rule| rule.name == name)
+}
+
+/// Tells whether the pipeline itself reads an attribute of the graph, by its name or that of another dialect. The input of a run may set `graph.` keys
+/// of others, and the goal.
+pub fn is_read_of_graph(key: &str) -> bool {
+    rules_of(key).any(|rule| rule.owner == AttributeOwner::Graph && !["goal", "label"].contains(&rule.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_sorted_and_aliases_agree() {
+        assert!(ALL.is_sorted_by_key(|rule| rule.name));
+        for (alias, name) in ALIASES {
+            assert!(is_named(alias, name) && name_of(alias) == name, "{alias}");
+            assert!(rules_of(alias).next().is_some_and(|rule| rule.name == name), "{alias}");
+            assert!(ALL.iter().all(|rule| rule.name != alias), "{alias} is both");
+        }
+        for rule in ALL {
+            for alias in aliases_of(rule.name) {
+                assert!(ALIASES.contains(&(alias, rule.name)), "{alias}");
+            }
+        }
+        assert_eq!(rules_of("env.COLOR").count(), 1);
+        assert_eq!(rules_of("fidelity").count(), 2, "of nodes and of edges");
+        assert_eq!(rules_of("color").count(), 0);
+    }
+}

@@ -1,0 +1,381 @@
+//! The attributes that act, each with its owner.
+
+use super::ValueKind;
+
+/// What an attribute belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttributeOwner {
+    /// The graph.
+    Graph,
+    /// Each node.
+    AnyNode,
+    /// Nodes of these types.
+    NodeOf(&'static [&'static str]),
+    /// Edges.
+    Edge,
+}
+
+/// An attribute, what it belongs to, and what it does there.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct AttributeRule {
+    /// Its name.
+    pub name: &'static str,
+    /// What it belongs to. On anything else it is an error.
+    pub owner: AttributeOwner,
+    /// Which values it takes.
+    pub(crate) value: ValueKind,
+    /// Its value unless it is set; empty if there is none to name.
+    pub default: &'static str,
+    /// What it does, in a few words.
+    pub effect: &'static str,
+}
+
+impl AttributeRule {
+    /// Returns which values it takes, in words.
+    pub fn values(&self) -> String {
+        self.value.to_string()
+    }
+
+    /// Tells whether it acts on nodes of a type.
+    pub fn acts_on(&self, kind: &str) -> bool {
+        match self.owner {
+            AttributeOwner::AnyNode => true,
+            AttributeOwner::NodeOf(kinds) => kinds.contains(&kind),
+            AttributeOwner::Graph | AttributeOwner::Edge => false,
+        }
+    }
+}
+
+/// What gives something to the backend.
+const ASKING: &[&str] = &["codergen", "prompt", "parallel.fan_in", "stack.manager_loop"];
+
+/// What asks the backend or a person.
+const PROMPTING: &[&str] = &["codergen", "prompt", "wait.human", "parallel.fan_in", "stack.manager_loop"];
+
+/// What starts commands.
+const COMMANDS: &[&str] = &["tool", "codergen", "prompt", "parallel.fan_in", "stack.manager_loop"];
+
+/// What takes time, and so may be out of it, or be tried again.
+const WORK: &[&str] = &["codergen", "prompt", "tool", "wait.human", "parallel.fan_in", "stack.manager_loop"];
+
+/// What can fail.
+const FALLIBLE: &[&str] = &[
+    "codergen",
+    "prompt",
+    "tool",
+    "wait.human",
+    "wait",
+    "conditional",
+    "parallel",
+    "parallel.fan_in",
+    "stack.manager_loop",
+];
+
+/// What leads on along one of several edges.
+const CHOOSING: &[&str] = &[
+    "start",
+    "codergen",
+    "prompt",
+    "tool",
+    "wait.human",
+    "wait",
+    "conditional",
+    "parallel.fan_in",
+    "stack.manager_loop",
+];
+
+const TOOL: &[&str] = &["tool"];
+const GATE: &[&str] = &["wait.human"];
+const FORK: &[&str] = &["parallel"];
+const MANAGER: &[&str] = &["stack.manager_loop"];
+
+const PRESETS: &[&str] = &["none", "standard", "aggressive", "linear", "patient"];
+
+const fn rule(
+    name: &'static str,
+    owner: AttributeOwner,
+    value: ValueKind,
+    default: &'static str,
+    effect: &'static str,
+) -> AttributeRule {
+    AttributeRule { name, owner, value, default, effect }
+}
+
+use self::AttributeOwner::{AnyNode, Edge, Graph, NodeOf};
+use super::ValueKind::{Amount, Boolean, Count, Duration, Goal, Integer, OneOf, Text, Word};
+
+/// All attributes, by their names.
+pub const ALL: &[AttributeRule] = &[
+    rule(
+        "allow_partial",
+        NodeOf(WORK),
+        Boolean,
+        "false",
+        "a node whose retries are used up is a partial success instead of a failure",
+    ),
+    rule(
+        "auto_status",
+        NodeOf(ASKING),
+        Boolean,
+        "false",
+        "a task without an answer and without an outcome has succeeded",
+    ),
+    rule(
+        "backend",
+        Graph,
+        Text,
+        "",
+        "the command that does tasks for `ferrata run`, unless `--backend` names one",
+    ),
+    rule(
+        "budget_target",
+        Graph,
+        Text,
+        "",
+        "the node where the run goes once its [budget](#budgets) is spent",
+    ),
+    rule("class", AnyNode, Text, "", "classes for the stylesheet, separated by blanks or commas"),
+    rule("condition", Edge, Text, "", "when the edge may be taken, see [conditions](#conditions)"),
+    rule("default_fidelity", Graph, Text, "compact", "`fidelity` of nodes and edges that say none"),
+    rule("default_max_retries", Graph, Count(0), "0", "`max_retries` of nodes that say none"),
+    rule("default_thread", Graph, Text, "", "the session of tasks that say none"),
+    rule("duration", NodeOf(&["wait"]), Duration, "", "how long it waits"),
+    rule(
+        "effect",
+        NodeOf(WORK),
+        OneOf(&["pure", "read", "write", "external"]),
+        "`write` of tools and tasks",
+        "what repeating the node would mean, see below",
+    ),
+    rule("env.NAME", NodeOf(COMMANDS), Text, "", "a variable of the command's environment"),
+    rule(
+        "error_policy",
+        NodeOf(FORK),
+        OneOf(&["fail_fast", "continue", "ignore"]),
+        "continue",
+        "what a failed [branch](#branches) means",
+    ),
+    rule("fallback_retry_target", Graph, Text, "", "as that of a node, for goal gates without one"),
+    rule(
+        "fallback_retry_target",
+        NodeOf(FALLIBLE),
+        Text,
+        "",
+        "where a failure jumps if there is no `retry_target`",
+    ),
+    rule(
+        "fidelity",
+        NodeOf(ASKING),
+        Text,
+        "",
+        "[what a task is told of the run](#what-a-task-is-told-of-the-run)",
+    ),
+    rule("fidelity", Edge, Text, "", "the same of the task that the edge leads to"),
+    rule(
+        "for_each",
+        NodeOf(FORK),
+        Text,
+        "",
+        "a branch for each item of this list, along each edge that names no other",
+    ),
+    rule("for_each", Edge, Text, "", "from a `parallel`: a branch for each item of this list"),
+    rule("freeform", Edge, Boolean, "false", "from a `wait.human`: the edge that any other text takes"),
+    rule("goal", Graph, Text, "", "what the pipeline is for: `$goal` in prompts and commands"),
+    rule(
+        "goal_gate",
+        AnyNode,
+        Goal,
+        "false",
+        "the run ends only if the node has succeeded, see [goal gates](#goal-gates)",
+    ),
+    rule("human.default_choice", NodeOf(GATE), Text, "", "the edge that is taken after `timeout`"),
+    rule(
+        "join_policy",
+        NodeOf(FORK),
+        OneOf(&["wait_all", "first_success", "k_of_n", "quorum"]),
+        "wait_all",
+        "when its [branches](#branches) have succeeded together",
+    ),
+    rule("k", NodeOf(FORK), Count(1), "", "how many successes `k_of_n` needs"),
+    rule("label", Graph, Text, "", "the title of the drawing"),
+    rule(
+        "label",
+        AnyNode,
+        Text,
+        "its id",
+        "its name in drawings; the prompt of a task and the question of a gate that have no `prompt`",
+    ),
+    rule(
+        "label",
+        Edge,
+        Text,
+        "",
+        "its name in drawings; the choice of a gate; what `preferred_label` compares",
+    ),
+    rule(
+        "language",
+        NodeOf(TOOL),
+        OneOf(&["sh", "shell", "bash", "python", "python3"]),
+        "sh",
+        "what runs the command",
+    ),
+    rule("llm_model", Graph, Text, "", "`llm_model` of nodes that say none"),
+    rule("llm_model", NodeOf(ASKING), Text, "", "the model: `FERRATA_LLM_MODEL`"),
+    rule("llm_provider", Graph, Text, "", "`llm_provider` of nodes that say none"),
+    rule("llm_provider", NodeOf(ASKING), Text, "", "the provider: `FERRATA_LLM_PROVIDER`"),
+    rule(
+        "loop_restart",
+        Edge,
+        Boolean,
+        "false",
+        "the run begins afresh at its target, see [fresh starts](#fresh-starts)",
+    ),
+    rule(
+        "loop_restart_signature_limit",
+        Graph,
+        Count(1),
+        "none",
+        "how often fresh starts may meet the same failure",
+    ),
+    rule("manager.actions", Graph, Text, "", "as that of a manager"),
+    rule(
+        "manager.actions",
+        NodeOf(MANAGER),
+        Text,
+        "observe,wait",
+        "what a cycle does: `observe`, `steer`, `wait`",
+    ),
+    rule("manager.max_cycles", Graph, Count(1), "", "as that of a manager"),
+    rule("manager.max_cycles", NodeOf(MANAGER), Count(1), "1000", "how many cycles the child may take"),
+    rule("manager.poll_interval", Graph, Duration, "", "as that of a manager"),
+    rule("manager.poll_interval", NodeOf(MANAGER), Duration, "45s", "how long a cycle takes"),
+    rule("manager.stop_condition", Graph, Text, "", "as that of a manager"),
+    rule("manager.stop_condition", NodeOf(MANAGER), Text, "", "when the child is cancelled, with success"),
+    rule("max_cost", Graph, Amount, "none", "the [budget](#budgets) of the run, in money"),
+    rule("max_cost_cents", Graph, Amount, "none", "the same, in hundredths"),
+    rule(
+        "max_node_visits",
+        Graph,
+        Count(0),
+        "100 in loops",
+        "`max_visits` of nodes that say none; 0: no limit",
+    ),
+    rule(
+        "max_parallel",
+        NodeOf(FORK),
+        Count(1),
+        "4",
+        "how many nodes of its branches are at work at once in a process",
+    ),
+    rule(
+        "max_replans",
+        Graph,
+        Count(0),
+        "2",
+        "how often the run may go back to a node along edges with `replan`",
+    ),
+    rule("max_retries", NodeOf(WORK), Count(0), "0", "how often the node is tried again"),
+    rule(
+        "max_steps",
+        Graph,
+        Count(0),
+        "10000 with a loop",
+        "how many nodes a run may begin in all; 0: no limit",
+    ),
+    rule("max_time", Graph, Duration, "none", "the [budget](#budgets) of the run, in time that nodes report"),
+    rule("max_total_tokens", Graph, Amount, "none", "the [budget](#budgets) of the run, in tokens"),
+    rule(
+        "max_visits",
+        AnyNode,
+        Count(0),
+        "100 in a loop",
+        "how often the node is visited at most, see [limits of loops](#limits-of-loops); 0: no limit",
+    ),
+    rule(
+        "model_stylesheet",
+        Graph,
+        Text,
+        "",
+        "models for nodes by type, class and id, see [transforms](#transforms)",
+    ),
+    rule(
+        "prompt",
+        NodeOf(PROMPTING),
+        Text,
+        "its label",
+        "what a task is to do, a gate asks, a fan-in ranks branches by, a manager steers by; `@file` is the text of a file",
+    ),
+    rule("prompt_file", NodeOf(PROMPTING), Word, "", "the same as `prompt=\"@file\"`"),
+    rule("rankdir", Graph, Text, "TB", "the direction of the drawing: `TB`, `BT`, `LR` or `RL`"),
+    rule("reasoning_effort", Graph, Word, "high", "`reasoning_effort` of nodes that say none"),
+    rule(
+        "reasoning_effort",
+        NodeOf(ASKING),
+        Word,
+        "",
+        "the effort, in the model's words: `FERRATA_REASONING_EFFORT`",
+    ),
+    rule(
+        "replan",
+        Edge,
+        Boolean,
+        "false",
+        "the run goes back on purpose, and counts that, see [replanning](replanning.md)",
+    ),
+    rule(
+        "retry_on",
+        NodeOf(WORK),
+        OneOf(&["fail", "retry"]),
+        "see below",
+        "what is tried again: `fail` failures, too; `retry` nothing else",
+    ),
+    rule(
+        "retry_policy",
+        NodeOf(WORK),
+        OneOf(PRESETS),
+        "standard",
+        "the delays before retries, and their number unless `max_retries` says",
+    ),
+    rule("retry_target", Graph, Text, "", "as that of a node, for goal gates without one"),
+    rule(
+        "retry_target",
+        NodeOf(FALLIBLE),
+        Text,
+        "",
+        "where a failure jumps that no edge takes, and the run if the goal of a gate is not met",
+    ),
+    rule(
+        "selection",
+        NodeOf(CHOOSING),
+        OneOf(&["deterministic", "random"]),
+        "deterministic",
+        "whether chance decides among edges that are equally good",
+    ),
+    rule("shape", AnyNode, Text, "box", "its type, unless `type` says"),
+    rule("stack.child_autostart", Graph, Boolean, "", "as that of a manager"),
+    rule("stack.child_autostart", NodeOf(MANAGER), Boolean, "true", "whether the manager starts its child"),
+    rule("stack.child_dotfile", Graph, Text, "", "as that of a manager"),
+    rule("stack.child_dotfile", NodeOf(MANAGER), Text, "", "the file of the [child](#children)"),
+    rule("stack.child_workdir", Graph, Text, "", "as that of a manager"),
+    rule("stack.child_workdir", NodeOf(MANAGER), Text, "", "where the file is looked for"),
+    rule("stall_timeout", Graph, Duration, "none", "how long a tool or a task may give no sign of life"),
+    rule("thread_id", NodeOf(ASKING), Text, "", "the session of the task, with fidelity `full`"),
+    rule("thread_id", Edge, Text, "", "the same of the task that the edge leads to"),
+    rule("timeout", NodeOf(WORK), Duration, "none", "how long an attempt may take, and a person"),
+    rule("tool_command", NodeOf(TOOL), Text, "", "the command, see [tools](#tools)"),
+    rule("tool_hooks.post", Graph, Text, "", "as that of a node"),
+    rule("tool_hooks.post", NodeOf(COMMANDS), Text, "", "a command after each call of a tool"),
+    rule("tool_hooks.pre", Graph, Text, "", "as that of a node"),
+    rule(
+        "tool_hooks.pre",
+        NodeOf(COMMANDS),
+        Text,
+        "",
+        "a command before each call of a tool, which may forbid it",
+    ),
+    rule("type", AnyNode, Text, "that of its shape", "which handler does its work"),
+    rule("weight", Edge, Integer, "0", "the heaviest of equally good edges is taken"),
+    rule("working_dir", NodeOf(COMMANDS), Text, "that of the run", "where the command runs"),
+];

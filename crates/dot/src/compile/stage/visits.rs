@@ -1,0 +1,69 @@
+//! Loops that nothing slows down: how often a run came to a node since it last waited.
+
+use ferrata_core::node::NodeError;
+use ferrata_core::state::Context;
+use serde_json::{Value as Json, json};
+
+use super::update::Changes;
+use super::{Results, StageNode};
+
+/// Where the context counts how often the run has waited for a person, for time or for a child.
+pub(super) const WAITS: &str = "internal.waits";
+
+/// What the keys begin with under which the context counts visits of nodes in loops: how often the run had waited, and the visits since.
+pub(super) const VISITS: &str = "internal.visits.";
+
+/// How often the run came to a node since it last waited.
+#[derive(Clone, Copy)]
+pub(super) struct VisitCount {
+    waits: u64,
+    since: u64,
+}
+
+fn waits(context: &Context) -> u64 {
+    context.get_value(WAITS).and_then(Json::as_u64).unwrap_or(0)
+}
+
+impl StageNode {
+    /// Counts this visit; `None` where visits are not counted, because the node is in no loop or the pipeline sets a limit itself.
+    ///
+    /// # Errors
+    ///
+    /// That the run came here too often without waiting.
+    pub(super) fn count_visit(&self, context: &Context) -> Result<Option<VisitCount>, NodeError> {
+        let Some(most) = self.visits else { return Ok(None) };
+        let waits = waits(context);
+        let before = context.get_value(&format!("{VISITS}{}", self.node.id()));
+        let number = |at: usize| before.and_then(|before| before.get(at)?.as_u64());
+        let since = match (number(0), number(1)) {
+            (Some(at), Some(since)) if at == waits => since + 1,
+            _ => 1,
+        };
+        if since > u64::from(most) {
+            let message = format!(
+                "the run came to `{}` more than {most} times and never waited for a person or for time; if that is meant, \
+                 set `max_node_visits` of the graph or `max_visits` of the node, 0 for any number",
+                self.node.id()
+            );
+            return Err(NodeError::new(message).fatal().not_done());
+        }
+        Ok(Some(VisitCount { waits, since }))
+    }
+
+    /// Adds to what changes how often the run came here, and that it has waited: here, or in one of the branches that met.
+    pub(super) fn add_visit(
+        &self,
+        changes: &mut Changes,
+        context: &Context,
+        count: Option<VisitCount>,
+        has_waited: bool,
+        results: Option<&Results>,
+    ) {
+        if let Some(VisitCount { waits, since }) = count {
+            changes.set(format!("{VISITS}{}", self.node.id()), json!([waits, since]));
+        }
+        if has_waited || results.is_some_and(|results| results.has_set(WAITS)) {
+            changes.set(WAITS, waits(context) + 1);
+        }
+    }
+}

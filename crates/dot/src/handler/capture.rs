@@ -1,0 +1,353 @@
+//! Output of a command: bounded in memory, and whole in a file where there is a place for one.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::run_dir::files::HashedFile;
+
+/// How much of an output beyond its limit is kept in a file: as much as an artifact may have.
+const MAX_WHOLE: u64 = 64 << 20;
+
+/// Which part of a long output stays in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum KeepPolicy {
+    /// So many bytes, half of them from the beginning and half from the end: what a tool prints tells of itself at both.
+    BothEnds(usize),
+    /// So many bytes from the beginning: an answer is a text, and is never torn in its middle.
+    Beginning(usize),
+}
+
+impl KeepPolicy {
+    const fn limits(self) -> (usize, usize) {
+        match self {
+            Self::BothEnds(bytes) => (bytes / 2, bytes - bytes / 2),
+            Self::Beginning(bytes) => (bytes, 0),
+        }
+    }
+}
+
+impl Default for KeepPolicy {
+    fn default() -> Self {
+        Self::BothEnds(0)
+    }
+}
+
+/// Where outputs are kept whole that are beyond their limit.
+#[derive(Clone, Debug)]
+pub(super) struct WholePlace {
+    /// No link below this directory is followed.
+    pub(super) root: PathBuf,
+    /// The directory of the files, below the root.
+    pub(super) directory: PathBuf,
+    /// Whether that is where the run has its artifacts, which the context names.
+    pub(super) is_artifact: bool,
+}
+
+/// The whole of an output, as a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WholeOutput {
+    /// Its path: of an artifact from the root, otherwise the whole path.
+    pub(super) path: String,
+    pub(super) bytes: u64,
+    /// Whether the output went on behind that.
+    pub(super) is_cut: bool,
+    pub(super) is_artifact: bool,
+}
+
+/// One output of a command, as it is when it ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CapturedOutput {
+    /// The text; what is no UTF-8 is `U+FFFD`, and a line tells how much was left out.
+    pub(crate) text: String,
+    /// How many bytes the text lacks.
+    pub(super) left_out: u64,
+    /// Where all of it is, if the text lacks some of it.
+    pub(super) whole: Option<WholeOutput>,
+    /// Why it could not be kept whole.
+    pub(super) problem: Option<String>,
+}
+
+impl CapturedOutput {
+    /// Says what the text lacks and where that is; `None` if it is all of the output.
+    pub(super) fn note(&self, what: &str) -> Option<String> {
+        if self.left_out == 0 {
+            return None;
+        }
+        let lacks = format!("{what} lacks {} bytes", self.left_out);
+        Some(match (&self.whole, &self.problem) {
+            (Some(whole), _) if whole.is_cut => {
+                format!("{lacks}; the first {} bytes of it are {}", whole.bytes, whole.path)
+            }
+            (Some(whole), _) => format!("{lacks}; all of it is {}", whole.path),
+            (None, Some(problem)) => format!("{lacks}; it could not be kept whole: {problem}"),
+            (None, None) => format!("{lacks}; only a run directory keeps all of it"),
+        })
+    }
+}
+
+/// Collects one output.
+#[derive(Debug, Default)]
+struct Collector {
+    policy: KeepPolicy,
+    place: Option<WholePlace>,
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    left_out: u64,
+    file: Option<(HashedFile, WholePlace)>,
+    problem: Option<String>,
+}
+
+impl Collector {
+    fn push(&mut self, bytes: &[u8]) {
+        let (first, last) = self.policy.limits();
+        if self.head.len() + self.tail.len() + bytes.len() > first + last {
+            self.begin_file();
+        }
+        self.write(bytes);
+        let room = first.saturating_sub(self.head.len()).min(bytes.len());
+        self.head.extend_from_slice(&bytes[..room]);
+        self.tail.extend_from_slice(&bytes[room..]);
+        // Cut only now and then: each cut moves what remains.
+        if self.tail.len() > 2 * last + 4096 {
+            self.cut(last);
+        }
+    }
+
+    fn cut(&mut self, last: usize) {
+        let over = self.tail.len().saturating_sub(last);
+        self.tail.drain(..over);
+        self.left_out += over as u64;
+    }
+
+    /// Puts what was collected into a file, once it is clear that the text will lack some of it.
+    fn begin_file(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        match HashedFile::create(&place.root, &place.directory) {
+            Ok(file) => {
+                self.file = Some((file, place));
+                let (head, tail) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tail));
+                self.write(&head);
+                self.write(&tail);
+                (self.head, self.tail) = (head, tail);
+            }
+            Err(error) => self.problem = Some(error.to_string()),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let Some((file, _)) = &mut self.file else { return };
+        let room = usize::try_from(MAX_WHOLE.saturating_sub(file.bytes())).unwrap_or(usize::MAX);
+        if let Err(error) = file.write(&bytes[..room.min(bytes.len())]) {
+            self.problem = Some(error.to_string());
+            // Dropped, it is removed.
+            self.file = None;
+        }
+    }
+
+    fn finish(&mut self) -> CapturedOutput {
+        let (_, last) = self.policy.limits();
+        self.cut(last);
+        let total = (self.head.len() + self.tail.len()) as u64 + self.left_out;
+        let mut whole = None;
+        if let Some((file, place)) = self.file.take() {
+            let bytes = file.bytes();
+            match file.finish() {
+                Ok(path) => {
+                    let shown = path.strip_prefix(&place.root).ok().filter(|_| place.is_artifact);
+                    let path = shown.unwrap_or(&path).display().to_string();
+                    whole = Some(WholeOutput {
+                        path,
+                        bytes,
+                        is_cut: bytes < total,
+                        is_artifact: place.is_artifact,
+                    });
+                }
+                Err(error) => self.problem = Some(error.to_string()),
+            }
+        }
+        let mut captured = CapturedOutput {
+            left_out: self.left_out,
+            whole,
+            problem: self.problem.take(),
+            ..CapturedOutput::default()
+        };
+        let head = std::mem::take(&mut self.head);
+        if self.left_out == 0 {
+            captured.text = text_of([head, std::mem::take(&mut self.tail)].concat());
+            return captured;
+        }
+        let place = match &captured.whole {
+            Some(whole) if whole.is_cut => format!("; {} has the first {} bytes", whole.path, whole.bytes),
+            Some(whole) => format!("; {} has all", whole.path),
+            None => String::new(),
+        };
+        let (mut head, tail) = (text_of(head), text_of(std::mem::take(&mut self.tail)));
+        // Of a letter that the cut went through.
+        if head.ends_with(char::REPLACEMENT_CHARACTER) {
+            head.pop();
+        }
+        captured.text = format!("{head}\n[.. {} bytes left out{place} ..]\n{tail}", self.left_out);
+        captured
+    }
+}
+
+/// Returns bytes as text, without a copy if they are.
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// Whose output it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutputSource {
+    Tool,
+    Backend,
+}
+
+/// What the command of an attempt has printed so far. Clones share it: whoever ends the attempt finds there what was printed until then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AttemptOutput(Arc<Mutex<OutputState>>);
+
+#[derive(Debug, Default)]
+struct OutputState {
+    source: Option<OutputSource>,
+    output: Collector,
+    errors: Collector,
+    /// What both came to, once that was asked for.
+    captured: Option<Captured>,
+    is_taken: bool,
+    /// What went wrong when files were made of it.
+    problems: Vec<String>,
+}
+
+/// Both outputs of a command.
+#[derive(Clone, Debug)]
+pub(crate) struct Captured {
+    pub(super) source: OutputSource,
+    pub(super) output: CapturedOutput,
+    pub(crate) errors: CapturedOutput,
+}
+
+impl Captured {
+    /// Tells whether it is the output of a task, of which the context has the answer alone.
+    pub(crate) fn is_task(&self) -> bool {
+        self.source == OutputSource::Backend
+    }
+}
+
+impl AttemptOutput {
+    fn state(&self) -> MutexGuard<'_, OutputState> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins with the command of an attempt.
+    pub(super) fn begin(&self, source: OutputSource, policy: KeepPolicy, place: Option<&WholePlace>) {
+        let collector = || Collector { policy, place: place.cloned(), ..Collector::default() };
+        *self.state() = OutputState {
+            source: Some(source),
+            output: collector(),
+            errors: collector(),
+            ..OutputState::default()
+        };
+    }
+
+    pub(super) fn push_output(&self, bytes: &[u8]) {
+        self.state().output.push(bytes);
+    }
+
+    pub(super) fn push_errors(&self, bytes: &[u8]) {
+        self.state().errors.push(bytes);
+    }
+
+    /// Returns what the command has printed, without taking it; `None` if none was begun.
+    pub(crate) fn captured(&self) -> Option<Captured> {
+        let mut state = self.state();
+        let source = state.source?;
+        if state.captured.is_none() {
+            let (output, errors) = (state.output.finish(), state.errors.finish());
+            state.captured = Some(Captured { source, output, errors });
+        }
+        state.captured.clone()
+    }
+
+    /// Keeps what went wrong where nobody waits for it, until the attempt tells its end.
+    pub(crate) fn add_problem(&self, problem: String) {
+        self.state().problems.push(problem);
+    }
+
+    /// Returns why the attempt brought no outcome, with what went wrong besides.
+    pub(crate) fn explain(&self, error: &dyn std::fmt::Display) -> String {
+        let problems = std::mem::take(&mut self.state().problems);
+        problems.into_iter().fold(error.to_string(), |text, problem| format!("{text}; {problem}"))
+    }
+
+    /// Takes it: `None` as well if it was taken before.
+    pub(crate) fn take(&self) -> Option<Captured> {
+        let captured = self.captured()?;
+        let was_taken = std::mem::replace(&mut self.state().is_taken, true);
+        (!was_taken).then_some(captured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn captured(policy: KeepPolicy, parts: &[&[u8]]) -> CapturedOutput {
+        let mut collector = Collector { policy, ..Collector::default() };
+        parts.iter().for_each(|part| collector.push(part));
+        collector.finish()
+    }
+
+    #[test]
+    fn tool_output_keeps_both_ends() {
+        let text = |keep, parts: &[&str]| {
+            let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
+            captured(KeepPolicy::BothEnds(keep), &parts).text
+        };
+        assert_eq!(text(10, &["abc", "", "defghij"]), "abcdefghij");
+        assert_eq!(text(10, &["abcdefghijk"]), "abcde\n[.. 1 bytes left out ..]\nghijk");
+        let long = "x".repeat(100_000);
+        assert_eq!(
+            text(10, &["start", &long, &long, "the end"]),
+            "start\n[.. 200002 bytes left out ..]\ne end"
+        );
+        assert_eq!(text(0, &["abc"]), "\n[.. 3 bytes left out ..]\n");
+    }
+
+    #[test]
+    fn answer_keeps_its_beginning() {
+        let found = captured(KeepPolicy::Beginning(5), &[b"abc", "dé".as_bytes(), b"fgh"]);
+        // The letter of two bytes does not fit whole.
+        assert_eq!(found.text, "abcd\n[.. 4 bytes left out ..]\n");
+        assert_eq!(
+            found.note("the answer").as_deref(),
+            Some("the answer lacks 4 bytes; only a run directory keeps all of it")
+        );
+        assert_eq!(captured(KeepPolicy::Beginning(5), &[b"abcde"]).note("the answer"), None);
+    }
+
+    /// A whole output is the artifact of its hash, and nothing else stays beside it.
+    #[test]
+    fn long_output_is_kept_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_owned();
+        let place = WholePlace { root: root.clone(), directory: root.join("artifacts"), is_artifact: true };
+        let mut collector =
+            Collector { policy: KeepPolicy::BothEnds(4), place: Some(place), ..Collector::default() };
+        [&b"ab"[..], b"cd", b"ef", b"gh"].iter().for_each(|part| collector.push(part));
+        let found = collector.finish();
+        let whole = found.whole.unwrap();
+        assert_eq!(whole.path, format!("artifacts/{}", blake3::hash(b"abcdefgh").to_hex()));
+        assert_eq!(std::fs::read(root.join(&whole.path)).unwrap(), b"abcdefgh");
+        assert_eq!(found.text, format!("ab\n[.. 4 bytes left out; {} has all ..]\ngh", whole.path));
+        assert_eq!(std::fs::read_dir(root.join("artifacts")).unwrap().count(), 1);
+        // One that is dropped on the way leaves nothing.
+        let place = WholePlace { root: root.clone(), directory: root.join("artifacts"), is_artifact: true };
+        let mut collector =
+            Collector { policy: KeepPolicy::BothEnds(4), place: Some(place), ..Collector::default() };
+        collector.push(b"too long");
+        drop(collector);
+        assert_eq!(std::fs::read_dir(root.join("artifacts")).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,245 @@
+//! The command of a tool as it is run: its variables are those of its environment, so that no value is read as code.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+
+use ferrata_core::state::Context;
+
+use super::inherit::Inherit;
+use crate::pipeline::Node;
+use crate::shell::{self, ShellQuote, is_looked_up, is_of_shells, looked_up};
+use crate::variable::{VariableForm, resolve, text_of, value};
+
+/// How long a value may be: Linux starts no command with a variable of 128 KiB.
+const MAX_VALUE: usize = 96 << 10;
+
+/// Names that no key of the context stands for, since they change how programs run.
+const RESERVED: [&str; 15] = [
+    "CDPATH",
+    "EDITOR",
+    "ENV",
+    "HOME",
+    "IFS",
+    "NODE_OPTIONS",
+    "PAGER",
+    "PATH",
+    "PERL5LIB",
+    "PERL5OPT",
+    "PS4",
+    "PYTHONSTARTUP",
+    "RUBYOPT",
+    "SHELL",
+    "TMPDIR",
+];
+const RESERVED_PREFIXES: [&str; 6] = ["BASH_", "DYLD_", "FERRATA_", "GIT_", "LD_", "SSH_"];
+
+fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// A command with the variables that it needs in its environment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CommandText {
+    pub(super) line: String,
+    pub(super) environment: Vec<(OsString, OsString)>,
+}
+
+impl CommandText {
+    /// A text that no shell reads: it finds the context in its environment.
+    pub(super) fn of_other_language(text: &str) -> Self {
+        Self { line: text.to_owned(), environment: Vec::new() }
+    }
+}
+
+/// Makes a command of a text. `$name` and `${name}` are left to the shell, and given to it as variables where the context holds them and the
+/// environment does not; `{{ name }}` and names with dots become references to variables, in quotes as they need them.
+///
+/// # Errors
+///
+/// Why the command is not to be run: a name without a value, which the shell would take for an empty text, or a value that no command can be
+/// given.
+pub(super) fn prepare(
+    text: &str,
+    node: &Node,
+    inherit: &Inherit,
+    context: &Context,
+) -> Result<CommandText, String> {
+    let read = shell::read(text);
+    let inherited: BTreeSet<OsString> = if read.found.is_empty() {
+        BTreeSet::new()
+    } else {
+        inherit.of_process().map(|(name, _)| name).collect()
+    };
+    let in_environment = |name: &str| {
+        node.attributes.get(&format!("env.{name}")).is_some()
+            || name.starts_with("FERRATA_")
+            || is_of_shells(name)
+            || inherited.contains(OsStr::new(name))
+    };
+    let mut command = CommandText { line: String::new(), environment: Vec::new() };
+    let mut copied = 0;
+    for one in &read.found {
+        let reference = one.variable;
+        let name = looked_up(one);
+        let written = &text[reference.start..reference.end];
+        if one.quote == ShellQuote::Comment {
+            continue;
+        }
+        let whole = resolve(context, &reference).filter(|(_, end)| *end == reference.end);
+        let is_reference = match reference.form {
+            VariableForm::Template => true,
+            _ if !reference.name.contains('.') || !is_replaced(one.quote) => false,
+            VariableForm::Braces => true,
+            // `$dir.bak` is `$dir` and `.bak`, if there is such a name.
+            VariableForm::Dollar => {
+                whole.is_some()
+                    && value(context, name).is_none()
+                    && !in_environment(name)
+                    && !read.may_set(name)
+            }
+        };
+        if is_reference {
+            let Some((value, _)) = whole else {
+                return Err(format!("it names `{written}`, which has no value{}", remedy(reference.name)));
+            };
+            let variable = format!("FERRATA_VARIABLE_{}", command.environment.len() + 1);
+            command.line += &text[copied..reference.start];
+            command.line += &match one.quote {
+                ShellQuote::Plain => format!("\"${{{variable}}}\""),
+                ShellQuote::Single => format!("'\"${{{variable}}}\"'"),
+                ShellQuote::QuotedHereDocument => {
+                    return Err(format!(
+                        "it names `{written}` in a here-document whose end is quoted; write the end without quotes"
+                    ));
+                }
+                _ => format!("${{{variable}}}"),
+            };
+            copied = reference.end;
+            add(&mut command, &variable, &text_of(value), written)?;
+        } else if is_looked_up(one) && !in_environment(name) && !read.may_set(name) {
+            match value(context, name) {
+                Some(value) if !is_reserved(name) => add(&mut command, name, &text_of(value), written)?,
+                None if !name.contains(|c: char| c.is_ascii_uppercase()) => {
+                    return Err(format!(
+                        "it names `{written}`, which has no value{}, or write `${{{name}:-}}` if it may be empty",
+                        remedy(name)
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+    command.line += &text[copied..];
+    Ok(command)
+}
+
+fn is_replaced(quote: ShellQuote) -> bool {
+    !matches!(quote, ShellQuote::Single | ShellQuote::QuotedHereDocument)
+}
+
+fn remedy(name: &str) -> String {
+    match name.strip_prefix("inputs.").unwrap_or(name) {
+        "goal" => "; give the graph a `goal`, or the run by `--goal`".to_owned(),
+        name => format!("; give it by `--var {name}=..`, have a node set it"),
+    }
+}
+
+fn add(command: &mut CommandText, name: &str, value: &str, written: &str) -> Result<(), String> {
+    if value.len() > MAX_VALUE || value.contains('\0') {
+        return Err(format!(
+            "`{written}` stands for {} bytes, and no command can be given more than {MAX_VALUE}, or a NUL; have the node before it leave a file",
+            value.len()
+        ));
+    }
+    if command.environment.iter().all(|(known, _)| known != name) {
+        command.environment.push((name.into(), value.into()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+    use serde_json::json;
+
+    fn prepared(text: &str) -> Result<(String, Vec<String>), String> {
+        let mut context = Context::new();
+        for (key, value) in [
+            ("dir", json!("/tmp/a b")),
+            ("response.plan", json!("it's; rm -rf /")),
+            ("item", json!({"n": 3})),
+            ("graph.goal", json!("ship")),
+            ("PATH", json!("/evil")),
+            ("LD_PRELOAD", json!("/evil")),
+            ("big", json!("x".repeat(MAX_VALUE + 1))),
+        ] {
+            context.set(key, value).unwrap();
+        }
+        let mut node = Node::new("t");
+        node.attributes.set("env.COLOR", Value::string("red"));
+        prepare(text, &node, &Inherit::plain(), &context).map(|command| {
+            let shown =
+                |(name, value): (OsString, OsString)| format!("{}={}", name.display(), value.display());
+            (command.line, command.environment.into_iter().map(shown).collect())
+        })
+    }
+
+    #[test]
+    fn names_of_context_are_variables_of_shell() {
+        let (line, environment) =
+            prepared("rm $dir/build \"${dir}\" '$dir' $dir.bak $PATH $COLOR $LD_PRELOAD ${none:-}").unwrap();
+        assert_eq!(line, "rm $dir/build \"${dir}\" '$dir' $dir.bak $PATH $COLOR $LD_PRELOAD ${none:-}");
+        assert_eq!(environment, ["dir=/tmp/a b"]);
+        assert_eq!(prepared("echo $goal").unwrap().1, ["goal=ship"]);
+    }
+
+    /// Whatever a value holds, it is the value of a variable, in the quotes that its place needs.
+    #[test]
+    fn templates_are_quoted_references() {
+        for (text, line) in [
+            ("echo {{ response.plan }}", "echo \"${FERRATA_VARIABLE_1}\""),
+            ("echo \"a {{ response.plan }}\"", "echo \"a ${FERRATA_VARIABLE_1}\""),
+            ("echo 'a {{ response.plan }}'", "echo 'a '\"${FERRATA_VARIABLE_1}\"''"),
+            ("cat <<E\n{{ response.plan }}\nE", "cat <<E\n${FERRATA_VARIABLE_1}\nE"),
+            (
+                "echo ${response.plan} $response.plan",
+                "echo \"${FERRATA_VARIABLE_1}\" \"${FERRATA_VARIABLE_2}\"",
+            ),
+        ] {
+            let (found, environment) = prepared(text).unwrap();
+            assert_eq!(found, line, "{text}");
+            assert!(environment.iter().all(|one| one.ends_with("=it's; rm -rf /")), "{environment:?}");
+        }
+        assert_eq!(
+            prepared("echo {{ inputs.dir }} {{ item.n }} # {{ none }}").unwrap().1,
+            ["FERRATA_VARIABLE_1=/tmp/a b", "FERRATA_VARIABLE_2=3"]
+        );
+    }
+
+    /// A name without a value is an empty text to the shell: `rm -rf $dir/build` would be `rm -rf /build`.
+    #[test]
+    fn name_without_value_is_refused() {
+        for (text, part) in [
+            ("rm -rf $target/build", "names `$target`, which has no value; give it by `--var target=..`"),
+            ("rm -rf \"${target}\"", "or write `${target:-}` if it may be empty"),
+            (
+                "echo {{ inputs.target }}",
+                "names `{{ inputs.target }}`, which has no value; give it by `--var target=..`",
+            ),
+            ("cat <<'E'\n{{ dir }}\nE", "in a here-document whose end is quoted"),
+            ("echo $big", "stands for 98305 bytes"),
+        ] {
+            assert!(prepared(text).is_err_and(|error| error.contains(part)), "{text}: {:?}", prepared(text));
+        }
+        for text in [
+            "echo $UNKNOWN",
+            "target=1; rm $target",
+            ". ./env; rm $target",
+            "echo '$target' \\$target",
+            "rm ${target:-x}",
+        ] {
+            assert!(prepared(text).is_ok_and(|(line, _)| line == text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Rules about where attributes stand: that each acts there, and has a value that it takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::attribute::{ALIASES, ALL, AttributeOwner, ValueKind, foreign, is_named, name_of, rules_of};
+use crate::lint::{Diagnostic, Severity, View};
+use crate::pipeline::Attributes;
+use crate::source::Span;
+use crate::suggest::{closest, shown};
+use crate::syntax::Attribute;
+use crate::value::Value;
+
+/// What an element is, as far as attributes go.
+#[derive(Clone, Copy)]
+enum Element<'a> {
+    Graph,
+    /// A node of this type; none if it has a handler of one's own, for which each attribute may mean something.
+    Node(Option<&'a str>),
+    Edge,
+}
+
+impl Element<'_> {
+    fn is_owner(self, owner: AttributeOwner) -> bool {
+        matches!(
+            (self, owner),
+            (Self::Graph, AttributeOwner::Graph)
+                | (Self::Node(_), AttributeOwner::AnyNode | AttributeOwner::NodeOf(_))
+                | (Self::Edge, AttributeOwner::Edge)
+        )
+    }
+
+    /// Returns the names of the attributes that it may have.
+    fn names(self) -> impl Iterator<Item = &'static str> {
+        ALL.iter().filter(move |rule| self.is_owner(rule.owner)).map(|rule| rule.name)
+    }
+}
+
+/// Returns the elements of a pipeline with their attributes, and how a diagnostic is placed at each.
+fn elements<'a>(view: &'a View<'_>) -> Vec<(Element<'a>, &'a Attributes, Place<'a>)> {
+    let pipeline = view.pipeline();
+    let nodes = view
+        .nodes()
+        .map(|(at, node)| (Element::Node(view.table_type(at)), &node.attributes, Place::Node(node)));
+    let edges = pipeline.edges().iter().map(|edge| (Element::Edge, &edge.attributes, Place::Edge(edge)));
+    let graph = (Element::Graph, &pipeline.attributes, Place::Graph);
+    std::iter::once(graph).chain(nodes).chain(edges).collect()
+}
+
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Graph,
+    Node(&'a crate::pipeline::Node),
+    Edge(&'a crate::pipeline::Edge),
+}
+
+impl Place<'_> {
+    fn put(self, diagnostic: Diagnostic, span: Span) -> Diagnostic {
+        let placed = match self {
+            Self::Graph => diagnostic,
+            Self::Node(node) => diagnostic.at_node(node),
+            Self::Edge(edge) => diagnostic.at_edge(edge),
+        };
+        placed.at_span(Some(span).filter(|span| *span != Span::default()))
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Graph => "the graph".to_owned(),
+            Self::Node(node) => format!("`{}`", node.id()),
+            Self::Edge(edge) => format!("the edge from `{}` to `{}`", edge.from, edge.to),
+        }
+    }
+}
+
+/// Every attribute that has a type has a value of it: one that could not be read would silently be the default.
+pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
+    for (element, attributes, place) in elements(view) {
+        for attribute in attributes.iter() {
+            let (key, value) = (&*attribute.key.value, &attribute.value.value);
+            let Some(rule) = rules_of(key).find(|rule| element.is_owner(rule.owner)) else { continue };
+            let kind = rule.value;
+            if !kind.accepts(value) {
+                let text = value.to_string();
+                let message = format!("`{key}` is {}, which is not {kind}", shown(&text));
+                let diagnostic = Diagnostic::new("attribute_type", Severity::Error, message);
+                found.push(place.put(diagnostic, attribute.value.span).fix(format!("give it {kind}")));
+            } else if let Some((rule, severity, message, fix)) = tolerated(kind, key, value) {
+                found
+                    .push(place.put(Diagnostic::new(rule, severity, message), attribute.value.span).fix(fix));
+            }
+        }
+    }
+}
+
+/// Says how a value of another dialect is taken: the rule, how bad that is, the message and what to write.
+fn tolerated(kind: ValueKind, key: &str, value: &Value) -> Option<(&'static str, Severity, String, String)> {
+    match (kind, value) {
+        (ValueKind::Count(_) | ValueKind::Integer, Value::Float(_)) => {
+            let number = value.as_integer()?;
+            let message = format!("`{key}` is {value}, and is taken as {number}");
+            Some(("number_form", Severity::Info, message, format!("write `{number}`")))
+        }
+        (ValueKind::Duration, Value::Integer(_) | Value::String(_)) => {
+            let count: i64 = value.as_integer()?;
+            let message = format!("`{key}` is {value} and has no unit; it is taken as {count} seconds");
+            Some(("duration_unit", Severity::Info, message, format!("write `{count}s`")))
+        }
+        (ValueKind::Goal, value) if value.as_bool().is_none() => {
+            let message =
+                format!("`{key}` is a text, which the engine does not judge: it is taken as `true`");
+            let fix = "write `goal_gate=true`, and have the node fail if its goal is not met".to_owned();
+            Some(("goal_gate_text", Severity::Warning, message, fix))
+        }
+        _ => None,
+    }
+}
+
+/// Every attribute of the language acts where it stands, and none of another dialect is passed over that would change what is done.
+///
+/// A default of a scope may be there for some of its nodes; only one that acts on none of them is told, as a warning.
+pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
+    let mut idle: BTreeMap<usize, (&Attribute, bool)> = BTreeMap::new();
+    // A chain repeats its attributes for each of its edges.
+    let mut told: BTreeSet<(usize, usize)> = BTreeSet::new();
+    for (element, attributes, place) in elements(view) {
+        for attribute in attributes.iter() {
+            let key = &*attribute.key.value;
+            // What is empty says nothing.
+            if attribute.value.value.as_str() == Some("") {
+                continue;
+            }
+            if let (Element::Node(Some(_)), false) = (element, attributes.is_own(key)) {
+                let entry = idle.entry(attribute.key.span.start).or_insert((attribute, false));
+                entry.1 |= refusal(element, place, key).is_none();
+            } else if let Some((message, fix)) = refusal(element, place, key) {
+                let span = attribute.key.span;
+                if matches!(element, Element::Edge) && !told.insert((span.start, span.end)) {
+                    continue;
+                }
+                let diagnostic = Diagnostic::new("attribute_acts", Severity::Error, message);
+                found.push(place.put(diagnostic, span).fix(fix));
+            }
+        }
+    }
+    for (attribute, _) in
+        idle.into_values().filter(|(attribute, acts)| !acts && attribute.key.span != Span::default())
+    {
+        let key = &*attribute.key.value;
+        let message = format!("the default `{key}` does nothing on any of the nodes that have it");
+        let diagnostic = Diagnostic::new("attribute_acts", Severity::Warning, message);
+        found.push(
+            diagnostic
+                .at_span(Some(attribute.key.span))
+                .fix("take it out, or give it to the node that it is meant for"),
+        );
+    }
+}
+
+/// Says why an attribute does nothing where it stands, and what to do about it; `None` if it acts, or is free.
+fn refusal(element: Element<'_>, place: Place<'_>, key: &str) -> Option<(String, String)> {
+    if let Element::Node(None) = element {
+        return None;
+    }
+    if let (Element::Node(_), Some(foreign)) = (element, foreign(key)) {
+        let message =
+            format!("`{key}` of {} is an attribute of another dialect that means nothing here", place.name());
+        return Some((message, foreign.remedy.to_owned()));
+    }
+    let mut rules = rules_of(key).peekable();
+    rules.peek()?;
+    let rules: Vec<_> = rules.collect();
+    let Some(rule) = rules.iter().find(|rule| element.is_owner(rule.owner)) else {
+        let of = match rules[0].owner {
+            AttributeOwner::Graph => "the graph",
+            AttributeOwner::AnyNode | AttributeOwner::NodeOf(_) => "nodes",
+            AttributeOwner::Edge => "edges",
+        };
+        let fix = match (element, key) {
+            (Element::Graph, "max_retries") => "write `default_max_retries`".to_owned(),
+            (Element::Graph, "fidelity") => "write `default_fidelity`".to_owned(),
+            (Element::Graph, "thread_id") => "write `default_thread`".to_owned(),
+            (Element::Graph, "max_visits") => "write `max_node_visits`".to_owned(),
+            (Element::Graph, _) if of == "nodes" => {
+                format!("write `node [{key}=..]` for a default of all nodes after it")
+            }
+            _ => format!("give it to {of}, or take it out"),
+        };
+        return Some((format!("`{key}` belongs to {of}; on {} it does nothing", place.name()), fix));
+    };
+    let Element::Node(Some(kind)) = element else { return None };
+    if rule.acts_on(kind) {
+        return None;
+    }
+    let fix = match (rule.name, kind, rule.owner) {
+        ("prompt", "conditional", _) => {
+            "it only decides on the outcome of the node before it; give the prompt to a task there, which leaves its outcome in `status.json`"
+                .to_owned()
+        }
+        ("prompt", "tool", _) => "it runs its command alone; give the prompt to a task".to_owned(),
+        (_, _, AttributeOwner::NodeOf([only])) => format!("give it to a node of type `{only}`, or take it out"),
+        (_, _, AttributeOwner::NodeOf(kinds)) => {
+            format!("give it to a node of one of the types `{}`, or take it out", kinds.join("`, `"))
+        }
+        _ => "take it out".to_owned(),
+    };
+    Some((format!("`{key}` does nothing on {}, which is of type `{kind}`", place.name()), fix))
+}
+
+/// No element says one attribute twice, by its name and by that of another dialect.
+pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
+    for (element, attributes, place) in elements(view) {
+        if let Element::Node(None) = element {
+            continue;
+        }
+        for attribute in attributes.own() {
+            let key = &*attribute.key.value;
+            let name = name_of(key);
+            if attribute.key.span == Span::default() || name == key && key != "max_cost_cents" {
+                continue;
+            }
+            let mut others = attributes.own().iter().map(|other| &*other.key.value);
+            // The same amount, in another unit.
+            let is_same =
+                |other: &str| is_named(other, name) || key == "max_cost_cents" && is_named(other, "max_cost");
+            let diagnostic = match others.find(|other| *other != key && is_same(other)) {
+                None if name == key => continue,
+                Some(other) => {
+                    let message = format!("`{key}` and `{other}` of {} are one attribute", place.name());
+                    Diagnostic::new("attribute_alias", Severity::Error, message).fix(format!("keep `{name}`"))
+                }
+                None => Diagnostic::new(
+                    "attribute_alias",
+                    Severity::Info,
+                    format!("`{key}` is taken as `{name}`"),
+                )
+                .fix(format!("write `{name}`")),
+            };
+            found.push(place.put(diagnostic, attribute.key.span));
+        }
+    }
+}
+
+/// Attributes of Graphviz and of other dialects that look like slips for ours.
+const NO_SLIPS: &[&str] = &[
+    "labels",
+    "labelloc",
+    "labeljust",
+    "xlabel",
+    "height",
+    "width",
+    "color",
+    "style",
+    "group",
+    "rank",
+    "tooltip",
+    "review_target",
+    "params",
+];
+
+/// No attribute looks like a slip for one that means something: it would silently be a free one.
+pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
+    let known: BTreeSet<&str> =
+        ALL.iter().map(|rule| rule.name).chain(ALIASES.map(|(alias, _)| alias)).collect();
+    for (element, attributes, place) in elements(view) {
+        for attribute in attributes.iter().filter(|attribute| attribute.key.span != Span::default()) {
+            let key = &*attribute.key.value;
+            if found.len() > super::SUGGESTIONS {
+                return;
+            }
+            if known.contains(key)
+                || key.starts_with("env.")
+                || NO_SLIPS.contains(&key)
+                || foreign(key).is_some()
+            {
+                continue;
+            }
+            // Hyphens and underscores are what people leave out.
+            let joined = |name: &str| name.replace('_', "");
+            let same = element.names().find(|name| joined(name) == joined(key));
+            if let Some(near) = same.or_else(|| closest(key, element.names())) {
+                let message = format!("`{}` is no attribute that means something", shown(key));
+                let diagnostic = Diagnostic::new("attribute_known", Severity::Warning, message);
+                found.push(place.put(diagnostic, attribute.key.span).fix(format!("did you mean `{near}`?")));
+            }
+        }
+    }
+}
+
+/// No attribute waits for another one that is not there.
+pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
+    let mut tell = |place: Place<'_>, attributes: &Attributes, key: &str, fix: &str| {
+        if attributes.is_own(key) {
+            let message = format!("`{key}` of {} does nothing alone", place.name());
+            let diagnostic = Diagnostic::new("attribute_alone", Severity::Warning, message);
+            found.push(place.put(diagnostic, attributes.span_of(key).unwrap_or_default()).fix(fix));
+        }
+    };
+    for (_, node) in view.nodes() {
+        let attributes = &node.attributes;
+        if attributes.get("timeout").is_none() {
+            tell(
+                Place::Node(node),
+                attributes,
+                "human.default_choice",
+                "it is taken after a `timeout`: give the gate one",
+            );
+        }
+        if attributes.text("join_policy") != "k_of_n" {
+            tell(Place::Node(node), attributes, "k", "it is how many successes `join_policy=k_of_n` needs");
+        }
+    }
+    let graph = &view.pipeline().attributes;
+    if ["max_cost", "max_cost_cents", "max_total_tokens", "max_time"]
+        .iter()
+        .all(|key| graph.get(key).is_none())
+    {
+        tell(
+            Place::Graph,
+            graph,
+            "budget_target",
+            "set a budget: `max_cost`, `max_total_tokens` or `max_time`",
+        );
+    }
+    let mut edges = view.pipeline().edges().iter();
+    if !edges.any(|edge| edge.attributes.get("loop_restart").is_some()) {
+        tell(
+            Place::Graph,
+            graph,
+            "loop_restart_signature_limit",
+            "it counts fresh starts: give an edge `loop_restart=true`",
+        );
+    }
+}

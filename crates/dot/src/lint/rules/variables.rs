@@ -1,0 +1,172 @@
+//! Rules about variables in texts: that they stand for something.
+
+use crate::handler::{MANAGER, PROMPT, is_inherited_by_tools};
+use crate::lint::{Diagnostic, Severity, View};
+use crate::pipeline::Node;
+use crate::shell::{self, ShellQuote, is_looked_up, is_of_shells, looked_up};
+use crate::suggest::shown;
+use crate::value::Value;
+use crate::variable::{VariableForm, VariableRef, template_statement, variables};
+
+/// How many of one text are told.
+const SHOWN: usize = 5;
+
+/// The keys of the context that the engine sets, and what the keys begin with that it sets under names of nodes and the like.
+const OF_ENGINE: [&str; 8] = [
+    "outcome",
+    "preferred_label",
+    "failure_reason",
+    "current_node",
+    "last_stage",
+    "last_response",
+    "item",
+    "item_index",
+];
+const PREFIXES: [&str; 7] = ["tool.", "human.", "parallel.", "stack.", "usage.", "artifact.", "item."];
+
+/// The attributes of the graph in which other dialects list the inputs of a pipeline.
+const DECLARED: [&str; 3] = ["inputs", "params", "vars"];
+
+/// Tells whether a name stands for something in each run, or is an input that a run is refused without.
+fn is_known(view: &View<'_>, name: &str) -> bool {
+    let graph = &view.pipeline().attributes;
+    let name = name.strip_prefix("context.").unwrap_or(name);
+    let is_listed = |list: &str| {
+        list.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|listed| listed == name)
+    };
+    name.starts_with("inputs.")
+        || (name == "goal" || name == "graph.goal") && !view.pipeline().goal().trim().is_empty()
+        || name.strip_prefix("graph.").is_some_and(|key| graph.get(key).is_some())
+        || name.strip_prefix("response.").is_some_and(|node| view.pipeline().node(node).is_some())
+        || OF_ENGINE.contains(&name)
+        || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || DECLARED.iter().any(|key| is_listed(&graph.text(key)))
+}
+
+/// Tells whether a variable stands for something, or the longest part of its name that may do so.
+pub(super) fn resolves(view: &View<'_>, reference: &VariableRef<'_>) -> bool {
+    let mut name = reference.name;
+    loop {
+        if is_known(view, name) {
+            return true;
+        }
+        match name.rsplit_once('.') {
+            Some((shorter, _)) if reference.form == VariableForm::Dollar => name = shorter,
+            _ => return false,
+        }
+    }
+}
+
+/// Returns the text that a node gives to a task or asks a person, and the attribute that holds it: the prompt, or else the label.
+fn task_text<'a>(node: &'a Node, kind: &str) -> Option<(&'static str, std::borrow::Cow<'a, str>)> {
+    let prompt = || Some(("prompt", node.attributes.text("prompt"))).filter(|(_, prompt)| !prompt.is_empty());
+    let label = || Some(("label", node.attributes.text("label")));
+    match kind {
+        "wait.human" if !node.attributes.is_own("prompt") => label(),
+        "codergen" | PROMPT | "wait.human" => prompt().or_else(label),
+        "parallel.fan_in" | MANAGER => prompt(),
+        _ => None,
+    }
+}
+
+/// No prompt holds a variable that stands for nothing.
+pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
+    for (at, node) in view.nodes() {
+        let Some((key, text)) = task_text(node, view.handler_type(at)) else { continue };
+        let mut names: Vec<&str> = Vec::new();
+        for reference in variables(&text).filter(|reference| !resolves(view, reference)) {
+            if names.len() == SHOWN || names.contains(&reference.name) {
+                continue;
+            }
+            names.push(reference.name);
+            let message = format!(
+                "the {key} of `{}` holds `{}`, which stays as it is unless the context holds `{}`",
+                node.id(),
+                shown(&text[reference.start..reference.end]),
+                shown(reference.name)
+            );
+            let diagnostic = Diagnostic::new("unused_variables", Severity::Warning, message).at_node(node);
+            let fix = match reference.name {
+                "goal" => "give the graph a `goal`, or the run by `--goal`".to_owned(),
+                name => format!(
+                    "give it to the run by `--var {name}=..`, or have a node set it; otherwise leave the sign away"
+                ),
+            };
+            found.push(diagnostic.at_span(node.attributes.span_of(key)).fix(fix));
+        }
+    }
+}
+
+/// No command holds a variable that nothing is known to set: to a shell it would be an empty text.
+pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
+    for (_, node) in view.nodes().filter(|(at, _)| view.handler_type(*at) == "tool") {
+        let text = node.attributes.text("tool_command");
+        if node.attributes.text("language").starts_with("python") {
+            found.extend(variables(&text).find(|one| one.form == VariableForm::Template).map(|one| {
+                let message = format!(
+                    "the command of `{}` holds `{}`, which Python does not know",
+                    node.id(),
+                    shown(&text[one.start..one.end])
+                );
+                let fix = "take it from the environment, as `os.environ[\"FERRATA_CONTEXT_name\"]`";
+                let diagnostic = Diagnostic::new("unused_variables", Severity::Error, message).at_node(node);
+                diagnostic.at_span(node.attributes.span_of("tool_command")).fix(fix)
+            }));
+            continue;
+        }
+        let read = shell::read(&text);
+        let mut names: Vec<&str> = Vec::new();
+        for one in &read.found {
+            let is_template = one.variable.form == VariableForm::Template && one.quote != ShellQuote::Comment;
+            let name = if is_template { one.variable.name } else { looked_up(one) };
+            let is_set = |name: &str| {
+                name.starts_with("FERRATA_")
+                    || is_of_shells(name)
+                    || is_inherited_by_tools(name)
+                    || read.may_set(name)
+                    || node.attributes.get(&format!("env.{name}")).is_some()
+            };
+            if !(is_template || is_looked_up(one) && !is_set(name))
+                || resolves(view, &one.variable)
+                || names.len() == SHOWN
+                || names.contains(&name)
+            {
+                continue;
+            }
+            names.push(name);
+            let message = format!(
+                "the command of `{}` names `{}`, which has no value unless the run is given it",
+                node.id(),
+                shown(&text[one.variable.start..one.variable.end])
+            );
+            let fix = match name {
+                "goal" => "give the graph a `goal`, or the run by `--goal`".to_owned(),
+                name if name.contains(|c: char| c.is_ascii_uppercase()) => {
+                    format!(
+                        "let tools inherit it by `--env {name}`, or set it by `env.{name}` of the node or by `--var`"
+                    )
+                }
+                name => format!(
+                    "give it by `--var {name}=..`, or have a node set it; `${{{name}:-}}` may be empty"
+                ),
+            };
+            let diagnostic = Diagnostic::new("unused_variables", Severity::Warning, message).at_node(node);
+            found.push(diagnostic.at_span(node.attributes.span_of("tool_command")).fix(fix));
+        }
+    }
+}
+
+/// No text holds statements of a template language, which would be given to a model or a shell as they stand.
+pub(super) fn template_statements(view: &View<'_>, found: &mut Vec<Diagnostic>) {
+    for (_, node) in view.nodes() {
+        for key in ["prompt", "label", "tool_command"] {
+            let Some(text) = node.attributes.get(key).map(Value::text) else { continue };
+            let Some(statement) = template_statement(&text) else { continue };
+            let message =
+                format!("the `{key}` of `{}` holds the statement `{}`", node.id(), shown(statement));
+            let diagnostic = Diagnostic::new("template_statements", Severity::Error, message).at_node(node);
+            let fix = "write out what it stands for, or have edges decide: there are variables, as `{{ goal }}`, and no statements";
+            found.push(diagnostic.at_span(node.attributes.span_of(key)).fix(fix));
+        }
+    }
+}

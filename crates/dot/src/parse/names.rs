@@ -1,0 +1,77 @@
+//! The names of graphs and nodes: ids, and names in quotes with the ids that stand for them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::cursor::Cursor;
+use super::error::{ParseError, ParseErrorKind as Kind};
+use crate::source::{Span, Spanned};
+use crate::suggest::shown;
+use crate::syntax::id_of_name;
+use crate::tolerance::{Tolerance, note};
+
+/// The names of a source, so that no two of them are one id.
+#[derive(Default)]
+pub(super) struct NameTable<'a> {
+    /// The ids without quotes.
+    bare: HashSet<&'a str>,
+    /// The ids that stand for names in quotes.
+    quoted: HashMap<Arc<str>, String>,
+}
+
+impl<'a> NameTable<'a> {
+    /// Takes a name in quotes, and returns the id that stands for it, and the name.
+    pub(super) fn take_quoted(
+        &mut self,
+        cursor: &mut Cursor<'a>,
+    ) -> Result<(Spanned<Arc<str>>, String), ParseError> {
+        let Spanned { value, span } = cursor.value()?;
+        let name = value.text().into_owned();
+        if name.trim().is_empty() {
+            let error = cursor.error(Kind::Unexpected, span, "a name is empty", "an empty name");
+            return Err(error.suggest("name it"));
+        }
+        let id: Arc<str> = Arc::from(id_of_name(&name));
+        if let Some(other) = self.quoted.get(&id).filter(|other| **other != name) {
+            return Err(one_id(cursor, &id, other, &name, span));
+        }
+        if *id != *name && self.bare.contains(&*id) {
+            return Err(one_id(cursor, &id, &id, &name, span));
+        }
+        self.quoted.insert(Arc::clone(&id), name.clone());
+        note(&mut cursor.tolerated, || {
+            if *id == *name {
+                let message = "quotes around an id are passed over";
+                return Tolerance::new("quoted_id", span, message, "remove them");
+            }
+            let message = format!("the name `{}` in quotes is read as `{}`", shown(&name), shown(&id));
+            Tolerance::new(
+                "quoted_id",
+                span,
+                message,
+                format!("write `{}`, and the text as its `label`", shown(&id)),
+            )
+        });
+        Ok((Spanned::new(id, span), name))
+    }
+
+    /// Takes an id without quotes.
+    pub(super) fn take_bare(
+        &mut self,
+        cursor: &Cursor<'a>,
+        word: Spanned<&'a str>,
+    ) -> Result<Spanned<Arc<str>>, ParseError> {
+        if let Some(name) = self.quoted.get(word.value).filter(|name| **name != *word.value) {
+            return Err(one_id(cursor, word.value, name, word.value, word.span));
+        }
+        self.bare.insert(word.value);
+        Ok(Spanned::new(Arc::from(word.value), word.span))
+    }
+}
+
+/// Two names would be one id.
+fn one_id(cursor: &Cursor<'_>, id: &str, one: &str, other: &str, span: Span) -> ParseError {
+    let message = format!("`{}` and `{}` are both read as `{}`", shown(one), shown(other), shown(id));
+    let error = cursor.error(Kind::Unexpected, span, &message, "the second one");
+    error.suggest("rename one of them; ids are told apart by letters, digits and `_`")
+}

@@ -1,0 +1,263 @@
+//! Variables in texts: `$name`, `${name}` and `{{ name }}`, where they stand and what they stand for.
+
+use std::borrow::Cow;
+
+use ferrata_core::state::Context;
+use serde_json::Value as Json;
+
+/// The key of the context that holds the goal of the run.
+pub(crate) const GOAL: &str = "graph.goal";
+
+/// How long a text may be once its variables are replaced: a short one can name a long value any number of times.
+const MAX_EXPANDED: usize = 16 << 20;
+
+/// How a variable is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VariableForm {
+    /// `$name`, or `$name.more`.
+    Dollar,
+    /// `${name}`.
+    Braces,
+    /// `{{ name }}`.
+    Template,
+}
+
+/// A variable in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VariableRef<'a> {
+    pub(crate) form: VariableForm,
+    /// The name with all that may belong to it: `$a.b` is `a` or `a.b`, whichever there is.
+    pub(crate) name: &'a str,
+    /// Where it begins in the text.
+    pub(crate) start: usize,
+    /// Where it ends.
+    pub(crate) end: usize,
+}
+
+/// Finds the variables of a text, in order. `${{ .. }}` is none: it belongs to another program.
+pub(crate) fn variables(text: &str) -> impl Iterator<Item = VariableRef<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = &text[at..];
+            let start = at + rest.find(['$', '{'])?;
+            let found = variable_at(text, start);
+            at = match &found {
+                Some(found) => found.end,
+                None if text[start..].starts_with("${{") => start + 3,
+                None => start + 1,
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+    })
+}
+
+/// Reads the variable that begins at a `$` or a brace.
+pub(crate) fn variable_at(text: &str, start: usize) -> Option<VariableRef<'_>> {
+    let rest = &text[start..];
+    let new = |form, name, length| Some(VariableRef { form, name, start, end: start + length });
+    if let Some(inner) = rest.strip_prefix("${") {
+        let (name, _) = inner.split_once('}')?;
+        return if is_path(name) { new(VariableForm::Braces, name, name.len() + 3) } else { None };
+    }
+    if let Some(inner) = rest.strip_prefix("{{") {
+        let (name, _) = inner.split_once("}}")?;
+        return if is_path(name.trim()) {
+            new(VariableForm::Template, name.trim(), name.len() + 4)
+        } else {
+            None
+        };
+    }
+    let inner = rest.strip_prefix('$')?;
+    let mut length = word(inner);
+    if length == 0 || inner.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    while let Some(more) = inner[length..].strip_prefix('.') {
+        match word(more) {
+            0 => break,
+            part => length += 1 + part,
+        }
+    }
+    new(VariableForm::Dollar, &inner[..length], length + 1)
+}
+
+fn word(text: &str) -> usize {
+    text.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count()
+}
+
+/// Tells whether a name consists of words with dots between them, the first of which begins with no digit.
+fn is_path(name: &str) -> bool {
+    let is_word = |part: &str| !part.is_empty() && word(part) == part.len();
+    !name.starts_with(|c: char| c.is_ascii_digit()) && name.split('.').all(is_word)
+}
+
+/// Returns the first statement of a template language, as `{% if x %}`: the dialect has none.
+pub(crate) fn template_statement(text: &str) -> Option<&str> {
+    let start = text.find("{%")?;
+    let length = text[start..].find("%}")?;
+    Some(&text[start..start + length + 2])
+}
+
+/// Returns what a whole name stands for in a context: the key, or a part of its value. `inputs.x` and `context.x` are `x`, and `goal`
+/// is the goal of the run.
+pub(crate) fn value<'a>(context: &'a Context, name: &str) -> Option<&'a Json> {
+    let known = |name: &str| {
+        let value = context.get_value(name)?;
+        (!value.is_null()).then_some(value)
+    };
+    if name == "goal" {
+        let goal = known(GOAL).filter(|goal| goal.as_str() != Some(""));
+        return goal.or_else(|| known("goal"));
+    }
+    let within = |name: &str| {
+        // The longest key that there is, and then a part of its value.
+        let ends = name.match_indices('.').map(|(at, _)| at).rev();
+        let parts = ends.filter_map(|at| Some((known(&name[..at])?, &name[at + 1..])));
+        parts.filter_map(|(value, rest)| part_of(value, rest)).next()
+    };
+    let found = known(name).or_else(|| within(name));
+    let plain = || ["inputs.", "context."].iter().find_map(|prefix| name.strip_prefix(prefix));
+    found.or_else(|| plain().and_then(|name| known(name).or_else(|| within(name))))
+}
+
+fn part_of<'a>(value: &'a Json, path: &str) -> Option<&'a Json> {
+    let part = path.split('.').try_fold(value, |value, key| match value {
+        Json::Array(items) => items.get(key.parse::<usize>().ok()?),
+        value => value.get(key),
+    })?;
+    (!part.is_null()).then_some(part)
+}
+
+/// Returns the text of a value: text as it is, and other values as JSON.
+pub(crate) fn text_of(value: &Json) -> Cow<'_, str> {
+    match value {
+        Json::String(text) => text.into(),
+        other => other.to_string().into(),
+    }
+}
+
+/// Resolves a reference: what it stands for, and where what stands for it ends in the text. Of `$a.b` that may be `$a`.
+pub(crate) fn resolve<'a>(context: &'a Context, reference: &VariableRef<'_>) -> Option<(&'a Json, usize)> {
+    let mut name = reference.name;
+    loop {
+        if let Some(value) = value(context, name) {
+            return Some((value, reference.end - (reference.name.len() - name.len())));
+        }
+        if reference.form != VariableForm::Dollar {
+            return None;
+        }
+        name = name.rsplit_once('.')?.0;
+    }
+}
+
+/// Replaces the variables of a text by what the context holds. What it does not hold is left as it is, and what is put in is not looked
+/// through again.
+///
+/// # Errors
+///
+/// What to do about it, if an input is named that the run was not given, or if the text would be too long.
+pub(crate) fn expand<'a>(text: &'a str, context: &Context) -> Result<Cow<'a, str>, String> {
+    let (mut expanded, mut copied) = (String::new(), 0);
+    for reference in variables(text) {
+        let Some((value, end)) = resolve(context, &reference) else {
+            if let Some(input) = reference.name.strip_prefix("inputs.") {
+                return Err(format!(
+                    "`{}` is no input of the run; give it by `--input {input}=..`",
+                    &text[reference.start..reference.end]
+                ));
+            }
+            continue;
+        };
+        expanded += &text[copied..reference.start];
+        expanded += &text_of(value);
+        if expanded.len() > MAX_EXPANDED {
+            return Err(format!(
+                "the text is longer than {MAX_EXPANDED} bytes with its variables; name `{}` less often, or leave it in a file",
+                reference.name
+            ));
+        }
+        copied = end;
+    }
+    if copied == 0 {
+        return Ok(text.into());
+    }
+    expanded += &text[copied..];
+    Ok(expanded.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn context() -> Context {
+        let mut context = Context::new();
+        for (key, value) in [
+            (GOAL, json!("ship")),
+            ("plan", json!("the plan")),
+            ("response.plan", json!("1. parse")),
+            ("item", json!({"title": "one", "tags": ["x", "y"]})),
+            ("count", json!(3)),
+            ("gone", Json::Null),
+            ("code", json!("$plan")),
+        ] {
+            context.set(key, value).unwrap();
+        }
+        context
+    }
+
+    #[test]
+    fn variables_have_three_forms() {
+        let found = |text: &'static str| variables(text).map(|one| one.name).collect::<Vec<_>>();
+        assert_eq!(found("$a, $b.c. ${d} ${e.f} {{ g }} {{h.i}} $"), ["a", "b.c", "d", "e.f", "g", "h.i"]);
+        assert_eq!(
+            found("$5 ${} ${A:-x} ${a b} {{ a | upper }} {{}} ${{ secrets.x }} {{\"k\": 1}} a{b}"),
+            [""; 0]
+        );
+        assert_eq!(found("$a.$b ${a"), ["a", "b"]);
+    }
+
+    #[test]
+    fn variables_stand_for_the_context() {
+        let context = context();
+        for (text, expected) in [
+            ("Do $goal and ${goal} and {{ goal }}", "Do ship and ship and ship"),
+            ("Do $plan.", "Do the plan."),
+            ("$response.plan|${response.plan}|{{ response.plan }}", "1. parse|1. parse|1. parse"),
+            ("$plan.txt ${plan.txt}", "the plan.txt ${plan.txt}"),
+            (
+                "$item.title $item.tags.1 $item.none ${item.none}",
+                "one y {\"tags\":[\"x\",\"y\"],\"title\":\"one\"}.none ${item.none}",
+            ),
+            ("{{ inputs.plan }} ${context.count}", "the plan 3"),
+            ("$gone $nobody {{ nobody }}", "$gone $nobody {{ nobody }}"),
+            ("$code", "$plan"),
+        ] {
+            assert_eq!(expand(text, &context).unwrap(), expected, "{text}");
+        }
+        let missing = expand("for {{ inputs.customer }}", &context).unwrap_err();
+        assert_eq!(
+            missing,
+            "`{{ inputs.customer }}` is no input of the run; give it by `--input customer=..`"
+        );
+        assert_eq!(expand("$goals", &Context::new()).unwrap(), "$goals");
+    }
+
+    /// A text that names a long value many times fails instead of losing it.
+    #[test]
+    fn expanded_text_has_a_bound() {
+        let mut context = Context::new();
+        context.set("long", "x".repeat(1 << 20)).unwrap();
+        assert!(expand(&"$long ".repeat(17), &context).unwrap_err().contains("name `long` less often"));
+        assert_eq!(expand(&"$long ".repeat(15), &context).unwrap().len(), 15 * ((1 << 20) + 1));
+    }
+
+    #[test]
+    fn template_statements_are_found() {
+        assert_eq!(template_statement("a {% if x %} b"), Some("{% if x %}"));
+        assert_eq!(template_statement("date +{%Y} ${x%.*} {%"), None);
+    }
+}
