@@ -47,6 +47,7 @@ mod past;
 mod pauses;
 mod progress;
 mod prompt;
+mod reasons;
 mod recovery;
 mod refusals;
 mod refused;
