@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use ferrata_core::runtime::Runtime;
+use ferrata_core::runtime::{ReasonCache, Runtime};
 use ferrata_core::store::RunHead;
 use ferrata_core::{Clock, RunId, RunKey, SystemClock, TenantId, Timestamp};
 use tokio::sync::watch;
@@ -17,6 +17,7 @@ use crate::params::Params;
 use crate::problem::Problem;
 use crate::queues::QueueBoard;
 use crate::redact::Redaction;
+use crate::trees::TreeBoard;
 
 /// What every request works with.
 #[derive(Debug)]
@@ -33,7 +34,9 @@ pub(crate) struct App {
     pub(crate) ending: Option<watch::Receiver<bool>>,
     pub(crate) cache: Cache,
     pub(crate) states: Cache,
+    pub(crate) reasons: ReasonCache,
     pub(crate) queues: QueueBoard,
+    pub(crate) trees: TreeBoard,
     pub(crate) clock: SystemClock,
 }
 

@@ -36,6 +36,17 @@ const READS: [(&str, &str, &[Parameter]); 13] = [
             ("since", "integer", "Started at this time or later, in milliseconds since 1970."),
             ("before", "integer", "Started before this time."),
             ("forked_from", "string", "Only forks of this run, as TENANT/ID."),
+            ("below", "string", "Only runs in the run tree below this first run, as TENANT/ID."),
+            (
+                "roots",
+                "boolean",
+                "Only the first run of each run tree, each with `below`: how many runs are below it.",
+            ),
+            (
+                "system",
+                "boolean",
+                "The runs that are queues and schedules, too; a `workflow` or a `label` lists them without it.",
+            ),
             ("owner", "string", "Only runs that this executor owns."),
             ("filter", "string", "`orphaned` or `due`."),
             ("q", "string", "Words that stand in the id, the workflow, the user or a label."),
@@ -54,7 +65,15 @@ const READS: [(&str, &str, &[Parameter]); 13] = [
     (
         "/runs/{tenant}/{run}",
         "A run as of a record: graph, activations, questions.",
-        &[("at", "string", PLACE)],
+        &[
+            ("at", "string", PLACE),
+            (
+                "end",
+                "integer",
+                "Of the activations that ended, only those before this one of all; `older` of the answer before leads back.",
+            ),
+            ("visit", "string", "Only the part of the activations that this one is in, as NODE@VISIT."),
+        ],
     ),
     ("/runs/{tenant}/{run}/family", "Lineage, forks, parent and children.", &[LIMIT]),
     (
@@ -202,6 +221,7 @@ fn bulk(path: &str) -> Value {
             "all": { "type": "boolean", "description": "That a filter without a condition means every run." },
             "dry_run": { "type": "boolean", "description": "Tell what would be done, and do nothing." },
             "cursor": { "type": "string", "description": "Where to go on: `next` of the answer before." },
+            "limit": { "type": "integer", "description": "The most runs of one answer, 1,000 at most." },
         } } } } },
         "responses": {
             "200": {

@@ -6,6 +6,7 @@ mod bulk;
 mod hidden;
 mod hostile;
 mod idle;
+mod lists;
 mod queues;
 mod refusals;
 mod runs;

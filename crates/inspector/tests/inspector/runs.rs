@@ -122,7 +122,7 @@ async fn a_list_reads_no_log_and_holds_no_payload() {
     let first = brief().await;
     assert_eq!(first["items"][0]["brief"]["failed_node"], "send");
     assert!(first["items"][0]["brief"]["failure"].as_str().unwrap().contains("the bank is closed"));
-    assert_eq!(first["items"][1]["brief"]["asks"], "approve@1:gate");
+    assert_eq!(first["items"][1]["brief"]["why"]["question"], "approve@1:gate");
     let before = world.reads();
     assert_eq!(brief().await, first);
     assert_eq!(world.reads() - before, 2, "the heads alone");
@@ -150,7 +150,7 @@ async fn a_run_is_shown_with_its_whole_graph_and_no_payload() {
     };
     assert_eq!(look(&show, "check"), "done");
     assert_eq!(look(&show, "send"), "failed");
-    assert_eq!(show["run"]["why"][0]["kind"], "failed");
+    assert_eq!(show["why"][0]["text"], "failed at `send@1`: the bank is closed");
     assert_eq!(show["run"]["open"][0]["stopped"], true);
     // Without the code, the edges of nodes that have ended; with it, all of them.
     assert_eq!(show["run"]["graph"]["edges"].as_array().unwrap().len(), 2);
@@ -452,7 +452,7 @@ async fn an_owner_that_is_not_heard_of_any_more_is_told_without_a_new_record() {
         .unwrap();
     driver.start(&graph, Context::new()).id("Long-1").await.unwrap();
     let router = world.router();
-    let kinds = async || read(&router, "/api/v1/runs/default/Long-1").await["run"]["why"].clone();
+    let kinds = async || read(&router, "/api/v1/runs/default/Long-1").await["why"].clone();
     assert_eq!(kinds().await[0]["kind"], "working");
     world.store.heartbeat(&driver.executor(), std::time::Duration::ZERO).await.unwrap();
     assert_eq!(kinds().await[0]["kind"], "orphaned");
