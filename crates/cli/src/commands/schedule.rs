@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::find::{goes_without_saying, shown};
 use crate::say::Done;
 use crate::table::{Cell, Table, clean, of_status};
+use crate::unreadable::{UnreadableRuns, is_unreadable};
 
 /// How many ticks `show` tells in advance.
 const AHEAD: usize = 3;
@@ -90,16 +91,14 @@ async fn find(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Resu
 }
 
 async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
-    let mut all = Vec::new();
+    let (mut all, mut unreadable) = (Vec::new(), UnreadableRuns::default());
     for schedule in Schedule::list(runtime, context.global.tenant.as_ref()).await? {
         match schedule.status().await {
             Ok(status) => all.push(Shown::new(context, status)?),
             // Purged since it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             // One that cannot be read hides no other.
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                context.out.failure(&error.into(), &context.global);
-            }
+            Err(error) if is_unreadable(&error) => unreadable.add_error(error),
             Err(error) => return Err(error.into()),
         }
     }
@@ -128,7 +127,10 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
     if all.is_empty() {
         context.out.note("no schedules");
     }
-    Ok(Exit::Done)
+    match unreadable.failure("is no schedule of this list") {
+        Some(failure) => Err(failure),
+        None => Ok(Exit::Done),
+    }
 }
 
 async fn show(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Result<Exit, Failure> {
