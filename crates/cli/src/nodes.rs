@@ -33,6 +33,13 @@ impl Moment {
     }
 }
 
+impl Moment {
+    /// Returns what an activation does that has not ended.
+    pub(crate) fn phase(self, run: &Checkpoint, pending: &Pending) -> ActivationPhase {
+        run.phase(pending, self.is_driven, self.now)
+    }
+}
+
 /// One activation, or several that came to the same.
 #[derive(Debug)]
 struct Line {
@@ -164,7 +171,7 @@ fn ended(past: &Past) -> Line {
 }
 
 fn going(now: &Checkpoint, moment: Moment, pending: &Pending) -> Line {
-    let phase = now.phase(pending, moment.is_driven, moment.now);
+    let phase = moment.phase(now, pending);
     let (rank, sign, color) = match phase {
         ActivationPhase::Stopped => (Rank::Failed, "✗", AnsiColor::Red),
         ActivationPhase::Asking => (Rank::Open, "?", AnsiColor::Yellow),

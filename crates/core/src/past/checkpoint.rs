@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Verdict;
 use super::details::RecordDetails;
+use super::lineage::inherited_edges;
 use super::logged::LoggedGraph;
 use super::questions::questions;
 use crate::ask::Question;
@@ -402,7 +403,11 @@ pub(crate) async fn checkpoint(
     };
     let effects = told.started.map(|started| started.effects);
     let nodes = machine.names().cloned().collect();
-    Ok((checkpoint, LoggedGraph { nodes, bypassed: told.bypassed, effects }))
+    let edges = match told.edges {
+        None if checkpoint.parent.is_some() => inherited_edges(store, &checkpoint.run).await?,
+        edges => edges,
+    };
+    Ok((checkpoint, LoggedGraph { nodes, edges, bypassed: told.bypassed, effects }))
 }
 
 fn parsed(run: &RunKey, text: &str) -> Result<Value> {

@@ -163,7 +163,7 @@ impl Runtime {
     ///
     /// Cancel safe: nothing is changed.
     ///
-    /// <!-- held by: scale::a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels, runs::edges_that_did_not_fire_are_known_from_the_log -->
+    /// <!-- held by: scale::a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels, runs::whole_graph_is_known_from_log -->
     pub async fn checkpoint_and_graph(
         &self,
         run: &RunKey,

@@ -33,6 +33,7 @@ mod letters;
 mod letters_of_two;
 
 mod levels;
+mod logged_graph;
 mod losses;
 mod many;
 mod maps;

@@ -99,11 +99,13 @@ impl Edge {
     }
 }
 
-/// What a log tells of its run's graph: the nodes, and the edges of those that have ended, whether they fired or not.
+/// What a log tells of its run's graph: the nodes, the edges, and those that fired or did not though the graph of today lacks them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct KnownGraph {
     nodes: Vec<NodeName>,
     edges: Vec<(NodeName, NodeName)>,
+    /// Whether the edges of nodes to which the run has not come are among them.
+    whole: bool,
 }
 
 impl KnownGraph {
@@ -111,12 +113,13 @@ impl KnownGraph {
         let fired =
             now.history.iter().flat_map(|past| past.led_to.iter().map(|to| (past.node.clone(), to.clone())));
         let (mut edges, mut seen) = (Vec::new(), BTreeSet::new());
-        for edge in fired.chain(told.bypassed.iter().cloned()) {
+        let declared = told.edges.iter().flatten().cloned();
+        for edge in declared.chain(fired).chain(told.bypassed.iter().cloned()) {
             if seen.insert(edge.clone()) {
                 edges.push(edge);
             }
         }
-        Self { nodes: told.nodes.clone(), edges }
+        Self { nodes: told.nodes.clone(), edges, whole: told.edges.is_some() }
     }
 }
 
@@ -145,7 +148,7 @@ impl Graph {
         outline: Option<&Outline>,
         hides: &Redaction,
     ) -> Self {
-        let mut graph = Self { whole: outline.is_some(), ..Self::default() };
+        let mut graph = Self { whole: outline.is_some() || known.whole, ..Self::default() };
         if let Some(outline) = outline {
             for node in &outline.nodes {
                 graph.node(&node.name).label.clone_from(&node.label);
