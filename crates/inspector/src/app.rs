@@ -10,6 +10,7 @@ use ferrata_core::{Clock, RunId, RunKey, SystemClock, TenantId, Timestamp};
 use tokio::sync::watch;
 
 use crate::access::{Access, Viewer};
+use crate::api::schedules::ScheduleBoard;
 use crate::cache::Cache;
 use crate::guard::Guard;
 use crate::outline::Outlines;
@@ -37,6 +38,7 @@ pub(crate) struct App {
     pub(crate) reasons: ReasonCache,
     pub(crate) queues: QueueBoard,
     pub(crate) trees: TreeBoard,
+    pub(crate) schedules: ScheduleBoard,
     pub(crate) clock: SystemClock,
 }
 

@@ -176,6 +176,7 @@ impl Inspector {
             reasons: ReasonCache::new(),
             queues: QueueBoard::default(),
             trees: TreeBoard::default(),
+            schedules: api::schedules::ScheduleBoard::default(),
             clock,
         }))
     }

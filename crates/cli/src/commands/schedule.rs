@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ferrata::runtime::SignalRequest;
-use ferrata::schedule::{CatchUp, Happened, Overlap, Schedule, ScheduleStatus, Schedules, TickEnd};
+use ferrata::schedule::{CatchUp, Overlap, Schedule, ScheduleStatus, Schedules};
 use ferrata::{ErrorKind, RunKey, Runtime, TenantId, Timestamp};
 use serde::Serialize;
 
@@ -176,7 +176,7 @@ fn people(context: &Context, one: &Shown) -> String {
     }
     let mut table = Table::new(["TICK", "CAME TO"]);
     for happened in progress.recent.iter().rev() {
-        table.row([at(happened.tick).into(), came_to(happened).into()]);
+        table.row([at(happened.tick).into(), clean(&happened.to_string()).into()]);
     }
     text.push('\n');
     text.push_str(&table.render(context.out.color, context.out.room));
@@ -199,25 +199,6 @@ fn overlap(policy: Overlap) -> String {
         Overlap::CancelOld => "the old run is cancelled".to_owned(),
         Overlap::Allow => "both go on".to_owned(),
         _ => "as a newer program says".to_owned(),
-    }
-}
-
-fn came_to(happened: &Happened) -> String {
-    let end = match &happened.end {
-        TickEnd::Started => "started",
-        TickEnd::Completed => "completed",
-        TickEnd::Failed => "failed",
-        TickEnd::Cancelled => "cancelled",
-        TickEnd::Purged => "purged",
-        TickEnd::Overtaken => "cancelled by the next tick",
-        TickEnd::Refused(why) => return format!("refused: {}", clean(why)),
-        TickEnd::Skipped => "skipped",
-        TickEnd::Missed => "missed",
-        _ => "unknown to this program",
-    };
-    match happened.count {
-        1 => end.to_owned(),
-        many => format!("{end}, the last of {many}"),
     }
 }
 

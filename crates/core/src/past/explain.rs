@@ -178,7 +178,7 @@ impl Reader<'_> {
     ) -> Result<RunExplanation> {
         let AwaitedChild { node, visit, child, head } = awaited;
         let run = RunKey::new(parent.run.tenant.clone(), child.run.clone());
-        let waits = format!("waits at `{node}@{visit}` for `{}`, which", child.run);
+        let waits = format!("waits at `{node}@{visit}` for `{}`, which", shortened(&child.run));
         let alone = |predicate: &str| {
             let reason = RunReason::new(ReasonKind::Child, format!("{waits} {predicate}"));
             let reasons = vec![RunReason { run: Some(run.clone()), ..reason }];
@@ -260,6 +260,19 @@ impl Reader<'_> {
                 None => return Ok(found),
             }
         }
+    }
+}
+
+/// Returns an id as it stands in a sentence: of one that was made for a child, as much as tells it from others.
+pub(super) fn shortened(run: &RunId) -> String {
+    const HASH: usize = 32;
+    const SHOWN: usize = 6;
+    let id = run.as_str();
+    match id.rsplit_once('-') {
+        Some((name, hash)) if hash.len() == HASH && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            format!("{name}-{}…", &hash[..SHOWN])
+        }
+        _ => id.to_owned(),
     }
 }
 

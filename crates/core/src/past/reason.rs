@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::checkpoint::{Checkpoint, Pending, PendingChild, pending};
+use super::explain::shortened;
 use super::questions;
 use crate::ask::{Question, QuestionKind};
 use crate::clock::Timestamp;
@@ -131,7 +132,9 @@ impl Checkpoint {
         let waits = |pending: &Pending| {
             let text = match &*pending.children {
                 [] => return None,
-                [child] => format!("waits at `{}@{}` for `{}`", pending.node, pending.visit, child.run),
+                [child] => {
+                    format!("waits at `{}@{}` for `{}`", pending.node, pending.visit, shortened(&child.run))
+                }
                 many => {
                     let runs = count(many.len(), "run");
                     format!("waits at `{}@{}` for {runs} that it started", pending.node, pending.visit)

@@ -45,7 +45,9 @@ async fn parent_waits_for_child_that_asks() {
     assert_eq!(head.status, InProgress);
     let cache = ReasonCache::new();
     let found = runtime.explain(&head, &cache).await.unwrap();
-    let expected = format!("waits at `wait@1` for `{}`, which asks `ok@1:gate`: Go on?", child_run.run);
+    // As much of its id as tells it from others.
+    let short = format!("{}…", &child_run.run.as_str()["gate-".len()..][..6]);
+    let expected = format!("waits at `wait@1` for `gate-{short}`, which asks `ok@1:gate`: Go on?");
     assert_eq!(texts(&found.reasons), [expected.as_str()]);
     let reason = &found.reasons[0];
     assert_eq!((reason.kind, reason.run.as_ref()), (ReasonKind::Child, Some(&child_run)));
@@ -55,7 +57,7 @@ async fn parent_waits_for_child_that_asks() {
     // What the child does changes without a record of its parent.
     runtime.pause(&child_run, "lunch").await.unwrap();
     let found = runtime.explain(&head, &cache).await.unwrap();
-    let expected = format!("waits at `wait@1` for `{}`, which is paused: lunch", child_run.run);
+    let expected = format!("waits at `wait@1` for `gate-{short}`, which is paused: lunch");
     assert_eq!(texts(&found.reasons), [expected.as_str()]);
 }
 

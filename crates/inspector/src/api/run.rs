@@ -198,7 +198,7 @@ fn shown(
         })).collect::<Vec<_>>(),
         "attempts": now.diagnostics.iter().rev().take(ACTIVATIONS).map(|failed| json!({
             "at": failed.at, "node": failed.node, "visit": failed.visit, "attempt": failed.attempt,
-            "why": hides.cut(&failed.failure.to_string(), SHORT), "retry_at": failed.retry_at
+            "why": hides.cut(&failed.failure.message, SHORT), "retry_at": failed.retry_at
         })).collect::<Vec<_>>(),
     })
 }
@@ -251,6 +251,6 @@ pub(super) fn question(question: &Question, hides: &Redaction) -> Value {
         "deadline": question.deadline,
         "default": question.default.as_ref().map(|default| hides.cut(default, SHORT)),
         "problem": question.problem.as_ref().map(|problem| hides.cut(problem, SHORT)),
-        "failure": question.failure.as_ref().map(|failure| hides.cut(&failure.to_string(), SHORT)),
+        "failure": question.failure.as_ref().map(|failure| hides.cut(&failure.message, SHORT)),
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Position, RunOrigin, is_system};
+use ferrata_core::runtime::{Position, ReasonKind, RunOrigin, is_system};
 use ferrata_core::store::{CheckpointStore, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 use ferrata_core::{ErrorKind, ExecutorId, RunKey, Timestamp, WorkflowName};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::app::Call;
 use crate::cache::About;
 use crate::params::Params;
 use crate::problem::Problem;
-use crate::view::brief::brief;
+use crate::view::brief::{brief, told};
 use crate::view::summary::summary;
 use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
 
@@ -268,14 +268,23 @@ pub(super) async fn briefs(call: Call) -> Result<Json<Value>, Problem> {
 async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
     let about = About { run: head.run.clone(), head: head.id, what: "brief".into() };
     if let Some(known) = call.app.cache.get(&about) {
-        return Ok(known);
+        if known["why"]["kind"] != json!(ReasonKind::Child) {
+            return Ok(known);
+        }
+        // What a child does changes without a record of its parent.
+        let reasons = call.runtime().explain(head, &call.app.reasons).await?.reasons;
+        let mut brief = Value::clone(&known);
+        brief["why"] = told(&reasons, &call.app.redaction);
+        return Ok(brief.into());
     }
     if head.seq.get().saturating_sub(head.first.get()) > LONGEST {
         return Ok(Arc::new(Value::Null));
     }
     match call.runtime().checkpoint(&head.run, Position::Record(head.id)).await {
         Ok(now) => {
-            let brief = brief(head, &now, call.app.now(), &call.app.redaction);
+            call.app.reasons.insert(&now);
+            let reasons = call.runtime().explain(head, &call.app.reasons).await?.reasons;
+            let brief = brief(&now, &reasons, &call.app.redaction);
             Ok(call.app.cache.put(about, brief))
         }
         // Purged since it was listed.

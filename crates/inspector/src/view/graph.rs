@@ -236,7 +236,8 @@ impl Graph {
             let node = self.node(pending.node.as_str());
             node.failed = pending.failed;
             node.look = Look::of_phase(*phase);
-            node.doing = Some(phase.as_str());
+            let is_told_by_look = matches!(phase, ActivationPhase::Stopped | ActivationPhase::Running);
+            node.doing = (!is_told_by_look).then_some(phase.as_str());
         }
     }
 }

@@ -11,6 +11,7 @@ mod queues;
 mod refusals;
 mod runs;
 mod scale;
+mod schedules;
 mod scopes;
 mod streams;
 mod support;
