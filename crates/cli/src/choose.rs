@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ferrata::runtime::is_spared;
+use ferrata::runtime::{RunOrigin, is_spared};
 use ferrata::store::{Page, RunHead};
 use ferrata::{CheckpointStore, RunKey, RunStatus};
 use futures_util::TryStreamExt as _;
@@ -12,10 +12,10 @@ use crate::commands::ls::{query, table};
 use crate::context::Context;
 use crate::each::each;
 use crate::failure::Failure;
-use crate::family;
 use crate::find::shown;
 use crate::input;
 use crate::output::Format;
+use crate::unreadable::UnreadableRuns;
 
 /// Which run is meant.
 pub(crate) enum Meant {
@@ -99,7 +99,7 @@ impl Context {
         self.out.all(
             &heads,
             |head| shown(&head.run),
-            |heads| table(heads.iter().map(|head| (head, &[][..])), |at| time.write(at, now)),
+            |heads| table(heads.iter(), |_| None, |at| time.write(at, now)),
         )?;
         self.out.note("nothing was done; leave out --dry-run to do it");
         Ok(())
@@ -116,14 +116,18 @@ impl Context {
             query.statuses = is_for.to_vec();
         }
         let (mut heads, mut page) = (Vec::new(), Page::first(Page::MAX));
+        let mut unreadable = UnreadableRuns::default();
         loop {
-            let found = store.runs(&query, page).await?;
+            let found = unreadable.page(store, &query, page).await?;
             heads.extend(found.items);
             let Some(next) = found.next else { break };
             page = Page::first(Page::MAX).with_cursor(next);
         }
+        if let Some(failure) = unreadable.failure("none of them is chosen") {
+            self.out.note(&failure.lines());
+        }
         if filter.roots {
-            heads.retain(family::is_root);
+            heads.retain(RunOrigin::is_root);
         }
         // A verb for all runs is not meant for queues and schedules.
         heads.retain(|head| filter.workflow.is_some() || !is_spared(head));

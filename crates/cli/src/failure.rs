@@ -5,6 +5,7 @@ use std::fmt::Write;
 use ferrata::{Error, ErrorKind};
 
 use crate::exit::Exit;
+use crate::table::clean_lines;
 
 /// Why a command came to nothing.
 #[derive(Debug)]
@@ -56,6 +57,15 @@ impl Failure {
         self
     }
 
+    /// Writes the message and the details as lines of text, for what is watched.
+    pub(crate) fn lines(&self) -> String {
+        std::iter::once(&self.message)
+            .chain(&self.details)
+            .map(|line| clean_lines(line))
+            .collect::<Vec<_>>()
+            .join("\n  ")
+    }
+
     pub(crate) fn exit(&self) -> Exit {
         self.exit
     }
@@ -92,6 +102,9 @@ impl From<Error> for Failure {
             cause = error.source();
         }
         let run = error.run().map(crate::find::shown);
+        if let Some(next) = missing_key(&error) {
+            return Self { code: Some(kind.code()), ..Self::new(Exit::of(kind), message, next) };
+        }
         let unset = kind == ErrorKind::Invalid
             && run.is_none()
             && error.operation().is_some_and(|operation| operation.starts_with("store."));
@@ -104,6 +117,18 @@ impl From<Error> for Failure {
         }
         Self { code: Some(kind.code()), ..Self::new(Exit::of(kind), message, next(kind, run.as_deref())) }
     }
+}
+
+/// Returns what to type where a run cannot be read without a key.
+#[cfg(feature = "envelope")]
+pub(crate) fn missing_key(error: &Error) -> Option<&'static str> {
+    let is_encrypted = error.message().contains("is encrypted with the key");
+    (error.kind() == ErrorKind::Unsupported && is_encrypted).then_some(crate::store::KEYS)
+}
+
+#[cfg(not(feature = "envelope"))]
+pub(crate) fn missing_key(_: &Error) -> Option<&'static str> {
+    None
 }
 
 /// Says which command helps on, for an error of the library.

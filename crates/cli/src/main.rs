@@ -19,6 +19,7 @@ mod nodes;
 mod output;
 mod pipeline;
 mod probe;
+mod reasons;
 mod run;
 mod salvage;
 mod say;
@@ -26,6 +27,7 @@ mod store;
 mod table;
 mod time;
 mod turns;
+mod unreadable;
 mod verdict;
 mod watch;
 

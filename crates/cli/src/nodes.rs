@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use ferrata::runtime::{Checkpoint, Past, Pending};
-use ferrata::{RunStatus, Timestamp};
+use ferrata::Timestamp;
+use ferrata::runtime::{ActivationPhase, Checkpoint, Past, Pending};
+use ferrata::store::RunHead;
 use serde_json::Value;
 
 use crate::table::{Cell, Table, clean};
@@ -13,6 +14,31 @@ use crate::verdict::{self, Came};
 
 /// From how many lines on those that are alike become one: more than a screen.
 const FOLDED: usize = 30;
+
+/// What tells, beside the log, what activations do that have not ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// Whether a live process has the run.
+    is_driven: bool,
+    now: Timestamp,
+}
+
+impl Moment {
+    /// Makes it of a checkpoint: of the newest record as of now, of an older one as of then.
+    pub(crate) fn of(checkpoint: &Checkpoint, head: &RunHead, now: Timestamp) -> Self {
+        match checkpoint.record == head.id {
+            true => Self { is_driven: head.owner_alive, now },
+            false => Self { is_driven: checkpoint.owner.is_some(), now: checkpoint.at },
+        }
+    }
+}
+
+impl Moment {
+    /// Returns what an activation does that has not ended.
+    pub(crate) fn phase(self, run: &Checkpoint, pending: &Pending) -> ActivationPhase {
+        run.phase(pending, self.is_driven, self.now)
+    }
+}
 
 /// One activation, or several that came to the same.
 #[derive(Debug)]
@@ -42,8 +68,8 @@ enum Rank {
 
 /// Makes a table of the activations of a run: in the order in which they ended, or, where there are many, what failed and what is open
 /// first, and those that came to the same as one line.
-pub(crate) fn table(now: &Checkpoint, at: impl Fn(Timestamp) -> String) -> Option<Table> {
-    let mut lines = lines(now);
+pub(crate) fn table(now: &Checkpoint, moment: Moment, at: impl Fn(Timestamp) -> String) -> Option<Table> {
+    let mut lines = lines(now, moment);
     if lines.is_empty() {
         return None;
     }
@@ -87,9 +113,14 @@ pub(crate) fn artifacts(now: &Checkpoint) -> Option<Table> {
     (!now.artifacts.is_empty()).then_some(table)
 }
 
-fn lines(now: &Checkpoint) -> Vec<Line> {
+fn lines(now: &Checkpoint, moment: Moment) -> Vec<Line> {
     let ended = now.history.iter().map(ended);
-    let going = now.next.iter().map(|one| going(now, one));
+    // That an activation stopped the run is said by its end.
+    let has_ended = |one: &Pending| {
+        now.history.iter().any(|past| !past.ok && past.node == one.node && past.visit == one.visit)
+    };
+    let going =
+        now.next.iter().filter(|one| !(one.stopped && has_ended(one))).map(|one| going(now, moment, one));
     let skipped = now.skipped.iter().map(|node| Line {
         node: node.to_string(),
         visit: None,
@@ -139,25 +170,29 @@ fn ended(past: &Past) -> Line {
     }
 }
 
-fn going(now: &Checkpoint, pending: &Pending) -> Line {
-    let asks = now.questions.iter().any(|q| q.node == pending.node && q.visit == pending.visit);
-    let (rank, outcome, color) = match pending {
-        one if one.stopped => (Rank::Failed, "✗ stopped", AnsiColor::Red),
-        _ if asks => (Rank::Open, "? asks", AnsiColor::Yellow),
-        _ if now.status == RunStatus::InProgress => (Rank::Open, "… begun", AnsiColor::Cyan),
-        _ => (Rank::Open, "… waits", AnsiColor::Yellow),
+fn going(now: &Checkpoint, moment: Moment, pending: &Pending) -> Line {
+    let phase = moment.phase(now, pending);
+    let (rank, sign, color) = match phase {
+        ActivationPhase::Stopped => (Rank::Failed, "✗", AnsiColor::Red),
+        ActivationPhase::Asking => (Rank::Open, "?", AnsiColor::Yellow),
+        ActivationPhase::Running => (Rank::Open, "…", AnsiColor::Cyan),
+        _ => (Rank::Open, "…", AnsiColor::Yellow),
     };
+    let mut failures = now.diagnostics.iter().rev();
+    let last = failures.find(|one| one.node == pending.node && one.visit == pending.visit);
+    let why = last.filter(|_| pending.failed > 0).map(|last| clean(&last.failure.message));
+    let details = [pending.progress.as_ref().map(come_to), why];
     Line {
         node: pending.node.to_string(),
         visit: Some(pending.visit.get()),
         times: 1,
         rank,
-        outcome: outcome.to_owned(),
+        outcome: format!("{sign} {phase}"),
         color,
         attempts: if pending.failed > 0 { format!("{} failed", pending.failed) } else { String::new() },
         took: None,
-        at: pending.retry_at,
-        details: pending.progress.as_ref().map(come_to).unwrap_or_default(),
+        at: pending.retry_at.filter(|_| phase == ActivationPhase::Retrying),
+        details: details.into_iter().flatten().collect::<Vec<_>>().join("; "),
     }
 }
 

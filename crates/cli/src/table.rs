@@ -41,18 +41,26 @@ pub(crate) struct Table {
     names: Vec<&'static str>,
     /// The columns to leave out where there is no room, the first of them first.
     spare: Vec<&'static str>,
+    /// The columns to cut last.
+    whole: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
     /// Makes a table with these columns.
     pub(crate) fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
-        Self { names: names.into_iter().collect(), spare: Vec::new(), rows: Vec::new() }
+        Self { names: names.into_iter().collect(), spare: Vec::new(), whole: Vec::new(), rows: Vec::new() }
     }
 
     /// Says which columns to leave out where there is no room, the first of them first.
     pub(crate) fn sparing(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
         self.spare = names.into_iter().collect();
+        self
+    }
+
+    /// Says which columns to cut only where all others are as narrow as they get: names that are typed again, and times.
+    pub(crate) fn whole(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
+        self.whole = names.into_iter().collect();
         self
     }
 
@@ -111,12 +119,16 @@ impl Table {
             *last -= less;
             over -= less;
         }
-        while over > 0 {
-            let Some(widest) = widths.iter_mut().flatten().max().filter(|width| **width > LEAST) else {
-                break;
-            };
-            *widest -= 1;
-            over -= 1;
+        for is_whole in [false, true] {
+            while over > 0 {
+                let names = self.names.iter().zip(&mut widths);
+                let may = names.filter(|(name, _)| is_whole || !self.whole.contains(*name));
+                let widest =
+                    may.filter_map(|(_, width)| width.as_mut()).max().filter(|width| **width > LEAST);
+                let Some(widest) = widest else { break };
+                *widest -= 1;
+                over -= 1;
+            }
         }
         widths
     }

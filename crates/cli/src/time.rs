@@ -29,18 +29,7 @@ impl TimeFormat {
     }
 }
 
-/// Writes a duration with its two largest units.
-pub(crate) fn short(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0 => format!("{}ms", duration.subsec_millis()),
-        1..=9 => format!("{}.{}s", seconds, duration.subsec_millis() / 100),
-        10..=59 => format!("{seconds}s"),
-        60..=3_599 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        3_600..=86_399 => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
-    }
-}
+pub(crate) use ferrata_core::wording::duration as short;
 
 /// Reads a duration: a number with `ms`, `s`, `m`, `h`, `d` or `w`, several of them in a row.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {

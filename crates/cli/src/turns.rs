@@ -2,9 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ferrata::queue::{Overview, Standing};
+use ferrata::queue::{Overview, Standing, explain_standings};
+use ferrata::runtime::RunReason;
 use ferrata::store::RunHead;
-use ferrata::{RunKey, RunStatus, Runtime};
+use ferrata::{RunKey, RunStatus, Runtime, Timestamp};
+use ferrata_core::wording::count;
 use tokio::sync::Mutex;
 
 use crate::context::Context;
@@ -47,22 +49,30 @@ pub(crate) async fn look(context: &Context, runtime: &Runtime, overview: &mut Ov
     }
 }
 
-/// Says for which place a run waits, or which one it holds.
-pub(crate) fn told(one: &Standing, since: &str) -> String {
-    let places = if one.places == 1 { String::new() } else { format!("{} places of ", one.places) };
-    let what = format!("{places}queue `{}`", clean(&one.queue));
-    let lacks = match one.lacks.is_empty() {
-        true => String::new(),
-        false => {
-            format!(
-                ": a place is free, and no process with the tags `{}` gives it",
-                clean(&one.lacks.join(","))
-            )
-        }
+/// Says which slot a run holds.
+pub(crate) fn held(one: &Standing, since: &str) -> String {
+    let slots = match one.places {
+        1 => "a slot".to_owned(),
+        places => count(places as usize, "slot"),
     };
-    match one.before {
-        Some(0) => format!("{what}, as the next, since {since}{lacks}"),
-        Some(before) => format!("{what}, behind {before}, since {since}{lacks}"),
-        None => format!("{what}, since {since}"),
+    format!("{slots} of queue `{}`, since {since}", clean(&one.queue))
+}
+
+impl Turns {
+    /// As [`explain`], of what was read last.
+    pub(crate) async fn explain(&self, reasons: &mut Vec<RunReason>, standings: &[Standing], now: Timestamp) {
+        if !standings.is_empty() {
+            explain(reasons, standings, &*self.0.lock().await, now);
+        }
     }
+}
+
+/// Puts what queues say into the reasons why a run stands as it does.
+pub(crate) fn explain(
+    reasons: &mut Vec<RunReason>,
+    standings: &[Standing],
+    overview: &Overview,
+    now: Timestamp,
+) {
+    explain_standings(reasons, standings, |one| overview.status(&one.queue, now));
 }

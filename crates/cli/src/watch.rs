@@ -16,7 +16,7 @@ use crate::time;
 pub(crate) struct Watch {
     /// Print it again and again, every two seconds or as said; on a terminal, in the same place. Ctrl-C ends it.
     #[arg(
-        short,
+        short = 'w',
         long = "watch",
         value_name = "EVERY",
         num_args = 0..=1,
@@ -35,8 +35,11 @@ impl Watch {
         once: impl AsyncFn() -> Result<Seen, Failure>,
     ) -> Result<Exit, Failure> {
         let Some(every) = self.every else {
-            once().await?;
-            return Ok(Exit::Done);
+            return match once().await? {
+                // What was printed is not all that there is.
+                Seen::Partly(failure) => Err(failure),
+                Seen::Over(_) | Seen::MayChange => Ok(Exit::Done),
+            };
         };
         let mut first = true;
         // One and the same from the beginning, so that a key pressed during a look is not lost.
@@ -52,11 +55,15 @@ impl Watch {
                 context.out.drop_screen();
                 context.out.failure(failure, &context.global);
             } else {
+                let seen = seen?;
+                if let Seen::Partly(failure) = &seen {
+                    context.out.note(&failure.lines());
+                }
                 context.out.end_screen()?;
-                match seen? {
+                match seen {
                     Seen::Over(exit) => return Ok(exit),
-                    Seen::MayChange if !context.out.is_read() => return Ok(Exit::Done),
-                    Seen::MayChange => {}
+                    _ if !context.out.is_read() => return Ok(Exit::Done),
+                    Seen::MayChange | Seen::Partly(_) => {}
                 }
             }
             first = false;
@@ -72,12 +79,14 @@ impl Watch {
 }
 
 /// What a look saw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Seen {
     /// Something that may change.
     MayChange,
     /// A run that has ended: so the command ends if it watches.
     Over(Exit),
+    /// Something that may change, without what could not be read.
+    Partly(Failure),
 }
 
 impl Seen {

@@ -18,6 +18,7 @@ pub mod testing;
 mod compact;
 mod failure;
 mod panics;
+pub mod wording;
 
 // What stores see has a crate of its own; inside this one it keeps the names of its modules.
 mod clock {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use ferrata_core::runtime::Runtime;
+use ferrata_core::runtime::{ReasonCache, Runtime};
 use ferrata_core::store::RunHead;
 use ferrata_core::{Clock, RunId, RunKey, SystemClock, TenantId, Timestamp};
 use tokio::sync::watch;
 
 use crate::access::{Access, Viewer};
+use crate::api::schedules::ScheduleBoard;
 use crate::cache::Cache;
 use crate::guard::Guard;
 use crate::outline::Outlines;
@@ -17,6 +18,7 @@ use crate::params::Params;
 use crate::problem::Problem;
 use crate::queues::QueueBoard;
 use crate::redact::Redaction;
+use crate::trees::TreeBoard;
 
 /// What every request works with.
 #[derive(Debug)]
@@ -33,7 +35,10 @@ pub(crate) struct App {
     pub(crate) ending: Option<watch::Receiver<bool>>,
     pub(crate) cache: Cache,
     pub(crate) states: Cache,
+    pub(crate) reasons: ReasonCache,
     pub(crate) queues: QueueBoard,
+    pub(crate) trees: TreeBoard,
+    pub(crate) schedules: ScheduleBoard,
     pub(crate) clock: SystemClock,
 }
 

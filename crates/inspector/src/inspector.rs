@@ -6,7 +6,7 @@ use axum::Router;
 use axum::http::request::Parts;
 use ferrata_core::SystemClock;
 use ferrata_core::graph::Graph;
-use ferrata_core::runtime::Runtime;
+use ferrata_core::runtime::{ReasonCache, Runtime};
 use ferrata_core::state::State;
 use ferrata_core::store::RunHead;
 use tokio::sync::watch;
@@ -17,6 +17,7 @@ use crate::guard::Guard;
 use crate::outline::{Outline, Outlines};
 use crate::queues::QueueBoard;
 use crate::redact::Redaction;
+use crate::trees::TreeBoard;
 use crate::{api, cache};
 
 /// An inspector over the store of a runtime, and what it may show and do.
@@ -172,7 +173,10 @@ impl Inspector {
             ending,
             cache,
             states: cache::Cache::of_states(),
+            reasons: ReasonCache::new(),
             queues: QueueBoard::default(),
+            trees: TreeBoard::default(),
+            schedules: api::schedules::ScheduleBoard::default(),
             clock,
         }))
     }

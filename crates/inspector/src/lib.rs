@@ -25,6 +25,7 @@ mod params;
 mod problem;
 mod queues;
 mod redact;
+mod trees;
 mod view;
 
 pub use access::Viewer;

@@ -124,26 +124,47 @@ fn waits(before: usize, waiting: &Waiting) -> Value {
     })
 }
 
-/// Tells how a run stands in queues: what it waits for first. Nothing is looked at for a run that cannot be in one.
-pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Result<Value, Problem> {
+/// How a run stands in queues, what it waits for first.
+#[derive(Default)]
+pub(crate) struct RunStandings(Vec<(Standing, Option<QueueStatus>)>);
+
+impl RunStandings {
+    pub(crate) fn all(&self) -> Vec<Standing> {
+        self.0.iter().map(|(one, _)| one.clone()).collect()
+    }
+
+    /// Returns how a queue stands, if the viewer may know: how long its line is says something of the runs of others.
+    pub(crate) fn status(&self, standing: &Standing) -> Option<QueueStatus> {
+        self.0.iter().find(|(one, _)| one.queue == standing.queue).and_then(|(_, status)| status.clone())
+    }
+
+    pub(crate) fn shown(&self, call: &Call) -> Value {
+        let hides = &call.app.redaction;
+        self.0.iter().map(|(one, status)| standing(one, status.as_ref(), hides)).collect()
+    }
+}
+
+/// Reads how a run stands in queues. Nothing is read for a run that cannot be in one.
+pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Result<RunStandings, Problem> {
     let is_busy = head.status == RunStatus::InProgress && head.wake_at.is_none();
     let rests = || questions.as_array().into_iter().flatten().any(|one| waits_for_a_place(&one["id"]));
     let is_in_one = head.facts.labels.get(QUEUE_LABEL).is_some() || rests();
     if head.status.is_finished() || !(is_busy || is_in_one) {
-        return Ok(json!([]));
+        return Ok(RunStandings::default());
     }
-    let tell = |overview: &Overview, now: Timestamp| -> Vec<Value> {
-        let hides = &call.app.redaction;
-        let told =
-            |one: &Standing| standing(one, overview.status(&one.queue, now).as_ref(), &call.viewer, hides);
-        overview.standings(&head.run, now).iter().take(NAMED).map(told).collect()
+    let tell = |overview: &Overview, now: Timestamp| -> RunStandings {
+        let of = |one: Standing| {
+            let status = overview.status(&one.queue, now).filter(|status| call.viewer.sees(&status.run));
+            (one, status)
+        };
+        RunStandings(overview.standings(&head.run, now).into_iter().take(NAMED).map(of).collect())
     };
     let told = call.app.queues.tell(call, if is_busy { BUSY } else { AT_REST }, tell).await?;
     // One that must be in a queue, and was not at the last look, came to it since.
-    if told.is_empty() && is_in_one {
-        return Ok(call.app.queues.tell(call, Duration::ZERO, tell).await?.into());
+    if told.0.is_empty() && is_in_one {
+        return call.app.queues.tell(call, Duration::ZERO, tell).await;
     }
-    Ok(told.into())
+    Ok(told)
 }
 
 /// Whether a question is the wait of a node for a place.
@@ -151,13 +172,12 @@ fn waits_for_a_place(id: &Value) -> bool {
     id.as_str().is_some_and(|id| id.contains(":queue."))
 }
 
-fn standing(one: &Standing, status: Option<&QueueStatus>, viewer: &Viewer, hides: &Redaction) -> Value {
+fn standing(one: &Standing, status: Option<&QueueStatus>, hides: &Redaction) -> Value {
     let mut told = json!({
         "queue": one.queue, "for": one.kind, "places": one.places, "key": one.key, "since": one.since,
         "waits": one.before.is_some(), "not_before": one.not_before, "deadline": one.deadline,
     });
-    // How long the line is says something of the runs of others.
-    if let Some(status) = status.filter(|status| viewer.sees(&status.run)) {
+    if let Some(status) = status {
         told["before"] = json!(one.before);
         told["waiting"] = json!(status.waiting);
         told["held"] = json!(status.held.iter().map(|held| u64::from(held.places)).sum::<u64>());

@@ -20,9 +20,10 @@ use crate::view::text::cut;
 pub(crate) const HIDDEN: &str = "[redacted]";
 
 /// By what things are found, and words of the API: the page could do nothing with others in their place.
-const NAMES: [&str; 23] = [
-    "at", "code", "cursor", "from", "head", "id", "kind", "led_to", "look", "name", "next", "node",
-    "options", "owner", "path", "question", "queue", "self", "status", "tenant", "to", "version", "workflow",
+const NAMES: [&str; 26] = [
+    "at", "code", "cursor", "doing", "from", "head", "id", "joins", "kind", "led_to", "look", "name", "next",
+    "node", "options", "owner", "path", "phase", "question", "queue", "self", "status", "tenant", "to",
+    "version", "workflow",
 ];
 
 type Hook = dyn Fn(&str) -> Option<String> + Send + Sync;

@@ -317,7 +317,7 @@ async fn is_on_hold(runtime: &Runtime, run: &RunKey, queue: &str) -> Result<bool
     Ok(runtime.checkpoint(run, At::Latest).await?.paused == Some(waits_in(queue)))
 }
 
-fn waits_in(queue: &str) -> String {
+pub(crate) fn waits_in(queue: &str) -> String {
     format!("it waits for its turn in the queue `{queue}`")
 }
 

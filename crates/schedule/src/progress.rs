@@ -1,6 +1,7 @@
 //! How far a schedule has come, and what it makes of the ticks that come due. No I/O and no clock: a model can ask the same.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use ferrata_core::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,27 @@ pub enum TickEnd {
     Skipped,
     /// It was missed: no process was there in time.
     Missed,
+}
+
+/// In a few words, as in `skipped, the last of 3`.
+impl fmt::Display for Happened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.end {
+            TickEnd::Started => f.write_str("started"),
+            TickEnd::Completed => f.write_str("completed"),
+            TickEnd::Failed => f.write_str("failed"),
+            TickEnd::Cancelled => f.write_str("cancelled"),
+            TickEnd::Purged => f.write_str("purged"),
+            TickEnd::Overtaken => f.write_str("cancelled by the next tick"),
+            TickEnd::Refused(why) => write!(f, "refused: {why}"),
+            TickEnd::Skipped => f.write_str("skipped"),
+            TickEnd::Missed => f.write_str("missed"),
+        }?;
+        if self.count > 1 {
+            write!(f, ", the last of {}", self.count)?;
+        }
+        Ok(())
+    }
 }
 
 impl Progress {

@@ -40,7 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     // It reads runs through the runtime alone, whatever store they are in, and queues as their own crate reads them.
-    ("ferrata-inspector", &["ferrata-core", "ferrata-queue"]),
+    ("ferrata-inspector", &["ferrata-core", "ferrata-queue", "ferrata-schedule"]),
     // The suite of stores, for `store check --conformance`; the inspector, for `serve`.
     (
         "ferrata-cli",

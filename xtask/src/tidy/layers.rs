@@ -21,7 +21,7 @@ const LAYERS: &[&str] = &[
 ];
 
 /// The small modules that every layer may use. They use only each other.
-const COMMON: &[&str] = &["clock", "compact", "error", "failure", "id", "panics"];
+const COMMON: &[&str] = &["clock", "compact", "error", "failure", "id", "panics", "wording"];
 
 /// Where the layers are.
 const ROOT: &str = "crates/core/src/";

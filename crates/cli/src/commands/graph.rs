@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::draw::{self, Sketch};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::nodes::Moment;
 use crate::output::Format;
 use crate::run::place;
 use crate::{pipeline, store};
@@ -27,8 +28,8 @@ pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Fai
         Sketch::of_pipeline(&pipeline::load(context, path)?)
     } else {
         let runtime = context.runtime()?;
-        let run = context.find(&**runtime.store(), &args.what).await?.run;
-        let checkpoint = runtime.checkpoint(&run, Position::Latest).await?;
+        let head = context.find(&**runtime.store(), &args.what).await?;
+        let (checkpoint, logged) = runtime.checkpoint_and_graph(&head.run, Position::Latest).await?;
         let mut sketch = match &args.pipeline {
             Some(path) => Sketch::of_pipeline(&pipeline::load(context, path)?),
             None => {
@@ -39,7 +40,12 @@ pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Fai
                     )
             }
         };
-        sketch.color(&checkpoint);
+        let is_of_log = sketch.nodes.is_empty();
+        // In the order in which the run came to them, so that the picture reads from the start to the end.
+        sketch.color(&checkpoint, Moment::of(&checkpoint, &head, context.now()));
+        if is_of_log {
+            sketch.add_logged(&logged);
+        }
         sketch
     };
     match context.out.format {

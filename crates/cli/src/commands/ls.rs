@@ -1,24 +1,30 @@
-//! `ls`: runs, from their heads alone, so that no log is read but those of queues.
+//! `ls`: runs, from their heads. For people, the logs of those on a screen are read that failed or wait.
 
 use std::collections::HashMap;
 
 use ferrata::queue::Standing;
-use ferrata::runtime::is_system;
+use ferrata::runtime::{ReasonCache, ReasonKind, RunOrigin, RunReason, is_internal_label, is_system};
 use ferrata::store::{Page, RunFilter, RunHead, RunQuery};
-use ferrata::{CheckpointStore, Runtime, Timestamp};
+use ferrata::{CheckpointStore, RunKey, RunStatus, Runtime, Timestamp};
+use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use crate::args::{Filter, LsArgs};
 use crate::context::Context;
 use crate::driven::is_idle;
+use crate::each::each;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::family;
 use crate::find::shown;
 use crate::output::Format;
+use crate::reasons::sentence;
 use crate::table::{Cell, Table, of_status};
-use crate::turns::{self, Turns};
+use crate::turns::Turns;
+use crate::unreadable::UnreadableRuns;
 use crate::watch::Seen;
+
+/// Of how many runs it is told why they stand as they do: those on a screen.
+const EXPLAINED: usize = 50;
 
 /// A run as it is listed.
 #[derive(Serialize)]
@@ -31,18 +37,25 @@ struct Listed {
 }
 
 pub(super) async fn run(context: &Context, args: &LsArgs) -> Result<Exit, Failure> {
-    let (runtime, turns) = (context.runtime()?, Turns::default());
-    let once = async || list(context, &runtime, &turns, args).await.map(|()| Seen::MayChange);
+    let (runtime, turns, cache) = (context.runtime()?, Turns::default(), ReasonCache::new());
+    let once = async || list(context, &runtime, &turns, &cache, args).await;
     args.watch.run(context, once).await
 }
 
-async fn list(context: &Context, runtime: &Runtime, turns: &Turns, args: &LsArgs) -> Result<(), Failure> {
+async fn list(
+    context: &Context,
+    runtime: &Runtime,
+    turns: &Turns,
+    cache: &ReasonCache,
+    args: &LsArgs,
+) -> Result<Seen, Failure> {
     let store = &**runtime.store();
     let roots = args.filter.roots;
     let limit = if args.all { usize::MAX } else { args.limit };
     let query = query(context, store, &args.filter).await?;
     let stream = context.out.is_stream();
     let (mut all, mut listed) = (Vec::new(), 0);
+    let mut unreadable = UnreadableRuns::default();
     let mut cursor = None;
     loop {
         let wanted = limit.saturating_sub(listed).min(Page::MAX as usize);
@@ -53,9 +66,9 @@ async fn list(context: &Context, runtime: &Runtime, turns: &Turns, args: &LsArgs
         if let Some(cursor) = cursor.take() {
             page = page.with_cursor(cursor);
         }
-        let mut found = store.runs(&query, page).await?;
+        let mut found = unreadable.page(store, &query, page).await?;
         if roots {
-            found.items.retain(family::is_root);
+            found.items.retain(RunOrigin::is_root);
         }
         found.items.retain(|head| args.filter.workflow.is_some() || !is_system(head));
         listed += found.items.len();
@@ -80,7 +93,12 @@ async fn list(context: &Context, runtime: &Runtime, turns: &Turns, args: &LsArgs
     if !stream {
         let (now, time) = (context.now(), context.out.time);
         let at = |at: Timestamp| time.write(at, now);
-        let people = |all: &[Listed]| table(all.iter().map(|one| (&one.head, one.queues.as_slice())), at);
+        let why = match context.out.format {
+            Format::Table => explained(context, runtime, turns, cache, &all).await,
+            _ => HashMap::new(),
+        };
+        let why = |head: &RunHead| why.get(&head.run).cloned();
+        let people = |all: &[Listed]| table(all.iter().map(|one| &one.head), why, at);
         context.out.all(&all, |one| shown(&one.head.run), people)?;
     }
     if cursor.is_some() && context.out.format == Format::Table {
@@ -89,7 +107,7 @@ async fn list(context: &Context, runtime: &Runtime, turns: &Turns, args: &LsArgs
     if listed == 0 && context.out.format == Format::Table {
         context.out.note("no such runs");
     }
-    Ok(())
+    Ok(unreadable.seen("they are not listed"))
 }
 
 /// Makes a query of the flags that choose runs.
@@ -117,29 +135,51 @@ pub(crate) async fn query(
     Ok(query)
 }
 
-/// Makes a table of runs, each with what it waits for in queues.
+/// Says of the newest runs that failed or wait why they do: their logs are read for it.
+async fn explained(
+    context: &Context,
+    runtime: &Runtime,
+    turns: &Turns,
+    cache: &ReasonCache,
+    all: &[Listed],
+) -> HashMap<RunKey, String> {
+    let asks = |one: &&Listed| !one.head.status.is_finished() || one.head.status == RunStatus::Failed;
+    let wanted: Vec<&Listed> = all.iter().filter(asks).take(EXPLAINED).collect();
+    let now = context.now();
+    let explain = async |one: &&Listed| {
+        let mut reasons = match runtime.explain(&one.head, cache).await {
+            Ok(explained) => explained.reasons,
+            Err(error) => {
+                let text = format!("cannot be read: {}", error.message());
+                vec![RunReason::new(ReasonKind::Unreadable, text)]
+            }
+        };
+        turns.explain(&mut reasons, &one.queues, now).await;
+        let first = reasons.into_iter().find(|reason| reason.kind != ReasonKind::Working)?;
+        Some((one.head.run.clone(), sentence(&first, |at| context.out.time.write(at, now))))
+    };
+    each(&wanted, |one| Box::pin(explain(one))).filter_map(async |told| told).collect().await
+}
+
+/// Makes a table of runs, each with what `why` says of it.
 pub(crate) fn table<'a>(
-    runs: impl Iterator<Item = (&'a RunHead, &'a [Standing])>,
+    runs: impl Iterator<Item = &'a RunHead>,
+    why: impl Fn(&RunHead) -> Option<String>,
     at: impl Fn(Timestamp) -> String,
 ) -> Table {
     let mut table = Table::new(["RUN", "STATUS", "WORKFLOW", "RECORDS", "STARTED", "UPDATED", "DETAILS"])
-        .sparing(["STARTED", "RECORDS", "UPDATED"]);
-    for (head, queues) in runs {
-        let labels: Vec<String> =
-            head.facts.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let mut details = labels.join(" ");
-        if is_idle(head) {
-            details = format!("no process drives it {details}");
-        }
-        if head.is_delivering() {
-            details = format!("delivering {details}");
-        }
-        if let Some(wake) = head.wake_at.filter(|_| !head.status.is_finished()) {
-            details = format!("wakes {} {details}", at(wake));
-        }
-        for one in queues.iter().rev() {
-            details = format!("waits for {} {details}", turns::told(one, &at(one.since)));
-        }
+        .sparing(["RECORDS", "UPDATED", "WORKFLOW"])
+        .whole(["RUN", "STATUS", "STARTED"]);
+    for head in runs {
+        let labels = head.facts.labels.iter().filter(|(key, _)| !is_internal_label(key));
+        let labels = labels.map(|(key, value)| format!("{key}={value}"));
+        let short = || match head.wake_at.filter(|_| !head.status.is_finished()) {
+            Some(wake) => Some(format!("wakes {}", at(wake))),
+            None => is_idle(head).then(|| "has no process".to_owned()),
+        };
+        let delivers = head.is_delivering().then(|| "delivers outbox messages".to_owned());
+        let details: Vec<String> =
+            delivers.into_iter().chain(why(head).or_else(short)).chain(labels).collect();
         table.row([
             shown(&head.run).into(),
             Cell::styled(head.status.to_string(), of_status(head.status)),
@@ -147,7 +187,7 @@ pub(crate) fn table<'a>(
             head.seq.next().get().to_string().into(),
             at(head.facts.created).into(),
             at(head.updated).into(),
-            details.trim_end().into(),
+            details.join("  ").into(),
         ]);
     }
     table

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
-use crate::nodes;
+use crate::nodes::{self, Moment};
 use crate::table::{clean, clean_json};
 
 /// Checks that a run has the node that is meant by `node` or `node@visit`.
@@ -30,6 +30,7 @@ pub(super) async fn print(
     runtime: &Runtime,
     mut now: Checkpoint,
     wanted: &str,
+    moment: Moment,
 ) -> Result<(), Failure> {
     let is = |node: &str, visit: ferrata::Visit| wanted == node || wanted == format!("{node}@{visit}");
     now.history.retain(|past| is(past.node.as_str(), past.visit));
@@ -53,10 +54,10 @@ pub(super) async fn print(
         "questions": now.questions,
         "failures": now.diagnostics,
     });
-    context.out.one(&value, |_| name.to_owned(), |_| people(context, &now, name, result))
+    context.out.one(&value, |_| name.to_owned(), |_| people(context, &now, name, result, moment))
 }
 
-fn people(context: &Context, now: &Checkpoint, name: &str, result: Option<&Value>) -> String {
+fn people(context: &Context, now: &Checkpoint, name: &str, result: Option<&Value>, moment: Moment) -> String {
     let (out, time) = (&context.out, context.now());
     let at = |when| out.time.write(when, time);
     let mut text = format!("{:<10}{name}\n{:<10}{}\n", "node", "run", shown(&now.run));
@@ -64,7 +65,7 @@ fn people(context: &Context, now: &Checkpoint, name: &str, result: Option<&Value
     if let Some(result) = result {
         let _ = writeln!(text, "{:<10}{}", "result", clean_json(&result.to_string()));
     }
-    if let Some(table) = nodes::table(now, at) {
+    if let Some(table) = nodes::table(now, moment, at) {
         let _ = write!(text, "\n{}", table.render(out.color, out.room));
     }
     for one in &now.next {

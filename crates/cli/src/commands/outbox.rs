@@ -13,6 +13,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
 use crate::table::Table;
+use crate::unreadable::UnreadableRuns;
 
 /// A letter, as it is printed.
 #[derive(Debug, Serialize)]
@@ -55,17 +56,20 @@ impl From<Letter> for Listed {
 
 pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
-    let letters = match &args.run {
+    let (letters, unreadable) = match &args.run {
         Some(name) => {
             let run = context.find(&**runtime.store(), name).await?.run;
-            of_run(context, &runtime, &run, args).await?
+            (of_run(context, &runtime, &run, args).await?, UnreadableRuns::default())
         }
         None => of_all(context, &runtime, args.limit).await?,
     };
     let meant = |letter: &Letter| args.letters.is_empty() || args.letters.contains(&letter.number);
     let letters: Vec<Listed> = letters.into_iter().filter(meant).map(Listed::from).collect();
     print(context, &letters)?;
-    Ok(Exit::Done)
+    match unreadable.failure("their outbox messages are not listed") {
+        Some(failure) => Err(failure),
+        None => Ok(Exit::Done),
+    }
 }
 
 /// Says what is to become of the letters of a run, if that is asked for, and returns those that wait then.
@@ -138,7 +142,11 @@ fn print(context: &Context, letters: &[Listed]) -> Result<(), Failure> {
 }
 
 /// Looks at the runs that go on, rest, or have ended with something left to deliver.
-async fn of_all(context: &Context, runtime: &Runtime, limit: usize) -> Result<Vec<Letter>, Failure> {
+async fn of_all(
+    context: &Context,
+    runtime: &Runtime,
+    limit: usize,
+) -> Result<(Vec<Letter>, UnreadableRuns), Failure> {
     of_newest(context, runtime, RunQuery::default(), limit, async |head| {
         if head.status.is_finished() && !head.is_delivering() {
             return Ok(Vec::new());

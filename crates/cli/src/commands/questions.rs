@@ -7,13 +7,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::newest::of_newest;
-use super::show::asked;
 use crate::args::QuestionsArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
+use crate::output::Format;
 use crate::table::Table;
+use crate::unreadable::UnreadableRuns;
 use crate::watch::Seen;
 
 /// A question and the run that asks it.
@@ -34,11 +35,11 @@ impl Open {
 
 pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
-    args.watch.run(context, async || list(context, &runtime, args).await.map(|()| Seen::MayChange)).await
+    args.watch.run(context, async || list(context, &runtime, args).await).await
 }
 
-async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Result<(), Failure> {
-    let open = match &args.run {
+async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Result<Seen, Failure> {
+    let (open, unreadable) = match &args.run {
         Some(name) => {
             let run = context.find(&**runtime.store(), name).await?.run;
             of(runtime, &run).await?
@@ -56,7 +57,7 @@ async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Res
                 table.row([
                     shown(run).into(),
                     question.id.clone().into(),
-                    asked(question).into(),
+                    question.prompt().into(),
                     question.expects.as_ref().map(|takes| cut(&takes.to_string())).unwrap_or_default().into(),
                     question.deadline.map(|at| context.out.time.write(at, now)).unwrap_or_default().into(),
                     question.default.clone().unwrap_or_default().into(),
@@ -65,10 +66,12 @@ async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Res
             table
         },
     )?;
-    if open.is_empty() {
-        context.out.note("no question is open");
+    let seen = unreadable.seen("their questions are not listed");
+    if open.is_empty() && context.out.format == Format::Table {
+        let some = if matches!(seen, Seen::Partly(_)) { " in the runs that can be read" } else { "" };
+        context.out.note(&format!("no question is open{some}"));
     }
-    Ok(())
+    Ok(seen)
 }
 
 /// Keeps a column from pushing the next off the screen; `show` and JSON have all of it.
@@ -81,13 +84,22 @@ fn cut(text: &str) -> String {
     }
 }
 
-async fn of(runtime: &Runtime, run: &RunKey) -> Result<Vec<Open>, Failure> {
-    let questions = runtime.questions(run).await?;
-    Ok(questions.into_iter().map(|question| Open::new(run, question)).collect())
+async fn of(runtime: &Runtime, run: &RunKey) -> Result<(Vec<Open>, UnreadableRuns), Failure> {
+    let found = runtime.open_questions(run).await?;
+    let mut unreadable = UnreadableRuns::default();
+    for error in found.unreadable {
+        let below = error.run().unwrap_or(run).clone();
+        unreadable.add(&below, error);
+    }
+    Ok((found.questions.into_iter().map(|question| Open::new(run, question)).collect(), unreadable))
 }
 
 /// Looks at the runs that have not ended: a question may be open while other branches go on.
-async fn of_all(context: &Context, runtime: &Runtime, limit: usize) -> Result<Vec<Open>, Failure> {
+async fn of_all(
+    context: &Context,
+    runtime: &Runtime,
+    limit: usize,
+) -> Result<(Vec<Open>, UnreadableRuns), Failure> {
     let mut query = RunQuery::default();
     query.statuses = vec![RunStatus::Interrupted, RunStatus::InProgress, RunStatus::AwaitingInput];
     of_newest(context, runtime, query, limit, async |head| {

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::find::shown;
 use crate::say::Done;
 use crate::table::{Table, clean};
+use crate::unreadable::{UnreadableRuns, is_unreadable};
 
 pub(super) async fn run(context: &Context, args: &QueueArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
@@ -66,14 +67,17 @@ async fn set(context: &Context, runtime: &Runtime, args: &LimitArgs) -> Result<E
 }
 
 async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
-    let mut all = Vec::new();
+    let (mut all, mut unreadable) = (Vec::new(), UnreadableRuns::default());
     for queue in Queue::list(runtime).await? {
         match queue.status().await {
             Ok(status) => all.push(status),
             // Purged since it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             // One that cannot be read, or was cancelled, hides no other.
-            Err(error) => context.out.failure(&error.into(), &context.global),
+            Err(error) if is_unreadable(&error) || error.kind() == ErrorKind::WrongStatus => {
+                unreadable.add_error(error);
+            }
+            Err(error) => return Err(error.into()),
         }
     }
     context.out.all(
@@ -98,7 +102,10 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
     if all.is_empty() {
         context.out.note("no queues");
     }
-    Ok(Exit::Done)
+    match unreadable.failure("the queues are not listed") {
+        Some(failure) => Err(failure),
+        None => Ok(Exit::Done),
+    }
 }
 
 async fn show(context: &Context, runtime: &Runtime, name: &QueueName) -> Result<Exit, Failure> {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ferrata::runtime::SignalRequest;
-use ferrata::schedule::{CatchUp, Happened, Overlap, Schedule, ScheduleStatus, Schedules, TickEnd};
+use ferrata::schedule::{CatchUp, Overlap, Schedule, ScheduleStatus, Schedules};
 use ferrata::{ErrorKind, RunKey, Runtime, TenantId, Timestamp};
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::find::{goes_without_saying, shown};
 use crate::say::Done;
 use crate::table::{Cell, Table, clean, of_status};
+use crate::unreadable::{UnreadableRuns, is_unreadable};
 
 /// How many ticks `show` tells in advance.
 const AHEAD: usize = 3;
@@ -90,16 +91,14 @@ async fn find(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Resu
 }
 
 async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
-    let mut all = Vec::new();
+    let (mut all, mut unreadable) = (Vec::new(), UnreadableRuns::default());
     for schedule in Schedule::list(runtime, context.global.tenant.as_ref()).await? {
         match schedule.status().await {
             Ok(status) => all.push(Shown::new(context, status)?),
             // Purged since it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             // One that cannot be read hides no other.
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                context.out.failure(&error.into(), &context.global);
-            }
+            Err(error) if is_unreadable(&error) => unreadable.add_error(error),
             Err(error) => return Err(error.into()),
         }
     }
@@ -128,7 +127,10 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
     if all.is_empty() {
         context.out.note("no schedules");
     }
-    Ok(Exit::Done)
+    match unreadable.failure("is no schedule of this list") {
+        Some(failure) => Err(failure),
+        None => Ok(Exit::Done),
+    }
 }
 
 async fn show(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Result<Exit, Failure> {
@@ -174,7 +176,7 @@ fn people(context: &Context, one: &Shown) -> String {
     }
     let mut table = Table::new(["TICK", "CAME TO"]);
     for happened in progress.recent.iter().rev() {
-        table.row([at(happened.tick).into(), came_to(happened).into()]);
+        table.row([at(happened.tick).into(), clean(&happened.to_string()).into()]);
     }
     text.push('\n');
     text.push_str(&table.render(context.out.color, context.out.room));
@@ -197,25 +199,6 @@ fn overlap(policy: Overlap) -> String {
         Overlap::CancelOld => "the old run is cancelled".to_owned(),
         Overlap::Allow => "both go on".to_owned(),
         _ => "as a newer program says".to_owned(),
-    }
-}
-
-fn came_to(happened: &Happened) -> String {
-    let end = match &happened.end {
-        TickEnd::Started => "started",
-        TickEnd::Completed => "completed",
-        TickEnd::Failed => "failed",
-        TickEnd::Cancelled => "cancelled",
-        TickEnd::Purged => "purged",
-        TickEnd::Overtaken => "cancelled by the next tick",
-        TickEnd::Refused(why) => return format!("refused: {}", clean(why)),
-        TickEnd::Skipped => "skipped",
-        TickEnd::Missed => "missed",
-        _ => "unknown to this program",
-    };
-    match happened.count {
-        1 => end.to_owned(),
-        many => format!("{end}, the last of {many}"),
     }
 }
 

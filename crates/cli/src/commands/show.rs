@@ -5,7 +5,9 @@ use std::fmt::Write;
 
 use ferrata::ask::{Question, QuestionKind};
 use ferrata::queue::{Overview, QUEUE_LABEL, Standing};
-use ferrata::runtime::{Ancestor, Checkpoint};
+use ferrata::runtime::{
+    Ancestor, Checkpoint, ReasonCache, ReasonKind, RunExplanation, RunOrigin, RunReason, is_internal_label,
+};
 use ferrata::store::RunHead;
 use ferrata::{RunKey, RunStatus, Runtime};
 use serde::Serialize;
@@ -18,10 +20,11 @@ use crate::doubt;
 use crate::driven::PIPELINE;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::family::{self, Origin};
+use crate::family;
 use crate::find::shown;
-use crate::nodes;
+use crate::nodes::{self, Moment};
 use crate::output::{completed, quoted};
+use crate::reasons;
 use crate::table::{clean, clean_lines, of_status, paint, word};
 use crate::turns;
 use crate::watch::Seen;
@@ -30,25 +33,35 @@ use crate::watch::Seen;
 #[derive(Serialize)]
 struct Shown {
     head: RunHead,
+    /// Why it stands as it does, the most urgent first.
+    why: Vec<RunReason>,
     checkpoint: Checkpoint,
     lineage: Vec<Value>,
     /// Where a node of another run started it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    origin: Option<Origin>,
+    origin: Option<RunOrigin>,
     /// The runs that its nodes have started.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<Value>,
+    /// What its descendants ask that it waits for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    asked_below: Vec<Question>,
     /// How it stands in queues, what it waits for first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     queues: Vec<Standing>,
 }
 
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Failure> {
-    let runtime = context.runtime()?;
-    args.watch.run(context, async || look(context, &runtime, args).await).await
+    let (runtime, cache) = (context.runtime()?, ReasonCache::new());
+    args.watch.run(context, async || look(context, &runtime, &cache, args).await).await
 }
 
-async fn look(context: &Context, runtime: &Runtime, args: &ShowArgs) -> Result<Seen, Failure> {
+async fn look(
+    context: &Context,
+    runtime: &Runtime,
+    cache: &ReasonCache,
+    args: &ShowArgs,
+) -> Result<Seen, Failure> {
     let head = context.find(&**runtime.store(), &args.run).await?;
     let seen = Seen::of(&head);
     if args.report {
@@ -59,30 +72,56 @@ async fn look(context: &Context, runtime: &Runtime, args: &ShowArgs) -> Result<S
     if !args.reveal {
         checkpoint.hide_secrets();
     }
+    let moment = Moment::of(&checkpoint, &head, context.now());
     if let Some(wanted) = &args.node {
-        return node::print(context, runtime, checkpoint, wanted).await.map(|()| seen);
+        return node::print(context, runtime, checkpoint, wanted, moment).await.map(|()| seen);
     }
     let line = runtime.lineage(&head.run).await?;
     let lineage = line.iter().map(ancestor).collect();
-    let origin = Origin::of(&head);
+    let origin = RunOrigin::of(&head);
     let children = family::children(&**runtime.store(), &head).await?.iter().map(child).collect();
-    let queues = queues(context, runtime, &head, &checkpoint).await;
-    let all = Shown { head, checkpoint, lineage, origin, children, queues };
-    context.out.one(&all, |all| shown(&all.head.run), |all| people(context, all))?;
+    let (mut explained, queues) = if head.id == checkpoint.record {
+        let explained = runtime.explain(&head, cache).await?;
+        explain_queues(context, runtime, &head, &checkpoint, explained).await
+    } else {
+        (explained_then(&head, &checkpoint), Vec::new())
+    };
+    let asked_below = std::mem::take(&mut explained.questions);
+    let all =
+        Shown { head, why: explained.reasons, checkpoint, lineage, origin, children, asked_below, queues };
+    context.out.one(&all, |all| shown(&all.head.run), |all| people(context, all, moment))?;
     Ok(seen)
 }
 
-/// Looks how a run stands in queues as it is now, if it can be in one.
-async fn queues(context: &Context, runtime: &Runtime, head: &RunHead, now: &Checkpoint) -> Vec<Standing> {
+/// Says why a run stood as it did at an older record, as its log tells.
+fn explained_then(head: &RunHead, then: &Checkpoint) -> RunExplanation {
+    let mut head = head.clone();
+    (head.status, head.epoch, head.owner, head.wake_at) = (then.status, then.epoch, then.owner, then.wake_at);
+    head.owner_alive = then.owner.is_some();
+    let mut explained = RunExplanation::default();
+    explained.reasons = then.reasons(&head, then.at);
+    explained
+}
+
+/// Reads how a run stands in queues, if it can be in one, and puts that into the reasons why it stands as it does.
+async fn explain_queues(
+    context: &Context,
+    runtime: &Runtime,
+    head: &RunHead,
+    now: &Checkpoint,
+    mut explained: RunExplanation,
+) -> (RunExplanation, Vec<Standing>) {
     let is_busy = head.status == RunStatus::InProgress && head.wake_at.is_none();
     let is_queued = head.facts.labels.get(QUEUE_LABEL).is_some();
     let rests = || now.questions.iter().any(|question| question.id.to_string().contains(":queue."));
-    if head.seq != now.index || head.status.is_finished() || !(is_busy || is_queued || rests()) {
-        return Vec::new();
+    if head.status.is_finished() || !(is_busy || is_queued || rests()) {
+        return (explained, Vec::new());
     }
     let mut overview = Overview::new();
     turns::look(context, runtime, &mut overview).await;
-    overview.standings(&head.run, context.now())
+    let standings = overview.standings(&head.run, context.now());
+    turns::explain(&mut explained.reasons, &standings, &overview, context.now());
+    (explained, standings)
 }
 
 fn ancestor(one: &Ancestor) -> Value {
@@ -90,10 +129,10 @@ fn ancestor(one: &Ancestor) -> Value {
 }
 
 fn child(head: &RunHead) -> Value {
-    json!({ "run": head.run, "workflow": head.facts.workflow, "status": head.status, "origin": Origin::of(head) })
+    json!({ "run": head.run, "workflow": head.facts.workflow, "status": head.status, "origin": RunOrigin::of(head) })
 }
 
-fn people(context: &Context, all: &Shown) -> String {
+fn people(context: &Context, all: &Shown, moment: Moment) -> String {
     let Shown { head, checkpoint: now, .. } = all;
     let (out, time) = (&context.out, context.now());
     let at = |when| out.time.write(when, time);
@@ -107,10 +146,13 @@ fn people(context: &Context, all: &Shown) -> String {
     line("run", shown(&head.run));
     line("workflow", format!("{} {}", now.workflow, clean(&now.version)));
     line("status", paint(&now.status.to_string(), of_status(now.status).bold(), out.color));
+    for reason in &all.why {
+        line("why", reasons::sentence(reason, at));
+    }
     line("started", at(now.created));
     line("record", format!("{} ({}) {}", now.index, word(&now.kind), at(now.at)));
     // Where a child belongs is told below.
-    let told = |key: &str| all.origin.is_none() || !key.starts_with(family::OWN) || key == PIPELINE;
+    let told = |key: &str| !is_internal_label(key) || key == PIPELINE;
     let labels: Vec<String> = now
         .labels
         .iter()
@@ -119,8 +161,6 @@ fn people(context: &Context, all: &Shown) -> String {
         .collect();
     line("labels", labels.join(" "));
     line("user", now.user.as_deref().map(clean).unwrap_or_default());
-    line("owner", owner(head, now));
-    line("wakes", now.wake_at.filter(|_| !now.status.is_finished()).map(at).unwrap_or_default());
     let parent = now.parent.as_ref();
     line(
         "forked",
@@ -129,25 +169,22 @@ fn people(context: &Context, all: &Shown) -> String {
     let origin = all.origin.as_ref();
     line(
         "parent",
-        origin.map(|one| format!("{} at {}", shown(&one.parent), clean(&one.place()))).unwrap_or_default(),
+        origin
+            .map(|one| format!("{} at {} {}", shown(&one.parent), clean(&one.at), clean(&one.name)))
+            .unwrap_or_default(),
     );
     line("children", children(all));
-    line("failed", now.failure.as_ref().map(|failure| clean(&failure.to_string())).unwrap_or_default());
-    line("paused", now.paused.as_deref().map(clean).unwrap_or_default());
-    for one in &all.queues {
-        line(if one.before.is_some() { "waits for" } else { "holds" }, turns::told(one, &at(one.since)));
+    for one in all.queues.iter().filter(|one| one.before.is_none()) {
+        line("holds", turns::held(one, &at(one.since)));
     }
-    line("cancelled", now.cancelled.as_deref().map(clean).unwrap_or_default());
     line("messages", if now.unread > 0 { format!("{} unread", now.unread) } else { String::new() });
     line("memory", memory(now));
-    for table in nodes::table(now, at).into_iter().chain(nodes::artifacts(now)) {
+    for table in nodes::table(now, moment, at).into_iter().chain(nodes::artifacts(now)) {
         let _ = write!(text, "\n{}", table.render(out.color, out.room));
     }
     now.questions.iter().for_each(|question| text.push_str(&ask(context, &head.run, question)));
-    // A run that an operator lets go, or answers, goes before its turn.
-    let waits = all.queues.iter().find(|one| one.before.is_some());
-    let turn = waits.map(|one| format!("ferrata queue show {}", quoted(&one.queue)));
-    if let Some(next) = turn.or_else(|| next(head, now)) {
+    all.asked_below.iter().for_each(|question| text.push_str(&ask(context, &head.run, question)));
+    if let Some(next) = next(all) {
         let _ = writeln!(text, "\nnext: {}", completed(&next, &context.global));
     }
     text
@@ -155,7 +192,8 @@ fn people(context: &Context, all: &Shown) -> String {
 
 /// Writes a question, what it takes, and the commands that settle work in doubt.
 pub(super) fn ask(context: &Context, run: &RunKey, question: &Question) -> String {
-    let mut text = format!("\n? {}  {}\n", question.id, clean(&asked(question)));
+    let by = question.asked_by.as_ref().map(|by| format!(" of {}", shown(by))).unwrap_or_default();
+    let mut text = format!("\n? {}{by}  {}\n", question.id, clean(&question.prompt()));
     // Writing to a string never fails.
     if let Some(expects) = &question.expects {
         let _ = writeln!(text, "  takes {}", clean(&expects.to_string()));
@@ -172,14 +210,14 @@ pub(super) fn ask(context: &Context, run: &RunKey, question: &Question) -> Strin
 
 /// Counts the runs that nodes have started, by how they stand.
 fn children(all: &Shown) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for status in all.children.iter().filter_map(|child| child["status"].as_str()) {
-        *counts.entry(status).or_default() += 1;
+    let mut by_status: BTreeMap<String, usize> = BTreeMap::new();
+    for child in &all.children {
+        *by_status.entry(child["status"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
     }
-    let counts: Vec<String> = counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
+    let counts: Vec<String> = by_status.iter().map(|(status, count)| format!("{count} {status}")).collect();
     match counts.is_empty() {
         true => String::new(),
-        false => format!("{}; ferrata tree {} has them", counts.join(", "), quoted(&shown(&all.head.run))),
+        false => format!("{}; ferrata tree {}", counts.join(", "), quoted(&shown(&all.head.run))),
     }
 }
 
@@ -194,50 +232,43 @@ fn memory(now: &Checkpoint) -> String {
     told.join(", ")
 }
 
-/// Says who drives the run.
-fn owner(head: &RunHead, now: &Checkpoint) -> String {
-    match (now.owner, head.owner_alive) {
-        (Some(owner), true) => format!("executor {owner}, alive"),
-        (Some(owner), false) => format!("executor {owner}, not heard of any more"),
-        (None, _) if now.status == RunStatus::InProgress && now.wake_at.is_none() => {
-            "no process drives it".into()
-        }
-        _ => String::new(),
-    }
-}
-
-/// Returns what is asked, as people read it: the text itself, where what is asked is or has one.
+/// Returns what is asked, as people read it.
 pub(crate) fn asked(question: &Question) -> String {
-    let Some(text) = &question.text else { return word(&question.kind) };
-    match serde_json::from_str(text) {
-        Ok(Value::String(text)) => text,
-        Ok(Value::Object(fields)) => match fields.get("text") {
-            Some(Value::String(text)) => text.clone(),
-            _ => text.clone(),
-        },
-        _ => text.clone(),
-    }
+    question.prompt()
 }
 
 /// Says what an operator would do about the run now.
-fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
-    let name = shown(&head.run);
+fn next(all: &Shown) -> Option<String> {
+    let Shown { head, checkpoint: now, .. } = all;
+    let name = quoted(&shown(&head.run));
     if head.seq != now.index {
         return Some(format!("ferrata fork {name} {}", now.index));
     }
-    match now.status {
-        RunStatus::Failed => Some(format!("ferrata retry {name}")),
-        RunStatus::Interrupted if now.paused.is_some() => Some(format!("ferrata unpause {name}")),
-        RunStatus::Interrupted => {
-            // What to say about work in doubt stands beside it: none of it is to be done without looking.
-            let question = now.questions.iter().find(|question| question.kind != QuestionKind::Doubt)?;
-            Some(format!("ferrata answer {name} {} VALUE", question.id))
-        }
-        RunStatus::AwaitingInput => Some(format!("ferrata send {name} VALUE")),
-        RunStatus::InProgress if !head.owner_alive && now.labels.get(PIPELINE).is_some() => {
+    // A run that an operator unpauses, or answers, goes before its turn.
+    if let Some(waits) = all.queues.iter().find(|one| one.before.is_some()) {
+        return Some(format!("ferrata queue show {}", quoted(&waits.queue)));
+    }
+    let first = all.why.first()?;
+    let meant = first.run.as_ref().map_or_else(|| name.clone(), |run| quoted(&shown(run)));
+    match (first.kind, &first.question) {
+        // What to say about work in doubt stands beside it: none of it is to be done without looking.
+        (ReasonKind::Doubt, _) => None,
+        (ReasonKind::Child, Some(question)) if is_doubt(all, question, first.run.as_ref()) => None,
+        (_, Some(question)) => Some(format!("ferrata answer {meant} {} VALUE", quoted(question))),
+        (ReasonKind::Child, None) => Some(format!("ferrata show {meant}")),
+        (ReasonKind::Failed, _) => Some(format!("ferrata retry {name}")),
+        (ReasonKind::Paused, _) => Some(format!("ferrata unpause {name}")),
+        (ReasonKind::Message, _) => Some(format!("ferrata send {name} VALUE")),
+        (ReasonKind::Orphaned | ReasonKind::Queued, _) if now.labels.get(PIPELINE).is_some() => {
             Some(format!("ferrata resume {name}"))
         }
-        RunStatus::InProgress => Some(format!("ferrata logs {name} -f")),
-        _ => None,
+        _ if head.status.is_finished() => None,
+        _ => Some(format!("ferrata logs {name} -f")),
     }
+}
+
+/// Tells whether a question of a descendant is about work that must not be done twice.
+fn is_doubt(all: &Shown, question: &str, run: Option<&RunKey>) -> bool {
+    let of_it = |one: &&Question| one.asked_by.as_ref() == run && one.id.ends_with(question);
+    all.asked_below.iter().find(of_it).is_some_and(|one| one.kind == QuestionKind::Doubt)
 }

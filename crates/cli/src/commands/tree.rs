@@ -3,18 +3,18 @@
 use std::fmt::Write;
 
 use ferrata::ask::Question;
-use ferrata::runtime::Checkpoint;
-use ferrata::{ErrorKind, Position, RunKey, RunStatus, Runtime, Timestamp};
+use ferrata::runtime::{Checkpoint, RunOrigin};
+use ferrata::{Error, ErrorKind, Position, RunKey, RunStatus, Runtime, Timestamp};
 use serde::Serialize;
 
-use super::show::asked;
 use crate::args::TreeArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::family::{self, Family, Origin};
+use crate::family::Family;
 use crate::find::shown;
 use crate::table::{clean, of_status, paint};
+use crate::unreadable::{UnreadableRuns, is_unreadable};
 use crate::watch::Seen;
 
 /// A run in its family.
@@ -26,12 +26,15 @@ struct Branch {
     started: Timestamp,
     updated: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
-    origin: Option<Origin>,
+    origin: Option<RunOrigin>,
     /// The activations that have begun and not ended.
     at: Vec<String>,
     /// Why it is paused, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     paused: Option<String>,
+    /// Why its log cannot be read, if it cannot: what is open in it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<String>,
     questions: Vec<Question>,
     children: Vec<Self>,
 }
@@ -44,15 +47,19 @@ pub(super) async fn run(context: &Context, args: &TreeArgs) -> Result<Exit, Fail
 async fn look(context: &Context, runtime: &Runtime, args: &TreeArgs) -> Result<Seen, Failure> {
     let head = context.find(&**runtime.store(), &args.run).await?;
     let seen = Seen::of(&head);
-    let (run, root) = (head.run.clone(), family::root(&head));
+    let (run, root) = (head.run.clone(), RunOrigin::root_of(&head));
     let family = Family::below(&**runtime.store(), head).await?;
-    let tree = Box::pin(branch(runtime, family)).await?;
+    let mut unreadable = UnreadableRuns::default();
+    let tree = Box::pin(branch(runtime, family, &mut unreadable)).await?;
     context.out.one(&tree, |tree| ids(tree).join("\n"), |tree| people(context, tree))?;
     if root != run {
         context.out.note(&format!("it is of the family of {}", shown(&root)));
         context.next(&format!("ferrata tree {}", shown(&root)));
     }
-    Ok(seen)
+    Ok(match unreadable.failure("what is open in them is not shown") {
+        Some(failure) => Seen::Partly(failure),
+        None => seen,
+    })
 }
 
 /// Draws the family of a run; none if it has no children.
@@ -66,21 +73,32 @@ pub(crate) async fn of_run(
     if family.children.is_empty() {
         return Ok(None);
     }
-    let tree = Box::pin(branch(runtime, family)).await?;
+    let tree = Box::pin(branch(runtime, family, &mut UnreadableRuns::default())).await?;
     Ok(Some(people(context, &tree)))
 }
 
-async fn branch(runtime: &Runtime, family: Family) -> Result<Branch, Failure> {
+async fn branch(
+    runtime: &Runtime,
+    family: Family,
+    unreadable: &mut UnreadableRuns,
+) -> Result<Branch, Failure> {
     let Family { head, children: below } = family;
     // What has ended has nothing open, so its log is not read.
-    let now = match head.status.is_finished() {
-        true => None,
-        false => open(runtime, &head.run).await?,
+    let (now, why) = match head.status.is_finished() {
+        true => (None, None),
+        false => match open(runtime, &head.run).await? {
+            Ok(now) => (now, None),
+            Err(error) => {
+                let why = error.message().to_owned();
+                unreadable.add(&head.run, error);
+                (None, Some(why))
+            }
+        },
     };
-    let origin = Origin::of(&head);
+    let origin = RunOrigin::of(&head);
     let mut children = Vec::with_capacity(below.len());
     for child in below {
-        children.push(Box::pin(branch(runtime, child)).await?);
+        children.push(Box::pin(branch(runtime, child, unreadable)).await?);
     }
     let (next, questions, paused) = now.map(|now| (now.next, now.questions, now.paused)).unwrap_or_default();
     Ok(Branch {
@@ -92,21 +110,18 @@ async fn branch(runtime: &Runtime, family: Family) -> Result<Branch, Failure> {
         origin,
         at: next.iter().map(|one| format!("{}@{}", one.node, one.visit)).collect(),
         paused,
+        unreadable: why,
         questions,
         children,
     })
 }
 
-/// Reads a run that goes on; none if it was purged since it was listed, or cannot be read: that hides no other.
-async fn open(runtime: &Runtime, run: &RunKey) -> Result<Option<Checkpoint>, Failure> {
+/// Reads a run that has not ended: nothing if it was purged since it was listed, or why it cannot be read.
+async fn open(runtime: &Runtime, run: &RunKey) -> Result<Result<Option<Checkpoint>, Error>, Failure> {
     match runtime.checkpoint(run, Position::Latest).await {
-        Ok(now) => Ok(Some(now)),
-        Err(error)
-            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported) =>
-        {
-            tracing::debug!(%run, %error, "a run of the family cannot be read");
-            Ok(None)
-        }
+        Ok(now) => Ok(Ok(Some(now))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Ok(None)),
+        Err(error) if is_unreadable(&error) => Ok(Err(error)),
         Err(error) => Err(error.into()),
     }
 }
@@ -125,16 +140,25 @@ fn people(context: &Context, tree: &Branch) -> String {
 fn draw(context: &Context, tree: &Branch, first: &str, rest: &str, text: &mut String) {
     let status = paint(&tree.status.to_string(), of_status(tree.status), context.out.color);
     let at = if tree.at.is_empty() { String::new() } else { format!("  at {}", tree.at.join(", ")) };
-    let place =
-        tree.origin.as_ref().map(|origin| format!("{}  ", clean(&origin.place()))).unwrap_or_default();
+    let place = tree
+        .origin
+        .as_ref()
+        .map(|origin| clean(&format!("{} {}  ", origin.at, origin.name)))
+        .unwrap_or_default();
     let age = context.out.time.write(tree.started, context.now());
+    let unread = tree.unreadable.as_deref().map(|why| format!("  cannot be read: {}", clean(why)));
+    let unread = unread.unwrap_or_default();
     let paused = tree.paused.as_deref().map(|why| format!("  paused: {}", clean(why))).unwrap_or_default();
     // Writing to a string never fails.
-    let _ =
-        writeln!(text, "{first}{place}{}  {}  {status}  {age}{at}{paused}", shown(&tree.run), tree.workflow);
+    let _ = writeln!(
+        text,
+        "{first}{place}{}  {}  {status}  {age}{at}{paused}{unread}",
+        shown(&tree.run),
+        tree.workflow
+    );
     let below = if tree.children.is_empty() { "    " } else { "│   " };
     for question in &tree.questions {
-        let _ = writeln!(text, "{rest}{below}? {}  {}", question.id, clean(&asked(question)));
+        let _ = writeln!(text, "{rest}{below}? {}  {}", question.id, clean(&question.prompt()));
     }
     let last = tree.children.len().saturating_sub(1);
     for (number, child) in tree.children.iter().enumerate() {

@@ -11,12 +11,12 @@ mod ways;
 
 use std::collections::BTreeMap;
 
-use ferrata::RunStatus;
-use ferrata::runtime::Checkpoint;
+use ferrata::runtime::{ActivationPhase, Checkpoint, LoggedGraph};
 use ferrata_dot::Pipeline;
 use ferrata_dot::pipeline::{Attributes, SHAPES};
 use serde::Serialize;
 
+use crate::nodes::Moment;
 use crate::verdict::Came;
 
 pub(crate) use svg::svg;
@@ -121,6 +121,20 @@ pub(crate) struct Line {
     pub(crate) taken: u32,
 }
 
+impl Line {
+    /// Makes an edge of which nothing is known but its ends.
+    fn between(from: usize, to: usize) -> Self {
+        Self {
+            from,
+            to,
+            label: String::new(),
+            condition: String::new(),
+            attributes: BTreeMap::new(),
+            taken: 0,
+        }
+    }
+}
+
 /// A graph to be drawn.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sketch {
@@ -208,7 +222,7 @@ impl Sketch {
     }
 
     /// Puts what a run has done over it; nodes and edges that it does not have are added.
-    pub(crate) fn color(&mut self, run: &Checkpoint) {
+    pub(crate) fn color(&mut self, run: &Checkpoint, moment: Moment) {
         self.is_run = true;
         for past in &run.history {
             let from = self.node(past.node.as_str());
@@ -226,14 +240,7 @@ impl Sketch {
                 let to = self.node(to.as_str());
                 match self.edges.iter_mut().find(|edge| (edge.from, edge.to) == (from, to)) {
                     Some(edge) => edge.taken += 1,
-                    None => self.edges.push(Line {
-                        from,
-                        to,
-                        label: String::new(),
-                        condition: String::new(),
-                        attributes: BTreeMap::new(),
-                        taken: 1,
-                    }),
+                    None => self.edges.push(Line { taken: 1, ..Line::between(from, to) }),
                 }
             }
         }
@@ -249,15 +256,27 @@ impl Sketch {
             let at = self.node(waiting.at.as_str());
             self.nodes[at].look = Look::Waiting;
         }
-        let at_rest = run.status != RunStatus::InProgress;
         for pending in &run.next {
-            let asks = run.questions.iter().any(|question| question.node == pending.node);
             let at = self.node(pending.node.as_str());
-            self.nodes[at].look = match pending.stopped {
-                true => Look::Failed,
-                false if asks || at_rest => Look::Waiting,
-                false => Look::Going,
+            self.nodes[at].look = match moment.phase(run, pending) {
+                ActivationPhase::Stopped => Look::Failed,
+                ActivationPhase::Running => Look::Going,
+                _ => Look::Waiting,
             };
+        }
+    }
+
+    /// Adds the nodes and edges that the log of a run tells of its graph.
+    pub(crate) fn add_logged(&mut self, graph: &LoggedGraph) {
+        self.is_run = true;
+        for node in &graph.nodes {
+            self.node(node.as_str());
+        }
+        for (from, to) in graph.edges.iter().flatten().chain(&graph.bypassed) {
+            let (from, to) = (self.node(from.as_str()), self.node(to.as_str()));
+            if !self.edges.iter().any(|edge| (edge.from, edge.to) == (from, to)) {
+                self.edges.push(Line::between(from, to));
+            }
         }
     }
 }

@@ -111,7 +111,9 @@ async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Opti
     let store = place.open();
     store.setup().await.unwrap();
     let until = Arc::new(Notify::new());
-    let driver = Runtime::builder_with(Arc::clone(&store)).build().await.unwrap();
+    // What waits for long lets go of its memory at once: the page shows it at rest.
+    let driver = Runtime::builder_with(Arc::clone(&store)).release_after(Duration::from_millis(50));
+    let driver = driver.build().await.unwrap();
     for graph in [pay(), wild(), slow("slow", &until), form(), ever()] {
         driver.serve(&graph).unwrap();
     }

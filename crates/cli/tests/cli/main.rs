@@ -20,4 +20,5 @@ mod service;
 mod steering;
 mod stores;
 mod support;
+mod unreadable;
 mod wide;

@@ -27,7 +27,7 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
     assert_eq!(place.ok(&["outbox", "order-1", "--letter", "2", "-o", "ids"]), "order-1 2\n");
     let listed = place.ok(&["outbox"]);
     assert!(listed.contains("confirm@1") && listed.contains("mail"), "{listed}");
-    assert!(place.ok(&["ls"]).contains("delivering"));
+    assert!(place.ok(&["ls"]).contains("delivers outbox messages"));
     let kept = place.call(&["purge", "order-1", "--yes"]);
     assert!(kept.code != 0 && kept.err.contains("letters that are not delivered"), "{kept:?}");
     // Neither was put aside.
@@ -37,7 +37,7 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
     place.ok(&["outbox", "order-1", "--drop", "--letter", "2"]);
     assert_eq!(place.json(&["outbox"]), json!([]));
     let logs = place.ok(&["logs", "order-1"]);
-    assert!(logs.contains("eve dropped letter 1"), "{logs}");
+    assert!(logs.contains("eve dropped outbox message 1"), "{logs}");
     place.ok(&["purge", "order-1", "--yes"]);
 }
 

@@ -30,19 +30,24 @@ async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
     }
     // `show` and `ls` of the run say what it waits for.
     let shown = place.ok(&["show", "one"]);
-    assert!(shown.contains("paused    it waits for its turn in the queue `mail`"), "{shown}");
-    assert!(shown.contains("waits for queue `mail`, as the next, since "), "{shown}");
+    let waits = |ahead: &str| {
+        format!(
+            "waits for a slot of queue `mail` ({ahead}, 0 of 5 slots held); the queue is paused: stocktaking, since "
+        )
+    };
+    assert!(shown.contains(&format!("why       {}", waits("next in line"))), "{shown}");
+    assert!(!shown.contains("is paused: it waits"), "the same wait is told once: {shown}");
     assert!(shown.contains("\nnext: ferrata queue show mail"), "{shown}");
     let start = service.runtime.start(&busy(), Context::new()).id("two").queue("mail").key("ann");
     start.await.unwrap();
-    assert!(place.ok(&["show", "two"]).contains("waits for queue `mail`, behind 1, since "));
+    assert!(place.ok(&["show", "two"]).contains(&waits("1 ahead")));
     let standing = &place.json(&["show", "two"])["queues"][0];
     assert_eq!((&standing["queue"], &standing["before"]), (&json!("mail"), &json!(1)));
     let listed = place.ok(&["ls"]);
-    let waits =
+    let says =
         |run: &str, what: &str| listed.lines().any(|line| line.starts_with(run) && line.contains(what));
-    assert!(waits("one", "waits for queue `mail`, as the next, since "), "{listed}");
-    assert!(waits("two", "waits for queue `mail`, behind 1, since "), "{listed}");
+    assert!(says("one", &waits("next in line")), "{listed}");
+    assert!(says("two", &waits("1 ahead")), "{listed}");
     let listed = place.json(&["ls"]);
     assert_eq!(
         (&listed[0]["run"]["run"], &listed[0]["queues"][0]["before"]),
@@ -52,7 +57,7 @@ async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
     assert_eq!(place.ok(&["ls", "-o", "ids"]), "two\none\n");
     // One that has ended waits no more, whatever the queue has heard.
     place.ok(&["cancel", "two", "--reason", "not needed", "--yes"]);
-    assert_eq!(place.ok(&["ls"]).matches("waits for queue").count(), 1);
+    assert_eq!(place.ok(&["ls"]).matches("waits for a slot").count(), 1);
 
     place.ok(&["queue", "set", "mail", "--at-once", "2", "--rate", "100/60s", "--burst", "3"]);
     place.ok(&["queue", "set", "mail", "--rate-per-key", "10/60s", "--burst-per-key", "2"]);
@@ -85,7 +90,7 @@ async fn a_run_for_which_no_process_has_the_tags_is_told_of() {
     service.runtime.start(&busy(), Context::new()).id("one").queue("render").await.unwrap();
     for verb in [["show", "one"].as_slice(), &["ls"]] {
         let told = place.ok(verb);
-        assert!(told.contains("a place is free, and no process with the tags `gpu` gives it"), "{told}");
+        assert!(told.contains("a slot is free, and no process with the tags `gpu` is there"), "{told}");
     }
     assert!(place.ok(&["queue", "show", "render"]).contains("taken by  processes with the tags gpu"));
     assert_eq!(place.json(&["show", "one"])["queues"][0]["lacks"], json!(["gpu"]));

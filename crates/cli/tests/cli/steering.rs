@@ -232,7 +232,7 @@ async fn a_failed_run_goes_on_elsewhere() {
     // It asks again whether to pay.
     service.until(&key("pay-3"), RunStatus::Interrupted).await;
     let told = place.ok(&["show", "pay-3", "--report"]);
-    assert!(told.contains("ann had it go on at `begin`: from the start"), "{told}");
+    assert!(told.contains("ann moved it to `begin`: from the start"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

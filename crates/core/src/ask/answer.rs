@@ -16,7 +16,7 @@ use crate::state::strict;
 ///
 /// let yes = Answer::accept(true)?;
 /// let no = Answer::reject("the amount is wrong");
-/// assert_eq!(yes.to_string(), "accepted with true");
+/// assert_eq!(yes.to_string(), "yes");
 /// assert_eq!(no.to_string(), "rejected: the amount is wrong");
 /// # Ok::<(), ferrata_core::Error>(())
 /// ```
@@ -93,13 +93,33 @@ impl From<Resolution> for Answer {
     }
 }
 
+/// What was answered, as every report shows it: the value as JSON, a boolean as `yes` or `no`.
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Accept(value) => write!(f, "accepted with {}", value.get()),
+            Self::Accept(value) => f.write_str(match value.get() {
+                "true" => "yes",
+                "false" => "no",
+                json => json,
+            }),
             Self::Reject(comment) => write!(f, "rejected: {comment}"),
-            Self::Cancel(reason) => write!(f, "cancelled: {reason}"),
-            Self::Resolve(resolution) => write!(f, "resolved: {resolution:?}"),
+            Self::Cancel(reason) => write!(f, "cancel the run: {reason}"),
+            Self::Resolve(resolution) => resolution.fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A person's "no" was reported as "accepted".
+    #[test]
+    fn answer_shows_its_value() {
+        let shown = |value: serde_json::Value| Answer::accept(value).unwrap().to_string();
+        assert_eq!(shown(false.into()), "no");
+        assert_eq!(shown(serde_json::json!({ "eur": 7 })), r#"{"eur":7}"#);
+        let resolved = [Resolution::Skip, Resolution::Retry].map(|one| Answer::from(one).to_string());
+        assert!(resolved.iter().all(|text| text.starts_with("it ")), "{resolved:?}");
     }
 }

@@ -16,4 +16,5 @@ pub use request::Ask;
 pub use resolution::Resolution;
 pub use shape::{AnswerShape, Shape, Shapes};
 
+pub(crate) use question::prompt_of;
 pub(crate) use request::{OnDeadline, Request};

@@ -73,6 +73,39 @@ impl std::fmt::Display for QuestionKind {
 }
 
 impl Question {
+    /// Returns what is asked, as people read it: the text itself, or the field `text` of an object, or the JSON of anything else. A question without
+    /// a text is put into words by its kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::ask::Ask;
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let ask = |_: &Context| Ask::<bool>::new("Pay 120 EUR?");
+    /// # let graph = Graph::<Context>::builder("pay").gate("ok", ask, |_, _| ()).entry("ok").build()?;
+    /// let run = runtime.start(&graph, Context::new()).await?;
+    /// run.wait().await?;
+    /// assert_eq!(runtime.questions(run.run()).await?[0].prompt(), "Pay 120 EUR?");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn prompt(&self) -> String {
+        match (&self.text, self.kind) {
+            (Some(text), _) => prompt_of(text),
+            (None, QuestionKind::Before) => format!("May `{}` start?", self.node),
+            (None, QuestionKind::After) => format!("May the run continue after `{}`?", self.node),
+            (None, QuestionKind::Doubt) => format!("Was the work of `{}` done?", self.node),
+            (None, QuestionKind::Asked) => format!("`{}` asks", self.node),
+        }
+    }
+
     /// Reads what is asked, as the type that the node asked with.
     ///
     /// # Errors
@@ -140,6 +173,18 @@ impl Question {
             schema["default"] = default;
         }
         schema
+    }
+}
+
+/// Returns a question as people read it, of its JSON text.
+pub(crate) fn prompt_of(text: &str) -> String {
+    match serde_json::from_str(text) {
+        Ok(Value::String(text)) => text,
+        Ok(Value::Object(mut fields)) => match fields.remove("text") {
+            Some(Value::String(text)) => text,
+            _ => text.to_owned(),
+        },
+        _ => text.to_owned(),
     }
 }
 

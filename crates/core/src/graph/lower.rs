@@ -1,5 +1,6 @@
 //! Turns a declared graph into a plan, if nothing is wrong with it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::{Arc, OnceLock};
 
@@ -83,6 +84,12 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
     let prints = nodes.iter().map(|node| (node.name.clone(), node.fingerprint)).collect();
     let unusual = nodes.iter().filter(|node| node.effect != Effect::default());
     let effects = unusual.map(|node| (node.name.clone(), node.effect)).collect();
+    // By name, so that a graph writes the same however it was declared.
+    let mut targets: BTreeMap<NodeName, BTreeSet<NodeName>> = BTreeMap::new();
+    for edge in &edges {
+        let of = targets.entry(nodes[edge.from.as_usize()].name.clone()).or_default();
+        of.insert(nodes[edge.to.as_usize()].name.clone());
+    }
     let gates = nodes.iter().filter(|node| node.goal_gate).map(|node| node.name.clone()).collect();
     let pairs: Vec<(u32, u32)> = edges.iter().map(|edge| (edge.from.get(), edge.to.get())).collect();
     let topology = Topology::new(nodes.len(), entry, &pairs);
@@ -108,6 +115,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
         fingerprint: graph_fingerprint,
         prints: Arc::new(Prints::of_graph(prints)),
         effects: Arc::new(ByNode::of_graph(effects)),
+        targets: Arc::new(ByNode::of_graph(targets)),
         secrets: outline.schema.secrets(),
         gates: Arc::new(gates),
         blanks: OnceLock::new(),

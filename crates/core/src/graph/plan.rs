@@ -15,7 +15,7 @@ use crate::graph::retry::RetryPolicy;
 use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
 use crate::record::effect::Effect;
-use crate::record::prints::{ByNode, Prints};
+use crate::record::prints::{ByNode, EdgeTargets, Prints};
 use crate::state::{Schema, Secrets};
 
 /// How many edges are looked through for a target before it is looked up.
@@ -69,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) prints: Arc<Prints>,
     /// What repeating each node means, where that is not the usual.
     pub(crate) effects: Arc<ByNode<Effect>>,
+    /// Where the edges of each node lead, as the first record of a run holds it.
+    pub(crate) targets: Arc<EdgeTargets>,
     /// How the base of a run holds each node that has not run yet, encoded when it is first needed.
     pub(crate) blanks: OnceLock<Box<[Box<RawValue>]>>,
     /// The channels whose values no view shows.

@@ -9,15 +9,19 @@ use serde_json::Value;
 
 use super::Verdict;
 use super::details::RecordDetails;
+use super::lineage::inherited_edges;
 use super::logged::LoggedGraph;
 use super::questions::questions;
 use crate::ask::Question;
 use crate::clock::Timestamp;
 use crate::engine::fold::{Folded, fold, missing};
-use crate::engine::frontier::{ActivationKey, Local};
+use crate::engine::frontier::{Activation, ActivationKey, Local};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunKey, Seq, Visit, WorkflowName};
+use crate::id::{
+    Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunId, RunKey, Seq, Visit, WorkflowName,
+};
+use crate::record::child::Child;
 use crate::record::memo::{Memo, Memos, PROGRESS};
 use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
 use crate::state::{Artifact, MemoryRead, Secrets};
@@ -204,6 +208,27 @@ pub struct Pending {
     /// The names of its steps that were done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
+    /// The times that it waited for, of timers and of waits for a message, which had not come by the clock of the record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timers: Vec<Timestamp>,
+    /// Whether the idle run waited for a message to this activation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub receiving: bool,
+    /// The runs that it had started and whose result it had not taken, without those that are detached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<PendingChild>,
+}
+
+/// A run that an activation started and whose result it had not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PendingChild {
+    /// What the activation calls it.
+    pub name: String,
+    /// Its id, in the tenant of its parent.
+    pub run: RunId,
+    /// The value of its label `ferrata.child`. A run of this id with another value is not the child.
+    pub start: String,
 }
 
 /// An activation that had ended.
@@ -302,11 +327,7 @@ pub(crate) async fn checkpoint(
     let mut told = RecordDetails::read(store, run, head.first, &records).await?;
     let Folded { machine, channels, last, .. } = folded;
     let name = |node: Local| machine.name(node).clone();
-    let json = |text: &str| -> Result<Value> {
-        serde_json::from_str(text).map_err(|source| {
-            Error::new(ErrorKind::Corrupt, "a value in the log is no JSON").with_run(run).with_source(source)
-        })
-    };
+    let json = |text: &str| parsed(run, text);
     // From the last on: a visit ends again after a retry, and the records that are gone are the oldest.
     let backwards = machine.history().iter().rev().map(|ended| {
         let ok = ended.outcome == crate::engine::history::Outcome::Succeeded;
@@ -353,7 +374,7 @@ pub(crate) async fn checkpoint(
         labels: head.facts.labels,
         config: machine.config().map(|config| json(config.0.get())).transpose()?,
         last: machine.history().last().map(|ended| format!("{}@{}", machine.name(ended.node), ended.visit)),
-        next: pending(&machine, &json)?,
+        next: pending(run, &machine, last.at)?,
         state: json(&channels.to_json()?)?,
         secret: machine.secrets().clone(),
         input: told.input.as_deref().map(json).transpose()?,
@@ -382,12 +403,29 @@ pub(crate) async fn checkpoint(
     };
     let effects = told.started.map(|started| started.effects);
     let nodes = machine.names().cloned().collect();
-    Ok((checkpoint, LoggedGraph { nodes, bypassed: told.bypassed, effects }))
+    let edges = match told.edges {
+        None if checkpoint.parent.is_some() => inherited_edges(store, &checkpoint.run).await?,
+        edges => edges,
+    };
+    Ok((checkpoint, LoggedGraph { nodes, edges, bypassed: told.bypassed, effects }))
 }
 
-fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<Vec<Pending>> {
-    let one = |(&(node, visit), activation): (&ActivationKey, &crate::engine::frontier::Activation),
-               stopped: bool| {
+fn parsed(run: &RunKey, text: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|source| {
+        Error::new(ErrorKind::Corrupt, "a value in the log is no JSON").with_run(run).with_source(source)
+    })
+}
+
+/// Lists the activations that have not ended, as of a record that was made at `at`.
+pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<Vec<Pending>> {
+    let json = |text: &str| parsed(run, text);
+    let receiving = receiving(machine, at);
+    let child = |key: ActivationKey, child: &Child| PendingChild {
+        name: child.name.clone(),
+        run: child.note.run.clone(),
+        start: machine.child_ref(run, key, child).start.to_string(),
+    };
+    let one = |(&(node, visit), activation): (&ActivationKey, &Activation), stopped: bool| {
         let steps = activation
             .memos
             .iter()
@@ -405,10 +443,51 @@ fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<V
                 _ => None,
             },
             steps: steps.map(|(name, _)| name.clone()).collect(),
+            timers: timers(&activation.memos, at),
+            receiving: receiving.contains(&(node, visit)),
+            children: (activation.memos.children().iter().filter(|one| one.is_open() && !stopped))
+                .map(|one| child((node, visit), one))
+                .collect(),
         })
     };
     let going = machine.in_flight().iter().map(|entry| one(entry, false));
     going.chain(machine.stopped_at().iter().map(|(key, activation)| one((key, activation), true))).collect()
+}
+
+/// Lists the activations to which a message goes that moves the idle run, as far as the log tells: where only one can wait for a message, it is
+/// in no record.
+fn receiving(machine: &Machine, at: Timestamp) -> Vec<ActivationKey> {
+    if !machine.is_receiving() {
+        return Vec::new();
+    }
+    let posed = machine.posed();
+    let may_receive = |(key, activation): &(&ActivationKey, &Activation)| {
+        posed.iter().all(|question| question.key != **key)
+            && activation.retry_at.is_none_or(|due| due <= at)
+            && !activation.memos.children().iter().any(Child::is_open)
+    };
+    let may: Vec<ActivationKey> =
+        machine.in_flight().iter().filter(may_receive).map(|(key, _)| *key).collect();
+    let noted: Vec<ActivationKey> =
+        may.iter().copied().filter(|key| machine.receivers().iter().any(|(noted, _)| noted == key)).collect();
+    match (noted.is_empty(), may.len()) {
+        (false, _) => noted,
+        (true, 1) => may,
+        (true, _) => Vec::new(),
+    }
+}
+
+/// Lists the times that an activation waits for, of those that had not come at `at`, the next first.
+fn timers(memos: &Memos, at: Timestamp) -> Vec<Timestamp> {
+    let mut timers: Vec<Timestamp> = memos
+        .values()
+        .filter_map(|memo| match memo {
+            Memo::Until(until) if *until > at => Some(*until),
+            _ => None,
+        })
+        .collect();
+    timers.sort_unstable();
+    timers
 }
 
 fn waiting(machine: &Machine) -> Vec<WaitingToken> {

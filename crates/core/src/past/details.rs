@@ -7,7 +7,8 @@ use super::{Verdict, walk};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
-use crate::record::body::{Body, Event, Started};
+use crate::record::body::{Body, Claimed, Event, Started};
+use crate::record::prints::EdgeTargets;
 use crate::record::{Record, RecordHeader, codec};
 use crate::state::{Artifact, MemoryRead};
 use crate::store::{At, CheckpointStore};
@@ -24,6 +25,8 @@ pub(super) struct RecordDetails {
     pub(super) artifacts: BTreeMap<NodeName, Vec<Artifact>>,
     pub(super) reads: Vec<MemoryRead>,
     pub(super) bypassed: BTreeSet<(NodeName, NodeName)>,
+    /// The edges of the graph with which the run was driven last.
+    pub(super) edges: Option<Vec<(NodeName, NodeName)>>,
 }
 
 impl RecordDetails {
@@ -53,8 +56,10 @@ impl RecordDetails {
         match body.event {
             Event::Start(started) => {
                 self.input = body.base.map(|base| base.state.get().to_owned());
+                self.edges = Some(pairs(&started.edges));
                 self.started = Some(started);
             }
+            Event::Claim(Claimed { edges: Some(edges), .. }) => self.edges = Some(pairs(&edges)),
             Event::Attempt(attempt) => self.failed.push(Diagnostic {
                 at: header.at,
                 node: attempt.node,
@@ -106,4 +111,9 @@ impl RecordDetails {
         };
         self.ended.entry((done.node, done.visit)).or_default().push(past);
     }
+}
+
+/// Returns the edges of a graph as from and to.
+pub(super) fn pairs(edges: &EdgeTargets) -> Vec<(NodeName, NodeName)> {
+    edges.iter().flat_map(|(from, to)| to.iter().map(move |to| (from.clone(), to.clone()))).collect()
 }

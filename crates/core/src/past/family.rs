@@ -173,13 +173,23 @@ pub(crate) async fn check_purge(
     Ok(folded.map(|_| head.head()))
 }
 
+/// What a run and its descendants ask.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct OpenQuestions {
+    /// The questions, those of the run itself first.
+    pub questions: Vec<Question>,
+    /// Why descendants could not be read: their questions are not among the others. Each error names its [run](Error::run).
+    pub unreadable: Vec<Error>,
+}
+
 /// Lists the questions that a run waits for, and those of its descendants that go on, each with the way down to it.
 ///
 /// # Errors
 ///
-/// What the store says, and as [`fold`] of the run itself. Of a descendant whose log is damaged the questions are left out.
-pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<Question>> {
-    let mut found = Vec::new();
+/// What the store says, and as [`fold`] of the run itself.
+pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) -> Result<OpenQuestions> {
+    let mut found = OpenQuestions::default();
     let mut left = VecDeque::from([(run.clone(), String::new())]);
     while let Some((asking, path)) = left.pop_front() {
         let is_first = path.is_empty();
@@ -187,7 +197,8 @@ pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) 
             Ok(machine) => machine,
             Err(error) if !is_first && error.kind() == ErrorKind::NotFound => continue,
             Err(error) if !is_first && is_unreadable(&error) => {
-                tracing::warn!(run = %asking, %error, "the questions of a descendant cannot be read");
+                tracing::warn!(run = %asking, %error, "cannot read the questions of a descendant");
+                found.unreadable.push(if error.run().is_none() { error.with_run(&asking) } else { error });
                 continue;
             }
             Err(error) => return Err(error),
@@ -198,7 +209,7 @@ pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) 
             asked_by: asked_by.cloned(),
             ..question
         };
-        found.extend(questions(&machine).into_iter().map(below));
+        found.questions.extend(questions(&machine).into_iter().map(below));
         for (key, child) in machine.all_children().filter(|(_, child)| child.is_open()) {
             let (step, child) = (step_to(&machine, key, &child), machine.child_ref(&asking, key, &child));
             let goes_on = |head: &RunHead| child.is(&head.facts) && !head.status.is_finished();

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use super::details::pairs;
 use crate::engine::fold::missing;
 use crate::error::{ErrorKind, Result};
-use crate::id::{RunKey, Seq};
-use crate::record::RunStatus;
+use crate::id::{NodeName, RunKey, Seq};
+use crate::record::body::Event;
+use crate::record::{RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunHead};
 
 /// A run in a line of forks.
@@ -46,6 +48,36 @@ pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result
     line.push(Ancestor { run: head.run, forked_at: None, status: Some(head.status) });
     line.reverse();
     Ok(line)
+}
+
+/// How many forks of forks are gone back for the graph of a run.
+const FORKS: usize = 16;
+
+/// Reads the edges of the graph that a fork took over, from the first record of the run at the beginning of its line; none if that is not
+/// there any more.
+pub(super) async fn inherited_edges(
+    store: &dyn CheckpointStore,
+    fork: &RunKey,
+) -> Result<Option<Vec<(NodeName, NodeName)>>> {
+    let Some(mut head) = store.head(fork).await? else { return Ok(None) };
+    for _ in 0..FORKS {
+        let Some(parent) = &head.facts.parent else { return Ok(None) };
+        let source = match store.head(&parent.run).await? {
+            Some(there) if is_source(store, &there, &head).await? => there,
+            _ => return Ok(None),
+        };
+        let first = match store.load(&source.run, At::Seq(Seq::new(0))).await {
+            Ok(records) => records.and_then(|mut records| records.pop()),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let Some(first) = first else { return Ok(None) };
+        if let Event::Start(started) = codec::decode(&source.run, &first)?.event {
+            return Ok(Some(pairs(&started.edges)));
+        }
+        head = source;
+    }
+    Ok(None)
 }
 
 /// Tells whether a run is the one that another was forked from, and not one that was started under its name later.

@@ -13,6 +13,9 @@ use crate::record::prints::ByNode;
 pub struct LoggedGraph {
     /// The nodes of the graph with which the run had been driven last, also those to which it had not come.
     pub nodes: Vec<NodeName>,
+    /// The edges of that graph, as from and to. A fork has those of the run that it was forked from, if that is still there. None where no record
+    /// that is kept has them.
+    pub edges: Option<Vec<(NodeName, NodeName)>>,
     /// The edges that had not fired when their node ended, as from and to; at another visit of the node they may have.
     pub bypassed: BTreeSet<(NodeName, NodeName)>,
     /// What repeating its nodes means, as it was when the run was started.

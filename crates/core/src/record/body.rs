@@ -15,7 +15,7 @@ pub(crate) use super::done::NodeDone;
 use super::effect::Effect;
 use super::letter::LetterChange;
 use super::pause::{Asking, Edited, Expired, Looks, MessageKey, Receiver, Rested, Stepped};
-use super::prints::{ByNode, Prints};
+use super::prints::{ByNode, EdgeTargets, Prints};
 use crate::ask::{Answer, Resolution};
 use crate::clock::Timestamp;
 use crate::failure::Failure;
@@ -117,6 +117,9 @@ pub(crate) struct Started {
     /// What repeating each node means, where that is not the usual.
     #[serde(default, skip_serializing_if = "no_effects")]
     pub(crate) effects: Arc<ByNode<Effect>>,
+    /// Where the edges of each node lead.
+    #[serde(default, skip_serializing_if = "no_edges")]
+    pub(crate) edges: Arc<EdgeTargets>,
     /// The nodes whose goal must be met for the run to end.
     #[serde(default, skip_serializing_if = "no_gates")]
     pub(crate) gates: Arc<BTreeSet<NodeName>>,
@@ -140,6 +143,10 @@ pub(crate) struct FirstMessage {
 
 fn no_effects(effects: &ByNode<Effect>) -> bool {
     effects.is_empty()
+}
+
+fn no_edges(edges: &EdgeTargets) -> bool {
+    edges.is_empty()
 }
 
 fn no_gates(gates: &BTreeSet<NodeName>) -> bool {
@@ -385,6 +392,9 @@ pub(crate) struct Claimed {
     /// What each node of the graph is like, if the graph changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) graph: Option<Arc<Prints>>,
+    /// Where the edges of each node lead then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) edges: Option<Arc<EdgeTargets>>,
     /// The channels that the graph of today makes secret, beyond those that were.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub(crate) secret: Secrets,

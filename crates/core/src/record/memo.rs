@@ -80,9 +80,9 @@ impl Memos {
         self.range(ENDED.to_owned()..).next().is_some_and(|(name, _)| place_of(name).is_some())
     }
 
-    /// Whether a memo of this name is kept for the node, and neither about the order of others nor how far an attempt has come.
+    /// Whether a memo of this name is one of the node's own: names of the library begin with a sign that no name of a step has.
     pub(crate) fn is_of_node(name: &str) -> bool {
-        place_of(name).is_none() && name != PROGRESS
+        !name.starts_with('#')
     }
 
     /// Returns under which name the next wait that ends is noted.

@@ -1,6 +1,6 @@
 //! What is said of each node of a graph at the start of a run, shared by its runs, and encoded once for all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::OnceLock;
 
@@ -12,6 +12,9 @@ use crate::id::{Fingerprint, NodeName};
 
 /// The fingerprint of each node.
 pub(crate) type Prints = ByNode<Fingerprint>;
+
+/// Where the edges of each node lead.
+pub(crate) type EdgeTargets = ByNode<BTreeSet<NodeName>>;
 
 /// What is said of each node.
 #[derive(Clone, Debug)]

@@ -14,12 +14,13 @@ use crate::id::{HeadRef, NodeName, RunKey, Seq};
 use crate::past::retention::{self, RetentionPolicy};
 use crate::past::sweep::{self, SweepLimits, SweepReport};
 use crate::past::{
-    self, Ancestor, CheckedLog, Checkpoint, Diff, LoggedGraph, Position, TimelineEntry, Verified,
+    self, Ancestor, CheckedLog, Checkpoint, Diff, LoggedGraph, Position, ReasonCache, RunExplanation,
+    TimelineEntry, Verified,
 };
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
 use crate::state::{Channels, Secrets, State};
-use crate::store::{At, Page, Paged, Removed};
+use crate::store::{At, Page, Paged, Removed, RunHead};
 
 impl Runtime {
     /// Lists the records of a run, a page at a time, without reading their bodies: the newest first, unless the page asks for
@@ -162,7 +163,7 @@ impl Runtime {
     ///
     /// Cancel safe: nothing is changed.
     ///
-    /// <!-- held by: scale::a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels, runs::edges_that_did_not_fire_are_known_from_the_log -->
+    /// <!-- held by: scale::a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels, runs::whole_graph_is_known_from_log -->
     pub async fn checkpoint_and_graph(
         &self,
         run: &RunKey,
@@ -170,6 +171,47 @@ impl Runtime {
     ) -> Result<(Checkpoint, LoggedGraph)> {
         let at = at.into().find(&**self.store(), run).await?;
         past::checkpoint(&**self.store(), run, at).await
+    }
+
+    /// Says why a run stands as it does: what failed, who is asked, what it waits for, which process has it. For a run that waits for runs of its
+    /// nodes, it says why these stand still.
+    ///
+    /// Each reason is the predicate of a sentence about the run. `head` is the head of the run as the caller read it, and `cache` keeps what logs
+    /// told before.
+    ///
+    /// # Errors
+    ///
+    /// As [`checkpoint`](Self::checkpoint). A child that cannot be read is a reason and no error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::ask::Ask;
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::{ReasonCache, Runtime};
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let ask = |_: &Context| Ask::<bool>::new("Pay 120 EUR?");
+    /// # let graph = Graph::<Context>::builder("pay").gate("approve", ask, |_, _| ()).entry("approve").build()?;
+    /// let run = runtime.start(&graph, Context::new()).await?;
+    /// run.wait().await?;
+    /// let head = runtime.head(run.run()).await?.ok_or("purged")?;
+    /// let why = runtime.explain(&head, &ReasonCache::new()).await?.reasons;
+    /// assert_eq!(why[0].text, "asks `approve@1:gate`: Pay 120 EUR?");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: reasons::parent_waits_for_child_that_asks, reasons::unreadable_child_is_a_reason -->
+    pub async fn explain(&self, head: &RunHead, cache: &ReasonCache) -> Result<RunExplanation> {
+        past::explain(&**self.store(), head, cache, self.clock().now()).await
     }
 
     /// Finds a node of the graph with which a run was driven last, as the run's log tells: no graph is needed.

@@ -37,8 +37,8 @@ pub use self::outcome::Outcome;
 pub use self::post::{Letter, Outlet, Undelivered};
 pub use self::requests::{
     BulkReport, BulkRequest, CellNews, DriveRequest, EditRequest, ForkRequest, Repeat, ResumeRequest,
-    RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, Ticket, is_spared,
-    is_system,
+    RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, Ticket, is_internal_label,
+    is_spared, is_system,
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{
@@ -46,8 +46,9 @@ pub use self::watch::{
     WatchCursor, WatchEvent, WatchKind, WatchRequest, What,
 };
 pub use crate::past::{
-    Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, LoggedGraph, MemorySnapshot,
-    Past, Pending, Position, Replanned, RetentionPolicy, SweepLimits, SweepReport, TimelineEntry, Verdict,
+    ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, LoggedGraph,
+    MemorySnapshot, OpenQuestions, Past, Pending, PendingChild, Position, ReasonCache, ReasonKind, Replanned,
+    RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport, TimelineEntry, Verdict,
     Verified, WaitingToken,
 };
 pub use crate::telemetry::{TraceContext, TraceParent};

@@ -25,7 +25,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::graph::{CheckpointPolicy, Graph, NodeNames};
 use crate::id::{ExecutorId, NodeName, RunKey};
-use crate::past::family::questions_of_all;
+use crate::past::family::{OpenQuestions, questions_of_all};
 use crate::record::body::{Settled, SignalKind};
 use crate::state::{Patch, State};
 use crate::store::{At, CheckpointStore, RunHead};
@@ -398,6 +398,21 @@ impl Runtime {
     ///
     /// <!-- held by: operator::looking_changes_nothing_in_the_store, levels::questions_of_descendants_are_listed_with_the_way_down_and_answered_by_either_id -->
     pub async fn questions(&self, run: &RunKey) -> Result<Vec<Question>> {
+        Ok(self.open_questions(run).await?.questions)
+    }
+
+    /// Returns what [`questions`](Self::questions) does, and which descendants could not be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`questions`](Self::questions).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: reasons::unreadable_child_is_a_reason -->
+    pub async fn open_questions(&self, run: &RunKey) -> Result<OpenQuestions> {
         questions_of_all(&*self.shared.store, run).await
     }
 

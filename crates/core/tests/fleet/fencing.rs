@@ -108,7 +108,7 @@ async fn a_run_that_was_fenced_is_let_go_of_for_those_who_serve_it() {
     // The log said `FENCED`, and whoever read it looked for another process that had taken the run.
     let told = server.timeline(&key("r"), Seq::new(0)).await.unwrap();
     let told: Vec<&str> = told.iter().map(|line| &*line.text).collect();
-    assert!(told.contains(&"let go: its heartbeat was lost"), "{told:?}");
+    assert!(told.contains(&"released: its heartbeat was lost"), "{told:?}");
     assert!(!told.iter().any(|text| text.contains("FENCED")), "{told:?}");
 }
 

@@ -37,6 +37,7 @@ mod letters;
 mod letters_of_two;
 
 mod levels;
+mod logged_graph;
 mod losses;
 mod many;
 mod maps;
@@ -51,6 +52,7 @@ mod past;
 mod pauses;
 mod progress;
 mod prompt;
+mod reasons;
 mod recovery;
 mod refusals;
 mod refused;

@@ -425,7 +425,7 @@ async fn a_post_mortem_tells_what_happened_and_why() {
     for part in [
         "# Run default/r: failed",
         "attempt 1 of `fails@1` failed",
-        "failed for good after 2 attempts",
+        "failed after 2 attempts",
         "no \\| network",
         "`fails@1` stopped the run",
     ] {

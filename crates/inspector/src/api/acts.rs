@@ -124,6 +124,8 @@ pub(super) async fn act(
             return Err(Problem::not_found(format!("there is no such act; there are: {acts}")));
         }
     }
+    // It may be a schedule that is paused, or no longer.
+    call.app.schedules.forget().await;
     Ok(Json(json!({ "run": key(&run) })))
 }
 

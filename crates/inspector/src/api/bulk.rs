@@ -37,6 +37,8 @@ struct Bulk {
     reason: String,
     /// Where to go on: `next` of the answer before.
     cursor: Option<String>,
+    /// The most runs of one answer: fewer of them let a page show how far the act has come.
+    limit: Option<u32>,
 }
 
 #[derive(Deserialize, Default)]
@@ -85,7 +87,11 @@ fn listing(call: &Call, bulk: &Bulk) -> Result<RunsRequest, Problem> {
     if is_any && !bulk.all && !bulk.dry_run {
         return Err(Problem::invalid("a filter without a condition means every run: say `\"all\": true`"));
     }
-    let mut runs = call.runtime().runs().limit(Page::MAX).after(bulk.cursor.clone().map(Cursor::new));
+    let mut runs = call
+        .runtime()
+        .runs()
+        .limit(bulk.limit.unwrap_or(Page::MAX).clamp(1, Page::MAX))
+        .after(bulk.cursor.clone().map(Cursor::new));
     if let Some(tenant) = call.tenant(tenant.as_deref())? {
         runs = runs.tenant(tenant.as_str());
     }

@@ -15,7 +15,8 @@ use super::quiet::Quiet;
 use crate::app::Call;
 use crate::problem::Problem;
 
-/// What holds what nodes say: a page asks for it where it shows it.
+/// What holds what nodes say: a page asks for it with `words`, and gets none of it where texts are hidden. A hook is asked of whole texts, and these
+/// come in parts.
 const PAYLOADS: [WatchKind; 4] =
     [WatchKind::Chunks, WatchKind::Chunk, WatchKind::Custom, WatchKind::Progress];
 
@@ -25,14 +26,15 @@ pub(super) async fn follow(
     Path(name): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let params = call.params(&["after"])?;
+    let params = call.params(&["after", "words"])?;
+    let with_words = params.parsed::<bool>("words")?.unwrap_or(false) && call.app.redaction.is_empty();
     let run = call.run(&name)?;
     let sent = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?"));
     let seen = match (sent, params.one("after")?) {
         (Some(id), _) | (None, Some(id)) => Some(id.parse::<WatchCursor>()?),
         (None, None) => None,
     };
-    let kinds = WatchKind::ALL.iter().copied().filter(|kind| !PAYLOADS.contains(kind));
+    let kinds = WatchKind::ALL.iter().copied().filter(|kind| with_words || !PAYLOADS.contains(kind));
     let request = call.runtime().watch(&run).kinds(kinds);
     let request = match seen {
         Some(seen) => request.after(seen),

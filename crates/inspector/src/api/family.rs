@@ -55,7 +55,8 @@ fn by_node(children: &[RunHead]) -> Vec<Value> {
     let mut by_node: BTreeMap<String, Vec<(&RunHead, Value)>> = BTreeMap::new();
     for head in children {
         let Some(origin) = origin(head) else { continue };
-        let node = origin["at"].as_str().unwrap_or_default().split('@').next().unwrap_or_default();
+        let at = origin["at"].as_str().unwrap_or_default();
+        let node = at.rsplit_once('@').map_or(at, |(node, _)| node);
         by_node.entry(node.to_owned()).or_default().push((head, origin["name"].clone()));
     }
     let urgency = |status: RunStatus| match status {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use ferrata_core::Timestamp;
 use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::is_system;
 use ferrata_core::store::{Cursor, Page, RunHead, RunQuery};
 use serde_json::{Value, json};
 
@@ -43,7 +44,9 @@ pub(super) async fn fleet(call: Call) -> Result<Json<Value>, Problem> {
             Some(cursor) => page.with_cursor(cursor),
             None => page,
         };
-        let found = store.runs(&query, page).await?;
+        let mut found = store.runs(&query, page).await?;
+        // Schedules have a list of their own, and queues are told below.
+        found.items.retain(|head| !is_system(head));
         heads.extend(found.items);
         cursor = found.next;
         if cursor.is_none() {

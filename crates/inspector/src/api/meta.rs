@@ -17,6 +17,7 @@ pub(super) async fn meta(call: Call) -> Result<Json<Value>, Problem> {
         "viewer": call.viewer.name(),
         "tenant": call.viewer.tenant(),
         "redacts": !app.redaction.is_empty(),
+        "words": app.redaction.is_empty(),
         "options": app.options,
         "store": {
             "kind": store.name, "durable": store.durable, "shared": store.shared, "notices": store.notices

@@ -9,12 +9,14 @@ mod fleet;
 mod meta;
 mod openapi;
 mod questions;
+mod queue_acts;
 mod quiet;
 mod records;
 mod repeats;
 mod report;
 mod run;
 mod runs;
+pub(crate) mod schedules;
 mod state;
 
 use std::sync::Arc;
@@ -41,6 +43,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .route("/api/v1/briefs", get(runs::briefs))
         .route("/api/v1/questions", get(questions::list))
         .route("/api/v1/fleet", get(fleet::fleet))
+        .route("/api/v1/schedules", get(schedules::list))
         .route("/api/v1/runs/{tenant}/{run}", get(run::show))
         .route("/api/v1/runs/{tenant}/{run}/family", get(family::family))
         .route("/api/v1/runs/{tenant}/{run}/records", get(records::list))
@@ -51,6 +54,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .route("/api/v1/runs/{tenant}/{run}/events", get(events::follow))
         .route("/api/v1/runs/{tenant}/{run}/acts/{act}", post(acts::act))
         .route("/api/v1/bulk/{act}", post(bulk::bulk))
+        .route("/api/v1/queues/{queue}/acts/{act}", post(queue_acts::act))
         .route("/api/v1/openapi.json", get(openapi::show))
         .route("/api/{*rest}", get(missing).post(missing))
         .method_not_allowed_fallback(wrong_method)

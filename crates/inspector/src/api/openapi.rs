@@ -22,7 +22,7 @@ const WORKFLOW: Parameter = ("workflow", "string", "Only runs of this workflow."
 const PLACE: &str = "A place in the log: `latest`, a number, a record id, or `node@visit`.";
 
 /// Each path that is read: the path, what it answers, and its parameters.
-const READS: [(&str, &str, &[Parameter]); 13] = [
+const READS: [(&str, &str, &[Parameter]); 14] = [
     ("/", "What this inspector is, and what the viewer may do.", &[]),
     (
         "/runs",
@@ -36,6 +36,17 @@ const READS: [(&str, &str, &[Parameter]); 13] = [
             ("since", "integer", "Started at this time or later, in milliseconds since 1970."),
             ("before", "integer", "Started before this time."),
             ("forked_from", "string", "Only forks of this run, as TENANT/ID."),
+            ("below", "string", "Only runs in the run tree below this first run, as TENANT/ID."),
+            (
+                "roots",
+                "boolean",
+                "Only the first run of each run tree, each with `below`: how many runs are below it.",
+            ),
+            (
+                "system",
+                "boolean",
+                "The runs that are queues and schedules, too; a `workflow` or a `label` lists them without it.",
+            ),
             ("owner", "string", "Only runs that this executor owns."),
             ("filter", "string", "`orphaned` or `due`."),
             ("q", "string", "Words that stand in the id, the workflow, the user or a label."),
@@ -50,11 +61,20 @@ const READS: [(&str, &str, &[Parameter]); 13] = [
         &[("run", "string", "A run, as TENANT/ID; said for each of them, 50 at most.")],
     ),
     ("/questions", "The open questions of runs that have not ended.", &[TENANT, WORKFLOW, LIMIT, CURSOR]),
-    ("/fleet", "Executors, runs without one, queues, and what the store promises.", &[TENANT]),
+    ("/fleet", "Processes, runs without one, queues, and what the store promises.", &[TENANT]),
+    ("/schedules", "Schedules with their next and latest ticks.", &[TENANT]),
     (
         "/runs/{tenant}/{run}",
         "A run as of a record: graph, activations, questions.",
-        &[("at", "string", PLACE)],
+        &[
+            ("at", "string", PLACE),
+            (
+                "end",
+                "integer",
+                "Of the activations that ended, only those before this one of all; `older` of the answer before leads back.",
+            ),
+            ("visit", "string", "Only the part of the activations that this one is in, as NODE@VISIT."),
+        ],
     ),
     ("/runs/{tenant}/{run}/family", "Lineage, forks, parent and children.", &[LIMIT]),
     (
@@ -93,7 +113,14 @@ const READS: [(&str, &str, &[Parameter]); 13] = [
     (
         "/runs/{tenant}/{run}/events",
         "What happens while it happens, as server-sent events; `Last-Event-ID` goes on where a stream ended.",
-        &[("after", "string", "The id of the last event that was seen; from now on without it.")],
+        &[
+            ("after", "string", "The id of the last event that was seen; from now on without it."),
+            (
+                "words",
+                "boolean",
+                "What nodes say, too: streams, progress and events of their own; nothing of it where the inspector hides anything.",
+            ),
+        ],
     ),
 ];
 
@@ -123,6 +150,8 @@ pub(super) fn document() -> Value {
     paths.insert(act.to_owned(), json!({ "post": acts(act) }));
     let act = "/bulk/{act}";
     paths.insert(act.to_owned(), json!({ "post": bulk(act) }));
+    let act = "/queues/{queue}/acts/{act}";
+    paths.insert(act.to_owned(), json!({ "post": queue_acts(act) }));
     json!({
         "openapi": "3.1.0",
         "info": { "title": "Ferrata inspector", "version": env!("CARGO_PKG_VERSION"), "description": "Reads runs, and acts on them where the inspector allows it." },
@@ -187,6 +216,28 @@ fn acts(path: &str) -> Value {
     })
 }
 
+fn queue_acts(path: &str) -> Value {
+    let mut parameters = in_path(path);
+    parameters[1]["schema"]["enum"] = json!(["pause", "unpause", "set"]);
+    let limit = json!({ "type": ["integer", "null"] });
+    let rate = json!({ "type": ["object", "null"], "properties": {
+        "starts": { "type": "integer" }, "period_ms": { "type": "integer" }, "burst": { "type": "integer" } } });
+    json!({
+        "summary": "Pauses or unpauses a queue, or overrides its limits; only where the inspector allows it.",
+        "parameters": parameters,
+        "requestBody": { "content": { "application/json": { "schema": { "oneOf": [
+            { "title": "pause", "type": "object", "properties": { "reason": { "type": "string" } } },
+            { "title": "unpause", "type": "object", "maxProperties": 0 },
+            { "title": "set", "type": "object", "description": "A limit that is left out stays; null takes an override back.", "properties": {
+                "at_once": limit, "at_once_per_key": limit, "rate": rate, "rate_per_key": rate } },
+        ] } } } },
+        "responses": {
+            "200": { "description": "The queue, and whether it is paused.", "content": { "application/json": {} } },
+            "default": { "$ref": "#/components/responses/Problem" },
+        },
+    })
+}
+
 fn bulk(path: &str) -> Value {
     let mut parameters = in_path(path);
     parameters[0]["schema"]["enum"] = json!(["cancel", "retry", "purge"]);
@@ -202,6 +253,7 @@ fn bulk(path: &str) -> Value {
             "all": { "type": "boolean", "description": "That a filter without a condition means every run." },
             "dry_run": { "type": "boolean", "description": "Tell what would be done, and do nothing." },
             "cursor": { "type": "string", "description": "Where to go on: `next` of the answer before." },
+            "limit": { "type": "integer", "description": "The most runs of one answer, 1,000 at most." },
         } } } } },
         "responses": {
             "200": {

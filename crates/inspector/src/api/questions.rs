@@ -13,6 +13,7 @@ use crate::app::Call;
 use crate::cache::About;
 use crate::problem::Problem;
 use crate::view::summary::summary;
+use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
 
 /// How many logs one answer reads: of others what is known from before is shown, until a later answer has looked.
 const READ: usize = 100;
@@ -29,6 +30,7 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
     query.workflow = params.one("workflow")?.map(WorkflowName::new).transpose()?;
     let (heads, next) = open(&call, query, params.limit(200, Page::MAX)?, params.one("cursor")?).await?;
     let (mut items, mut read, mut unread) = (Vec::new(), 0, 0);
+    let mut unreadable = Unreadable::default();
     for head in &heads {
         let about = About { run: head.run.clone(), head: head.id, what: "questions".into() };
         let open = match call.app.cache.get(&about) {
@@ -42,12 +44,16 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
                 call.app.cache.put(about, of(&call, head).await?)
             }
         };
-        for question in open.as_array().into_iter().flatten() {
+        if let Some(why) = open["unreadable"].as_str() {
+            unreadable.add(&head.run, why);
+        }
+        for question in open["questions"].as_array().into_iter().flatten() {
             items.push(json!({ "run": summary(head, &call.viewer), "question": question }));
         }
     }
     Ok(Json(json!({
-        "now": call.app.now(), "items": items, "next": next, "looked_at": heads.len(), "unread": unread
+        "now": call.app.now(), "items": items, "next": next, "looked_at": heads.len(), "unread": unread,
+        "unreadable": unreadable.shown(),
     })))
 }
 
@@ -112,20 +118,17 @@ async fn open(
     }
 }
 
-/// Reads the questions that a run itself asks: those of its descendants are listed with them.
+/// Reads the questions that a run itself asks, or why it cannot be read: those of its descendants are listed with them.
 async fn of(call: &Call, head: &RunHead) -> Result<Value, Problem> {
+    let hides = &call.app.redaction;
     match call.runtime().questions(&head.run).await {
-        Ok(all) => Ok(all
-            .iter()
-            .filter(|one| one.asked_by.is_none())
-            .map(|one| question(one, &call.app.redaction))
-            .collect()),
-        // A run that cannot be read, or was purged since it was listed, hides no other.
-        Err(error)
-            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported) =>
-        {
-            Ok(Value::Array(Vec::new()))
+        Ok(all) => {
+            let own = all.iter().filter(|one| one.asked_by.is_none());
+            Ok(json!({ "questions": own.map(|one| question(one, hides)).collect::<Vec<_>>() }))
         }
+        // Purged since it was listed.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(json!({ "questions": [] })),
+        Err(error) if is_unreadable(&error) => Ok(json!({ "unreadable": why_unreadable(&error, hides) })),
         Err(error) => Err(error.into()),
     }
 }

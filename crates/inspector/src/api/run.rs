@@ -1,13 +1,15 @@
 //! One run as of some record: its graph, what its nodes came to, and why it stands as it does. No value of its state.
 
+use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::Path;
 use ferrata_core::ask::Question;
-use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Checkpoint, LoggedGraph, Past, Position};
+use ferrata_core::runtime::{ActivationPhase, Checkpoint, LoggedGraph, Past, Pending, Position};
 use ferrata_core::store::RunHead;
+use ferrata_queue::explain_standings;
 use serde_json::{Value, json};
 
 use crate::app::Call;
@@ -21,47 +23,117 @@ use crate::view::text::{LONG, SHORT};
 use crate::view::tree::{fits, small};
 use crate::view::why::why;
 
-/// How many activations are listed, the last ones: a run of 10,000 is drawn by its graph.
+/// How many activations are listed in one answer, the last ones unless others are asked for.
 const ACTIVATIONS: usize = 2_000;
+
+/// How many runs are named for which one activation waits.
+const CHILDREN: usize = 20;
 
 /// The most bytes of a schema that a form is made of.
 const FORM: usize = 64 * 1024;
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}`.
 pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
-    let params = call.params(&["at"])?;
+    let params = call.params(&["at", "end", "visit"])?;
     let run = call.run(&name)?;
     let at = place(params.one("at")?)?;
+    let part = Part { end: params.parsed("end")?, visit: params.one("visit")?.map(str::to_owned) };
     let head = call.head(&run).await?;
-    let latest = at == Position::Latest;
-    // Whether its owner is alive changes without a record.
-    let what = if head.owner_alive { "run of the living" } else { "run of the dead" };
-    let about = About { run: run.clone(), head: head.id, what: what.into() };
-    let known = call.app.cache.get(&about).filter(|_| latest);
-    let shown = match known {
-        Some(known) => known,
-        None => {
-            let at = if latest { Position::Record(head.id) } else { at };
-            let (now, told) = call.runtime().checkpoint_and_graph(&run, at).await?;
-            // Nodes and edges are those of the newest record, so that the picture stays as it is when time moves.
-            let known = if latest { keep(&call, &head, &now, &told) } else { newest(&call, &head).await? };
-            let outline = call.app.outlines.of(&head);
-            let graph = Graph::of(&now, &known, outline.as_deref(), &call.app.redaction);
-            let shown = shown(&head, &now, &graph, &call.app.redaction);
-            if latest { call.app.cache.put(about, shown) } else { shown.into() }
-        }
+    let shown = match at {
+        Position::Latest => now(&call, &head, &part).await?,
+        at => past_place(&call, &head, at, &part).await?.into(),
     };
-    let queues = match latest {
-        true => queues::of_run(&call, &head, &shown["questions"]).await?,
-        false => json!([]),
-    };
-    Ok(Json(json!({
+    let mut answer = json!({
         "now": call.app.now(),
-        "queues": queues,
         "head": summary(&head, &call.viewer),
         "stalled": stalled(&call, &head),
         "run": shown,
-    })))
+        "queues": [],
+        "why": [],
+        "asked_below": [],
+    });
+    // What is so now is no part of what a place in the log tells.
+    if params.one("at")?.is_none_or(|at| at == "latest") {
+        let mut explained = call.runtime().explain(&head, &call.app.reasons).await?;
+        let standings = queues::of_run(&call, &head, &shown["questions"]).await?;
+        explain_standings(&mut explained.reasons, &standings.all(), |one| standings.status(one));
+        let hides = &call.app.redaction;
+        answer["why"] = explained.reasons.iter().map(|reason| why(reason, hides)).collect();
+        answer["asked_below"] = explained.questions.iter().map(|one| question(one, hides)).collect();
+        answer["queues"] = standings.shown(&call);
+    }
+    Ok(Json(answer))
+}
+
+/// Which part of the activations that ended is shown: a run may have more than one answer has room for.
+#[derive(Debug, Default)]
+struct Part {
+    /// Those before this one of all.
+    end: Option<usize>,
+    /// Those around this one.
+    visit: Option<String>,
+}
+
+impl Part {
+    fn of(&self, history: &[Past]) -> Range<usize> {
+        let end = match (&self.visit, self.end) {
+            (Some(visit), _) => {
+                let is_it = |past: &Past| *visit == format!("{}@{}", past.node, past.visit);
+                history.iter().rposition(is_it).map(|at| at + ACTIVATIONS / 2)
+            }
+            (None, end) => end,
+        };
+        let end = end.map_or(history.len(), |end| end.min(history.len()));
+        end.saturating_sub(ACTIVATIONS)..end
+    }
+}
+
+/// Shows a run as of its newest record: once for each head, until time or the end of its owner changes something.
+async fn now(call: &Call, head: &RunHead, part: &Part) -> Result<Arc<Value>, Problem> {
+    let alive = if head.owner_alive { "living" } else { "dead" };
+    let what = match (&part.visit, part.end) {
+        (None, None) => format!("run of the {alive}"),
+        (visit, end) => format!("run of the {alive}, {visit:?} {end:?}"),
+    };
+    let about = About { run: head.run.clone(), head: head.id, what: what.into() };
+    let time = call.app.now();
+    let holds = |shown: &Value| shown["changes_at"].as_i64().is_none_or(|at| time.unix_ms() < at);
+    if let Some(known) = call.app.cache.get(&about).filter(|known| holds(known)) {
+        return Ok(known);
+    }
+    let (checkpoint, told) =
+        call.runtime().checkpoint_and_graph(&head.run, Position::Record(head.id)).await?;
+    call.app.reasons.insert(&checkpoint);
+    let known = keep(call, head, &checkpoint, &told);
+    let phases: Vec<_> =
+        checkpoint.next.iter().map(|one| checkpoint.phase(one, head.owner_alive, time)).collect();
+    let mut shown = drawn(call, head, &checkpoint, &phases, &known, part);
+    let times = checkpoint.next.iter().flat_map(|one| one.timers.iter().chain(&one.retry_at));
+    let changes = times.chain(&head.wake_at).filter(|at| **at > time).min();
+    shown["changes_at"] = json!(changes);
+    Ok(call.app.cache.put(about, shown))
+}
+
+/// Shows a run as of an older record.
+async fn past_place(call: &Call, head: &RunHead, at: Position, part: &Part) -> Result<Value, Problem> {
+    let (then, _) = call.runtime().checkpoint_and_graph(&head.run, at).await?;
+    // Nodes and edges are those of the newest record, so that the picture stays as it is when time moves.
+    let known = newest(call, head).await?;
+    let phases: Vec<_> = then.next.iter().map(|one| then.phase(one, then.owner.is_some(), then.at)).collect();
+    Ok(drawn(call, head, &then, &phases, &known, part))
+}
+
+fn drawn(
+    call: &Call,
+    head: &RunHead,
+    then: &Checkpoint,
+    phases: &[ActivationPhase],
+    known: &KnownGraph,
+    part: &Part,
+) -> Value {
+    let (outline, hides) = (call.app.outlines.of(head), &call.app.redaction);
+    let graph = Graph::of(then, phases, known, outline.as_deref(), hides);
+    shown(then, phases, &graph, &part.of(&then.history), hides)
 }
 
 fn about_graph(head: &RunHead) -> About {
@@ -99,19 +171,26 @@ fn stalled(call: &Call, head: &RunHead) -> Option<Value> {
     )
 }
 
-fn shown(head: &RunHead, now: &Checkpoint, graph: &Graph, hides: &Redaction) -> Value {
-    let older = now.history.len().saturating_sub(ACTIVATIONS);
+fn shown(
+    now: &Checkpoint,
+    phases: &[ActivationPhase],
+    graph: &Graph,
+    part: &Range<usize>,
+    hides: &Redaction,
+) -> Value {
     json!({
         "at": { "seq": now.index, "kind": now.kind, "time": now.at, "status": now.status },
-        "why": why(head, now, hides),
         "failure": now.failure.as_ref().map(|failure| hides.cut(&failure.to_string(), LONG)),
         "causes": now.failure.as_ref().map(|failure| failure.causes.iter().map(|cause| hides.cut(cause, SHORT)).collect::<Vec<_>>()),
         "paused": now.paused.as_ref().map(|reason| hides.cut(reason, LONG)),
         "cancelled": now.cancelled.as_ref().map(|reason| hides.cut(reason, LONG)),
         "graph": graph,
-        "past": now.history.iter().skip(older).map(|one| past(one, hides)).collect::<Vec<_>>(),
-        "older": older,
-        "open": open(now, hides),
+        "past": now.history[part.clone()].iter().map(|one| past(one, hides)).collect::<Vec<_>>(),
+        // How many activations ended before those, and after them; and from when to when the earlier ones went.
+        "older": part.start,
+        "newer": now.history.len() - part.end,
+        "older_until": now.history[..part.start].last().and_then(|past| past.at),
+        "open": open(now, phases, hides),
         "questions": now.questions.iter().map(|one| question(one, hides)).collect::<Vec<_>>(),
         "unread": now.unread,
         "replans": now.replans.iter().rev().take(100).map(|replan| json!({
@@ -119,7 +198,7 @@ fn shown(head: &RunHead, now: &Checkpoint, graph: &Graph, hides: &Redaction) -> 
         })).collect::<Vec<_>>(),
         "attempts": now.diagnostics.iter().rev().take(ACTIVATIONS).map(|failed| json!({
             "at": failed.at, "node": failed.node, "visit": failed.visit, "attempt": failed.attempt,
-            "why": hides.cut(&failed.failure.to_string(), SHORT), "retry_at": failed.retry_at
+            "why": hides.cut(&failed.failure.message, SHORT), "retry_at": failed.retry_at
         })).collect::<Vec<_>>(),
     })
 }
@@ -132,26 +211,23 @@ fn past(past: &Past, hides: &Redaction) -> Value {
     })
 }
 
-fn open(now: &Checkpoint, hides: &Redaction) -> Vec<Value> {
-    let one = |pending: &ferrata_core::runtime::Pending| {
-        let asks = now.questions.iter().any(|q| q.node == pending.node && q.visit == pending.visit);
-        let look = match pending.stopped {
-            true => Look::Failed,
-            false if asks || now.status != RunStatus::InProgress || pending.retry_at.is_some() => {
-                Look::Waiting
-            }
-            false => Look::Going,
-        };
+fn open(now: &Checkpoint, phases: &[ActivationPhase], hides: &Redaction) -> Vec<Value> {
+    let one = |(pending, phase): (&Pending, &ActivationPhase)| {
+        let children = pending.children.iter().take(CHILDREN);
         json!({
-            "node": pending.node, "visit": pending.visit, "look": look, "failed": pending.failed, "retry_at": pending.retry_at,
-            "stopped": pending.stopped, "progress": pending.progress.as_ref().map(|said| {
+            "node": pending.node, "visit": pending.visit, "look": Look::of_phase(*phase), "phase": phase, "doing": phase.as_str(),
+            "failed": pending.failed, "retry_at": pending.retry_at, "stopped": pending.stopped, "timers": pending.timers,
+            "progress": pending.progress.as_ref().map(|said| {
                 let mut said = said.clone();
                 hides.value(&mut said);
                 small(&said)
-            }), "steps": pending.steps.iter().take(200).collect::<Vec<_>>(),
+            }),
+            "steps": pending.steps.iter().take(200).collect::<Vec<_>>(),
+            "children": children.map(|child| json!({ "name": child.name, "id": child.run })).collect::<Vec<_>>(),
+            "children_count": pending.children.len(),
         })
     };
-    now.next.iter().take(ACTIVATIONS).map(one).collect()
+    now.next.iter().zip(phases).take(ACTIVATIONS).map(one).collect()
 }
 
 /// Writes a question: what is asked, and what an answer must look like.
@@ -175,6 +251,6 @@ pub(super) fn question(question: &Question, hides: &Redaction) -> Value {
         "deadline": question.deadline,
         "default": question.default.as_ref().map(|default| hides.cut(default, SHORT)),
         "problem": question.problem.as_ref().map(|problem| hides.cut(problem, SHORT)),
-        "failure": question.failure.as_ref().map(|failure| hides.cut(&failure.to_string(), SHORT)),
+        "failure": question.failure.as_ref().map(|failure| hides.cut(&failure.message, SHORT)),
     })
 }

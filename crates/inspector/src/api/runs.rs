@@ -1,11 +1,12 @@
 //! Runs in a list: by filters and a search, a page at a time, from their heads alone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::Position;
-use ferrata_core::store::{Cursor, Order, Page, RunFilter, RunHead, RunQuery};
+use ferrata_core::runtime::{Position, ReasonKind, RunOrigin, is_system};
+use ferrata_core::store::{CheckpointStore, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 use ferrata_core::{ErrorKind, ExecutorId, RunKey, Timestamp, WorkflowName};
 use serde_json::{Value, json};
 
@@ -13,8 +14,9 @@ use crate::app::Call;
 use crate::cache::About;
 use crate::params::Params;
 use crate::problem::Problem;
-use crate::view::brief::brief;
+use crate::view::brief::{brief, told};
 use crate::view::summary::summary;
+use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
 
 /// How many heads a search looks at in one answer; the cursor goes on.
 const SEARCHED: usize = 5_000;
@@ -32,6 +34,9 @@ const PARAMS: &[&str] = &[
     "since",
     "before",
     "forked_from",
+    "below",
+    "roots",
+    "system",
     "owner",
     "filter",
     "q",
@@ -58,46 +63,104 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
             None => page,
         }
     };
-    let store = call.runtime().store();
-    let (items, next, looked) = match params.one("q")? {
-        None => {
-            let found = store.runs(&query, page(limit, cursor)).await?;
-            let looked = found.items.len();
-            (found.items, found.next, looked)
-        }
-        Some(text) => {
-            let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
-            let mut items = match cursor {
-                None => named(&call, &query, text).await?.into_iter().collect(),
-                Some(_) => Vec::new(),
-            };
-            let known: Option<RunKey> = items.first().map(|head: &RunHead| head.run.clone());
-            let is_hit = |head: &RunHead| known.as_ref() != Some(&head.run) && has(head, &words);
-            let (mut cursor, mut looked) = (cursor, 0);
-            loop {
-                // Also beside one that is named there is room for another: a list that takes none cannot go on.
-                let missing = (limit as usize).saturating_sub(items.len()).max(1);
-                let mut size = Page::MAX;
-                let found = loop {
-                    let found = store.runs(&query, page(size, cursor.clone())).await?;
-                    let mut hits = (1..).zip(&found.items).filter(|(_, head)| is_hit(head)).skip(missing - 1);
-                    match (hits.next(), hits.next()) {
-                        // A cursor stands behind a page: one that ends with the last that is wanted is read for it.
-                        (Some((last, _)), Some(_)) => size = last,
-                        _ => break found,
-                    }
-                };
-                looked += found.items.len();
-                items.extend(found.items.into_iter().filter(is_hit));
-                cursor = found.next;
-                if cursor.is_none() || items.len() >= limit as usize || looked >= SEARCHED {
-                    break (items, cursor, looked);
-                }
-            }
-        }
+    let store = &**call.runtime().store();
+    let words: Vec<String> =
+        params.one("q")?.unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
+    let mut items = match (params.one("q")?, &cursor) {
+        (Some(text), None) => named(&call, &query, text).await?.into_iter().collect(),
+        _ => Vec::new(),
     };
-    let items: Vec<Value> = items.iter().map(|head| summary(head, &call.viewer)).collect();
-    Ok(Json(json!({ "now": call.app.now(), "items": items, "next": next, "looked_at": looked })))
+    let known: Option<RunKey> = items.first().map(|head: &RunHead| head.run.clone());
+    let choice = Choice::read(&params, &query)?;
+    let is_hit =
+        |head: &RunHead| known.as_ref() != Some(&head.run) && choice.takes(head) && has(head, &words);
+    let mut lists = Listing::default();
+    let (mut cursor, mut looked) = (cursor, 0);
+    // A plain list is one page of the store; what is searched for is looked for in large ones.
+    let mut most = if words.is_empty() { limit } else { Page::MAX };
+    let next = loop {
+        // Also beside one that is named there is room for another: a list that takes none cannot go on.
+        let missing = (limit as usize).saturating_sub(items.len()).max(1);
+        let mut size = most;
+        let found = loop {
+            let found = lists.page(store, &query, page(size, cursor.clone())).await?;
+            let mut hits = (1..).zip(&found.items).filter(|(_, head)| is_hit(head)).skip(missing - 1);
+            match (hits.next(), hits.next()) {
+                // A cursor stands behind a page: one that ends with the last that is wanted is read for it.
+                (Some((last, _)), Some(_)) => size = last,
+                _ => break found,
+            }
+        };
+        looked += found.items.len();
+        items.extend(found.items.into_iter().filter(is_hit));
+        cursor = found.next;
+        if cursor.is_none() || items.len() >= limit as usize || looked >= SEARCHED {
+            break cursor;
+        }
+        most = Page::MAX;
+    };
+    let below = match choice.only_roots {
+        true => call.app.trees.below(&call, &query, &items).await?,
+        false => BTreeMap::new(),
+    };
+    let shown = |head: &RunHead| {
+        let mut shown = summary(head, &call.viewer);
+        if let Some(below) = below.get(&head.run) {
+            shown["below"] = json!(below);
+        }
+        shown
+    };
+    Ok(Json(json!({
+        "now": call.app.now(), "items": items.iter().map(shown).collect::<Vec<_>>(), "next": next, "looked_at": looked,
+        "unreadable": lists.unreadable.shown(),
+    })))
+}
+
+/// Lists pages of runs, and says if a run cannot be read: a store leaves it out unless it is asked not to.
+#[derive(Default)]
+struct Listing {
+    unreadable: Unreadable,
+    is_partial: bool,
+}
+
+impl Listing {
+    async fn page(
+        &mut self,
+        store: &dyn CheckpointStore,
+        query: &RunQuery,
+        page: Page,
+    ) -> Result<Paged<RunHead>, Problem> {
+        let mut query = query.clone();
+        query.complete = !self.is_partial;
+        match store.runs(&query, page.clone()).await {
+            Err(error) if query.complete && is_unreadable(&error) => {
+                self.unreadable.add_error(&error);
+                self.is_partial = true;
+                query.complete = false;
+                Ok(store.runs(&query, page).await?)
+            }
+            listed => Ok(listed?),
+        }
+    }
+}
+
+/// What is left out of a list beyond what the store is asked for.
+struct Choice {
+    only_roots: bool,
+    with_system: bool,
+}
+
+impl Choice {
+    fn read(params: &Params, query: &RunQuery) -> Result<Self, Problem> {
+        let flag = |name| Ok::<_, Problem>(params.parsed::<bool>(name)?.unwrap_or(false));
+        // Who names the workflow, or a label of theirs, means queues and schedules, too.
+        let is_named = query.workflow.is_some() || !query.labels.is_empty();
+        Ok(Self { only_roots: flag("roots")?, with_system: flag("system")? || is_named })
+    }
+
+    fn takes(&self, head: &RunHead) -> bool {
+        (self.with_system || !is_system(head)) && (!self.only_roots || RunOrigin::is_root(head))
+    }
 }
 
 fn query(call: &Call, params: &Params) -> Result<RunQuery, Problem> {
@@ -123,6 +186,14 @@ fn query(call: &Call, params: &Params) -> Result<RunQuery, Problem> {
             return Err(Problem::no_run(&source));
         }
         query.parent = Some(source);
+    }
+    if let Some(root) = params.one("below")? {
+        let root = Params::run(root)?;
+        if !call.viewer.sees(&root) {
+            return Err(Problem::no_run(&root));
+        }
+        query.tenant = Some(root.tenant);
+        query.labels.push((RunOrigin::ROOT_LABEL.to_owned(), root.run.to_string()));
     }
     query.owner = params.parsed::<ExecutorId>("owner")?;
     query.filter = match params.one("filter")? {
@@ -193,22 +264,35 @@ pub(super) async fn briefs(call: Call) -> Result<Json<Value>, Problem> {
     Ok(Json(json!({ "items": items })))
 }
 
-/// Reads the log of a run for its brief, once for each head; null if it is too long or cannot be read.
+/// Reads the log of a run for its brief, once for each head; null if it is too long.
 async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
     let about = About { run: head.run.clone(), head: head.id, what: "brief".into() };
     if let Some(known) = call.app.cache.get(&about) {
-        return Ok(known);
+        if known["why"]["kind"] != json!(ReasonKind::Child) {
+            return Ok(known);
+        }
+        // What a child does changes without a record of its parent.
+        let reasons = call.runtime().explain(head, &call.app.reasons).await?.reasons;
+        let mut brief = Value::clone(&known);
+        brief["why"] = told(&reasons, &call.app.redaction);
+        return Ok(brief.into());
     }
     if head.seq.get().saturating_sub(head.first.get()) > LONGEST {
         return Ok(Arc::new(Value::Null));
     }
     match call.runtime().checkpoint(&head.run, Position::Record(head.id)).await {
-        Ok(now) => Ok(call.app.cache.put(about, brief(&now, &call.app.redaction))),
+        Ok(now) => {
+            call.app.reasons.insert(&now);
+            let reasons = call.runtime().explain(head, &call.app.reasons).await?.reasons;
+            let brief = brief(&now, &reasons, &call.app.redaction);
+            Ok(call.app.cache.put(about, brief))
+        }
+        // Purged since it was listed.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Arc::new(Value::Null)),
         // A run that cannot be read hides no other.
-        Err(error)
-            if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::NotFound) =>
-        {
-            Ok(Arc::new(Value::Null))
+        Err(error) if is_unreadable(&error) => {
+            let why = why_unreadable(&error, &call.app.redaction);
+            Ok(call.app.cache.put(about, json!({ "unreadable": why })))
         }
         Err(error) => Err(error.into()),
     }

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ferrata_core::NodeName;
-use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Checkpoint, LoggedGraph, Past};
+use ferrata_core::runtime::{ActivationPhase, Checkpoint, LoggedGraph, Past};
 use serde::{Deserialize, Serialize};
 
 use super::text::SHORT;
@@ -23,9 +22,9 @@ pub(crate) enum Look {
     Partial,
     /// Its last visit failed, also where the run went on, or stopped the run.
     Failed,
-    /// It has begun and not ended.
+    /// It is running.
     Going,
-    /// It waits: for an answer, a message, a time or other branches.
+    /// It waits: for an answer, a message, a time, a run, a process or other branches.
     Waiting,
     /// It will never run, or did nothing.
     Skipped,
@@ -40,6 +39,15 @@ impl Look {
             Some("partial_success") => Self::Partial,
             Some("skipped") => Self::Skipped,
             _ => Self::Done,
+        }
+    }
+
+    /// Tells what an activation does that has not ended.
+    pub(crate) const fn of_phase(phase: ActivationPhase) -> Self {
+        match phase {
+            ActivationPhase::Stopped => Self::Failed,
+            ActivationPhase::Running => Self::Going,
+            _ => Self::Waiting,
         }
     }
 }
@@ -58,6 +66,12 @@ pub(crate) struct Node {
     /// Why its last visit came to something else than success.
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
+    /// What its open visit does, in a few words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doing: Option<&'static str>,
+    /// The activations that have led to it while others that lead there have not ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    joins: Vec<String>,
 }
 
 /// An edge with how often it was taken.
@@ -85,11 +99,13 @@ impl Edge {
     }
 }
 
-/// What a log tells of its run's graph: the nodes, and the edges of those that have ended, whether they fired or not.
+/// What a log tells of its run's graph: the nodes, the edges, and those that fired or did not though the graph of today lacks them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct KnownGraph {
     nodes: Vec<NodeName>,
     edges: Vec<(NodeName, NodeName)>,
+    /// Whether the edges of nodes to which the run has not come are among them.
+    whole: bool,
 }
 
 impl KnownGraph {
@@ -97,12 +113,13 @@ impl KnownGraph {
         let fired =
             now.history.iter().flat_map(|past| past.led_to.iter().map(|to| (past.node.clone(), to.clone())));
         let (mut edges, mut seen) = (Vec::new(), BTreeSet::new());
-        for edge in fired.chain(told.bypassed.iter().cloned()) {
+        let declared = told.edges.iter().flatten().cloned();
+        for edge in declared.chain(fired).chain(told.bypassed.iter().cloned()) {
             if seen.insert(edge.clone()) {
                 edges.push(edge);
             }
         }
-        Self { nodes: told.nodes.clone(), edges }
+        Self { nodes: told.nodes.clone(), edges, whole: told.edges.is_some() }
     }
 }
 
@@ -126,11 +143,12 @@ impl Graph {
     /// Puts what a run has done over what is known of its graph.
     pub(crate) fn of(
         now: &Checkpoint,
+        phases: &[ActivationPhase],
         known: &KnownGraph,
         outline: Option<&Outline>,
         hides: &Redaction,
     ) -> Self {
-        let mut graph = Self { whole: outline.is_some(), ..Self::default() };
+        let mut graph = Self { whole: outline.is_some() || known.whole, ..Self::default() };
         if let Some(outline) = outline {
             for node in &outline.nodes {
                 graph.node(&node.name).label.clone_from(&node.label);
@@ -159,7 +177,7 @@ impl Graph {
                 graph.edges.push(Edge::plain(from, to));
             }
         }
-        graph.color(now, hides);
+        graph.color(now, phases, hides);
         graph
     }
 
@@ -172,13 +190,15 @@ impl Graph {
                 visits: 0,
                 failed: 0,
                 why: String::new(),
+                doing: None,
+                joins: Vec::new(),
             });
             self.nodes.len() - 1
         });
         &mut self.nodes[at]
     }
 
-    fn color(&mut self, now: &Checkpoint, hides: &Redaction) {
+    fn color(&mut self, now: &Checkpoint, phases: &[ActivationPhase], hides: &Redaction) {
         let mut by_ends: BTreeMap<(String, String), usize> = BTreeMap::new();
         for (at, edge) in self.edges.iter().enumerate() {
             by_ends.entry((edge.from.clone(), edge.to.clone())).or_insert(at);
@@ -204,19 +224,36 @@ impl Graph {
             self.node(name.as_str()).look = Look::Skipped;
         }
         for waiting in &now.waiting {
-            self.node(waiting.at.as_str()).look = Look::Waiting;
+            let node = self.node(waiting.at.as_str());
+            node.look = Look::Waiting;
+            node.doing = Some("waits for other branches");
+            node.joins.push(format!("{}@{}", waiting.from, waiting.visit));
         }
-        let at_rest = now.status != RunStatus::InProgress;
-        for pending in &now.next {
-            let asks = now.questions.iter().any(|question| question.node == pending.node);
+        // Of several visits, the one that somebody has to look at first.
+        let mut open: Vec<_> = now.next.iter().zip(phases).collect();
+        open.sort_by_key(|(_, phase)| std::cmp::Reverse(urgency(**phase)));
+        for (pending, phase) in open {
             let node = self.node(pending.node.as_str());
             node.failed = pending.failed;
-            node.look = match pending.stopped {
-                true => Look::Failed,
-                false if asks || at_rest || pending.retry_at.is_some() => Look::Waiting,
-                false => Look::Going,
-            };
+            node.look = Look::of_phase(*phase);
+            let is_told_by_look = matches!(phase, ActivationPhase::Stopped | ActivationPhase::Running);
+            node.doing = (!is_told_by_look).then_some(phase.as_str());
         }
+    }
+}
+
+/// How soon somebody has to look at an activation: the first is the most urgent.
+const fn urgency(phase: ActivationPhase) -> u8 {
+    match phase {
+        ActivationPhase::Stopped => 0,
+        ActivationPhase::Asking => 1,
+        ActivationPhase::WaitingForProcess => 2,
+        ActivationPhase::WaitingForMessage => 3,
+        ActivationPhase::WaitingForRuns => 4,
+        ActivationPhase::Retrying => 5,
+        ActivationPhase::Sleeping => 6,
+        ActivationPhase::Running => 7,
+        _ => 8,
     }
 }
 

@@ -5,4 +5,5 @@ pub(crate) mod graph;
 pub(crate) mod summary;
 pub(crate) mod text;
 pub(crate) mod tree;
+pub(crate) mod unreadable;
 pub(crate) mod why;

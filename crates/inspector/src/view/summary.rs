@@ -1,18 +1,11 @@
 //! The head of a run, as lists show it.
 
+use ferrata_core::RunKey;
+use ferrata_core::runtime::{RunOrigin, is_internal_label};
 use ferrata_core::store::RunHead;
-use ferrata_core::{RunId, RunKey};
 use serde_json::{Value, json};
 
 use crate::access::Viewer;
-
-/// The labels by which a child says where it belongs; applications cannot set them.
-const PARENT: &str = "ferrata.parent";
-const CHILD: &str = "ferrata.child";
-const BOND: &str = "ferrata.bond";
-
-/// What begins the labels that the library sets.
-const OWN: &str = "ferrata.";
 
 /// Writes the name of a run.
 pub(crate) fn key(run: &RunKey) -> Value {
@@ -25,7 +18,7 @@ pub(crate) fn summary(head: &RunHead, viewer: &Viewer) -> Value {
     let labels: serde_json::Map<String, Value> = facts
         .labels
         .iter()
-        .filter(|(name, _)| !name.starts_with(OWN))
+        .filter(|(name, _)| !is_internal_label(name))
         .map(|(name, value)| (name.to_owned(), Value::from(value)))
         .collect();
     let source = facts.parent.as_ref().filter(|parent| viewer.sees(&parent.run));
@@ -53,17 +46,13 @@ pub(crate) fn summary(head: &RunHead, viewer: &Viewer) -> Value {
     })
 }
 
-/// Reads where a node of another run started this one; the parent is of the same tenant.
+/// Says where a node of another run started this one; the parent is of the same tenant.
 pub(crate) fn origin(head: &RunHead) -> Option<Value> {
-    let label = |key: &str| head.facts.labels.get(key);
-    let parent = RunKey::new(head.run.tenant.clone(), RunId::new(label(PARENT)?).ok()?);
-    // The life of the parent, the node, the visit and the name.
-    let mut parts = label(CHILD)?.splitn(4, ':').skip(1);
-    let (node, visit, name) = (parts.next()?, parts.next()?, parts.next()?);
-    Some(json!({ "run": key(&parent), "at": format!("{node}@{visit}"), "name": name, "bond": label(BOND)? }))
+    let origin = RunOrigin::of(head)?;
+    Some(json!({ "run": key(&origin.parent), "at": origin.at, "name": origin.name, "bond": origin.bond }))
 }
 
 /// Returns the label that the children of a run have.
 pub(crate) fn label_of_children(run: &RunKey) -> (String, String) {
-    (PARENT.to_owned(), run.run.to_string())
+    (RunOrigin::PARENT_LABEL.to_owned(), run.run.to_string())
 }

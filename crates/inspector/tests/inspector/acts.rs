@@ -57,7 +57,7 @@ async fn a_failed_run_is_edited_and_tried_again() {
     driver.resume(&pay(), "pay-3").await.unwrap().completed().await.unwrap();
     let told = get(&router, "/api/v1/runs/default/pay-3/records").await.text;
     assert!(
-        told.contains("inspector changed the state") && told.contains("inspector had it tried again"),
+        told.contains("inspector changed the state: `amount`") && told.contains("inspector retried it"),
         "{told}"
     );
 }

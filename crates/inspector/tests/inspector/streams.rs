@@ -89,4 +89,10 @@ async fn what_nodes_and_callers_say_is_in_no_stream() {
     let all = get(&world.router(), "/api/v1/runs/default/talk/events?after=0").await;
     assert!(all.text.contains("event: message_sent") && all.text.contains("event: end"), "{}", all.text);
     assert!(!all.text.contains("secret"), "{}", all.text);
+    // Where the page asks for it, what nodes say is there, unless anything is hidden.
+    let path = "/api/v1/runs/default/talk/events?after=0&words=true";
+    let all = get(&world.router(), path).await;
+    assert!(all.text.contains("event: progress") && all.text.contains("secret-progress"), "{}", all.text);
+    let hides = world.inspector().redact_texts(|_| None).into_router();
+    assert!(!get(&hides, path).await.text.contains("secret"));
 }

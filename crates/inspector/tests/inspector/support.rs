@@ -316,7 +316,7 @@ pub(crate) async fn act(router: &Router, path: &str, body: Value) -> Reply {
 }
 
 /// Every path that is read, of a world with runs.
-pub(crate) const READS: [&str; 18] = [
+pub(crate) const READS: [&str; 20] = [
     "/",
     "/api/v1",
     "/api/v1/runs",
@@ -324,6 +324,8 @@ pub(crate) const READS: [&str; 18] = [
     "/api/v1/briefs?run=default/pay-2&run=default/pay-3",
     "/api/v1/questions",
     "/api/v1/fleet",
+    "/api/v1/schedules",
+    "/api/v1/runs?roots=true",
     "/api/v1/openapi.json",
     "/api/v1/runs/default/pay-3",
     "/api/v1/runs/default/pay-3?at=1",

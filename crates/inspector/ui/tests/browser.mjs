@@ -36,7 +36,7 @@ const absent = /\/default\/none(\/|\?|$)/;
 async function open(colorScheme = 'light', width = 1280) {
   const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, reducedMotion: 'reduce' });
   const page = await context.newPage();
-  page.setDefaultTimeout(120_000);
+  page.setDefaultTimeout(Number(process.env.FERRATA_PATIENCE ?? 120_000));
   page.on('console', (message) => { if (!away && !absent.test(message.location().url) && ['error', 'warning'].includes(message.type())) said.push(`${page.url()}: ${message.text()}`); });
   page.on('pageerror', (error) => said.push(`${page.url()}: ${error.message}`));
   page.on('dialog', (dialog) => { said.push(`${page.url()}: a dialog says ${dialog.message()}`); dialog.dismiss(); });
@@ -58,7 +58,7 @@ const stories = {
   async 'runs are listed and found with the keyboard alone'(page) {
     await page.goto(at('runs'));
     await page.getByRole('link', { name: 'pay-3', exact: true }).waitFor();
-    await page.getByText('send: ').first().waitFor();
+    await page.locator('td.what', { hasText: 'failed at send@1: the bank is closed' }).first().waitFor();
     await sound(page, 'runs');
     await page.keyboard.press('/');
     await page.keyboard.type('pay-3');
@@ -85,8 +85,8 @@ const stories = {
     const before = await node.boundingBox();
     await page.keyboard.press('ArrowLeft');
     await page.waitForFunction(() => /at=\d/.test(location.hash));
-    await page.getByRole('button', { name: 'send, at work' }).waitFor();
-    is(await page.getByRole('button', { name: 'send, at work' }).boundingBox(), before, 'the picture has not moved');
+    await page.getByRole('button', { name: 'send, running' }).waitFor();
+    is(await page.getByRole('button', { name: 'send, running' }).boundingBox(), before, 'the picture has not moved');
     await page.getByRole('slider').press('Home');
     await page.getByText('record 0 of').waitFor();
     await page.getByRole('tab', { name: 'State' }).click();
@@ -95,20 +95,20 @@ const stories = {
     await status(page, 'failed');
     await page.getByRole('button', { name: 'Difference' }).click();
     await page.getByRole('button', { name: 'Compare with…' }).click();
-    await page.getByLabel(/Place, or RUN/).fill('pay-1 0');
+    await page.getByLabel(/Record, or RUN/).fill('pay-1 0');
     await page.getByRole('button', { name: 'Compare', exact: true }).click();
     await page.locator('.diff .where', { hasText: '/amount' }).waitFor();
     await page.getByRole('tab', { name: 'Records' }).click();
-    await page.getByText(/failed for good/).first().waitFor();
-    await page.getByRole('tab', { name: 'Family' }).click();
-    await page.getByRole('heading', { name: /Forks of it/ }).waitFor();
+    await page.getByText(/failed after 1 attempt/).first().waitFor();
+    await page.getByRole('tab', { name: 'Children & forks' }).click();
+    await page.getByRole('heading', { name: /^Forks/ }).waitFor();
   },
 
   async 'a run that another process drives is seen while it goes on'(page) {
     await need('start');
     await page.goto(at('run/default/live'));
     await status(page, 'in progress');
-    await page.getByRole('button', { name: 'work, at work' }).waitFor();
+    await page.getByRole('button', { name: 'work, running' }).waitFor();
     await page.locator('.liveness.on').waitFor();
     const other = await page.context().newPage();
     await other.goto(at('run/default/live'));
@@ -142,29 +142,39 @@ const stories = {
       const cursor = new URL(route.request().url()).searchParams.get('cursor');
       asked.push(cursor);
       const answer = cursor ? { items: [], next: null, looked_at: 2, unread: 0 } : { items: [], next: '1.more', looked_at: 200, unread: 100 };
-      await route.fulfill({ json: { now: Date.now(), ...answer } });
+      await route.fulfill({ json: { now: Date.now(), unreadable: { count: 0, items: [] }, ...answer } });
     });
     await page.goto(at('questions'));
-    await page.getByText('None of the open runs that were looked at waits for an answer. 100 open runs were looked at.').waitFor();
-    await page.getByText('100 more are looked at next').waitFor();
+    await page.getByText('None of the open runs that could be read so far waits for an answer. 100 open runs were read.').waitFor();
+    await page.getByText('100 runs are read next').waitFor();
     await sound(page, 'an inbox with more');
-    await page.getByRole('button', { name: 'Look at more runs' }).click();
-    await page.getByText('102 open runs were looked at').waitFor();
+    await page.getByRole('button', { name: 'Read more runs' }).click();
+    await page.getByText('102 open runs were read').waitFor();
     is(asked.includes('1.more'), true, 'the next page is asked for');
-    is(await page.getByRole('button', { name: 'Look at more runs' }).count(), 0, 'there is no further one');
+    is(await page.getByRole('button', { name: 'Read more runs' }).count(), 0, 'there is no further one');
+  },
+
+  async 'an inbox of runs that cannot be read does not say that nobody asks'(page) {
+    const why = 'the record is encrypted with the key `a`; give this process its keys';
+    const items = ['x', 'y', 'z'].map((id) => ({ run: { tenant: 'default', id }, why }));
+    await page.route('**/api/v1/questions*', (route) => route.fulfill({ json: { now: Date.now(), items: [], next: null, looked_at: 3, unread: 0, unreadable: { count: 3, items } } }));
+    await page.goto(at('questions'));
+    await page.getByRole('alert').filter({ hasText: '3 runs cannot be read' }).filter({ hasText: 'FERRATA_KEYS' }).waitFor();
+    is(await page.getByText('No run waits for an answer').count(), 0, 'it is not known whether one asks');
+    await sound(page, 'an inbox of runs that cannot be read');
   },
 
   async 'a question of a run that goes on between two pages of the inbox is shown once'(page) {
     const item = { run: { tenant: 'default', id: 'moves', workflow: 'pay', updated: Date.now() }, question: { id: 'sure@1:gate', node: 'sure', visit: 1, text: '"Sure?"', expects: 'bool', schema: { type: 'boolean' } } };
     await page.route('**/api/v1/questions*', (route) => {
       const next = new URL(route.request().url()).searchParams.get('cursor') ? null : '1.more';
-      return route.fulfill({ json: { now: Date.now(), items: [item], next, looked_at: 200, unread: 0 } });
+      return route.fulfill({ json: { now: Date.now(), items: [item], next, looked_at: 200, unread: 0, unreadable: { count: 0, items: [] } } });
     });
     await page.goto(at('questions'));
     const form = page.getByRole('form', { name: 'Question sure@1:gate' });
     await form.waitFor();
-    await page.getByRole('button', { name: 'Look at more runs' }).click();
-    await page.getByRole('button', { name: 'Look at more runs' }).waitFor({ state: 'detached' });
+    await page.getByRole('button', { name: 'Read more runs' }).click();
+    await page.getByRole('button', { name: 'Read more runs' }).waitFor({ state: 'detached' });
     is(await form.count(), 1, 'it is there once');
   },
 
@@ -260,7 +270,7 @@ const stories = {
     await page.getByRole('button', { name: 'Retry' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Retry', exact: true }).click();
     // It fails again: the bank is still closed.
-    await page.getByText(/had it tried again/).or(page.locator('.runhead .status', { hasText: 'failed' })).first().waitFor();
+    await page.getByText(/retried it/).or(page.locator('.runhead .status', { hasText: 'failed' })).first().waitFor();
     await page.goto(at('run/default/none'));
     await page.getByText('there is no run default/none').waitFor();
   },
@@ -274,10 +284,158 @@ const stories = {
     await sound(page, 'queues');
     await mail.getByRole('link', { name: 'letter-3' }).click();
     await heading(page, 'letter-3');
-    await page.locator('.banner.waiting', { hasText: 'waits for its turn in the queue mail' }).filter({ hasText: '1 is before it, 1 of 1 place is held' }).waitFor();
+    await page.locator('.banner.waiting', { hasText: 'waits for a slot of queue mail (1 ahead, 1 of 1 slot held)' }).waitFor();
     is(await page.locator('.banner').count(), 1, 'it is said once why it stands still');
     await page.goto(at('run/default/letter-1'));
-    await page.getByText('the run holds a place of the queue mail').waitFor();
+    await page.getByText('The run holds a slot of the queue mail').waitFor();
+  },
+
+  async 'a run that is unpaused before its turn is warned of, and the page says one thing'(page) {
+    await page.goto(at('run/default/letter-2'));
+    await page.getByRole('button', { name: 'Unpause' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('alert').filter({ hasText: 'it jumps the queue' }).waitFor();
+    await sound(page, 'a warning');
+    await dialog.getByRole('button', { name: 'Unpause' }).click();
+    await status(page, 'in progress');
+    await page.locator('.banner', { hasText: 'runs without a slot of queue mail' }).waitFor();
+    is(await page.locator('.banner', { hasText: 'waits for a slot' }).count(), 0, 'it is not said to wait');
+  },
+
+  async 'a queue and a schedule are paused where they are shown'(page) {
+    await page.goto(at('fleet'));
+    await page.getByRole('button', { name: 'Unpause the queue providers' }).click();
+    await page.getByRole('dialog').getByText('ferrata queue unpause providers').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Unpause the queue' }).click();
+    const providers = page.getByRole('article', { name: 'Queue providers' });
+    await providers.locator('.status', { hasText: 'open' }).waitFor();
+    await page.getByRole('button', { name: 'Limits… the queue providers' }).click();
+    await page.getByRole('dialog').getByLabel('Slots', { exact: true }).fill('0');
+    await page.getByText('A limit is a whole number of at least 1').waitFor();
+    await page.getByRole('dialog').getByLabel('Slots', { exact: true }).fill('7');
+    await sound(page, 'limits of a queue');
+    await page.getByRole('dialog').getByRole('button', { name: 'Override limits' }).click();
+    await providers.getByText('0 of 7 held').waitFor();
+    const nightly = page.getByRole('row', { name: /nightly/ });
+    await nightly.getByText('0 3 * * *').waitFor();
+    await nightly.getByRole('button', { name: 'Pause' }).click();
+    await page.getByRole('dialog').getByText('No tick starts a run until you unpause the schedule.').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Pause' }).click();
+    await nightly.locator('.status', { hasText: 'paused' }).waitFor();
+    await sound(page, 'the fleet');
+  },
+
+  async 'work in doubt has no answer to begin with, and takes two steps'(page) {
+    await page.goto(at('run/default/transfer-1'));
+    const form = page.getByRole('form', { name: 'Question pay@1' });
+    await form.getByRole('button', { name: 'Choose what happened' }).waitFor();
+    is(await form.getByRole('button', { name: 'Choose what happened' }).isDisabled(), true, 'nothing is chosen');
+    is(await form.getByRole('radio', { checked: true }).count(), 0, 'no way is chosen');
+    await form.getByRole('radio', { name: 'It happened: supply the result' }).check();
+    await form.getByRole('button', { name: 'It happened: supply the result…' }).click();
+    await form.getByText('choose a channel that the node has changed').waitFor();
+    await form.getByLabel('Name of another channel').fill('receipt');
+    await form.getByRole('button', { name: 'Add' }).click();
+    await form.getByRole('textbox', { name: 'receipt' }).fill('"r-7"');
+    await sound(page, 'a doubt');
+    await form.getByRole('button', { name: 'It happened: supply the result…' }).click();
+    // One step has recorded nothing, and another choice is confirmed anew.
+    await form.getByRole('alert').filter({ hasText: 'It cannot be taken back' }).waitFor();
+    await status(page, 'interrupted');
+    await form.getByRole('radio', { name: 'It happened: continue' }).check();
+    await form.getByRole('alert').waitFor({ state: 'detached' });
+    await form.getByRole('radio', { name: 'It happened: supply the result' }).check();
+    await form.getByRole('button', { name: 'It happened: supply the result…' }).click();
+    await form.getByText('The same on the command line').click();
+    await form.getByText('ferrata answer transfer-1 pay@1 --resolve supply --set').waitFor();
+    await form.getByRole('button', { name: 'Yes, record it' }).click();
+    await status(page, 'completed');
+    await page.getByRole('tab', { name: 'State' }).click();
+    await page.getByText('"r-7"').waitFor();
+  },
+
+  async 'a run whose child asks says what it asks, and is answered where it stands'(page) {
+    await page.goto(at('runs'));
+    const row = page.getByRole('row').filter({ has: page.getByRole('link', { name: 'research', exact: true }) });
+    await row.getByText('which asks').waitFor();
+    await page.goto(at('run/default/research'));
+    await page.locator('.banner.waiting', { hasText: 'which asks year@1:gate: For which year?' }).waitFor();
+    is(await page.locator('.banner').count(), 1, 'no timer is told');
+    await page.locator('.panel h2', { hasText: 'agent' }).waitFor();
+    await page.getByRole('button', { name: 'agent, waits for runs that it started' }).waitFor();
+    await page.getByRole('button', { name: 'write, waits for other branches' }).click();
+    await page.getByText('other branches that lead to it have not ended').waitFor();
+    const form = page.getByRole('form', { name: /year@1:gate/ });
+    await form.getByLabel('Answer').fill('2026');
+    await form.getByRole('button', { name: 'Answer' }).click();
+    await status(page, 'completed');
+  },
+
+  async 'a retried run that no process has is not shown as running'(page) {
+    await page.goto(at('run/default/order-1'));
+    await page.locator('.banner.failed', { hasText: 'has no process' }).waitFor();
+    await page.getByRole('button', { name: 'charge, waits for a process' }).waitFor();
+    is(await page.locator('.bar.going').count(), 0, 'no bar of work is drawn');
+    is(await page.locator('.node.going').count(), 0, 'nothing turns');
+    is(await page.locator('.attempted').count(), 1, 'the attempt is listed where it was');
+  },
+
+  async 'what is clicked in the timeline is shown, however many visits there are'(page) {
+    await page.goto(at('run/default/rounds'));
+    await page.getByRole('listitem').getByRole('button', { name: /^.*step@3, done/ }).click();
+    await page.locator('.visit.chosen h3', { hasText: 'visit 3 ' }).waitFor();
+    is(await page.locator('.visit').first().locator('h3').innerText().then((text) => text.includes('visit 3 ')), true, 'it stands first');
+    await page.getByLabel('Visit', { exact: true }).fill('77');
+    await page.keyboard.press('Enter');
+    await page.locator('.visit.chosen h3', { hasText: 'visit 77 ' }).waitFor();
+    const before = await page.locator('.visit').count();
+    await page.getByRole('button', { name: /^Show 50 more of 120 visits/ }).click();
+    is(await page.locator('.visit').count(), before + 50, 'more of them are shown');
+  },
+
+  async 'addresses that lead nowhere say so once'(page) {
+    const asked = [];
+    page.on('request', (request) => { if (request.url().includes('/api/v1/run')) asked.push(request.url()); });
+    away = true;
+    for (const [hash, text, way] of [
+      ['run/default/pay-1?at=abc', 'abc', 'Show the newest record'], ['run/default/pay-1?at=999', '999', 'Show the newest record'],
+      ['runs?status=faild', 'These conditions cannot be met', 'Show all runs'], ['runs?label=x', 'These conditions cannot be met', 'Show all runs'],
+    ]) {
+      await page.goto('about:blank');
+      await page.goto(at(hash));
+      await page.getByRole('button', { name: way }).waitFor();
+      await page.getByText(text).first().waitFor();
+      asked.length = 0;
+      await page.waitForTimeout(1500);
+      is(asked.filter((one) => one.includes('at=') || one.includes('/runs?')), [], `${hash} is not asked again`);
+      is(await page.getByText('It is tried again').count(), 0, `${hash} is not tried again`);
+    }
+    await page.goto(at('nonsense'));
+    await page.getByText('There is no page #/nonsense').waitFor();
+    await page.goto(at('run/pay-1'));
+    await heading(page, 'pay-1');
+    is(await page.evaluate(() => location.hash), '#/run/default/pay-1', 'a run is found without its tenant');
+    away = false;
+  },
+
+  async 'a list begins with roots, and the way back leads to where it was left'(page) {
+    await page.goto(at('runs'));
+    const row = page.getByRole('row').filter({ has: page.getByRole('link', { name: 'parent', exact: true }) });
+    await row.getByRole('link', { name: /\d+ below · 1 failed/ }).waitFor();
+    is(await page.locator('.who > a', { hasText: /^(queue|schedule):/ }).count(), 0, 'no queue and no schedule is a row');
+    is(await page.evaluate(() => document.querySelector('.scroll').scrollWidth <= document.querySelector('.scroll').clientWidth), true, 'every column is on the screen');
+    await row.getByRole('link', { name: /\d+ below/ }).click();
+    await page.getByRole('link', { name: 'parent', exact: true }).first().waitFor();
+    await page.goto(at('runs?label=batch%3Dold'));
+    await page.getByRole('button', { name: 'Load more' }).click();
+    const late = page.getByRole('link', { name: 'old-90', exact: true });
+    await late.scrollIntoViewIfNeeded();
+    const where = await page.evaluate(() => scrollY);
+    await late.click();
+    await heading(page, 'old-90');
+    await page.goBack();
+    await late.waitFor();
+    is(Math.abs((await page.evaluate(() => scrollY)) - where) < 200, true, 'the list is where it was left');
   },
 
   async 'whatever a run says is text'(page) {
@@ -309,18 +467,18 @@ const stories = {
   async 'a process that is killed while its run is watched is told, and the run goes on elsewhere'(page) {
     await need('doom');
     await page.goto(at('run/default/doomed'));
-    await page.locator('.banner.going', { hasText: 'is at work' }).waitFor();
+    await page.locator('.banner.going', { hasText: 'is running in process' }).waitFor();
     await page.locator('.liveness.on').waitFor();
     await need('kill');
     // Its heartbeat counts for some seconds, and the page looks for it now and then.
-    await page.locator('.banner.failed', { hasText: 'is not heard of any more' }).waitFor();
+    await page.locator('.banner.failed', { hasText: 'has expired' }).waitFor();
     await page.goto(at('runs?q=doomed'));
-    await page.getByText('no process drives it').waitFor();
+    await page.getByText('has no process').waitFor();
     await page.goto(at('run/default/doomed'));
     await status(page, 'in progress');
     await need('rescue');
     await status(page, 'completed');
-    await page.getByText('claimed 2×').waitFor();
+    await page.getByText('claimed twice').waitFor();
   },
 
   async 'of two tabs with one question, one answers and the other says so'(page) {
@@ -360,8 +518,8 @@ const stories = {
     await form.getByLabel('card').fill('4111');
     await form.getByRole('radio', { name: '<b>yes</b>' }).check();
     await form.getByRole('button', { name: 'Answer' }).click();
-    await page.getByRole('button', { name: 'Let go on' }).click();
-    await page.getByRole('dialog').getByRole('button', { name: 'Let go on' }).click();
+    await page.getByRole('button', { name: 'Unpause' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Unpause' }).click();
     await status(page, 'completed');
     await page.goto(at('run/default/form?tab=state'));
     // All of its digits.
@@ -383,12 +541,12 @@ const stories = {
     await invoice.fill((await invoice.inputValue()).replace('one', 'two'));
     await dialog.getByText('ferrata edit pay-5 --set amount=7').waitFor();
     await dialog.getByRole('button', { name: 'Change', exact: true }).click();
-    await more('Go on elsewhere');
+    await more('Move to other nodes');
     await dialog.getByLabel('At').selectOption('check');
     await dialog.getByLabel('Reason').fill('the amount was wrong');
     await dialog.getByText("ferrata goto pay-5 check --reason 'the amount was wrong' --yes").waitFor();
     await sound(page, 'a move');
-    await dialog.getByRole('button', { name: 'Go on there' }).click();
+    await dialog.getByRole('button', { name: 'Move the run' }).click();
     await status(page, 'completed');
     await page.getByRole('tab', { name: 'State' }).click();
     await page.getByText('{"number":12345678901234567,"text":"two"}').waitFor();
@@ -451,7 +609,7 @@ const stories = {
     await page.getByRole('link', { name: 'old-60', exact: true }).waitFor();
     await need('newer');
     await page.getByRole('link', { name: 'newer', exact: true }).waitFor();
-    const names = await page.locator('table.runs .name a').allInnerTexts();
+    const names = await page.locator('table.runs .who > a').allInnerTexts();
     is(names.slice(0, 62), ['newer', ...Array.from({ length: 61 }, (_, index) => `old-${index}`)], 'each run is there, in its order');
   },
 
@@ -465,7 +623,7 @@ const stories = {
     await page.getByRole('button', { name: /and \d+ more/ }).waitFor();
     await sound(page, 'a graph with runs');
     await page.getByRole('button', { name: /and \d+ more/ }).click();
-    await page.getByRole('heading', { name: /Runs that its nodes started/ }).waitFor();
+    await page.getByRole('heading', { name: /runs that its nodes started/ }).waitFor();
     await page.getByRole('button', { name: /^Run .*, failed$/ }).click();
     await status(page, 'failed');
     await page.getByText('started by').waitFor();
@@ -533,10 +691,13 @@ const stories = {
     away = true;
     if (await need('away')) {
       await page.getByRole('alert').filter({ hasText: 'UNAVAILABLE' }).waitFor();
-      // What was read before is still there.
+      // What was read before is still there, and what is asked now comes when the store is back.
       await status(page, 'completed');
+      await page.getByRole('tab', { name: 'State' }).click();
+      await page.locator('.panel .wrong').waitFor();
       await need('back');
       await page.getByRole('alert').waitFor({ state: 'detached' });
+      await page.locator('.panel .tree .key', { hasText: 'amount' }).waitFor();
       await page.goto(at('runs'));
       await page.getByRole('link', { name: 'pay-1', exact: true }).waitFor();
     }
@@ -556,10 +717,13 @@ const stories = {
 };
 
 async function shoot() {
+  // `FERRATA_SIZES=wide-light,phone-dark` makes only those.
+  const wanted = process.env.FERRATA_SIZES?.split(',');
   for (const scheme of ['light', 'dark']) {
     for (const [width, name] of [[1280, 'wide'], [820, 'tablet'], [390, 'phone']]) {
+      if (wanted && !wanted.includes(`${name}-${scheme}`)) continue;
       const page = await open(scheme, width);
-      for (const [hash, file, wait] of [['runs', 'runs', 'table.runs'], ['run/default/pay-3', 'run', '.runhead'], ['questions', 'questions', '.question'], ['fleet', 'fleet', '.cards'], ['report/default/pay-3', 'report', '.report table'], ['run/default/pay-2', 'question', '.dock'], ['run/default/letter-3', 'waits', '.banner.waiting']]) {
+      for (const [hash, file, wait] of [['run/default/transfer-1', 'doubt', '.dock'], ['run/default/research', 'asked-below', '.dock'], ['run/default/order-1', 'alone', '.banner'], ['run/default/fetch-1', 'retry', '.banner'], ['run/default/rounds', 'rounds', '.timeline'], ['run/default/hundred', 'hundred', '.graph .node'], ['runs?below=default/parent', 'below', 'table.runs'], ['run/default/none', 'none', '.empty'], ['run/default/pay-1?at=abc', 'wrong', '.empty'], ['runs', 'runs', 'table.runs'], ['run/default/pay-3', 'run', '.runhead'], ['questions', 'questions', '.question'], ['fleet', 'fleet', '.cards'], ['report/default/pay-3', 'report', '.report table'], ['run/default/pay-2', 'question', '.dock'], ['run/default/letter-3', 'waits', '.banner.waiting']]) {
         await page.goto(at(hash));
         await page.locator(wait).first().waitFor();
         await page.waitForTimeout(400);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata::ask::{Ask, Shape};
-use ferrata::graph::Graph;
+use ferrata::graph::{Effect, Graph, RetryPolicy};
 use ferrata::node::{NodeContext, NodeError};
 use ferrata::queue::{Enqueue as _, Queues as _, Rate};
 use ferrata::record::Labels;
+use ferrata::schedule::Schedules as _;
 use ferrata::store::{At, RunAppend};
 use ferrata::{CheckpointStore, Context, RunKey, Runtime, Timestamp};
 use serde_json::json;
@@ -172,6 +173,85 @@ fn asleep() -> Graph<Context> {
         .unwrap()
 }
 
+/// Pays, and does not hear whether that was done.
+fn transfer() -> Graph<Context> {
+    Graph::<Context>::builder("transfer")
+        .node("pay", async |_cx, _s: ferrata::Draft<Context>| {
+            Err::<(), _>(NodeError::from("the bank hung up"))
+        })
+        .effect(Effect::External)
+        .entry("pay")
+        .build()
+        .unwrap()
+}
+
+/// An agent that asks for a year.
+fn agent() -> Graph<Context> {
+    Graph::<Context>::builder("agent")
+        .node("read", async |_cx, s| Ok(s))
+        .gate("year", |_s: &Context| Ask::<u32>::new("For which year?"), |s, year| s.set("year", year))
+        .entry("read")
+        .edge("read", "year")
+        .build()
+        .unwrap()
+}
+
+/// Waits for an agent, and then writes once another branch has ended, too.
+pub(super) fn research() -> Graph<Context> {
+    let agent = agent();
+    Graph::<Context>::builder("research")
+        .node("plan", async |_cx, s| Ok(s))
+        .node("agent", move |cx: NodeContext, s: ferrata::Draft<Context>| {
+            let agent = agent.clone();
+            async move {
+                cx.child(&agent, Context::new()).name("reader").await?;
+                Ok::<_, NodeError>(s)
+            }
+        })
+        .node("outline", async |_cx, s| Ok(s))
+        .node("write", async |_cx, s| Ok(s))
+        .node("publish", async |_cx, s| Ok(s))
+        .entry("plan")
+        .edge("plan", ["agent", "outline"])
+        .edge("agent", "write")
+        .edge("outline", "write")
+        .edge("write", "publish")
+        .build()
+        .unwrap()
+}
+
+/// Fails, and is tried again in an hour.
+fn fetch() -> Graph<Context> {
+    Graph::<Context>::builder("fetch")
+        .node("get", async |_cx, _s: ferrata::Draft<Context>| {
+            Err::<(), _>(NodeError::from("connection refused"))
+        })
+        .retry(RetryPolicy::none().with_attempts(3).with_delay(HOUR).with_cap(HOUR))
+        .entry("get")
+        .build()
+        .unwrap()
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A run that failed in a process that is gone, and that an operator has retried: no process serves its workflow.
+async fn left_alone(store: &Arc<dyn CheckpointStore>) {
+    let process = Runtime::builder_with(Arc::clone(store)).build().await.unwrap();
+    let graph = Graph::<Context>::builder("orders")
+        .node("reserve", async |_cx, s| Ok(s))
+        .node("charge", async |_cx, _s: ferrata::Draft<Context>| {
+            Err::<(), _>(NodeError::from("POST https://pay.example/v1/charges: 502").fatal())
+        })
+        .entry("reserve")
+        .edge("reserve", "charge")
+        .build()
+        .unwrap();
+    process.start(&graph, Context::new()).id("order-1").await.unwrap().wait().await.unwrap();
+    process.shutdown(Duration::ZERO).await.unwrap();
+    let operator = Runtime::builder_with(Arc::clone(store)).operator();
+    operator.retry(&RunKey::try_from("order-1").unwrap()).by("ann").await.unwrap();
+}
+
 /// Returns how much of something there is: a figure of the documentation is measured with more.
 fn set(name: &str, usual: usize) -> usize {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
@@ -237,12 +317,27 @@ pub(super) async fn fill(driver: &Runtime, store: &Arc<dyn CheckpointStore>) {
     driver.pause(&RunKey::try_from("form").unwrap(), SCRIPT).by(SCRIPT).await.unwrap();
     driver.start(&ever(), Context::new()).id("ever").await.unwrap().wait().await.unwrap();
     driver.start(&asleep(), Context::new()).id("asleep").await.unwrap();
+    for graph in [transfer(), research(), fetch()] {
+        driver.serve(&graph).unwrap();
+    }
+    for (graph, id) in [
+        (transfer(), "transfer-1"),
+        (transfer(), "transfer-2"),
+        (research(), "research"),
+        (fetch(), "fetch-1"),
+    ] {
+        _ = driver.start(&graph, Context::new()).id(id).await.unwrap();
+    }
+    driver.serve(&agent()).unwrap();
+    left_alone(store).await;
     let rounds = rounds(set("FERRATA_BROWSER_RECORDS", 120));
     driver.start(&rounds, Context::new()).id("rounds").await.unwrap().wait().await.unwrap();
     driver.start(&hundred(), Context::new()).id("hundred").await.unwrap().wait().await.unwrap();
     let parent = parent(set("FERRATA_BROWSER_CHILDREN", 12));
     driver.start(&parent, Context::new()).id("parent").await.unwrap().wait().await.unwrap();
     queues(driver).await;
+    let nightly = driver.schedule("nightly").cron("0 3 * * *").timezone("Europe/Zurich");
+    nightly.start(&pay(), with_amount(5)).await.unwrap();
     copy(store, "pay-3", "old", "old", set("FERRATA_BROWSER_RUNS", 120)).await;
     copy(store, "pay-3", "wrong", "wrong", 3).await;
 }

@@ -71,6 +71,7 @@ impl Life {
             graph: Arc::clone(&plan.prints),
             life: Uuid::from_u128(7),
             effects: Default::default(),
+            edges: Default::default(),
             gates: Default::default(),
             secret: Default::default(),
             config: None,
@@ -199,7 +200,13 @@ impl Life {
         self.absorb(&Event::Signal(Signal { what, by: None, at: Timestamp::default(), of_parent: false }));
         let (settled, unmet) = self.machine.decide_starts();
         let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
-        self.absorb(&Event::Claim(Claimed { executor, graph: None, secret: Default::default(), settled }));
+        self.absorb(&Event::Claim(Claimed {
+            executor,
+            graph: None,
+            edges: None,
+            secret: Default::default(),
+            settled,
+        }));
         if let Some(failure) = unmet.filter(|_| self.machine.in_flight().is_empty()) {
             self.absorb(&Event::Status(StatusChange::Failed(failure)));
         }

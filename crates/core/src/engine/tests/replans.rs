@@ -83,6 +83,7 @@ impl Run {
             graph: Arc::clone(&plan.prints),
             life: uuid::Uuid::from_u128(7),
             effects: Arc::clone(&plan.effects),
+            edges: Default::default(),
             gates: Arc::clone(&plan.gates),
             secret: Default::default(),
             config: None,
@@ -132,8 +133,13 @@ impl Run {
         let (settled, unmet) = self.machine.decide_starts();
         assert_eq!(unmet, None);
         let executor = crate::id::ExecutorId::from_uuid(uuid::Uuid::from_u128(9));
-        let claim =
-            crate::record::body::Claimed { executor, graph: None, secret: Default::default(), settled };
+        let claim = crate::record::body::Claimed {
+            executor,
+            graph: None,
+            edges: None,
+            secret: Default::default(),
+            settled,
+        };
         self.machine.absorb(&Event::Claim(claim)).unwrap();
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn started(graph: &Graph<Context>) -> Event {
         graph: Arc::clone(&plan.prints),
         life: Uuid::from_u128(7),
         effects: Arc::clone(&plan.effects),
+        edges: Arc::clone(&plan.targets),
         gates: Arc::clone(&plan.gates),
         config: None,
         secret: Default::default(),

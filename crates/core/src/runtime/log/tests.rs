@@ -69,6 +69,7 @@ impl Writing {
             graph: Arc::default(),
             life,
             effects: Arc::default(),
+            edges: Arc::default(),
             gates: Arc::default(),
             secret: Default::default(),
             config: None,

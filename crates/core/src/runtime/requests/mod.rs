@@ -26,5 +26,5 @@ pub use runs::RunsRequest;
 pub use send::SendRequest;
 pub use signal::SignalRequest;
 pub use start::StartRequest;
-pub use system::{is_spared, is_system};
+pub use system::{is_internal_label, is_spared, is_system};
 pub use within::{StartWithin, Ticket};

@@ -294,8 +294,9 @@ async fn claim<S: State>(
     let (settled, unmet) = machine.decide_starts();
     let unmet = unmet.filter(|_| machine.in_flight().is_empty());
     let graph_changed = changed.is_some();
+    let edges = graph_changed.then(|| Arc::clone(&graph.plan().targets));
     let mut events =
-        vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, secret, settled })];
+        vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, edges, secret, settled })];
     events.extend(unmet.map(|failure| Event::Status(StatusChange::Failed(failure))));
     tip.claim(shared.executor).map_err(|error| error.with_run(run))?;
     if tip.may_lack(graph) {

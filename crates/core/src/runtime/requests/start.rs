@@ -299,13 +299,18 @@ impl<S: State> Checked<S> {
         let Self { shared, graph, facts, .. } = self;
         let plan = graph.plan();
         let mut machine = Machine::new(Some(Arc::clone(plan)));
-        let (graphs, effects, gates) =
-            (Arc::clone(&plan.prints), Arc::clone(&plan.effects), Arc::clone(&plan.gates));
+        let (graphs, effects, edges, gates) = (
+            Arc::clone(&plan.prints),
+            Arc::clone(&plan.effects),
+            Arc::clone(&plan.targets),
+            Arc::clone(&plan.gates),
+        );
         let (entry, life) = (plan.node(plan.entry).name.clone(), shared.ids.next(facts.created));
         let Recorded { config, messages } = self.given.clone();
         let secret = plan.secrets.clone();
+        let graph = graphs;
         let event =
-            Event::Start(Started { entry, graph: graphs, life, effects, gates, config, secret, messages });
+            Event::Start(Started { entry, graph, life, effects, edges, gates, config, secret, messages });
         machine.absorb(&event)?;
         Ok((event, machine))
     }

@@ -21,3 +21,9 @@ pub fn is_system(head: &RunHead) -> bool {
 pub fn is_spared(head: &RunHead) -> bool {
     is_system(head) && head.status != RunStatus::Completed
 }
+
+/// Tells whether a label is one that Ferrata sets for itself. Lists of runs leave such labels out.
+pub fn is_internal_label(key: &str) -> bool {
+    let of_libraries = [QUEUE.1, "queue.life", SCHEDULE.1, "schedule.tick"];
+    key.starts_with("ferrata.") || of_libraries.contains(&key)
+}

@@ -69,21 +69,24 @@ const exactly = (key, value, context) => (typeof value === 'number' && context?.
 export const parsed = (text) => (/\d{16}/.test(text) ? JSON.parse(text, exactly) : JSON.parse(text));
 
 export const get = async (path, params, signal) => parsed(await (await ask(path, params, { signal })).text());
-export const text = async (path, params) => (await ask(path, params)).text();
+export const text = async (path, params, signal) => (await ask(path, params, { signal })).text();
 export const act = async (run, name, body) =>
   (await ask(`${runPath(run)}/acts/${name}`, {}, { method: 'POST', headers: { 'content-type': 'application/json' }, body: typeof body === 'string' ? body : JSON.stringify(body) })).json();
+
+export const actOnQueue = async (queue, name, body) =>
+  (await ask(`/queues/${encodeURIComponent(queue)}/acts/${name}`, {}, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })).json();
 
 export const bulk = async (name, body, signal) =>
   (await ask(`/bulk/${name}`, {}, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), signal })).json();
 
 // Follows a run until the signal ends it: each event is told, and a stream that was cut off goes on behind the last one.
 // A stream of `fetch` and not an `EventSource`, which can send no token.
-export async function follow(run, signal, { event, open, lost }) {
+export async function follow(run, signal, { words, event, open, lost }) {
   let last;
   let pause = 250;
   while (!signal.aborted) {
     try {
-      const response = await ask(`${runPath(run)}/events`, {}, { signal, headers: last ? { 'last-event-id': last } : {} });
+      const response = await ask(`${runPath(run)}/events`, { words: words ? 'true' : '' }, { signal, headers: last ? { 'last-event-id': last } : {} });
       open();
       pause = 250;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -95,15 +98,17 @@ export async function follow(run, signal, { event, open, lost }) {
         rest = frames.pop();
         for (const frame of frames) {
           let kind;
+          let data = '';
           for (const line of frame.split('\n')) {
             if (line.startsWith('id: ')) last = line.slice(4);
             else if (line.startsWith('event: ')) kind = line.slice(7);
+            else if (line.startsWith('data: ')) data = line.slice(6);
           }
           if (kind === 'end') {
             event(kind);
             return;
           }
-          if (kind) event(kind);
+          if (kind) event(kind, data);
         }
       }
     } catch (error) {

@@ -1,4 +1,4 @@
-// Times, lengths and sizes as people read them.
+// Times, lengths, sizes and counts as people read them: the one place for units and plurals.
 
 const UNITS = [['d', 86400000], ['h', 3600000], ['m', 60000], ['s', 1000]];
 
@@ -14,14 +14,27 @@ export function length(ms) {
   return `${Math.floor(ms / size)}${unit}${rest ? ` ${rest}${next[0]}` : ''}`;
 }
 
+// A count with its noun, as `1 run` and `3 runs`.
+export function count(number, noun) {
+  if (number === 1) return `1 ${noun}`;
+  const stem = /[^aeiou]y$/.test(noun) ? `${noun.slice(0, -1)}ie` : /(s|x|ch|sh)$/.test(noun) ? `${noun}e` : noun;
+  return `${number.toLocaleString('en')} ${stem}s`;
+}
+
 // A time at the end of all times, as that of a wait for ever: this language has no date for it, and may not even have the number.
 export const never = (at) => typeof at !== 'number' || Math.abs(at) > 8.64e15;
+
+// Whether a time is there and has not come.
+export const later = (at, now) => at !== null && at !== undefined && (never(at) || at > now);
 
 export const ago = (at, now) => (never(at) ? 'never' : at > now + 1000 ? `in ${length(at - now)}` : `${length(now - at)} ago`);
 
 export const iso = (at) => (never(at) ? undefined : new Date(at).toISOString());
 
 export const exact = (at) => (at === null || at === undefined ? '' : iso(at)?.replace('T', ' ').replace('Z', ' UTC') ?? 'never');
+
+// The same on the viewer's own clock, which is what a person compares with a message of last night.
+export const local = (at) => (at === null || at === undefined || never(at) ? '' : new Date(at).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' }));
 
 export function size(bytes) {
   if (bytes < 1000) return `${bytes} B`;
@@ -43,16 +56,17 @@ export const LOOK = {
   done: { word: 'done', sign: '✓' },
   partial: { word: 'partly done', sign: '◐' },
   failed: { word: 'failed', sign: '✗' },
-  going: { word: 'at work', sign: '▶' },
+  going: { word: 'running', sign: '▶' },
   waiting: { word: 'waits', sign: '?' },
   skipped: { word: 'skipped', sign: '–' },
 };
 
 export const ended = (status) => status === 'completed' || status === 'failed' || status === 'cancelled';
 
-// Makes visible what would be invisible, or would reorder the text around it.
+// Makes visible what would be invisible, or would reorder the text around it. What joins letters (ZWNJ, ZWJ) stays: Persian, Hindi and emoji need it, and it
+// reorders nothing.
 export function plain(text) {
-  return String(text ?? '').replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, '0')}`);
+  return String(text ?? '').replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, '0')}`);
 }
 
 export const json = (value) => plain(JSON.stringify(value));

@@ -1,0 +1,281 @@
+//! Why a run stands as it does, for its children too: what the inspector and the command say of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::checkpoint::{Checkpoint, Pending, PendingChild};
+use super::reason::{ChildReasons, ReasonFacts, ReasonKind, RunReason};
+use crate::ask::Question;
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{NodeName, RecordId, RunId, RunKey, Visit};
+use crate::record::RunStatus;
+use crate::record::parent_link::{CHILD, PARENT};
+use crate::store::{CheckpointStore, Page, RunHead, RunQuery};
+use crate::wording::count;
+
+/// How many runs a cache knows, and how many bytes it keeps of one: a page looks at some tens.
+const KNOWN: usize = 256;
+const SIZE: usize = 64 * 1024;
+
+/// The most children that are asked for one by one; more are listed.
+const SINGLE: usize = 20;
+
+/// How many children of a run are explained, and how many levels down.
+const EXPLAINED: usize = 3;
+const LEVELS: usize = 6;
+
+/// Why a run stands as it does, and what its children ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunExplanation {
+    /// The reasons, the most urgent first; none for a run that is completed.
+    pub reasons: Vec<RunReason>,
+    /// The questions of the descendants that the reasons are about, each with the way down to it, as in
+    /// [`Runtime::questions`](crate::runtime::Runtime::questions).
+    pub questions: Vec<Question>,
+}
+
+/// What the logs of runs tell of why they stand as they do, kept as long as their heads stay the same.
+///
+/// One that looks at the same runs again and again reads each log once for each record.
+#[derive(Default)]
+pub struct ReasonCache(Mutex<VecDeque<KnownRun>>);
+
+struct KnownRun {
+    run: RunKey,
+    /// The newest record when the log was read.
+    record: RecordId,
+    facts: Arc<ReasonFacts>,
+}
+
+impl ReasonCache {
+    /// Makes a cache that knows no run.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Notes what a checkpoint tells, so that the log is not read for it.
+    pub fn insert(&self, now: &Checkpoint) {
+        self.note(&now.run, now.record, ReasonFacts::of(now));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<KnownRun>> {
+        // Each entry is whole at any time.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, run: &RunKey, record: RecordId, facts: ReasonFacts) -> Arc<ReasonFacts> {
+        let facts = Arc::new(facts);
+        let mut known = self.lock();
+        known.retain(|known| known.run != *run);
+        if facts.size() <= SIZE {
+            known.push_back(KnownRun { run: run.clone(), record, facts: Arc::clone(&facts) });
+        }
+        if known.len() > KNOWN {
+            known.pop_front();
+        }
+        facts
+    }
+
+    async fn read(&self, store: &dyn CheckpointStore, head: &RunHead) -> Result<Arc<ReasonFacts>> {
+        let is_it = |known: &&KnownRun| known.record == head.id && known.run == head.run;
+        if let Some(known) = self.lock().iter().find(is_it) {
+            return Ok(Arc::clone(&known.facts));
+        }
+        let facts = ReasonFacts::read(store, head).await?;
+        Ok(self.note(&head.run, head.id, facts))
+    }
+}
+
+impl fmt::Debug for ReasonCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReasonCache").field("runs", &self.lock().len()).finish()
+    }
+}
+
+/// Says why a run stands as it does.
+///
+/// # Errors
+///
+/// What the store says, and as a fold of the run itself. A child that cannot be read is a reason and no error.
+pub(crate) async fn explain(
+    store: &dyn CheckpointStore,
+    head: &RunHead,
+    cache: &ReasonCache,
+    now: Timestamp,
+) -> Result<RunExplanation> {
+    Reader { store, cache, now }.explain(head, String::new(), 0).await
+}
+
+struct Reader<'a> {
+    store: &'a dyn CheckpointStore,
+    cache: &'a ReasonCache,
+    now: Timestamp,
+}
+
+/// A child, as its parent waits for it.
+struct AwaitedChild<'a> {
+    node: &'a NodeName,
+    visit: Visit,
+    child: &'a PendingChild,
+    head: Option<RunHead>,
+}
+
+impl AwaitedChild<'_> {
+    /// How soon somebody has to look at it.
+    fn urgency(&self, now: Timestamp) -> u8 {
+        let Some(head) = &self.head else { return 1 };
+        match head.status {
+            RunStatus::Interrupted | RunStatus::AwaitingInput => 0,
+            RunStatus::InProgress if head.owner_alive => 4,
+            RunStatus::InProgress if head.wake_at.is_some_and(|at| at > now) => 3,
+            RunStatus::InProgress => 2,
+            _ => 1,
+        }
+    }
+}
+
+impl Reader<'_> {
+    async fn explain(&self, head: &RunHead, path: String, level: usize) -> Result<RunExplanation> {
+        let facts = self.cache.read(self.store, head).await?;
+        if facts.children().next().is_none() || head.status.is_finished() {
+            let reasons = facts.reasons(head, self.now, ChildReasons::default());
+            return Ok(RunExplanation { reasons, questions: Vec::new() });
+        }
+        let mut children = self.children(head, &facts).await?;
+        children.sort_by_key(|child| child.urgency(self.now));
+        let go_on =
+            children.iter().filter_map(|child| child.head.as_ref()).any(|head| !head.status.is_finished());
+        let (mut reasons, mut questions) = (Vec::new(), Vec::new());
+        let explained = if level < LEVELS { EXPLAINED } else { 0 };
+        let more = children.len().saturating_sub(explained);
+        for child in children.iter().take(explained) {
+            let below = Box::pin(self.child(head, child, &path, level)).await?;
+            reasons.extend(below.reasons);
+            questions.extend(below.questions);
+        }
+        if more > 0 {
+            let text = match explained {
+                0 => format!("waits for {} that it started", count(more, "run")),
+                _ => format!("waits for {} more that it started", count(more, "run")),
+            };
+            reasons.push(RunReason::new(ReasonKind::Child, text));
+        }
+        let children = ChildReasons { reasons, go_on };
+        Ok(RunExplanation { reasons: facts.reasons(head, self.now, children), questions })
+    }
+
+    /// Says what a child that the run waits for does, as a reason of the run's own.
+    async fn child(
+        &self,
+        parent: &RunHead,
+        awaited: &AwaitedChild<'_>,
+        path: &str,
+        level: usize,
+    ) -> Result<RunExplanation> {
+        let AwaitedChild { node, visit, child, head } = awaited;
+        let run = RunKey::new(parent.run.tenant.clone(), child.run.clone());
+        let waits = format!("waits at `{node}@{visit}` for `{}`, which", shortened(&child.run));
+        let alone = |predicate: &str| {
+            let reason = RunReason::new(ReasonKind::Child, format!("{waits} {predicate}"));
+            let reasons = vec![RunReason { run: Some(run.clone()), ..reason }];
+            RunExplanation { reasons, ..RunExplanation::default() }
+        };
+        let Some(head) = head else { return Ok(alone("is not in the store")) };
+        if head.status == RunStatus::Completed {
+            return Ok(alone("is completed: its result is not taken yet"));
+        }
+        let path = format!("{path}{node}@{visit}:{}/", child.name);
+        let below = match self.explain(head, path.clone(), level + 1).await {
+            Ok(below) => below,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(alone("was purged")),
+            Err(error) if is_unreadable(&error) => {
+                return Ok(alone(&format!("cannot be read: {}", error.message())));
+            }
+            Err(error) => return Err(error),
+        };
+        let mut questions = self.questions(head, &path).await?;
+        questions.extend(below.questions);
+        let Some(first) = below.reasons.into_iter().next() else {
+            return Ok(RunExplanation { questions, ..alone(&format!("is {}", head.status)) });
+        };
+        let reason = RunReason {
+            text: format!("{waits} {}", first.text),
+            kind: ReasonKind::Child,
+            run: first.run.or(Some(run)),
+            ..first
+        };
+        Ok(RunExplanation { reasons: vec![reason], questions })
+    }
+
+    /// Returns what a child asks itself, with the way down to it.
+    async fn questions(&self, head: &RunHead, path: &str) -> Result<Vec<Question>> {
+        let facts = self.cache.read(self.store, head).await?;
+        let below = |question: &Question| Question {
+            id: format!("{path}{}", question.id),
+            asked_by: Some(head.run.clone()),
+            ..question.clone()
+        };
+        Ok(facts.questions.iter().map(below).collect())
+    }
+
+    /// Returns the children for which a run waits, with their heads.
+    async fn children<'f>(&self, head: &RunHead, facts: &'f ReasonFacts) -> Result<Vec<AwaitedChild<'f>>> {
+        let awaited: Vec<_> = facts.children().collect();
+        let mut heads: BTreeMap<RunKey, RunHead> = BTreeMap::new();
+        if awaited.len() <= SINGLE {
+            for (_, child) in &awaited {
+                let run = RunKey::new(head.run.tenant.clone(), child.run.clone());
+                if let Some(found) = self.store.head(&run).await? {
+                    heads.insert(run, found);
+                }
+            }
+        } else {
+            heads = self.listed(head, &awaited.iter().map(|(_, child)| &child.run).collect()).await?;
+        }
+        let with_head = |(pending, child): (&'f Pending, &'f PendingChild)| {
+            let run = RunKey::new(head.run.tenant.clone(), child.run.clone());
+            let is_child = |head: &RunHead| head.facts.labels.get(CHILD) == Some(&child.start);
+            let head = heads.remove(&run).filter(is_child);
+            AwaitedChild { node: &pending.node, visit: pending.visit, child, head }
+        };
+        Ok(awaited.into_iter().map(with_head).collect())
+    }
+
+    /// Lists the runs that a run has started, as far as they are asked for.
+    async fn listed(&self, head: &RunHead, wanted: &BTreeSet<&RunId>) -> Result<BTreeMap<RunKey, RunHead>> {
+        let mut query = RunQuery::default();
+        query.tenant = Some(head.run.tenant.clone());
+        query.labels = vec![(PARENT.to_owned(), head.run.run.to_string())];
+        let (mut found, mut page) = (BTreeMap::new(), Page::first(Page::MAX));
+        loop {
+            let listed = self.store.runs(&query, page).await?;
+            let wanted = listed.items.into_iter().filter(|head| wanted.contains(&head.run.run));
+            found.extend(wanted.map(|head| (head.run.clone(), head)));
+            match listed.next {
+                Some(next) => page = Page::first(Page::MAX).with_cursor(next),
+                None => return Ok(found),
+            }
+        }
+    }
+}
+
+/// Returns an id as it stands in a sentence: of one that was made for a child, as much as tells it from others.
+pub(super) fn shortened(run: &RunId) -> String {
+    const HASH: usize = 32;
+    const SHOWN: usize = 6;
+    let id = run.as_str();
+    match id.rsplit_once('-') {
+        Some((name, hash)) if hash.len() == HASH && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            format!("{name}-{}…", &hash[..SHOWN])
+        }
+        _ => id.to_owned(),
+    }
+}
+
+fn is_unreadable(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}

@@ -1,0 +1,109 @@
+//! What an activation that has not ended does: the word that graphs, timelines and tables have for it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::checkpoint::{Checkpoint, Pending};
+use crate::clock::Timestamp;
+use crate::record::RunStatus;
+
+/// What an activation that has not ended does, as the log of its run tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ActivationPhase {
+    /// It failed and stopped the run.
+    Stopped,
+    /// It waits for the answer to a question.
+    Asking,
+    /// It waits for runs that it started.
+    WaitingForRuns,
+    /// It waits for a message.
+    WaitingForMessage,
+    /// It waits for a time.
+    Sleeping,
+    /// It waits for its next attempt.
+    Retrying,
+    /// Its run is paused or waits for something else.
+    Waiting,
+    /// No process has its run.
+    WaitingForProcess,
+    /// A process has its run, and nothing says that it waits.
+    Running,
+}
+
+impl ActivationPhase {
+    /// Returns what an activation does, in a few words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped the run",
+            Self::Asking => "waits for an answer",
+            Self::WaitingForRuns => "waits for runs that it started",
+            Self::WaitingForMessage => "waits for a message",
+            Self::Sleeping => "sleeps",
+            Self::Retrying => "waits for its next attempt",
+            Self::Waiting => "waits",
+            Self::WaitingForProcess => "waits for a process",
+            Self::Running => "is running",
+        }
+    }
+}
+
+impl fmt::Display for ActivationPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Checkpoint {
+    /// Returns what an activation of [`next`](Self::next) does. `is_driven` tells whether a live process has the run: of the newest record
+    /// [`RunHead::owner_alive`](crate::store::RunHead::owner_alive), of an older one whether it [had an owner](Self::owner).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::ask::Ask;
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::{ActivationPhase, Position, Runtime};
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let ask = |_: &Context| Ask::<bool>::new("Pay 120 EUR?");
+    /// # let graph = Graph::<Context>::builder("pay").gate("ok", ask, |_, _| ()).entry("ok").build()?;
+    /// let run = runtime.start(&graph, Context::new()).await?;
+    /// run.wait().await?;
+    /// let now = runtime.checkpoint(run.run(), Position::Latest).await?;
+    /// assert_eq!(now.phase(&now.next[0], false, now.at), ActivationPhase::Asking);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn phase(&self, pending: &Pending, is_driven: bool, now: Timestamp) -> ActivationPhase {
+        let of_it = |node, visit| node == &pending.node && visit == pending.visit;
+        if pending.stopped {
+            ActivationPhase::Stopped
+        } else if self.questions.iter().any(|question| of_it(&question.node, question.visit)) {
+            ActivationPhase::Asking
+        } else if !pending.children.is_empty() {
+            ActivationPhase::WaitingForRuns
+        } else if pending.receiving {
+            ActivationPhase::WaitingForMessage
+        } else if pending.retry_at.is_some_and(|at| at > now) {
+            ActivationPhase::Retrying
+        } else if pending.timers.iter().any(|at| *at > now) {
+            ActivationPhase::Sleeping
+        } else if self.status != RunStatus::InProgress {
+            ActivationPhase::Waiting
+        } else if is_driven {
+            ActivationPhase::Running
+        } else if self.wake_at.is_some_and(|at| at > now) {
+            ActivationPhase::Waiting
+        } else {
+            ActivationPhase::WaitingForProcess
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Why a run stands as it does, as its own log and head tell: one sentence for each reason.
+
+use serde::Serialize;
+
+use super::checkpoint::{Checkpoint, Pending, PendingChild, pending};
+use super::explain::shortened;
+use super::questions;
+use crate::ask::{Question, QuestionKind};
+use crate::clock::Timestamp;
+use crate::engine::fold::{Folded, fold, missing};
+use crate::error::Result;
+use crate::id::{NodeName, RunKey, Visit};
+use crate::record::body::Event;
+use crate::record::{Failure, RecordKind, RunStatus, codec};
+use crate::store::{At, CheckpointStore, RunHead};
+use crate::wording::count;
+
+/// How many reasons of one kind are told one by one.
+const LISTED: usize = 3;
+
+/// Why a run stands as it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RunReason {
+    /// What sort of reason it is.
+    pub kind: ReasonKind,
+    /// What the run does or waits for: the predicate of a sentence about it, such as "waits for a message at `chat@1`". It may hold what nodes and
+    /// callers said.
+    pub text: String,
+    /// The time with which the sentence ends, if it ends with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// The descendant that it is about, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunKey>,
+    /// The question that an answer to the run, or to that descendant, names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+}
+
+/// What sort of reason it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ReasonKind {
+    /// It failed.
+    Failed,
+    /// It was cancelled, or is asked to stop.
+    Cancelled,
+    /// It is paused.
+    Paused,
+    /// An operator must say whether work that must not be repeated was done.
+    Doubt,
+    /// It waits for an answer.
+    Question,
+    /// It waits for a message.
+    Message,
+    /// It waits for a run that one of its nodes started.
+    Child,
+    /// It waits for its turn in a queue.
+    Queue,
+    /// An activation waits for its next attempt.
+    Retry,
+    /// An activation waits for a time.
+    Timer,
+    /// No process has begun with it.
+    Queued,
+    /// No live process has it.
+    Orphaned,
+    /// A process has it.
+    Working,
+    /// Its log cannot be read.
+    Unreadable,
+}
+
+impl RunReason {
+    /// Makes a reason of a sentence's predicate.
+    pub fn new(kind: ReasonKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), until: None, run: None, question: None }
+    }
+
+    /// Sets the time with which the sentence ends.
+    #[must_use]
+    pub fn until(mut self, until: Option<Timestamp>) -> Self {
+        self.until = until;
+        self
+    }
+}
+
+/// Finds how each activation failed last that failed before, of the failures of a run in their order.
+fn last_failures<'a>(
+    next: &[Pending],
+    failed: &(impl DoubleEndedIterator<Item = (&'a NodeName, Visit, &'a Failure)> + Clone),
+) -> Vec<(NodeName, Visit, String)> {
+    let last = |pending: &Pending| {
+        let of_it =
+            |(node, visit, _): &(&NodeName, Visit, _)| **node == pending.node && *visit == pending.visit;
+        let (node, visit, failure) = failed.clone().rev().find(of_it)?;
+        Some((node.clone(), visit, failure.message.clone()))
+    };
+    next.iter().filter(|pending| pending.failed > 0).filter_map(last).collect()
+}
+
+/// Why a run waits for its children.
+#[derive(Debug, Default)]
+pub(super) struct ChildReasons {
+    pub(super) reasons: Vec<RunReason>,
+    /// Whether one of them has not ended.
+    pub(super) go_on: bool,
+}
+
+/// What a log tells of why its run stands as it does.
+#[derive(Clone, Debug)]
+pub(super) struct ReasonFacts {
+    status: RunStatus,
+    failure: Option<Failure>,
+    cancelled: Option<String>,
+    paused: Option<String>,
+    pub(super) questions: Vec<Question>,
+    /// Without what the activations were made for and how far they have come.
+    pub(super) next: Vec<Pending>,
+    /// Of each activation that failed before, how it failed last.
+    failed: Vec<(NodeName, Visit, String)>,
+}
+
+impl Checkpoint {
+    /// Says why the run stands as it does, the most urgent first, as its own log and `head` tell; `now` is the time. For what its children do, see
+    /// [`Runtime::explain`](crate::runtime::Runtime::explain).
+    #[must_use]
+    pub fn reasons(&self, head: &RunHead, now: Timestamp) -> Vec<RunReason> {
+        let facts = ReasonFacts::of(self);
+        let waits = |pending: &Pending| {
+            let text = match &*pending.children {
+                [] => return None,
+                [child] => {
+                    format!("waits at `{}@{}` for `{}`", pending.node, pending.visit, shortened(&child.run))
+                }
+                many => {
+                    let runs = count(many.len(), "run");
+                    format!("waits at `{}@{}` for {runs} that it started", pending.node, pending.visit)
+                }
+            };
+            Some(RunReason::new(ReasonKind::Child, text))
+        };
+        let reasons: Vec<RunReason> = facts.next.iter().filter_map(waits).take(LISTED).collect();
+        let go_on = !reasons.is_empty();
+        facts.reasons(head, now, ChildReasons { reasons, go_on })
+    }
+}
+
+impl ReasonFacts {
+    pub(super) fn of(now: &Checkpoint) -> Self {
+        let next = now.next.iter().map(|pending| Pending { item: None, progress: None, ..pending.clone() });
+        let failed = now.diagnostics.iter().map(|one| (&one.node, one.visit, &one.failure));
+        Self {
+            status: now.status,
+            failure: now.failure.clone(),
+            cancelled: now.cancelled.clone(),
+            paused: now.paused.clone(),
+            questions: now.questions.clone(),
+            next: next.collect(),
+            failed: last_failures(&now.next, &failed),
+        }
+    }
+
+    /// Reads them of the last stretch of a log: what failed before it is not told.
+    pub(super) async fn read(store: &dyn CheckpointStore, head: &RunHead) -> Result<Self> {
+        let run = &head.run;
+        let records = store.load(run, At::Record(head.id)).await?.ok_or_else(|| missing(run))?;
+        let Folded { machine, last, .. } = fold(run, &records, None)?;
+        let mut next = pending(run, &machine, last.at)?;
+        next.iter_mut().for_each(|one| (one.item, one.progress) = (None, None));
+        let mut attempts = Vec::new();
+        for record in records.iter().filter(|record| record.header.kind == RecordKind::Attempt) {
+            if let Event::Attempt(attempt) = codec::decode(run, record)?.event {
+                attempts.push(attempt);
+            }
+        }
+        let failed = attempts.iter().map(|one| (&one.node, one.visit, &one.failure));
+        Ok(Self {
+            status: machine.status(),
+            failure: machine.failure().cloned(),
+            cancelled: machine.cancel().map(str::to_owned),
+            paused: machine.paused().map(str::to_owned),
+            questions: questions(&machine),
+            failed: last_failures(&next, &failed),
+            next,
+        })
+    }
+
+    /// Lists the runs for which activations wait.
+    pub(super) fn children(&self) -> impl Iterator<Item = (&Pending, &PendingChild)> {
+        let of = |pending: &'_ Pending| !pending.stopped;
+        self.next
+            .iter()
+            .filter(move |pending| of(pending))
+            .flat_map(|pending| pending.children.iter().map(move |child| (pending, child)))
+    }
+
+    /// Counts the bytes of what others said in it.
+    pub(super) fn size(&self) -> usize {
+        let questions = self.questions.iter().map(|one| one.text.as_ref().map_or(0, String::len) + 200);
+        let next = self.next.iter().map(|one| 200 + one.steps.len() * 20 + one.children.len() * 120);
+        let failed = self.failed.iter().map(|(.., why)| why.len());
+        questions.chain(next).chain(failed).sum()
+    }
+
+    /// Says why the run stands as it does, the most urgent first.
+    pub(super) fn reasons(&self, head: &RunHead, now: Timestamp, children: ChildReasons) -> Vec<RunReason> {
+        let mut all = Vec::new();
+        if let Some(failure) = self.failure.as_ref().filter(|_| self.status == RunStatus::Failed) {
+            all.push(RunReason::new(ReasonKind::Failed, self.failed_at(failure)));
+        }
+        if let Some(reason) = &self.cancelled {
+            let text = match self.status {
+                RunStatus::Cancelled => format!("was cancelled: {reason}"),
+                _ => format!("is asked to stop: {reason}"),
+            };
+            // A run may fail, or complete, before it stops.
+            let is_over = self.status.is_finished() && self.status != RunStatus::Cancelled;
+            all.extend((!is_over).then(|| RunReason::new(ReasonKind::Cancelled, text)));
+        }
+        if self.status.is_finished() {
+            return all;
+        }
+        if let Some(reason) = &self.paused {
+            all.push(RunReason::new(ReasonKind::Paused, format!("is paused: {reason}")));
+        }
+        all.extend(self.asks());
+        all.extend(self.receives(now));
+        all.extend(children.reasons);
+        all.extend(self.retries(now));
+        all.extend(self.sleeps(now));
+        if self.status != RunStatus::InProgress {
+            return all;
+        }
+        let driver = self.driver(head);
+        match head.wake_at {
+            _ if driver.kind != ReasonKind::Orphaned => all.push(driver),
+            Some(at) if at > now => {
+                if all.is_empty() {
+                    all.push(RunReason::new(ReasonKind::Timer, "continues").until(Some(at)));
+                }
+            }
+            // The time to check on its children: nothing is late as long as they go on.
+            Some(_) if children.go_on => {}
+            _ => all.push(driver),
+        }
+        all
+    }
+
+    fn failed_at(&self, failure: &Failure) -> String {
+        let stopped = self.next.iter().find(|pending| pending.stopped);
+        match (stopped, &failure.node) {
+            (Some(pending), node) if node.as_ref().is_none_or(|node| *node == pending.node) => {
+                format!("failed at `{}@{}`: {}", pending.node, pending.visit, failure.message)
+            }
+            (_, Some(node)) => format!("failed at `{node}`: {}", failure.message),
+            _ => format!("failed: {}", failure.message),
+        }
+    }
+
+    fn asks(&self) -> Vec<RunReason> {
+        let one = |question: &Question| {
+            let (kind, text) = match question.kind {
+                QuestionKind::Doubt => {
+                    (ReasonKind::Doubt, format!("asks about `{}`: {}", question.id, question.prompt()))
+                }
+                _ => (ReasonKind::Question, format!("asks `{}`: {}", question.id, question.prompt())),
+            };
+            RunReason { question: Some(question.id.clone()), ..RunReason::new(kind, text) }
+        };
+        // What is in doubt may have cost money.
+        let (doubts, plain): (Vec<_>, Vec<_>) =
+            self.questions.iter().partition(|question| question.kind == QuestionKind::Doubt);
+        let more = self.questions.len().saturating_sub(LISTED);
+        let listed = doubts.into_iter().chain(plain).take(LISTED).map(one);
+        let rest = (more > 0)
+            .then(|| RunReason::new(ReasonKind::Question, format!("asks {} more", count(more, "question"))));
+        listed.chain(rest).collect()
+    }
+
+    fn receives(&self, now: Timestamp) -> Vec<RunReason> {
+        let reason = |pending: &Pending| {
+            let text = format!("waits for a message at `{}@{}`", pending.node, pending.visit);
+            match pending.timers.iter().find(|at| **at > now) {
+                Some(until) => {
+                    RunReason::new(ReasonKind::Message, format!("{text}, at the latest")).until(Some(*until))
+                }
+                None => RunReason::new(ReasonKind::Message, text),
+            }
+        };
+        let all: Vec<RunReason> =
+            self.next.iter().filter(|one| one.receiving).take(LISTED).map(reason).collect();
+        if all.is_empty() && self.status == RunStatus::AwaitingInput {
+            return vec![RunReason::new(ReasonKind::Message, "waits for a message")];
+        }
+        all
+    }
+
+    fn retries(&self, now: Timestamp) -> impl Iterator<Item = RunReason> {
+        let due = self.next.iter().filter(move |one| one.retry_at.is_some_and(|at| at > now));
+        due.take(LISTED).map(|pending| {
+            let (node, visit) = (&pending.node, pending.visit);
+            let last = self.failed.iter().find(|(of, nth, _)| of == node && *nth == visit);
+            let why = last.map(|(.., why)| format!(" ({why})")).unwrap_or_default();
+            let attempts = count(pending.failed as usize, "failed attempt");
+            let text = format!("tries `{node}@{visit}` again after {attempts}{why}");
+            RunReason::new(ReasonKind::Retry, text).until(pending.retry_at)
+        })
+    }
+
+    fn sleeps(&self, now: Timestamp) -> impl Iterator<Item = RunReason> {
+        let next = move |pending: &Pending| pending.timers.iter().copied().find(|at| *at > now);
+        let asleep = self.next.iter().filter(|one| !one.receiving && !one.stopped && one.children.is_empty());
+        asleep.filter_map(move |one| next(one).map(|at| (one, at))).take(LISTED).map(|(one, at)| {
+            let text = format!("sleeps at `{}@{}` and continues", one.node, one.visit);
+            RunReason::new(ReasonKind::Timer, text).until(Some(at))
+        })
+    }
+
+    /// Says which process has the run in progress, or that none has.
+    fn driver(&self, head: &RunHead) -> RunReason {
+        let workflow = &head.facts.workflow;
+        match head.owner {
+            _ if head.is_queued() => RunReason::new(
+                ReasonKind::Queued,
+                format!("was not begun: it waits for capacity, or for a process that serves `{workflow}`"),
+            ),
+            Some(owner) if head.owner_alive => {
+                RunReason::new(ReasonKind::Working, format!("is running in process {owner}"))
+            }
+            Some(owner) => RunReason::new(
+                ReasonKind::Orphaned,
+                format!(
+                    "has no process: the heartbeat of process {owner} has expired; a process that serves `{workflow}` claims it"
+                ),
+            ),
+            None => RunReason::new(
+                ReasonKind::Orphaned,
+                format!("has no process; one that serves `{workflow}` claims it"),
+            ),
+        }
+    }
+}

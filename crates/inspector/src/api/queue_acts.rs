@@ -1,0 +1,87 @@
+//! What a viewer may do to a queue: pause and unpause it, and override its limits.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::extract::rejection::BytesRejection;
+use axum::http::HeaderMap;
+use ferrata_core::{RunId, RunKey};
+use ferrata_queue::{Queue, QueueStatus, Queues as _, Rate};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+use super::acts::{by, permitted, read, said_or_usual};
+use crate::app::Call;
+use crate::problem::Problem;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pause {
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unpause {}
+
+/// A field that is left out leaves its limit unchanged; `null` takes an override back.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limits {
+    #[serde(default, deserialize_with = "given")]
+    at_once: Option<Option<u32>>,
+    #[serde(default, deserialize_with = "given")]
+    at_once_per_key: Option<Option<u32>>,
+    #[serde(default, deserialize_with = "given")]
+    rate: Option<Option<Rate>>,
+    #[serde(default, deserialize_with = "given")]
+    rate_per_key: Option<Option<Rate>>,
+}
+
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// Answers `POST /api/v1/queues/{queue}/acts/{act}`.
+pub(super) async fn act(
+    call: Call,
+    Path((name, act)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Value>, Problem> {
+    let body = permitted(&call, &headers, body)?;
+    let queue = find(&call, &name).await?;
+    match act.as_str() {
+        "pause" => queue.pause(said_or_usual(read::<Pause>(&body)?.reason)).await?,
+        "unpause" => {
+            let Unpause {} = read(&body)?;
+            queue.unpause().await?;
+        }
+        "set" => {
+            let limits: Limits = read(&body)?;
+            let change = |set: &mut ferrata_queue::Overrides| {
+                set.at_once = limits.at_once.unwrap_or(set.at_once);
+                set.at_once_per_key = limits.at_once_per_key.unwrap_or(set.at_once_per_key);
+                set.rate = limits.rate.unwrap_or(set.rate);
+                set.rate_per_key = limits.rate_per_key.unwrap_or(set.rate_per_key);
+            };
+            queue.set(change).await?;
+        }
+        _ => return Err(Problem::not_found("there is no such act; there are: pause, unpause, set")),
+    }
+    let QueueStatus { name, overrides, .. } = queue.status().await?;
+    Ok(Json(json!({ "name": name, "paused": overrides.paused.is_some() })))
+}
+
+/// Finds a queue that the viewer may know of.
+async fn find(call: &Call, name: &str) -> Result<Queue, Problem> {
+    let missing = || Problem::not_found(format!("there is no queue `{name}`"));
+    let run = RunKey::from(RunId::new(format!("queue:{name}")).map_err(|_| missing())?);
+    if !call.viewer.sees(&run) {
+        return Err(missing());
+    }
+    Ok(call.runtime().queue(name).find().await?.ok_or_else(missing)?.by(by(call)))
+}

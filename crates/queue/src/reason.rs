@@ -1,0 +1,101 @@
+//! What queues say of why a run stands as it does.
+
+use ferrata_core::Timestamp;
+use ferrata_core::runtime::{ReasonKind, RunReason};
+use ferrata_core::wording::count;
+
+use crate::ledger::Kind;
+use crate::overview::Standing;
+use crate::queue::QueueStatus;
+use crate::start::waits_in;
+
+impl Standing {
+    /// Returns why its run stands as it does, if it waits. `status` has what the queue allows, where that may be told; `is_paused` tells whether the
+    /// run is paused. A run that waits and is not paused was unpaused by hand, before its turn.
+    #[must_use]
+    pub fn reason(&self, status: Option<&QueueStatus>, is_paused: bool) -> Option<RunReason> {
+        let before = self.before?;
+        let queue = &self.queue;
+        let slots = match self.places {
+            1 => format!("a slot of queue `{queue}`"),
+            places => format!("{} of queue `{queue}`", count(places as usize, "slot")),
+        };
+        let ahead = |status: &QueueStatus| {
+            let held: usize = status.held.iter().map(|held| held.places as usize).sum();
+            let held = match status.limits().at_once {
+                Some(most) => format!("{held} of {} held", count(most as usize, "slot")),
+                None => format!("{} held", count(held, "slot")),
+            };
+            let ahead = if before == 0 { "next in line".to_owned() } else { format!("{before} ahead") };
+            format!(" ({ahead}, {held})")
+        };
+        let ahead = status.map(ahead).unwrap_or_default();
+        if self.kind == Kind::Run && !is_paused {
+            let text = format!(
+                "runs without {slots}: it was unpaused before its turn, and takes the slot when its turn comes{ahead}"
+            );
+            return Some(RunReason::new(ReasonKind::Queue, text));
+        }
+        let who = if self.kind == Kind::Run { "waits for" } else { "has a node that waits for" };
+        let mut text = format!("{who} {slots}{ahead}");
+        let mut until: Option<Timestamp> = None;
+        if let Some(why) = status.and_then(|status| status.overrides.paused.as_ref()) {
+            text.push_str(&format!("; the queue is paused: {why}"));
+        } else if !self.lacks.is_empty() {
+            let tags = self.lacks.join(",");
+            text.push_str(&format!("; a slot is free, and no process with the tags `{tags}` is there"));
+        } else if let Some(closed) = status.and_then(|status| status.closed_until) {
+            text.push_str("; the queue is closed, and opens");
+            until = Some(closed);
+        } else if self.not_before.is_some() {
+            text.push_str("; its turn comes at the earliest");
+            until = self.not_before;
+        } else if self.deadline.is_some() {
+            text.push_str("; it is cancelled if it has none");
+            until = self.deadline;
+        }
+        if until.is_none() {
+            text.push_str(", since");
+            until = Some(self.since);
+        }
+        Some(RunReason::new(ReasonKind::Queue, text).until(until))
+    }
+}
+
+/// Puts what queues say into the reasons why a run stands as it does, in the place of what the log says of the same wait: the pause with which a
+/// queued run begins, and the question that the turn of a node answers. `status` returns what may be told of a queue.
+pub fn explain_standings(
+    reasons: &mut Vec<RunReason>,
+    standings: &[Standing],
+    status: impl Fn(&Standing) -> Option<QueueStatus>,
+) {
+    let is_paused = reasons.iter().any(|reason| reason.kind == ReasonKind::Paused);
+    let mut told = Vec::new();
+    for standing in standings {
+        let Some(reason) = standing.reason(status(standing).as_ref(), is_paused) else { continue };
+        let own_pause = format!("is paused: {}", waits_in(&standing.queue));
+        let own_question = format!(":queue.{}.", standing.queue);
+        reasons.retain(|known| match known.kind {
+            ReasonKind::Paused => known.text != own_pause,
+            ReasonKind::Question => {
+                known.question.as_ref().is_none_or(|question| !question.contains(&own_question))
+            }
+            _ => true,
+        });
+        told.push(reason);
+    }
+    // Behind what failed and what somebody has to answer.
+    let at = reasons.iter().take_while(|reason| is_before(reason.kind)).count();
+    reasons.splice(at..at, told);
+}
+
+const fn is_before(kind: ReasonKind) -> bool {
+    matches!(
+        kind,
+        ReasonKind::Failed
+            | ReasonKind::Cancelled
+            | ReasonKind::Paused
+            | ReasonKind::Doubt
+            | ReasonKind::Question
+    )
+}
