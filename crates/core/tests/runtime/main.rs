@@ -47,6 +47,7 @@ mod past;
 mod pauses;
 mod progress;
 mod prompt;
+mod queue_holds;
 mod recovery;
 mod refusals;
 mod refused;
