@@ -261,6 +261,11 @@ impl CheckpointStore for OneFile {
         })
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let now = SystemClock::new().now();
+        self.read(|content| Ok(content.alive.iter().any(|(known, until)| known == executor && now < *until)))
+    }
+
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
         None
     }

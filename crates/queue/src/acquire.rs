@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
 use crate::desk::{Asker, Command, Desk, closed};
-use crate::ledger::{Ask, Kind, LONGEST_CLOSED, Op, Said, Waiting};
+use crate::ledger::{Ask, Kind, LONGEST_CLOSED, NODE, Op, Said, Waiting};
 use crate::settings::check_key;
 
 /// How often a node waits at rest for one place: each time it is woken it asks again.
@@ -149,7 +149,7 @@ impl<'a> AcquireRequest<'a> {
         }
         let runtime = Runtime::of(cx)?;
         let desk = Desk::open(&runtime, &queue)?;
-        let id = format!("node:{}:{name}", cx.idempotency_key());
+        let id = format!("{NODE}{}:{name}", cx.idempotency_key());
         let Some(asker) = Asker::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
             let message = format!(
                 "the node has a place of the queue `{queue}` already, by its `limit` or an `acquire`, or waits for one; give that back before, or \
@@ -171,6 +171,7 @@ impl<'a> AcquireRequest<'a> {
             deadline: None,
             debounced: None,
             lives: Vec::new(),
+            alive: None,
         };
         let (mut rounds, mut may_rest, mut waits) = (0..ROUNDS, true, false);
         loop {
@@ -181,6 +182,7 @@ impl<'a> AcquireRequest<'a> {
                 once: None,
                 debounce: None,
                 doubts: Vec::new(),
+                is_on_record: false,
             };
             // Dropped from here on, it leaves: what the desk has taken in is taken back.
             let mut place = Place {
@@ -352,6 +354,11 @@ pub(crate) fn refused(queue: &str, said: &Said) -> Error {
                  try again later, with shorter ids and keys, or raise `RuntimeBuilder::max_body` in all processes"
             );
             Error::new(ErrorKind::Unavailable, message)
+        }
+        Said::TooManyForKey(places) => {
+            let message =
+                format!("the queue `{queue}` has {places} slots for one key; ask for at most {places}");
+            Error::new(ErrorKind::Invalid, message)
         }
         Said::TooMany(places) => {
             let message = format!("the queue `{queue}` has {places} places and no more; ask for fewer");

@@ -15,6 +15,11 @@ pub(crate) const ROLE: &str = "queue.role";
 pub(crate) const LEDGER: &str = "ledger";
 /// Which start of its name a run is of that goes through a queue.
 pub(crate) const LIFE: &str = "queue.life";
+/// What else a start says to the queue, unless it is the default: a run that is revived waits by the same key, with the same priority.
+pub(crate) const KEY: &str = "queue.key";
+pub(crate) const PRIORITY: &str = "queue.priority";
+pub(crate) const NOT_BEFORE: &str = "queue.not_before";
+pub(crate) const DEADLINE: &str = "queue.deadline";
 
 /// The workflow.
 pub(crate) const WORKFLOW: &str = "queue";
@@ -69,17 +74,23 @@ pub(crate) async fn current(
     }
 }
 
-/// Does something to a queue.
+/// Does to a queue what `decide` says of it; again, where another process has changed it since it was read.
 ///
 /// # Errors
 ///
-/// As [`look`], and [`ErrorKind::Unavailable`] if other processes were first each time.
-pub(crate) async fn change(runtime: &Runtime, name: &str, op: &Op, by: &str) -> Result<Said> {
+/// As [`look`] and `decide`, and [`ErrorKind::Unavailable`] if other processes were first each time.
+pub(crate) async fn change(
+    runtime: &Runtime,
+    name: &str,
+    by: &str,
+    mut decide: impl FnMut(&Ledger) -> Result<Op>,
+) -> Result<Said> {
     let (mut cell, mut known) = (StateCell::new(run_of(name)?), None);
     for _ in 0..RACES {
         let (mut ledger, _) = current(runtime, name, &mut cell, known.take()).await?;
         let now = runtime.clock().now();
-        let said = ledger.apply(op.clone(), now);
+        let op = decide(&ledger)?;
+        let said = ledger.apply(op, now);
         ledger.grant(now);
         let patch = ledger.patch()?;
         if patch.is_empty() {
@@ -100,10 +111,10 @@ pub(crate) async fn change(runtime: &Runtime, name: &str, op: &Op, by: &str) -> 
 ///
 /// [`ErrorKind::AlreadyExists`] if others are stored under the version; else what the store says.
 pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &Settings) -> Result<()> {
-    let declared = Op::Declare(Box::new(settings.clone()));
+    let declared = |_: &Ledger| Ok(Op::Declare(Box::new(settings.clone())));
     for _ in 0..RACES {
         // Boxed: a state that is read is large, and callers await this in futures of theirs.
-        let stored = match Box::pin(change(runtime, name, &declared, BY)).await {
+        let stored = match Box::pin(change(runtime, name, BY, declared)).await {
             Ok(Said::Differs(stored)) => stored,
             Ok(_) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => match begin(runtime, name, settings).await {

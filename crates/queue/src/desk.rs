@@ -4,21 +4,25 @@
 mod acts;
 mod askers;
 mod clerk;
+mod recorded;
 mod report;
+mod scan;
 mod seen;
 mod starts;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferrata_core::runtime::{Runtime, WeakRuntime};
+use ferrata_core::record::RunFacts;
+use ferrata_core::runtime::{LeftRun, RunNews, Runtime, WeakRuntime, queue_of};
 use ferrata_core::store::RunHead;
-use ferrata_core::{Error, ErrorKind, Result, RunKey, Timestamp};
+use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub(crate) use self::askers::Asker;
 use self::askers::Askers;
 use self::clerk::Clerk;
+use self::recorded::RecordedStarts;
 use self::starts::Lives;
 pub(crate) use self::starts::Starting;
 use crate::cell::{QUEUE, run_of};
@@ -49,9 +53,13 @@ pub(crate) enum Command {
     Start { ask: Box<Ask>, reply: oneshot::Sender<Result<Started>> },
     /// A start was refused: what it has entered is taken back.
     TakeBack { id: String, life: Life, entered: Arc<Entered> },
-    /// A run has ended: its place is given back, and that of no other start of its name. Where its record does not say of which it is, the place that
-    /// it has by now.
-    Ended { id: String, life: Option<Life> },
+    /// A run ended at this record, or was purged: its place is given back, and that of no other start of its name. Where its record does not say of
+    /// which it is, the place that it has by now.
+    Ended { id: String, life: Option<Life>, ended_at: Seq },
+    /// A verb of this process left a run on hold for the queue.
+    Held(RunKey),
+    /// A scan found these runs on hold, and asks which of them are not in the queue.
+    FindMissing { held: Vec<RunHead>, reply: oneshot::Sender<Vec<RunHead>> },
     /// Something is done to the queue.
     Do { op: Op, reply: Option<oneshot::Sender<Result<Said>>> },
     /// Somebody wants to know whether a run is still held back.
@@ -71,6 +79,7 @@ pub(crate) struct Desk {
     changed: watch::Receiver<u64>,
     askers: Askers,
     lives: Lives,
+    recorded: RecordedStarts,
 }
 
 impl Desk {
@@ -127,6 +136,11 @@ impl Desk {
         said.await.map_err(|_| closed())?
     }
 
+    /// Notes that a run of this start is on record: if it is missing later, it was purged.
+    pub(crate) fn note_recorded(&self, id: &str, start: Life) {
+        self.recorded.add(id, start);
+    }
+
     /// Tells when the queue was changed, or looked at.
     pub(crate) fn changed(&self) -> watch::Receiver<u64> {
         self.changed.clone()
@@ -142,30 +156,19 @@ struct Desks(Mutex<HashMap<String, Arc<Desk>>>);
 
 impl Desks {
     fn new(runtime: &Runtime) -> Self {
-        let (weak, mut left) = (runtime.downgrade(), runtime.left());
+        let (weak, mut news) = (runtime.downgrade(), runtime.news());
         spawn(async move {
             // One after the other, many that are left at once would wait for each other's reads.
             let reads = Arc::new(Semaphore::new(READS));
-            while let Some(run) = left.recv().await {
-                let facts = run.facts.as_ref();
-                let labels = facts.map(|facts| &facts.labels);
-                if labels.is_some_and(|labels| labels.get(QUEUE).is_none()) {
-                    continue;
-                }
+            while let Some(one) = news.recv().await {
                 let Some(runtime) = weak.upgrade() else { return };
-                let name = labels.filter(|_| run.has_ended).and_then(|labels| labels.get(QUEUE));
-                if let Some(desk) = name.and_then(|name| Desk::of(&runtime, name)) {
-                    let life = facts.and_then(|facts| Life::of(facts));
-                    desk.send(Command::Ended { id: id_of(&run.run), life });
-                    continue;
-                }
-                // It rests or goes on elsewhere; its end was on record before this process came to drive it; or the process has no such desk yet.
+                let Some(slow) = take_in(&runtime, one) else { continue };
                 let (weak, reads) = (weak.clone(), Arc::clone(&reads));
                 drop(runtime);
                 spawn(async move {
                     let Ok(_read) = reads.acquire_owned().await else { return };
                     if let Some(runtime) = weak.upgrade() {
-                        give_back(&runtime, &run.run).await;
+                        slow.send(&runtime).await;
                     }
                 });
             }
@@ -185,15 +188,78 @@ impl Desks {
         let (commands, asked) = mpsc::unbounded_channel();
         let (changes, changed) = watch::channel(0);
         let weak: WeakRuntime = runtime.downgrade();
-        let clerk = Clerk::new(runtime, name, asked, commands.downgrade(), changes)?;
+        let recorded = RecordedStarts::default();
+        let clerk = Clerk::new(runtime, name, asked, commands.downgrade(), changes, recorded.clone())?;
         spawn(clerk.work(weak));
-        let desk = Arc::new(Desk { commands, changed, askers: Askers::default(), lives: Lives::default() });
+        let (askers, lives) = (Askers::default(), Lives::default());
+        let desk = Arc::new(Desk { commands, changed, askers, lives, recorded });
         desks.insert(name.to_owned(), Arc::clone(&desk));
         Ok(desk)
     }
 }
 
-/// Gives back the place of a run that has ended, if it has one. Its label may name no queue: then no desk is opened, which would ask for that for ever.
+/// News of a run that cannot be passed on at once: its queue is not open in this process, or its head has to be read.
+enum SlowNews {
+    Left { run: RunKey, facts: Option<Arc<RunFacts>> },
+    Of { queue: String, command: Command },
+}
+
+/// Passes on what this process has changed of a run. Returns what takes a read.
+fn take_in(runtime: &Runtime, news: RunNews) -> Option<SlowNews> {
+    let (facts, command) = match news {
+        RunNews::Left(LeftRun { run, facts: Some(facts), ended_at, .. }) => match ended_at {
+            // A label `queue` may be one of the application.
+            _ if facts.labels.get(QUEUE).is_none() => return None,
+            // A queue that is not open here is one that the end has to be read for: its label may name none.
+            Some(ended_at)
+                if facts.labels.get(QUEUE).is_some_and(|name| Desk::of(runtime, name).is_some()) =>
+            {
+                let life = Life::of(&facts);
+                (facts, Command::Ended { id: id_of(&run), life, ended_at })
+            }
+            _ => return Some(SlowNews::Left { run, facts: Some(facts) }),
+        },
+        RunNews::Left(LeftRun { run, .. }) => return Some(SlowNews::Left { run, facts: None }),
+        RunNews::Held { run, facts, .. } => (facts, Command::Held(run)),
+        RunNews::Purged { run, facts } => {
+            let life = Life::of(&facts);
+            (facts, Command::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) })
+        }
+        _ => return None,
+    };
+    let queue = facts.labels.get(QUEUE)?;
+    match Desk::of(runtime, queue) {
+        Some(desk) => {
+            desk.send(command);
+            None
+        }
+        None => queue_of(&facts).map(|queue| SlowNews::Of { queue: queue.to_owned(), command }),
+    }
+}
+
+impl SlowNews {
+    async fn send(self, runtime: &Runtime) {
+        match self {
+            Self::Left { run, facts } => match runtime.head(&run).await {
+                Ok(Some(head)) => give_back_as(runtime, &head).await,
+                // It was purged while it was driven here.
+                Ok(None) => {
+                    let queue = facts.as_ref().and_then(|facts| queue_of(facts));
+                    let life = facts.as_ref().and_then(|facts| Life::of(facts));
+                    if let Some(queue) = queue {
+                        let ended = Command::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) };
+                        send_if_declared(runtime, queue, ended).await;
+                    }
+                }
+                // The holders of the queue are checked again and again.
+                Err(_) => {}
+            },
+            Self::Of { queue, command } => send_if_declared(runtime, &queue, command).await,
+        }
+    }
+}
+
+/// Gives back the place of a run that has ended, if it has one.
 pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
     // One that cannot be read now is looked at again with all that hold places.
     if let Ok(Some(head)) = runtime.head(run).await {
@@ -204,6 +270,12 @@ pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
 /// Gives back the place of a run that has ended, as its head says.
 async fn give_back_as(runtime: &Runtime, head: &RunHead) {
     let Some(name) = head.facts.labels.get(QUEUE).filter(|_| head.status.is_finished()) else { return };
+    let (life, ended_at) = (Life::of(&head.facts), head.seq);
+    send_if_declared(runtime, name, Command::Ended { id: id_of(&head.run), life, ended_at }).await;
+}
+
+/// Sends a command to a queue if there is one. The label of a run may name none: then no desk is opened, which would ask for that for ever.
+async fn send_if_declared(runtime: &Runtime, name: &str, command: Command) {
     let desk = match Desk::of(runtime, name) {
         Some(desk) => Ok(desk),
         None => match run_of(name) {
@@ -212,7 +284,7 @@ async fn give_back_as(runtime: &Runtime, head: &RunHead) {
         },
     };
     if let Ok(desk) = desk {
-        desk.send(Command::Ended { id: id_of(&head.run), life: Life::of(&head.facts) });
+        desk.send(command);
     }
 }
 

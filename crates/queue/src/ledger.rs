@@ -1,6 +1,7 @@
 //! Who holds a place of a queue and who waits for one. No I/O and no clock: each operation is told the time, and what it changed is a patch
 //! of the run that the queue is.
 
+mod ask;
 mod choose;
 mod debounce;
 mod entered;
@@ -9,6 +10,7 @@ mod follow;
 mod keys;
 mod life;
 mod line;
+mod once;
 mod store;
 mod table;
 
@@ -16,26 +18,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrata_core::runtime::{Runtime, StateCell};
-use ferrata_core::{Epoch, ExecutorId, RunKey, Timestamp};
+use ferrata_core::{Epoch, ExecutorId, RunKey, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::choose::LONGEST_CLOSED;
 pub use self::debounce::Debounced;
 pub(crate) use self::debounce::{Debounce, Replaced};
 pub(crate) use self::entered::Entered;
-use self::entered::Noted;
 pub(crate) use self::entry::Late;
+use self::entry::text;
 pub use self::entry::{Held, Kind, Waiting};
-use self::entry::{Seen, text};
 use self::keys::Keys;
-pub(crate) use self::life::Life;
+pub(crate) use self::life::{FoundRun, Life, OverStart};
 use self::line::Line;
-pub(crate) use self::line::RUN;
+pub(crate) use self::line::{NODE, RUN};
+use self::once::OnceEntry;
 use self::table::Table;
 use crate::settings::{Overrides, Settings};
-
-/// How many keys are remembered for which nothing may start again.
-const MOST_SEEN: usize = 10_000;
 
 /// How many bytes of a queue are its settings, names and counters, at the most.
 const FIXED: usize = 2_048;
@@ -63,6 +62,8 @@ pub(crate) struct Ask {
     pub(crate) debounce: Option<Debounce>,
     /// Starts of the run in this process that came to an end without knowing what became of them.
     pub(crate) doubts: Vec<Life>,
+    /// Whether the run is stored and on hold: the queue unpauses it once it has a slot.
+    pub(crate) is_on_record: bool,
 }
 
 /// What is done to a queue.
@@ -77,24 +78,30 @@ pub(crate) enum Op {
         waiting: Box<Waiting>,
         question: String,
     },
-    /// A run has ended: its start is taken out. Where the run or its entry does not say which one it is of, its place is given back, or it
-    /// leaves the line; but if it is known which place it had, and which process asked for that last, of that place alone.
+    /// A run ended at this record, or was purged: its start is taken out, unless the run was revived since. Where the run or its entry does not say
+    /// which start it is of, its slot is released, or it leaves the line; but if it is known which slot it had, and which process asked for that
+    /// last, of that slot alone.
     LeaveRun {
         id: String,
         life: Option<Life>,
+        ended_at: Seq,
         place: Option<(Timestamp, ExecutorId)>,
     },
-    /// These starts record nothing any more, and what that one has recorded has not ended.
+    /// These starts are over, and that run has not ended.
     Settle {
         id: String,
-        gone: Vec<Life>,
-        found: Option<Life>,
+        gone: Vec<OverStart>,
+        found: Option<FoundRun>,
     },
+    /// A start found the run of an earlier one: nothing was started by its key of `once`.
+    UndoOnce(Arc<Entered>),
     /// A place is given back, or the line left, of a node of this process: where the run goes on in another one since, what stands there is of the node in that one.
     LeaveNode {
         id: String,
         executor: ExecutorId,
     },
+    /// The nodes of a process that has died leave the line. Each asks again when its run is active in another process.
+    LeaveExecutor(ExecutorId),
     /// A place is given back, or the line left, of a run whose start in this process has entered it and was refused.
     TakeBack {
         id: String,
@@ -119,7 +126,7 @@ pub(crate) enum Op {
     Begun {
         id: String,
         at: Timestamp,
-        life: Option<Life>,
+        run: Option<FoundRun>,
     },
     /// This question of one that rests was answered: not another, which it asked since.
     Woken {
@@ -161,6 +168,8 @@ pub(crate) enum Said {
     },
     /// It asks for more places than there are.
     TooMany(u32),
+    /// It asks for more places than one key may have.
+    TooManyForKey(u32),
     /// This run was started for the key, or in its place.
     Before(RunKey),
     /// These settings are stored under this version.
@@ -196,7 +205,8 @@ pub(crate) struct Ledger {
     pub(crate) replaced: Table<Replaced>,
     pulse: Pulse,
     keys: Keys,
-    seen: Table<Seen>,
+    /// The runs that were started by a key of `once`.
+    seen: Table<OnceEntry>,
     /// How many places are held.
     in_use: u32,
     /// How many bytes it may have in the state.
@@ -278,8 +288,8 @@ impl Ledger {
                 Some((_, epoch)) if epoch > waiting.epoch => {}
                 Some(_) => self.ask_again(&id, &waiting, Some(question)),
             },
-            Op::LeaveRun { id, life, place } => match life.filter(|_| self.lives(&id).is_some()) {
-                Some(life) => self.settle(&id, &[life], None),
+            Op::LeaveRun { id, life, ended_at, place } => match life.filter(|_| self.lives(&id).is_some()) {
+                Some(start) => self.settle(&id, &[OverStart { start, ended_at }], None),
                 None => {
                     let has =
                         |place| self.held.get(&id).is_some_and(|held| (held.at, held.executor) == place);
@@ -289,12 +299,18 @@ impl Ledger {
                 }
             },
             Op::Settle { id, gone, found } => self.settle(&id, &gone, found),
+            Op::UndoOnce(entered) => self.undo_once(&entered),
             Op::LeaveNode { id, executor } => {
                 if self.asked_by(&id).is_some_and(|(by, _)| by == executor) {
                     self.leave(&id);
                 }
             }
-            Op::TakeBack { id, life, entered } => self.take_back(&id, life, &entered),
+            Op::LeaveExecutor(executor) => {
+                for id in self.waiting_nodes(executor) {
+                    self.leave(&id);
+                }
+            }
+            Op::TakeBack { id, life, entered } => self.take_back(&id, life, &entered, now),
             Op::Gone { id, seen } => {
                 if self.held.get(&id) == Some(&*seen) {
                     self.leave(&id);
@@ -310,11 +326,11 @@ impl Ledger {
                     self.held.update(&id, |held| held.on_hold = true);
                 }
             }
-            Op::Begun { id, at, life } => {
+            Op::Begun { id, at, run } => {
                 if self.held.get(&id).is_some_and(|held| held.on_hold && held.at == at) {
-                    self.settle(&id, &[], life);
+                    self.settle(&id, &[], run);
                     // The run of another start is on hold as well, or about to be.
-                    let is_alone = life.is_none() || self.lives(&id).is_none_or(|lives| lives.len() == 1);
+                    let is_alone = run.is_none() || self.lives(&id).is_none_or(|lives| lives.len() == 1);
                     self.held.update(&id, |held| held.on_hold = !is_alone);
                 }
             }
@@ -360,102 +376,10 @@ impl Ledger {
         Said::Done
     }
 
-    fn ask(&mut self, ask: Ask, now: Timestamp) -> Said {
-        let Ask { id, mut waiting, once, debounce, doubts } = ask;
-        if let Some((executor, epoch)) = self.asked_by(&id) {
-            if epoch > waiting.epoch {
-                return Said::Stale(executor, epoch);
-            }
-            self.join(&id, &waiting.all_lives(), &doubts);
-            self.ask_again(&id, &waiting, None);
-            let is_in = self.held.get(&id).is_some_and(|held| !held.on_hold);
-            return if is_in { Said::Granted } else { Said::Waits };
-        }
-        if let Some(replaced) = self.replaced.get(&id) {
-            return Said::Before(replaced.by.clone());
-        }
-        if let Some(places) = self.effective().at_once
-            && waiting.places > places
-        {
-            return Said::TooMany(places);
-        }
-        self.forget_seen(now);
-        if let Some((key, _)) = &once {
-            match self.seen.get(key) {
-                Some(seen) if seen.run != waiting.run => return Said::Before(seen.run.clone()),
-                None if self.seen.len() >= MOST_SEEN => return Said::Seen(MOST_SEEN),
-                _ => {}
-            }
-        }
-        let bytes = self.bytes() + line::weight(&line::slot(&id, &waiting), &waiting);
-        if bytes > self.room {
-            return Said::NoRoom { bytes, room: self.room };
-        }
-        let (run, kind) = (waiting.run.clone(), waiting.kind);
-        let before = debounce.as_ref().and_then(|debounce| self.waiting.debounced(&debounce.key));
-        if let Some(debounce) = &debounce {
-            self.delay(&mut waiting, debounce, before.as_deref(), now);
-        }
-        // It has another deadline now, and its run may be on record, on hold.
-        let late = self.late.remove(&id);
-        self.enter(id.clone(), waiting);
-        self.grant(now);
-        let most = (self.settings.max_waiting as usize).saturating_add(usize::from(before.is_some()));
-        if !self.held.contains_key(&id) && self.waiting.len() > most {
-            self.leave(&id);
-            if let Some(late) = late {
-                self.late.insert(&id, late);
-            }
-            return Said::Full(self.waiting.len());
-        }
-        if let Some(before) = before {
-            self.replace(&before, &run, now);
-        }
-        let once = once.map(|(key, ms)| {
-            let seen = Seen { run, until: now.plus(std::time::Duration::from_millis(ms)) };
-            let before = self.seen.remove(&key);
-            self.seen.insert(&key, seen.clone());
-            Noted { key, seen, before }
-        });
-        let is_in = self.held.contains_key(&id) && late.is_none();
-        if kind == Kind::Run {
-            self.entered.push((id.clone(), Entered::new(now, late, once)));
-        }
-        if !is_in {
-            return Said::Waits;
-        }
-        // Who asked begins with it: it has not been started yet.
-        self.held.update(&id, |held| held.on_hold = false);
-        Said::Granted
-    }
-
-    /// Returns which process asked last for one who holds a place or waits for one, and in which epoch of the run.
-    fn asked_by(&self, id: &str) -> Option<(ExecutorId, Epoch)> {
-        let holder = self.held.get(id).map(|held| (held.executor, held.epoch));
-        holder.or_else(|| self.waiting.get(id).map(|waiting| (waiting.executor, waiting.epoch)))
-    }
-
-    /// Takes in that one who holds a place or waits for one asks for it again, or rests with this question.
-    fn ask_again(&mut self, id: &str, by: &Waiting, question: Option<String>) {
-        let (executor, epoch) = (by.executor, by.epoch);
-        if let Some(held) = self.held.get(id) {
-            if (held.executor, held.epoch, &held.question) != (executor, epoch, &question)
-                || question.is_some()
-            {
-                self.held.update(id, |held| {
-                    (held.executor, held.epoch, held.question, held.woken) =
-                        (executor, epoch, question, None);
-                });
-            }
-        } else if let Some(known) = self.waiting.get(id)
-            && (known.executor, known.epoch, &known.question) != (executor, epoch, &question)
-        {
-            self.waiting.update(id, |known| {
-                let lives = known.all_lives();
-                (known.executor, known.epoch, known.question) = (executor, epoch, question);
-                known.is_of(lives);
-            });
-        }
+    /// Returns the nodes of a process that wait in its memory.
+    fn waiting_nodes(&self, executor: ExecutorId) -> Vec<String> {
+        let nodes = self.waiting.nodes_in_memory().filter(|(_, waiting)| waiting.executor == executor);
+        nodes.map(|(id, _)| id.clone()).collect()
     }
 
     fn enter(&mut self, id: String, waiting: Waiting) {
@@ -470,15 +394,6 @@ impl Ledger {
             self.keys.leave(&held.key, held.places);
         } else if let Some(waiting) = self.waiting.remove(id) {
             self.keys.leave(&waiting.key, 0);
-        }
-    }
-
-    /// Forgets keys for which something may start again.
-    fn forget_seen(&mut self, now: Timestamp) {
-        let over: Vec<String> =
-            self.seen.iter().filter(|(_, seen)| seen.until <= now).map(|(key, _)| key.clone()).collect();
-        for key in over {
-            self.seen.remove(&key);
         }
     }
 }

@@ -261,7 +261,7 @@ impl Queue {
     /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
     pub async fn pause(&self, reason: impl Into<String>) -> Result<()> {
         let reason = reason.into();
-        self.set(|overrides| overrides.paused = Some(reason)).await
+        self.set(|overrides| overrides.paused = Some(reason.clone())).await
     }
 
     /// Lets a paused queue go on.
@@ -279,24 +279,30 @@ impl Queue {
         self.set(|overrides| overrides.paused = None).await
     }
 
-    /// Changes what an operator says instead of the code. It holds until it is taken back, whatever version is declared. Nobody loses a place
-    /// by it: with fewer places, nobody is let in until so many were given back.
+    /// Changes the operator's overrides, which win over the settings of every version until they are removed. A lower limit revokes no slot: the queue
+    /// grants none until enough are released.
+    ///
+    /// Calls `change_it` with the current overrides, and again with newer ones if another operator was faster. So two operators who change different
+    /// fields at the same time both succeed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if what is set is none, and as [`status`](Self::status).
+    /// [`ErrorKind::Invalid`] if an override is invalid, and as [`status`](Self::status).
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it is changed or not. Of two operators at once, the later one is right for all that is set here.
+    /// Dropped, it is changed or not.
     ///
-    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue, steering::with_fewer_places_nobody_loses_one -->
-    pub async fn set(&self, change_it: impl FnOnce(&mut Overrides)) -> Result<()> {
-        let ledger = look(&self.runtime, &self.name).await?;
-        let mut overrides = ledger.overrides.clone();
-        change_it(&mut overrides);
-        overrides.check(&ledger.settings)?;
-        change(&self.runtime, &self.name, &Op::Override(Box::new(overrides)), &self.by).await.map(|_| ())
+    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue, steering::with_fewer_places_nobody_loses_one, steering::concurrent_overrides_both_hold -->
+    pub async fn set(&self, mut change_it: impl FnMut(&mut Overrides)) -> Result<()> {
+        let decide = |ledger: &Ledger| {
+            let mut overrides = ledger.overrides.clone();
+            change_it(&mut overrides);
+            overrides.check(&ledger.settings)?;
+            Ok(Op::Override(Box::new(overrides)))
+        };
+        // Boxed: a state that is read is large, and callers await this in futures of theirs.
+        Box::pin(change(&self.runtime, &self.name, &self.by, decide)).await.map(|_| ())
     }
 }
 

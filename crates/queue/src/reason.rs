@@ -1,14 +1,12 @@
 //! What queues say of why a run stands as it does.
 
 use ferrata_core::Timestamp;
-use ferrata_core::runtime::{ReasonKind, RunReason};
+use ferrata_core::runtime::{ReasonKind, RunReason, queue_hold};
 use ferrata_core::wording::count;
 
 use crate::ledger::Kind;
 use crate::overview::Standing;
 use crate::queue::QueueStatus;
-use crate::start::waits_in;
-
 impl Standing {
     /// Returns why its run stands as it does, if it waits. `status` has what the queue allows, where that may be told; `is_paused` tells whether the
     /// run is paused. A run that waits and is not paused was unpaused by hand, before its turn.
@@ -73,7 +71,7 @@ pub fn explain_standings(
     let mut told = Vec::new();
     for standing in standings {
         let Some(reason) = standing.reason(status(standing).as_ref(), is_paused) else { continue };
-        let own_pause = format!("is paused: {}", waits_in(&standing.queue));
+        let own_pause = format!("is paused: {}", queue_hold(&standing.queue));
         let own_question = format!(":queue.{}.", standing.queue);
         reasons.retain(|known| match known.kind {
             ReasonKind::Paused => known.text != own_pause,

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Outcome, RunHandle, Runtime, StartRequest};
+use ferrata_core::runtime::{Outcome, RunHandle, Runtime, StartRequest, queue_hold};
 use ferrata_core::state::State;
 use ferrata_core::store::At;
 use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
 use serde_json::Value;
 
 use crate::acquire::refused;
-use crate::cell::{LIFE, QUEUE};
+use crate::cell::{DEADLINE, KEY, LIFE, NOT_BEFORE, PRIORITY, QUEUE};
 use crate::desk::{Command, Desk, Started, Starting, give_back, id_of};
 use crate::ledger::{Ask, Debounce, Kind, Op, Said, Waiting};
 use crate::settings::{check_key, ms};
@@ -65,6 +65,7 @@ impl<S: State> Enqueue<S> for StartRequest<S> {
             deadline: None,
             once: None,
             debounce: None,
+            debounce_at_most: None,
         }
     }
 }
@@ -126,6 +127,7 @@ pub struct QueuedStart<S: State> {
     deadline: Option<Timestamp>,
     once: Option<(String, Duration)>,
     debounce: Option<Debounce>,
+    debounce_at_most: Option<Duration>,
 }
 
 impl<S: State> QueuedStart<S> {
@@ -183,39 +185,77 @@ impl<S: State> QueuedStart<S> {
         self
     }
 
-    /// Starts nothing if another run was started by this key in the queue less than this time ago: see [`Queued::is_new`]. A start that was
-    /// refused does not count.
+    /// Starts nothing if another run was started by this key in the queue less than `within` ago: see [`Queued::is_new`]. The time is the one that this
+    /// start names, whatever earlier ones named. A start that was refused does not count, nor does one that found its run on record.
     ///
-    /// <!-- held by: starts::what_was_started_for_a_key_is_not_started_again, starts::a_start_that_is_refused_is_not_remembered_by_its_key -->
+    /// A queue remembers 10,000 keys, each for the longest time that a start has named for it. New keys then fail with [`ErrorKind::Unavailable`] until
+    /// the time of one is over. An empty key is refused.
+    ///
+    /// <!-- held by: starts::what_was_started_for_a_key_is_not_started_again, starts::a_start_that_is_refused_is_not_remembered_by_its_key, once::later_start_names_its_own_window -->
     pub fn once(mut self, key: impl Into<String>, within: Duration) -> Self {
         self.once = Some((key.into(), within));
         self
     }
 
-    /// Has the last of several starts count: its turn comes when no other by this key has come for so long. Each that comes takes the place of
-    /// the one before, if that has not begun: the run of that is cancelled.
+    /// Waits for a slot until no other start with this key came for `quiet`. Each start replaces the one before, and the run of that one is cancelled
+    /// unless it has begun. So the last input counts. An empty key is refused.
     pub fn debounce(mut self, key: impl Into<String>, quiet: Duration) -> Self {
-        let most = self.debounce.and_then(|debounce| debounce.most);
-        self.debounce = Some(Debounce { key: key.into(), period: ms(quiet), most });
+        self.debounce = Some(Debounce { key: key.into(), period: ms(quiet), most: None });
         self
     }
 
-    /// Sets for how long a [debounced](Self::debounce) start waits at the most, from the first on whose place was taken; for any time unless
-    /// set.
+    /// Limits how long a [debounced](Self::debounce) start waits, counted from the first start that was replaced. There is no limit by default. Without
+    /// `debounce`, the start is refused with [`ErrorKind::Invalid`].
+    ///
+    /// <!-- held by: starts::debounce_at_most_alone_is_refused -->
     pub fn debounce_at_most(mut self, time: Duration) -> Self {
-        let none = || Debounce { key: String::new(), period: 0, most: None };
-        self.debounce.get_or_insert_with(none).most = Some(ms(time));
+        self.debounce_at_most = Some(time);
         self
     }
 
-    async fn start(self) -> Result<Queued<S>> {
-        let Self { request, queue, key, priority, not_before, deadline, once, mut debounce } = self;
-        let key = key.of(request.input())?;
-        let keys = once.iter().map(|(key, _)| key).chain(debounce.iter().map(|debounce| &debounce.key));
-        std::iter::once(&key).chain(keys).try_for_each(|key| check_key(key))?;
+    /// Refuses what cannot be one start, and returns its debounce.
+    fn check(&mut self, key: &str) -> Result<Option<Debounce>> {
+        let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
+        let mut debounce = self.debounce.take();
+        let keys = self.once.iter().map(|(key, _)| key).chain(debounce.iter().map(|debounce| &debounce.key));
+        for key in keys {
+            if key.is_empty() {
+                return refuse(
+                    "the key of `once` and of `debounce` is empty; name what the starts have in common",
+                );
+            }
+            check_key(key)?;
+        }
+        check_key(key)?;
+        match (&mut debounce, self.debounce_at_most) {
+            (Some(debounce), most) => debounce.most = most.map(ms),
+            (None, Some(_)) => {
+                return refuse("`debounce_at_most` limits a debounce; call `.debounce(key, quiet)` as well");
+            }
+            (None, None) => {}
+        }
+        Ok(debounce)
+    }
+
+    async fn start(mut self) -> Result<Queued<S>> {
+        let key = std::mem::replace(&mut self.key, Key::Is(String::new())).of(self.request.input())?;
+        let mut debounce = self.check(&key)?;
+        let Self { request, queue, priority, not_before, deadline, once, .. } = self;
         let runtime = request.runtime();
         let desk = Desk::open(&runtime, &queue)?;
         let mut request = request.label(QUEUE, &queue);
+        // What a run says again that is revived.
+        let time = |at: Timestamp| at.unix_ms().to_string();
+        for (label, value) in [
+            (KEY, (!key.is_empty()).then(|| key.clone())),
+            (PRIORITY, (priority != 0).then(|| priority.to_string())),
+            (NOT_BEFORE, not_before.map(time)),
+            (DEADLINE, deadline.map(time)),
+        ] {
+            if let Some(value) = value {
+                request = request.label(label, value);
+            }
+        }
         let run = request.choose_id()?;
         let id = id_of(&run);
         let mut waiting = Waiting {
@@ -232,11 +272,12 @@ impl<S: State> QueuedStart<S> {
             deadline,
             debounced: None,
             lives: Vec::new(),
+            alive: None,
         };
         // One that is on record took its place in the line before, and takes no other's by being started again.
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
             if desk.is_held_back(id.clone()).await? || !is_on_hold(&runtime, &run, &queue).await? {
-                let handle = request.only_in(desk.tags().await?).on_hold(waits_in(&queue)).await?;
+                let handle = request.only_in(desk.tags().await?).on_hold(queue_hold(&queue)).await?;
                 return Ok(Queued { runtime, desk, run, handle: Some(handle) });
             }
             // The queue has forgotten it.
@@ -248,7 +289,7 @@ impl<S: State> QueuedStart<S> {
         waiting.is_of(vec![life]);
         let (request, doubts) = (request.label(LIFE, life.to_string()), starting.doubts());
         let Started { said, tags, entered } =
-            desk.start(Ask { id: id.clone(), waiting, once, debounce, doubts }).await?;
+            desk.start(Ask { id: id.clone(), waiting, once, debounce, doubts, is_on_record: false }).await?;
         let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
         let begins_here = said == Said::Granted && takes_it;
         let request = request.only_in(tags);
@@ -258,9 +299,9 @@ impl<S: State> QueuedStart<S> {
                 if runtime.head(&run).await?.is_none() || is_on_hold(&runtime, &run, &queue).await? {
                     desk.call(Op::Hold(id.clone())).await?;
                 }
-                request.on_hold(waits_in(&queue)).await
+                request.on_hold(queue_hold(&queue)).await
             }
-            Said::Waits => request.on_hold(waits_in(&queue)).await,
+            Said::Waits => request.on_hold(queue_hold(&queue)).await,
             Said::Before(run) => {
                 starting.settled();
                 return Ok(Queued { runtime, desk, run, handle: None });
@@ -276,8 +317,8 @@ impl<S: State> QueuedStart<S> {
                 desk.send(Command::Look);
                 let is_driven_here = handle.is_driven_here();
                 match is_driven_here && entered.is_some() {
-                    true => starting.settled(),
-                    false => starting.found(&runtime, &run).await,
+                    true => starting.recorded(),
+                    false => starting.found(&runtime, &run, entered).await,
                 }
                 if !is_driven_here {
                     // It was recorded before, and the queue has forgotten it: it is let go as one whose turn has come in the line.
@@ -288,8 +329,8 @@ impl<S: State> QueuedStart<S> {
                 Ok(Queued { runtime, desk, run, handle: Some(handle) })
             }
             Err(error) => {
-                // It is in doubt, or comes again: then it takes the place that it has.
-                if !error.is_retryable() && error.kind() != ErrorKind::Indeterminate {
+                // One in doubt may be recorded yet. Of every other one nothing was written: if its caller starts it again, it is a new start.
+                if error.kind() != ErrorKind::Indeterminate {
                     match entered {
                         Some(entered) => {
                             starting.settled();
@@ -311,14 +352,10 @@ impl<S: State> QueuedStart<S> {
 /// Tells whether a run is on record and on hold for this queue, and for nothing else.
 async fn is_on_hold(runtime: &Runtime, run: &RunKey, queue: &str) -> Result<bool> {
     let head = runtime.head(run).await?;
-    if head.is_none_or(|head| (head.status, head.epoch) != (RunStatus::Interrupted, Epoch::NEVER)) {
+    if head.is_none_or(|head| head.status != RunStatus::Interrupted) {
         return Ok(false);
     }
-    Ok(runtime.checkpoint(run, At::Latest).await?.paused == Some(waits_in(queue)))
-}
-
-pub(crate) fn waits_in(queue: &str) -> String {
-    format!("it waits for its turn in the queue `{queue}`")
+    Ok(runtime.checkpoint(run, At::Latest).await?.paused == Some(queue_hold(queue)))
 }
 
 impl<S: State> IntoFuture for QueuedStart<S> {

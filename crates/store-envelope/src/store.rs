@@ -299,7 +299,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         }
     }
 
-    delegate! { |this| this.inner; capabilities, setup, headers, purge, heartbeat, part, subscribe }
+    delegate! { |this| this.inner; capabilities, setup, headers, purge, heartbeat, is_alive, part, subscribe }
 }
 
 impl<S: CheckpointStore> EnvelopeStore<S> {

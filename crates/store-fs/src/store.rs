@@ -250,6 +250,15 @@ impl CheckpointStore for FsStore {
         beat.await.map_err(|fault| Error::from(fault).with_operation("store.heartbeat"))
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let executor = *executor;
+        let read = self.block(move |folder| {
+            folder.ready_to_read()?;
+            folder.is_alive(&executor)
+        });
+        read.await.map_err(|fault| Error::from(fault).with_operation("store.is_alive"))
+    }
+
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
         None
     }

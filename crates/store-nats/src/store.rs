@@ -144,6 +144,11 @@ impl CheckpointStore for NatsStore {
         beat.map_err(|fault| fault.into_error("store.heartbeat", Doubt::Written))
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let alive = self.inner.is_alive(executor).await;
+        alive.map_err(|fault| fault.into_error("store.is_alive", Doubt::None))
+    }
+
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
         None
     }

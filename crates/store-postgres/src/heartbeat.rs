@@ -16,8 +16,17 @@ pub(crate) const SQL: &str = "\
     INSERT INTO {heartbeats} (executor, until) VALUES ($1, {now} + $2) \
     ON CONFLICT (executor) DO UPDATE SET until = EXCLUDED.until";
 
+/// Tells whether an executor is alive.
+pub(crate) const ALIVE: &str = "SELECT 1 AS alive FROM {heartbeats} WHERE executor = $1 AND until > {now}";
+
 /// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
 const LONGEST_MS: i64 = 1_000 * 365 * 86_400_000;
+
+pub(crate) async fn is_alive(db: &Db, sql: &Sql, executor: &ExecutorId) -> Result<bool> {
+    let executor = *executor.as_uuid();
+    let rows = db.read(|| query(sql).bind(executor)).await;
+    rows.map(|rows| !rows.is_empty()).map_err(|failed| failed.into_error("store.is_alive"))
+}
 
 pub(crate) async fn run(db: &Db, sql: &Sql, executor: &ExecutorId, ttl: Duration) -> Result<()> {
     let ms = i64::try_from(ttl.as_millis()).unwrap_or(LONGEST_MS).min(LONGEST_MS);

@@ -46,6 +46,7 @@ struct Inner {
     replacing: Replacing,
     head: Sql,
     heartbeat: Sql,
+    alive: Sql,
     notify_in: Sql,
     hub: Hub,
 }
@@ -125,6 +126,7 @@ impl PostgresStore {
             replacing: Replacing { look: sql(&reseal::look()), replace: sql(reseal::REPLACE) },
             head: sql(&head),
             heartbeat: sql(heartbeat::SQL),
+            alive: sql(heartbeat::ALIVE),
             notify_in: sql(notices::SQL_IN),
             hub,
             db,
@@ -291,6 +293,10 @@ impl CheckpointStore for PostgresStore {
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         heartbeat::run(&self.inner.db, &self.inner.heartbeat, executor, ttl).await
+    }
+
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        heartbeat::is_alive(&self.inner.db, &self.inner.alive, executor).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

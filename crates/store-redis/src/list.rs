@@ -165,7 +165,10 @@ impl Inner {
     }
 
     /// Tells which executors' heartbeats have not expired.
-    async fn alive(&self, executors: &[ExecutorId]) -> Result<HashMap<ExecutorId, bool>, StoreError> {
+    pub(crate) async fn alive(
+        &self,
+        executors: &[ExecutorId],
+    ) -> Result<HashMap<ExecutorId, bool>, StoreError> {
         let calls = executors.iter().map(|id| Call::plain(&["EXISTS"], self.layout.executor(id))).collect();
         let replies = self.link.many(calls, None).await;
         executors.iter().zip(replies).map(|(id, reply)| Ok((*id, reply? == Value::Int(1)))).collect()

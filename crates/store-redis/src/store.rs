@@ -253,6 +253,13 @@ impl CheckpointStore for RedisStore {
         beat.map_err(|fault| fault.into_error("store.heartbeat", Doubt::Written))
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let alive = self.inner.alive(&[*executor]).await;
+        alive
+            .map(|alive| alive.get(executor) == Some(&true))
+            .map_err(|fault| fault.into_error("store.is_alive", Doubt::None))
+    }
+
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
         None
     }

@@ -226,6 +226,10 @@ impl CheckpointStore for S3Store {
         self.inner.heartbeat(executor, ttl).await.map_err(of("store.heartbeat"))
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        self.inner.is_alive(executor).await.map_err(of("store.is_alive"))
+    }
+
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
         None
     }

@@ -296,6 +296,19 @@ impl CheckpointStore for ShardedStore {
         Ok(())
     }
 
+    /// Asks the shards one after the other: an executor lives if one of them has its heartbeat.
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let mut unknown = None;
+        for shard in &self.shards {
+            match shard.store.is_alive(executor).await {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => unknown = Some(shard.named(error)),
+            }
+        }
+        unknown.map_or(Ok(false), Err)
+    }
+
     /// The shard of the run; of one that may be in several, and was not found yet, those together.
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
         None

@@ -252,6 +252,14 @@ impl CheckpointStore for SqliteStore {
         self.writer.beat(beat).await.map_err(|failed| failed.into_error("store.heartbeat"))
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let read = Statement::new("SELECT 1 FROM ferrata_heartbeats WHERE until > ?1 AND executor = ?2")
+            .bind(self.clock.now().unix_ms())
+            .bind(executor.to_string());
+        let rows = self.db.read(read).await;
+        rows.map(|rows| !rows.is_empty()).map_err(|failed| failed.into_error("store.is_alive"))
+    }
+
     fn transactions(&self) -> Option<&dyn Transactions> {
         Some(self)
     }

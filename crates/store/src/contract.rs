@@ -444,6 +444,24 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// <!-- held by: heartbeat::a_heartbeat_lasts_exactly_as_long_as_said, heartbeat::a_heartbeat_of_zero_ends_the_executor -->
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()>;
 
+    /// Tells whether an executor is alive: `false` if its last heartbeat has expired by the store's clock, or it has sent none.
+    ///
+    /// A store that cannot tell answers `true`, as it does unless it says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`]: it is not known.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: heartbeat::a_heartbeat_lasts_exactly_as_long_as_said, heartbeat::a_heartbeat_of_zero_ends_the_executor -->
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let _ = executor;
+        Ok(true)
+    }
+
     /// Loads what a caller needs who knows the run as of the record `known`, to know it as of its head: the records after that one, in order,
     /// and none if it is the head; or, where the store does not tell them apart or the record is not kept any more, what
     /// [`load`](Self::load) of the head returns. `None` if there is no such run.

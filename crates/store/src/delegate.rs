@@ -86,6 +86,9 @@ macro_rules! __delegate {
         $crate::__delegate!(@waits heartbeat, (executor: $crate::ExecutorId), (ttl: ::std::time::Duration),
             $crate::Result<()>, $($how)+);
     };
+    (is_alive, $($how:tt)+) => {
+        $crate::__delegate!(@waits is_alive, (executor: $crate::ExecutorId), (), $crate::Result<bool>, $($how)+);
+    };
     (part, $this:ident, $store:expr) => {
         fn part(&self, run: &$crate::RunKey) -> u64 {
             let $this = self;

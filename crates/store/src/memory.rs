@@ -257,6 +257,11 @@ impl CheckpointStore for MemoryStore {
         Ok(())
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let now = self.shared.clock.monotonic();
+        Ok(self.content().alive.get(executor).is_some_and(|until| now < *until))
+    }
+
     fn transactions(&self) -> Option<&dyn crate::Transactions> {
         None
     }

@@ -12,6 +12,6 @@ impl<S: CheckpointStore + ?Sized> CheckpointStore for Arc<S> {
     crate::delegate! {
         |this| **this;
         capabilities, setup, append, load, load_since, headers, head, runs, prune, purge, heartbeat,
-        transactions, part, resealing, relay, subscribe
+        is_alive, transactions, part, resealing, relay, subscribe
     }
 }

@@ -34,7 +34,7 @@ impl CheckpointStore for Noted {
 
     delegate! {
         |this| this.store;
-        capabilities, setup, append, load, load_since, headers, head, runs, prune, purge, part,
+        capabilities, setup, append, load, load_since, headers, head, runs, prune, purge, is_alive, part,
         resealing, relay, subscribe
     }
 }

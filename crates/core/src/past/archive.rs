@@ -14,7 +14,7 @@ use super::walk;
 use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{RunKey, Seq};
+use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::body::{Body, Event, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunAppend, RunHead};
@@ -200,10 +200,25 @@ fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
     Ok(())
 }
 
+/// An exported run as an import stores it.
+pub(crate) struct ImportedRun {
+    pub(crate) run: RunKey,
+    pub(crate) facts: RunFacts,
+    pub(crate) records: Vec<Record>,
+    /// Whether it keeps the id under which it was exported.
+    pub(crate) is_same_id: bool,
+}
+
 /// Writes a run that was written down into a store, under its own key or another. No driver has it there: the executor that owned it when
-/// it was written down drives another run.
-pub(crate) async fn import(store: &dyn CheckpointStore, text: &str, run: Option<RunKey>) -> Result<RunKey> {
+/// it was written down drives another run. `prepare` may refuse the run, or add records to it. Returns the run with its last record.
+pub(crate) async fn import(
+    store: &dyn CheckpointStore,
+    text: &str,
+    run: Option<RunKey>,
+    prepare: impl FnOnce(&mut ImportedRun) -> Result<()>,
+) -> Result<(RunKey, HeadRef)> {
     let (title, mut records) = read(text)?;
+    let is_same_id = run.as_ref().is_none_or(|run| *run == title.run);
     let run = run.unwrap_or(title.run);
     // A run that was pruned begins with a later record; in its new place it begins with the first.
     let (mut prev, mut seq) = (None, Seq::new(0));
@@ -222,10 +237,13 @@ pub(crate) async fn import(store: &dyn CheckpointStore, text: &str, run: Option<
     {
         last.header.owner = None;
     }
-    let append = RunAppend { run: run.clone(), expected: None, records, facts: Some(title.facts) };
+    let mut imported = ImportedRun { run, facts: title.facts, records, is_same_id };
+    prepare(&mut imported).map_err(|error| error.with_run(&imported.run))?;
+    let ImportedRun { run, facts, records, .. } = imported;
+    let append = RunAppend { run: run.clone(), expected: None, records, facts: Some(facts) };
     let mut results = store.append(vec![append]).await;
     match results.pop() {
-        Some(Ok(_)) => Ok(run),
+        Some(Ok(head)) => Ok((run, head)),
         Some(Err(error)) if error.kind() == ErrorKind::Conflict => {
             let message = "there is a run of this id already; purge it, or import under another id";
             Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&run))

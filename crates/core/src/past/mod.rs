@@ -41,7 +41,7 @@ pub use sweep::{SweepLimits, SweepReport};
 pub use verdict::Verdict;
 pub use verify::{Divergence, Verified};
 
-pub(crate) use archive::{export, import};
+pub(crate) use archive::{ImportedRun, export, import};
 pub(crate) use check::check_log;
 pub(crate) use checkpoint::checkpoint;
 pub(crate) use explain::explain;

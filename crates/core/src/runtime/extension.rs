@@ -14,7 +14,7 @@ use crate::clock::{Clock, Timestamp};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::id::{RunKey, WorkflowName};
+use crate::id::{HeadRef, RunKey, Seq, WorkflowName};
 use crate::node::NodeContext;
 use crate::record::RunFacts;
 
@@ -30,8 +30,33 @@ pub struct LeftRun {
     pub run: RunKey,
     /// What is settled of it at its start. Absent if this process did not come to drive it.
     pub facts: Option<Arc<RunFacts>>,
-    /// Whether its end is on record, made by this process. Otherwise it rests, goes on elsewhere, or this process does not know.
-    pub has_ended: bool,
+    /// The record that ended the run, if this process made it; 0 with checkpoints disabled. Otherwise the run is idle, is active in another
+    /// process, or this process does not know.
+    pub ended_at: Option<Seq>,
+}
+
+/// A change of a run by this process, for a library that keeps something for the run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RunNews {
+    /// The run is no longer driven in this process.
+    Left(LeftRun),
+    /// A verb of this process left the run on hold for a slot of its [queue](super::queue_of).
+    Held {
+        /// The run.
+        run: RunKey,
+        /// What is settled of it at its start.
+        facts: Arc<RunFacts>,
+        /// The record that holds it.
+        head: HeadRef,
+    },
+    /// This process purged the run.
+    Purged {
+        /// The run.
+        run: RunKey,
+        /// What was settled of it at its start.
+        facts: Arc<RunFacts>,
+    },
 }
 
 /// How often a runtime looks, and how long it keeps what waits in memory.
@@ -112,9 +137,9 @@ impl Runtime {
         self.shared().services.tags.has_all(tags)
     }
 
-    /// Tells of each run from now on that is no longer driven here: it has ended, rests, or goes on elsewhere.
-    pub fn left(&self) -> UnboundedReceiver<LeftRun> {
-        self.shared().registry.left()
+    /// Returns the changes that this process makes to runs from now on, in their order.
+    pub fn news(&self) -> UnboundedReceiver<RunNews> {
+        self.shared().registry.news()
     }
 
     /// Has the metrics tell how a queue of a library stands: how many wait, how many places are held, and how long the longest wait is. Does

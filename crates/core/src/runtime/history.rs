@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::requests::amend::Races;
 use super::requests::fork::ForkRequest;
+use super::requests::import::import;
 use super::requests::signal::SignalRequest;
 use super::runtime::Runtime;
 use super::tasks::finish;
@@ -433,8 +434,8 @@ impl Runtime {
     ///
     /// <!-- held by: copies::facts_and_claims_of_a_file_are_checked, copies::a_file_with_a_hole_is_refused -->
     pub async fn import(&self, text: &str, run: Option<RunKey>) -> Result<RunKey> {
-        let (store, text) = (Arc::clone(self.store()), text.to_owned());
-        finish(async move { past::import(&*store, &text, run).await }).await
+        let (shared, text) = (Arc::clone(self.shared()), text.to_owned());
+        finish(async move { import(&shared, &text, run).await }).await
     }
 
     /// Drops what a policy does not keep of one run. Returns how many records and bytes of bodies.

@@ -29,7 +29,7 @@ pub use self::children::{
     ChildError, ChildFailure, ChildHandle, ChildRequest, ChildrenRequest, OnParentEnd, SpawnRequest,
 };
 pub use self::event::{Event, Events, RunEvent};
-pub use self::extension::{LeftRun, Pace, WeakRuntime};
+pub use self::extension::{LeftRun, Pace, RunNews, WeakRuntime};
 pub use self::fleet::{RunLimits, Stalled};
 pub use self::handle::RunHandle;
 pub use self::inbox::Message;
@@ -38,7 +38,7 @@ pub use self::post::{Letter, Outlet, Undelivered};
 pub use self::requests::{
     BulkReport, BulkRequest, CellNews, DriveRequest, EditRequest, ForkRequest, Repeat, ResumeRequest,
     RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, Ticket, is_internal_label,
-    is_spared, is_system,
+    is_spared, is_system, queue_hold, queue_of,
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
 use super::children::Starts;
-use super::extension::LeftRun;
+use super::extension::{LeftRun, RunNews};
 use super::shared::{Control, Stop};
 use crate::compact::queue::{Receiver, Sender, queue};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,8 +25,8 @@ pub(crate) struct Registry {
     pub(crate) end_waiters: EndWaiters,
     /// The children that nodes of this process are about to start.
     pub(crate) starts: Starts,
-    /// Who is told of each run that is no longer driven here.
-    listeners: Mutex<Vec<UnboundedSender<LeftRun>>>,
+    /// Libraries that receive what this process changes of runs.
+    listeners: Mutex<Vec<UnboundedSender<RunNews>>>,
     doubts: Mutex<Doubts>,
 }
 
@@ -112,15 +112,28 @@ impl Registry {
     pub(crate) fn leave(&self, left: &LeftRun) {
         self.active().remove(&left.run);
         self.count.send_modify(|count| *count -= 1);
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|listener| listener.send(left.clone()).is_ok());
+        self.publish(|| RunNews::Left(left.clone()));
     }
 
-    /// Tells of each run from now on that is no longer driven here.
-    pub(crate) fn left(&self) -> UnboundedReceiver<LeftRun> {
-        let (listener, left) = mpsc::unbounded_channel();
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
-        left
+    fn listeners(&self) -> MutexGuard<'_, Vec<UnboundedSender<RunNews>>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what this process changes of runs from now on.
+    pub(crate) fn news(&self) -> UnboundedReceiver<RunNews> {
+        let (listener, news) = mpsc::unbounded_channel();
+        self.listeners().push(listener);
+        news
+    }
+
+    /// Tells whether a library receives news, so that it is worth a read to make them.
+    pub(crate) fn has_listeners(&self) -> bool {
+        !self.listeners().is_empty()
+    }
+
+    /// Sends news to the libraries that receive them.
+    pub(crate) fn publish(&self, news: impl Fn() -> RunNews) {
+        self.listeners().retain(|listener| listener.send(news()).is_ok());
     }
 
     /// Whether the run is driven here because recovery took it up: then no caller has a handle.
@@ -176,7 +189,7 @@ mod tests {
         let _other = registry.enter(&run("b"), true).unwrap();
         assert_eq!(*count.borrow(), 2);
         drop(first);
-        registry.leave(&LeftRun { run: run("a"), facts: None, has_ended: false });
+        registry.leave(&LeftRun { run: run("a"), facts: None, ended_at: None });
         assert!(registry.driver(&run("a")).is_none() && registry.driver(&run("b")).is_some());
         assert!(registry.enter(&run("a"), false).is_ok());
     }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::committer::Committer;
 use super::event::{Event, Events, Subscribers};
-use super::extension::{Extensions, LeftRun};
+use super::extension::{Extensions, LeftRun, RunNews};
 use super::fleet::admission::{Admission, Permit, RunLimits};
 use super::fleet::heartbeat::HeartbeatMonitor;
 use super::fleet::life::{self, Tenure};
@@ -248,7 +248,7 @@ impl Shared {
         let control = self.registry.enter(run, is_recovered)?;
         let shared = Arc::clone(self);
         let meter = RunMeter::silent();
-        let left = LeftRun { run: run.clone(), facts: None, has_ended: false };
+        let left = LeftRun { run: run.clone(), facts: None, ended_at: None };
         Ok(Registration { shared, left, term, gaps, owed: None, control, meter, _permit: permit })
     }
 
@@ -333,18 +333,27 @@ impl Shared {
         self.registry.change_stop(change);
     }
 
-    /// Purges a run, and forgets it. If it was there, its start is not sent again, whatever became of it.
+    /// Purges a run, and forgets it. If it was there, its start is not sent again, whatever became of it, and libraries of this process hear of it.
     ///
     /// # Errors
     ///
     /// As [`CheckpointStore::purge`].
     pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        // What cannot be read is purged all the same; libraries find out by themselves then.
+        let head = match self.registry.has_listeners() {
+            true => self.store.head(run).await.ok().flatten(),
+            false => None,
+        };
+        let head = head.filter(|head| expected.is_none_or(|expected| expected == head.head()));
         // The name may be used again before the reply is here.
         let next = self.registry.doubts().next();
         let purged = self.store.purge(run, expected).await?;
         self.resting.forget(run);
         if purged.records > 0 {
             self.registry.doubts().forget(run, next);
+        }
+        if let Some(facts) = head.map(|head| Arc::new(head.facts)) {
+            self.registry.publish(|| RunNews::Purged { run: run.clone(), facts: Arc::clone(&facts) });
         }
         Ok(purged)
     }

@@ -162,6 +162,11 @@ impl CheckpointStore for Bounded {
         self.call(Operation::Heartbeat, ErrorKind::Indeterminate, call).await
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let call = self.store.is_alive(executor);
+        self.call(Operation::Head, ErrorKind::Unavailable, call).await
+    }
+
     fn transactions(&self) -> Option<&dyn Transactions> {
         self.store.transactions().is_some().then_some(self)
     }

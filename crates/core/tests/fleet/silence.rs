@@ -86,7 +86,7 @@ impl<S: CheckpointStore> CheckpointStore for Silent<S> {
     delegate! { |this| this.inner; capabilities, part }
     delegate! {
         |this| this.inner, |call| this.call(call);
-        setup, append, load, load_since, headers, head, runs, prune, purge, heartbeat
+        setup, append, load, load_since, headers, head, runs, prune, purge, heartbeat, is_alive
     }
 }
 

@@ -117,7 +117,7 @@ impl CheckpointStore for Counting {
         None
     }
 
-    delegate! { |this| this.inner; capabilities, setup, heartbeat, part, subscribe }
+    delegate! { |this| this.inner; capabilities, setup, heartbeat, is_alive, part, subscribe }
 }
 
 /// Goes round so many times, which writes a record each.

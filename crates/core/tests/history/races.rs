@@ -71,7 +71,7 @@ impl CheckpointStore for Jittery {
     delegate! { |this| this.inner; capabilities, setup, heartbeat, part, subscribe }
     delegate! {
         |this| this.inner, |call| this.around(call);
-        append, load, load_since, headers, head, runs, prune, purge
+        append, load, load_since, headers, head, runs, prune, purge, is_alive
     }
 }
 

@@ -126,6 +126,7 @@ impl CheckpointStore for Weather {
 
     delegate! {
         |this| this.inner;
-        capabilities, setup, load, load_since, headers, runs, prune, purge, heartbeat, part, subscribe
+        capabilities, setup, load, load_since, headers, runs, prune, purge, heartbeat, is_alive, part,
+        subscribe
     }
 }

@@ -60,7 +60,7 @@ impl CheckpointStore for Yielding {
     delegate! { |this| this.inner; capabilities, setup, heartbeat, part }
     delegate! {
         |this| this.inner, |call| this.slowly(call);
-        append, load, load_since, headers, head, runs, prune, purge
+        append, load, load_since, headers, head, runs, prune, purge, is_alive
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{CellNews, Position, RetentionPolicy, Runtime, StateCell};
+use ferrata_core::runtime::{CellNews, Position, RetentionPolicy, RunNews, Runtime, StateCell};
 use ferrata_core::state::{Channels, Context, Draft, Op, Patch};
 use ferrata_core::store::MemoryStore;
 use ferrata_core::testing::{Fault, World};
@@ -292,14 +292,18 @@ async fn a_node_finds_its_runtime_and_what_is_kept_beside_it() {
         Ok::<_, NodeError>(s)
     };
     let graph = Graph::<Context>::builder("asks").node("work", work).entry("work").build().unwrap();
-    let mut left = process.left();
+    let mut news = process.news();
     let run = process.start(&graph, Context::new()).await.unwrap();
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<String>("kept").unwrap().as_deref(), Some("first"));
     assert_eq!(state.get::<String>("is_its").unwrap(), Some(process.executor().to_string()));
-    let left = world.pass(left.recv()).await.unwrap();
-    assert_eq!((&left.run, left.has_ended), (run.run(), true));
+    let Some(RunNews::Left(left)) = world.pass(news.recv()).await else { panic!("the run is left first") };
+    let end = process.head(run.run()).await.unwrap().unwrap().seq;
+    assert_eq!((&left.run, left.ended_at), (run.run(), Some(end)));
     assert_eq!(left.facts.unwrap().workflow.as_str(), "asks");
+    process.purge(run.run()).await.unwrap();
+    let Some(RunNews::Purged { run: purged, facts, .. }) = news.recv().await else { panic!("it was purged") };
+    assert_eq!((&purged, facts.workflow.as_str()), (run.run(), "asks"));
     let weak = process.downgrade();
     assert!(weak.upgrade().is_some());
 }

@@ -60,8 +60,8 @@ impl CheckpointStore for Gate {
 
     delegate! {
         |this| this.inner;
-        capabilities, setup, load, load_since, headers, head, runs, prune, purge, heartbeat, part,
-        subscribe
+        capabilities, setup, load, load_since, headers, head, runs, prune, purge, heartbeat, is_alive,
+        part, subscribe
     }
 }
 

@@ -52,6 +52,7 @@ mod past;
 mod pauses;
 mod progress;
 mod prompt;
+mod queue_holds;
 mod reasons;
 mod recovery;
 mod refusals;

@@ -69,7 +69,7 @@ async fn child_that_asks_comes_before_many() {
     let child = Graph::<Context>::builder("child")
         .node("nap", async |cx: NodeContext, s: Draft<Context>| {
             if s.get::<u32>("number")? == Some(29) {
-                cx.ask::<_, bool>("more", "More?").await?;
+                cx.ask::<bool>("more", "More?").await?;
             }
             cx.sleep(Duration::from_secs(1_000_000)).await?;
             Ok::<_, NodeError>(s)

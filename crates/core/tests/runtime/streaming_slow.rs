@@ -61,7 +61,7 @@ impl CheckpointStore for Slow {
     delegate! {
         |this| this.inner;
         capabilities, setup, append, load, load_since, headers, head, runs, prune, purge, heartbeat,
-        transactions, part, subscribe
+        is_alive, transactions, part, subscribe
     }
 }
 

@@ -276,6 +276,11 @@ impl CheckpointStore for Remote {
         self.call(move || now(store.heartbeat(&executor, ttl)), |kind| Err(failed(kind))).await
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let executor = *executor;
+        self.read(move |store| now(store.is_alive(&executor))).await
+    }
+
     fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
         None
     }

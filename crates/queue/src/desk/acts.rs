@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::Runtime;
+use ferrata_core::runtime::{Position, Runtime, queue_hold, queue_of};
 use ferrata_core::store::RunHead;
-use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
+use ferrata_core::{Epoch, Error, ErrorKind, ExecutorId, Result, RunKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use super::recorded::RecordedStarts;
 use super::seen::Seen;
 use super::{Command, closed};
 use crate::cell::BY;
-use crate::ledger::{Held, Kind, Late, Ledger, Life, Op, Replaced};
+use crate::ledger::{FoundRun, Held, Kind, Late, Ledger, Life, Op, OverStart, Replaced};
 
-/// How long a run that is not there is waited for, in its place or to be cancelled: its starter makes the record next.
+/// How long a run that is not there is waited for, in its place or to be cancelled, while its starter lives: it makes the record next.
 const MISSING: Duration = Duration::from_secs(300);
 
 /// The same of a start in whose place another one's run is on record: mostly its process has died, and the place is wanted. It can be recorded no sooner
@@ -58,13 +59,8 @@ pub(super) fn all_due(ledger: &Ledger) -> Vec<(String, Act)> {
 
 impl Act {
     /// Does it, and has it noted. What fails is done again at the next look.
-    pub(super) async fn carry_out(
-        self,
-        runtime: Runtime,
-        id: String,
-        commands: UnboundedSender<Command>,
-        seen: Seen,
-    ) {
+    pub(super) async fn carry_out(self, watch: HolderWatch, id: String) {
+        let HolderWatch { runtime, commands, seen, .. } = &watch;
         let note = |op| drop(commands.send(Command::Do { op, reply: None }));
         match self {
             Self::Wake { held, question } => {
@@ -76,27 +72,30 @@ impl Act {
                     Err(ErrorKind::NotFound)
                         if seen.for_longer(&id, held.at, runtime.pace().look.saturating_mul(WOKEN)) =>
                     {
-                        note(Op::Gone { id, seen: held });
+                        let head = runtime.head(&held.run).await;
+                        if head.is_ok_and(|head| !may_rest_yet(&held, head.as_ref())) {
+                            note(Op::Gone { id, seen: held });
+                        }
                     }
                     Err(kind) => {
                         tracing::debug!(run = %held.run, ?kind, "a run that waits for a place is not woken yet");
-                        look_after(&runtime, vec![(id, *held)], &commands, &seen).await;
+                        watch.check(vec![(id, *held)]).await;
                     }
                 }
             }
-            Self::Begin { held } => match begin(&runtime, &id, &held, &commands).await {
-                Ok(life) => note(Op::Begun { id, at: held.at, life }),
+            Self::Begin { held } => match begin(runtime, &id, &held, commands).await {
+                Ok(run) => note(Op::Begun { id, at: held.at, run }),
                 // It goes on already, or has ended; then another start of its name may have come since.
                 Err(error) if error.kind() == ErrorKind::WrongStatus => {
                     let Ok(Some(head)) = runtime.head(&held.run).await else { return };
-                    let life = Life::of(&head.facts);
+                    let (life, ended_at) = (Life::of(&head.facts), head.seq);
                     match head.status.is_finished() {
-                        true => drop(commands.send(Command::Ended { id, life })),
-                        false => note(Op::Begun { id, at: held.at, life }),
+                        true => drop(commands.send(Command::Ended { id, life, ended_at })),
+                        false => note(Op::Begun { id, at: held.at, run: FoundRun::of(&head) }),
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    if let Some(op) = no_longer_of(id, *held, None, &seen) {
+                    if let Some(op) = watch.over_starts(id, *held, None).await {
                         note(op);
                     }
                 }
@@ -107,13 +106,13 @@ impl Act {
                 }
             },
             Self::Replace { replaced } => {
-                if let Some(op) = supersede(&runtime, id, &replaced, &commands, &seen).await {
+                if let Some(op) = watch.supersede(id, &replaced).await {
                     note(op);
                 }
             }
             Self::Cancel { late: Late { run, at } } => {
                 let cancelled = async {
-                    let head = due(&runtime, &id, &run, at, &commands).await?.head();
+                    let head = due(runtime, &id, &run, at, commands).await?.head();
                     runtime.cancel(&run, "its turn did not come by its deadline").by(BY).at(head).await
                 };
                 match cancelled.await {
@@ -136,20 +135,31 @@ impl Act {
     }
 }
 
-/// Lets a run go whose turn has come. Returns which start of its name it is of.
+/// Lets a run go whose turn has come. Returns the run as it was then.
 async fn begin(
     runtime: &Runtime,
     id: &str,
     held: &Held,
     commands: &UnboundedSender<Command>,
-) -> Result<Option<Life>> {
+) -> Result<Option<FoundRun>> {
     let head = due(runtime, id, &held.run, held.at, commands).await?;
+    // The caller that has paused it since lets it go.
+    let begun = || Error::new(ErrorKind::WrongStatus, "the run has begun").with_run(&held.run);
+    if head.status != RunStatus::Interrupted {
+        return Err(begun());
+    }
     if head.epoch != Epoch::NEVER {
-        // The caller that has paused it since lets it go.
-        return Err(Error::new(ErrorKind::WrongStatus, "the run has begun").with_run(&held.run));
+        // It was revived. A run that was paused by hand has its slot, and stays paused.
+        let now = runtime.checkpoint(&held.run, Position::Latest).await?;
+        if now.record != head.id {
+            return Err(Error::new(ErrorKind::Conflict, "the run has changed").with_run(&held.run));
+        }
+        if now.paused != queue_of(&head.facts).map(queue_hold) {
+            return Err(begun());
+        }
     }
     runtime.unpause(&held.run).by(BY).at(head.head()).await?;
-    Ok(Life::of(&head.facts))
+    Ok(FoundRun::of(&head))
 }
 
 /// Returns the head of the run for which something is to be done since that moment, as it was before the queue said that this still is so: when a process
@@ -172,83 +182,130 @@ async fn due(
     }
 }
 
-/// Cancels a run in whose place another is, as soon as that is recorded: a crash loses none of the two.
-async fn supersede(
-    runtime: &Runtime,
-    id: String,
-    replaced: &Replaced,
-    commands: &UnboundedSender<Command>,
-    seen: &Seen,
-) -> Option<Op> {
-    let Replaced { waiting, by, at } = replaced;
-    let is_over = seen.for_longer(&id, *at, MISSING);
-    let run = &waiting.run;
-    // What cannot be read now is read at a later look.
-    if runtime.head(run).await.ok()?.is_none() {
-        // Its starter makes the record next, or is no more.
-        return is_over.then_some(Op::Forgotten { id, at: *at });
-    }
-    if runtime.head(by).await.ok()?.is_none() {
-        return is_over.then(|| Op::Restore { id, by: by.clone() });
-    }
-    let reason = format!("the start of {by} has taken its place");
-    let cancelled = async {
-        let head = due(runtime, &id, run, *at, commands).await?.head();
-        runtime.cancel(run, reason).by(BY).at(head).await
-    };
-    match cancelled.await {
-        Ok(()) => Some(Op::Forgotten { id, at: *at }),
-        Err(error) if error.kind() == ErrorKind::WrongStatus => Some(Op::Forgotten { id, at: *at }),
-        Err(error) if error.kind() == ErrorKind::Conflict => None,
-        Err(error) => {
-            tracing::warn!(%run, %error, "a run whose place was taken cannot be cancelled yet");
-            None
-        }
-    }
+/// What checks the holders of a queue, and acts for them: with what this process knows of their runs.
+#[derive(Clone)]
+pub(super) struct HolderWatch {
+    pub(super) runtime: Runtime,
+    pub(super) commands: UnboundedSender<Command>,
+    pub(super) seen: Seen,
+    pub(super) recorded: RecordedStarts,
 }
 
-/// Gives back the places of holders that are gone.
-pub(super) async fn look_after(
-    runtime: &Runtime,
-    some: Vec<(String, Held)>,
-    commands: &UnboundedSender<Command>,
-    seen: &Seen,
-) {
-    for (id, held) in some {
-        // What cannot be read now is read at a later look.
-        let Ok(head) = runtime.head(&held.run).await else { continue };
-        let woken = runtime.pace().look.saturating_mul(WOKEN);
-        let op = match held.kind {
-            Kind::Run => no_longer_of(id, held, head.as_ref(), seen),
-            Kind::Node => {
-                is_gone(&id, &held, head.as_ref(), woken, seen).then(|| Op::Gone { id, seen: Box::new(held) })
+impl HolderWatch {
+    /// Releases the slots of holders that are gone.
+    pub(super) async fn check(&self, some: Vec<(String, Held)>) {
+        for (id, held) in some {
+            // What cannot be read now is read at a later look.
+            let Ok(head) = self.runtime.head(&held.run).await else { continue };
+            let woken = self.runtime.pace().look.saturating_mul(WOKEN);
+            let op = match held.kind {
+                Kind::Run => self.over_starts(id, held, head.as_ref()).await,
+                Kind::Node => is_gone(&id, &held, head.as_ref(), woken, &self.seen)
+                    .then(|| Op::Gone { id, seen: Box::new(held) }),
+            };
+            if let Some(op) = op {
+                drop(self.commands.send(Command::Do { op, reply: None }));
             }
+        }
+    }
+
+    /// Takes the nodes of processes out of the line that have died, at two checks: no grant is for them.
+    pub(super) async fn check_executors(&self, executors: Vec<ExecutorId>) {
+        for executor in executors {
+            // What cannot be read counts as alive.
+            if !matches!(self.runtime.store().is_alive(&executor).await, Ok(false)) {
+                continue;
+            }
+            if self.seen.for_longer(&executor.to_string(), Timestamp::default(), Duration::ZERO) {
+                let op = Op::LeaveExecutor(executor);
+                drop(self.commands.send(Command::Do { op, reply: None }));
+            }
+        }
+    }
+
+    /// Returns what is to be noted of the slot of a run: which starts are over that stand in it, and whose run is on record. One that is not is waited
+    /// for.
+    async fn over_starts(&self, id: String, held: Held, head: Option<&RunHead>) -> Option<Op> {
+        let has_ended = head.is_some_and(|head| head.status.is_finished());
+        let found = head.map(FoundRun::of);
+        if !held.has_lives() || matches!(found, Some(None)) {
+            let is_gone = has_ended || head.is_none() && self.seen.for_longer(&id, held.at, MISSING);
+            return is_gone.then(|| Op::Gone { id, seen: Box::new(held) });
+        }
+        let found = found.flatten();
+        if let Some(found) = found {
+            self.recorded.add(&id, found.start);
+        }
+        let mut gone = Vec::new();
+        for &start in &held.lives {
+            match found.filter(|found| found.start == start) {
+                Some(found) if has_ended => gone.push(OverStart { start, ended_at: found.at }),
+                Some(_) => {}
+                None if self.is_missing(&id, &held, start, found.is_some()).await => {
+                    gone.push(OverStart::without_run(start));
+                }
+                None => {}
+            }
+        }
+        let found = found.filter(|_| !has_ended);
+        let is_known = found.is_none_or(|found| held.lives.contains(&found.start));
+        (!gone.is_empty() || !is_known).then_some(Op::Settle { id, gone, found })
+    }
+
+    /// Tells whether no run of this start comes any more: it was on record, and is not; its starter has died, at two checks; or it has been missing
+    /// for long. Where another start's run is on record, it cannot be recorded before that is purged.
+    async fn is_missing(&self, id: &str, held: &Held, start: Life, is_overtaken: bool) -> bool {
+        if held.was_on_record(start) || self.recorded.has(id, start) {
+            return true;
+        }
+        // Each has its own time: it may have come just now.
+        let (entry, most) = (format!("{id} {start}"), if is_overtaken { OVERTAKEN } else { MISSING });
+        if self.seen.for_longer(&entry, held.at, most) {
+            return true;
+        }
+        // What cannot be read counts as alive.
+        self.seen.for_longer(&entry, held.at, Duration::ZERO)
+            && matches!(self.runtime.store().is_alive(&start.by).await, Ok(false))
+    }
+
+    /// Cancels a run in whose place another is, as soon as that is recorded: a crash loses none of the two.
+    async fn supersede(&self, id: String, replaced: &Replaced) -> Option<Op> {
+        let Self { runtime, commands, seen, .. } = self;
+        let Replaced { waiting, by, at } = replaced;
+        let is_over = seen.for_longer(&id, *at, MISSING);
+        let run = &waiting.run;
+        // What cannot be read now is read at a later look.
+        if runtime.head(run).await.ok()?.is_none() {
+            // Its starter makes the record next, or is no more.
+            return is_over.then_some(Op::Forgotten { id, at: *at });
+        }
+        if runtime.head(by).await.ok()?.is_none() {
+            return is_over.then(|| Op::Restore { id, by: by.clone() });
+        }
+        let reason = format!("the start of {by} has taken its place");
+        let cancelled = async {
+            let head = due(runtime, &id, run, *at, commands).await?.head();
+            runtime.cancel(run, reason).by(BY).at(head).await
         };
-        if let Some(op) = op {
-            drop(commands.send(Command::Do { op, reply: None }));
+        match cancelled.await {
+            Ok(()) => Some(Op::Forgotten { id, at: *at }),
+            Err(error) if error.kind() == ErrorKind::WrongStatus => Some(Op::Forgotten { id, at: *at }),
+            Err(error) if error.kind() == ErrorKind::Conflict => None,
+            Err(error) => {
+                tracing::warn!(%run, %error, "a run whose place was taken cannot be cancelled yet");
+                None
+            }
         }
     }
 }
 
-/// Returns what is to be noted of the place of a run: which starts are over that stand in it, and whose run is on record. One that is not is waited for.
-fn no_longer_of(id: String, held: Held, head: Option<&RunHead>, seen: &Seen) -> Option<Op> {
-    let has_ended = head.is_some_and(|head| head.status.is_finished());
-    let found = head.map(|head| Life::of(&head.facts));
-    if !held.has_lives() || found == Some(None) {
-        let is_gone = has_ended || head.is_none() && seen.for_longer(&id, held.at, MISSING);
-        return is_gone.then(|| Op::Gone { id, seen: Box::new(held) });
-    }
-    let found = found.flatten();
-    let most = if found.is_some() { OVERTAKEN } else { MISSING };
-    let is_over = |life: &&Life| match found == Some(**life) {
-        true => has_ended,
-        // Each has its own time: it may have come just now.
-        false => seen.for_longer(&format!("{id} {life}"), held.at, most),
-    };
-    let gone: Vec<Life> = held.lives.iter().filter(is_over).copied().collect();
-    let found = found.filter(|_| !has_ended);
-    let is_known = found.is_none_or(|found| held.lives.contains(&found));
-    (!gone.is_empty() || !is_known).then_some(Op::Settle { id, gone, found })
+/// Tells whether a node that has told the queue that its run rests may still record that: its process counts as dead, and may only be suspended. The
+/// next claim of the run settles it. Without its entry nothing would wake the run.
+fn may_rest_yet(held: &Held, head: Option<&RunHead>) -> bool {
+    head.is_some_and(|head| {
+        let is_lost = head.status == RunStatus::InProgress && head.owner.is_some() && !head.owner_alive;
+        is_lost && head.epoch == held.epoch
+    })
 }
 
 /// Tells whether the place of a node is not used any more.
@@ -256,15 +313,6 @@ fn is_gone(id: &str, held: &Held, head: Option<&RunHead>, woken: Duration, seen:
     let Some(head) = head else { return true };
     match &held.question {
         _ if head.status.is_finished() => true,
-        // Its process died before the run rested: whoever takes it up asks anew.
-        Some(_)
-            if held.woken.is_none()
-                && head.status == RunStatus::InProgress
-                && head.owner.is_some()
-                && !head.owner_alive =>
-        {
-            true
-        }
         // Woken, and not come for its place. Until it is woken it is waited for: no other process would wake it.
         Some(_) => held.woken.is_some_and(|at| seen.for_longer(id, at, woken)),
         None => {

@@ -13,13 +13,15 @@ use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::looks::noticed;
-use super::acts;
+use super::acts::{self, HolderWatch};
+use super::recorded::RecordedStarts;
 use super::report::Report;
+use super::scan::HeldScan;
 use super::seen::Seen;
 use super::starts::Starts;
 use super::{Command, Started, Tags};
 use crate::cell::{BY, current, run_of};
-use crate::ledger::{Held, Kind, Ledger, Op, Said};
+use crate::ledger::{Held, Kind, Ledger, Op, OverStart, Said};
 use crate::tasks::spawn;
 
 /// How much is done in one record at the most.
@@ -67,8 +69,12 @@ pub(super) struct Clerk {
     acted: HashMap<String, Duration>,
     /// Who was looked after last.
     looked_after: String,
+    /// The process that was checked last.
+    checked_executor: Option<ExecutorId>,
     is_looking_after: Arc<AtomicBool>,
     seen: Seen,
+    recorded: RecordedStarts,
+    scan: HeldScan,
     looks: u32,
     /// When holders were looked after last.
     looked: Duration,
@@ -84,6 +90,7 @@ impl Clerk {
         asked: mpsc::UnboundedReceiver<Command>,
         commands: mpsc::WeakUnboundedSender<Command>,
         changes: watch::Sender<u64>,
+        recorded: RecordedStarts,
     ) -> Result<Self> {
         Ok(Self {
             name: name.to_owned(),
@@ -103,8 +110,11 @@ impl Clerk {
             given: HashSet::new(),
             acted: HashMap::new(),
             looked_after: String::new(),
+            checked_executor: None,
             is_looking_after: Arc::default(),
             seen: Seen::new(Arc::clone(runtime.clock())),
+            recorded,
+            scan: HeldScan::new(name),
             looks: 0,
             looked: Duration::ZERO,
             report: Report::default(),
@@ -154,6 +164,7 @@ impl Clerk {
             if is_look {
                 self.look_after(&runtime);
             }
+            drop(runtime);
         }
     }
 
@@ -168,6 +179,7 @@ impl Clerk {
         self.starts.forget();
         let mut ops = std::mem::take(&mut self.owed);
         let (owed, mut replies, mut watchers, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
+        let mut scans = Vec::new();
         for command in commands {
             match command {
                 Command::Ask { ask, reply, turn } => {
@@ -183,15 +195,15 @@ impl Clerk {
                     replies.push(Reply::Nobody);
                     ops.push(match self.starts.is_last(&id, &entered) {
                         true => Op::TakeBack { id, life, entered },
-                        false => Op::Settle { id, gone: vec![life], found: None },
+                        false => Op::Settle { id, gone: vec![OverStart::without_run(life)], found: None },
                     });
                 }
-                Command::Ended { id, life } => {
+                Command::Ended { id, life, ended_at } => {
                     replies.push(Reply::Nobody);
                     // As it is known now, and not when it can be written: by then another run may have the name.
                     let held = self.ledger.as_ref().and_then(|ledger| ledger.held.get(&id));
                     let place = held.map(|held| (held.at, held.executor));
-                    ops.push(Op::LeaveRun { id, life, place });
+                    ops.push(Op::LeaveRun { id, life, ended_at, place });
                 }
                 Command::Do { op, reply } => {
                     if let Op::LeaveNode { id, .. } | Op::Rest { id, .. } = &op {
@@ -203,6 +215,8 @@ impl Clerk {
                 Command::IsHeldBack { id, reply } => watchers.push((id, None, reply)),
                 Command::IsDue { id, at, reply } => watchers.push((id, Some(at), reply)),
                 Command::Tags(reply) => tags.push(reply),
+                Command::Held(run) => self.enter_held(runtime, run),
+                Command::FindMissing { held, reply } => scans.push((held, reply)),
                 Command::Look => {}
             }
         }
@@ -223,6 +237,10 @@ impl Clerk {
                     let _ = reply.send(Ok(is_so));
                 }
                 tags.into_iter().for_each(|reply| drop(reply.send(Ok(self.tags()))));
+                for (held, reply) in scans {
+                    // The scan ends with the runtime.
+                    drop(reply.send(self.find_missing(held)));
+                }
                 self.tell();
                 self.act(runtime);
                 if let Some(ledger) = &self.ledger {
@@ -415,8 +433,8 @@ impl Clerk {
                 continue;
             }
             self.acted.insert(id.clone(), now);
-            if let Some(commands) = self.commands.upgrade() {
-                spawn(act.carry_out(runtime.clone(), id, commands, self.seen.clone()));
+            if let Some(watch) = self.holder_watch(runtime) {
+                spawn(act.carry_out(watch, id));
             }
         }
         self.given.clear();

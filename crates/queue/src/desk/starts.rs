@@ -7,7 +7,7 @@ use ferrata_core::runtime::Runtime;
 use ferrata_core::{ExecutorId, RunKey, Timestamp};
 
 use super::{Command, Desk, give_back_as};
-use crate::ledger::{Entered, Life, Op};
+use crate::ledger::{Entered, FoundRun, Life, Op, OverStart};
 
 /// Of how many runs starts are kept that are in doubt.
 const MANY: usize = 4_096;
@@ -108,8 +108,9 @@ impl Starting {
         self.doubts.clone()
     }
 
-    /// Has the entry be of what is on record, which another start may have recorded, and gives the place of a run back that has ended.
-    pub(crate) async fn found(mut self, runtime: &Runtime, run: &RunKey) {
+    /// Makes the entry one of the run that is on record, which another start may have recorded, and releases the slot of a run that has ended. A start
+    /// that found the run of another one is not remembered by its key of `once`.
+    pub(crate) async fn found(mut self, runtime: &Runtime, run: &RunKey, entered: Option<Arc<Entered>>) {
         // What cannot be read now is looked after by the queue.
         let Ok(head) = runtime.head(run).await else { return };
         self.is_settled = true;
@@ -117,11 +118,16 @@ impl Starting {
         let is_others = life != Some(Some(self.life));
         // What an earlier program has recorded is of no start, and of any.
         if is_others && life != Some(None) {
-            let goes_on = head.as_ref().is_some_and(|head| !head.status.is_finished());
-            let found = life.flatten().filter(|_| goes_on);
+            if let Some(entered) = entered.filter(|entered| entered.has_once()) {
+                self.desk.send(Command::Do { op: Op::UndoOnce(entered), reply: None });
+            }
+            let found = head.as_ref().filter(|head| !head.status.is_finished()).and_then(FoundRun::of);
             self.leave(found);
         }
         if let Some(head) = head {
+            if let Some(start) = Life::of(&head.facts) {
+                self.desk.note_recorded(&self.id, start);
+            }
             give_back_as(runtime, &head).await;
         }
     }
@@ -132,13 +138,19 @@ impl Starting {
         self.leave(None);
     }
 
+    /// Notes that its run is on record.
+    pub(crate) fn recorded(self) {
+        self.desk.note_recorded(&self.id, self.life);
+        self.settled();
+    }
+
     /// Notes that what came of it is known.
     pub(crate) fn settled(mut self) {
         self.is_settled = true;
     }
 
-    fn leave(&self, found: Option<Life>) {
-        let op = Op::Settle { id: self.id.clone(), gone: vec![self.life], found };
+    fn leave(&self, found: Option<FoundRun>) {
+        let op = Op::Settle { id: self.id.clone(), gone: vec![OverStart::without_run(self.life)], found };
         self.desk.send(Command::Do { op, reply: None });
     }
 }

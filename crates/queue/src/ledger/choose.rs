@@ -106,20 +106,23 @@ impl Ledger {
             if takes == Takes::NodesAlone && waiting.kind == Kind::Run {
                 return None;
             }
+            // A limit was lowered since it asked. It waits until the limit is raised, and holds up nobody.
+            if settings.at_once.is_some_and(|most| waiting.places > most) {
+                return None;
+            }
             let note = self.keys.note(&waiting.key);
             if let Some(opens) = opens(settings.rate_per_key, note.map_or(0, |note| note.next), now) {
                 next = [next, Some(opens)].into_iter().flatten().min();
                 return None;
             }
             let places = self.keys.places(&waiting.key);
-            let may_have = settings
-                .at_once_per_key
-                .is_none_or(|most| places == 0 || places.saturating_add(waiting.places) <= most);
+            let may_have =
+                settings.at_once_per_key.is_none_or(|most| places.saturating_add(waiting.places) <= most);
             may_have.then(|| note.map_or(0, |note| note.turn))
         };
         match self.waiting.first(now, |priority, since| level(priority, since, settings, now), turn) {
             // Nobody passes one that waits for more places than are free, or that one would wait for ever.
-            Some((_, waiting)) if waiting.places > free && self.in_use > 0 => Turn::Not(next),
+            Some((_, waiting)) if waiting.places > free => Turn::Not(next),
             Some((id, _)) => Turn::Of(id.clone()),
             None => Turn::Not(next),
         }
@@ -151,7 +154,7 @@ impl Ledger {
     fn give(&mut self, id: &str, settings: &Settings, now: Timestamp) {
         let Some(waiting) = self.waiting.remove(id) else { return };
         let lives = waiting.all_lives();
-        let Waiting { run, kind, places, key, executor, epoch, question, .. } = waiting;
+        let Waiting { run, kind, places, key, executor, epoch, question, alive, .. } = waiting;
         self.in_use = self.in_use.saturating_add(places);
         self.keys.hold(&key, places);
         let is_noted = settings.rate_per_key.is_some() || self.keys.take_turns();
@@ -165,8 +168,20 @@ impl Ledger {
         }
         let on_hold = kind == Kind::Run;
         self.given.push(id.to_owned());
-        let held =
-            Held { run, kind, places, key, executor, epoch, at: now, question, woken: None, on_hold, lives };
+        let held = Held {
+            run,
+            kind,
+            places,
+            key,
+            executor,
+            epoch,
+            at: now,
+            question,
+            woken: None,
+            on_hold,
+            lives,
+            alive,
+        };
         self.held.insert(id, held);
     }
 }

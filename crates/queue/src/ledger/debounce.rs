@@ -63,6 +63,19 @@ impl Ledger {
         self.replaced.insert(id, Replaced { waiting, by: by.clone(), at: now });
     }
 
+    /// Puts one back into the line that a refused start has replaced, as the one that replaced those before it.
+    pub(super) fn restore_before(&mut self, id: &str, by: &RunKey, now: Timestamp) {
+        let Some(replaced) = self.replaced.get(id).filter(|replaced| replaced.by == *by).cloned() else {
+            return;
+        };
+        let earlier = self.replaced.iter().filter(|(other, replaced)| *other != id && replaced.by == *by);
+        let earlier: Vec<String> = earlier.map(|(id, _)| id.clone()).collect();
+        for earlier in earlier {
+            self.replaced.update(&earlier, |one| (one.by, one.at) = (replaced.waiting.run.clone(), now));
+        }
+        self.restore(id, by, now);
+    }
+
     /// Puts one back into the line: the start that was to take its place was never recorded.
     pub(super) fn restore(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(replaced) = self.replaced.get(id).filter(|replaced| replaced.by == *by).cloned() else {

@@ -1,36 +1,55 @@
-//! Starts that are refused once the queue knows of them: each takes back what it has entered, and nothing else.
+//! Starts that are refused once the queue knows of them: each takes back what it has itself entered.
 
-use ferrata_core::Timestamp;
+use ferrata_core::{RunKey, Timestamp};
 
-use super::{Late, Ledger, Life, Seen};
+use super::once::OnceEntry;
+use super::{Late, Ledger, Life, OverStart};
 
 /// What a start has changed beside its entry, which was not in the queue before.
 #[derive(Debug)]
 pub(crate) struct Entered {
+    run: RunKey,
     at: Timestamp,
     /// Its run was to be cancelled.
     late: Option<Late>,
-    once: Option<Noted>,
+    once: Option<OnceUndo>,
+    /// The start that it has replaced.
+    replaced: Option<String>,
 }
 
-/// By which key a start is remembered.
+/// The key by which a start is remembered.
 #[derive(Debug)]
-pub(super) struct Noted {
+pub(super) struct OnceUndo {
     pub(super) key: String,
-    pub(super) seen: Seen,
+    pub(super) noted: OnceEntry,
     /// What was remembered by the key before.
-    pub(super) before: Option<Seen>,
+    pub(super) before: Option<OnceEntry>,
 }
 
 impl Entered {
-    pub(super) fn new(at: Timestamp, late: Option<Late>, once: Option<Noted>) -> Self {
-        Self { at, late, once }
+    pub(super) fn new(
+        run: RunKey,
+        at: Timestamp,
+        late: Option<Late>,
+        once: Option<OnceUndo>,
+        replaced: Option<String>,
+    ) -> Self {
+        Self { run, at, late, once, replaced }
+    }
+
+    pub(super) fn once(&self) -> Option<&OnceUndo> {
+        self.once.as_ref()
+    }
+
+    /// Tells whether it is remembered by a key of `once`.
+    pub(crate) fn has_once(&self) -> bool {
+        self.once.is_some()
     }
 }
 
 impl Ledger {
     /// Takes back what a start has entered. Where another start of the same run has come since, the entry is of that one.
-    pub(super) fn take_back(&mut self, id: &str, life: Life, entered: &Entered) {
+    pub(super) fn take_back(&mut self, id: &str, life: Life, entered: &Entered, now: Timestamp) {
         let is_late = self.late.get(id).is_some_and(|late| late.at == entered.at);
         let is_its = match self.lives(id) {
             Some(lives) => lives == [life],
@@ -38,7 +57,7 @@ impl Ledger {
             None => self.asked_by(id).is_some_and(|(by, _)| by == life.by),
         };
         if !is_late && !is_its {
-            self.settle(id, &[life], None);
+            self.settle(id, &[OverStart::without_run(life)], None);
             return;
         }
         self.leave(id);
@@ -46,14 +65,9 @@ impl Ledger {
         if let Some(late) = &entered.late {
             self.late.insert(id, late.clone());
         }
-        // Its time may be over, and another start be remembered by the key since.
-        if let Some(Noted { key, seen, before }) = &entered.once
-            && self.seen.get(key) == Some(seen)
-        {
-            self.seen.remove(key);
-            if let Some(before) = before {
-                self.seen.insert(key, before.clone());
-            }
+        self.undo_once(entered);
+        if let Some(before) = &entered.replaced {
+            self.restore_before(before, &entered.run, now);
         }
     }
 }

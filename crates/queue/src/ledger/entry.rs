@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::debounce::{Debounced, Replaced};
 use super::keys::KeyNote;
-use super::life::Life;
+use super::life::{FoundRun, Life};
+use super::once::OnceEntry;
 
 /// What a place is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +57,10 @@ pub struct Waiting {
     /// Which starts of the run stand in it, unless it is the one of this process since this moment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lives: Vec<Life>,
+    /// The newest record at which a run of it is known not to have ended; none for a start. An end at an earlier record is not one of this entry: the
+    /// run was revived since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) alive: Option<FoundRun>,
 }
 
 /// One who holds a place.
@@ -90,6 +95,9 @@ pub struct Held {
     /// Which starts of a run stand in it; any if none is said, as by an earlier program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lives: Vec<Life>,
+    /// As in [`Waiting`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) alive: Option<FoundRun>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -112,13 +120,6 @@ pub(crate) struct Late {
     pub(crate) at: Timestamp,
 }
 
-/// What was started for a key, until when nothing else is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen {
-    pub(super) run: RunKey,
-    pub(super) until: Timestamp,
-}
-
 /// What knows how many bytes it takes in the state at the most.
 pub(crate) trait Weigh {
     fn bytes(&self) -> usize;
@@ -137,8 +138,8 @@ fn optional(one: Option<&String>) -> usize {
 }
 
 /// What starts take: each is a process, a moment and a number.
-fn lives(lives: &[Life]) -> usize {
-    lives.len() * 96
+fn lives(lives: &[Life], alive: Option<FoundRun>) -> usize {
+    lives.len() * 96 + alive.map_or(0, |_| 160)
 }
 
 impl Weigh for RunKey {
@@ -155,13 +156,17 @@ impl Weigh for Waiting {
             + FIELDS
             + optional(self.question.as_ref())
             + debounced
-            + lives(&self.lives)
+            + lives(&self.lives, self.alive)
     }
 }
 
 impl Weigh for Held {
     fn bytes(&self) -> usize {
-        self.run.bytes() + text(&self.key) + FIELDS + optional(self.question.as_ref()) + lives(&self.lives)
+        self.run.bytes()
+            + text(&self.key)
+            + FIELDS
+            + optional(self.question.as_ref())
+            + lives(&self.lives, self.alive)
     }
 }
 
@@ -177,9 +182,9 @@ impl Weigh for Replaced {
     }
 }
 
-impl Weigh for Seen {
+impl Weigh for OnceEntry {
     fn bytes(&self) -> usize {
-        self.run.bytes() + 64
+        self.run.bytes() + 96
     }
 }
 
@@ -199,5 +204,6 @@ impl Waiting {
             && self.deadline.is_none()
             && self.debounced.is_none()
             && self.lives.is_empty()
+            && self.alive.is_none()
     }
 }

@@ -4,11 +4,42 @@ use std::fmt;
 use std::str::FromStr;
 
 use ferrata_core::record::RunFacts;
-use ferrata_core::{ExecutorId, Timestamp};
+use ferrata_core::store::RunHead;
+use ferrata_core::{ExecutorId, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Held, Kind, Ledger, Waiting};
 use crate::cell::LIFE;
+
+/// A start that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverStart {
+    pub(crate) start: Life,
+    /// The record that ended its run; the last possible one if it records no run any more, or its run was purged.
+    pub(crate) ended_at: Seq,
+}
+
+impl OverStart {
+    /// Says of a start that no run of it is there, nor comes.
+    pub(crate) fn without_run(start: Life) -> Self {
+        Self { start, ended_at: Seq::new(u64::MAX) }
+    }
+}
+
+/// A run that was found on record and had not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FoundRun {
+    pub(crate) start: Life,
+    /// Its last record.
+    pub(crate) at: Seq,
+}
+
+impl FoundRun {
+    /// Returns what a head says; `None` if its run does not say of which start it is.
+    pub(crate) fn of(head: &RunHead) -> Option<Self> {
+        Life::of(&head.facts).map(|start| Self { start, at: head.seq })
+    }
+}
 
 /// One start of a name, chosen by the starter before it asks for the place: it is in the entry, and in a label of the run that is recorded. No other
 /// start of the name is the same.
@@ -85,6 +116,11 @@ impl Waiting {
 }
 
 impl Held {
+    /// Tells whether the run of this start is known to have been on record.
+    pub(crate) fn was_on_record(&self, start: Life) -> bool {
+        self.alive.is_some_and(|alive| alive.start == start)
+    }
+
     /// Tells whether it is known which starts of a run stand in it; otherwise it stands for any.
     pub(crate) fn has_lives(&self) -> bool {
         !self.lives.is_empty()
@@ -101,13 +137,21 @@ impl Ledger {
         (!lives.is_empty()).then_some(lives)
     }
 
-    /// Takes starts out of an entry of which nothing is to come any more, and puts in the one whose run is on record and has not ended. The entry goes
-    /// with the last.
-    pub(super) fn settle(&mut self, id: &str, gone: &[Life], found: Option<Life>) {
+    /// Takes starts out of an entry that are over, and puts in the one whose run is on record and has not ended. The entry goes with the last. A start
+    /// stays if its run was revived since the end that is noted.
+    pub(super) fn settle(&mut self, id: &str, gone: &[OverStart], found: Option<FoundRun>) {
         let Some(before) = self.lives(id) else { return };
         let mut lives = before.clone();
-        lives.retain(|life| !gone.contains(life));
-        lives.extend(found.filter(|found| !lives.contains(found)));
+        let alive = self.alive(id);
+        let is_over = |life: &Life| {
+            let revived = |ended_at| alive.is_some_and(|alive| alive.start == *life && alive.at >= ended_at);
+            gone.iter().any(|over| over.start == *life && !revived(over.ended_at))
+        };
+        lives.retain(|life| !is_over(life));
+        if let Some(found) = found {
+            lives.extend((!lives.contains(&found.start)).then_some(found.start));
+            self.mark_alive(id, Some(found));
+        }
         if lives.is_empty() {
             self.leave(id);
         } else if lives != before {
@@ -124,6 +168,26 @@ impl Ledger {
             if all != before {
                 self.set_lives(id, all);
             }
+        }
+    }
+
+    fn alive(&self, id: &str) -> Option<FoundRun> {
+        match self.held.get(id) {
+            Some(held) => held.alive,
+            None => self.waiting.get(id)?.alive,
+        }
+    }
+
+    /// Notes that a run of an entry has not ended at this record.
+    pub(super) fn mark_alive(&mut self, id: &str, found: Option<FoundRun>) {
+        let Some(found) = found else { return };
+        if self.alive(id).is_some_and(|alive| alive.start == found.start && alive.at >= found.at) {
+            return;
+        }
+        if self.held.contains_key(id) {
+            self.held.update(id, |held| held.alive = Some(found));
+        } else {
+            self.waiting.update(id, |waiting| waiting.alive = Some(found));
         }
     }
 

@@ -12,6 +12,9 @@ use super::entry::{Kind, Waiting, Weigh, text};
 /// What the id of a run that waits or has a place begins with; its name follows.
 pub(crate) const RUN: &str = "run:";
 
+/// What the id of a node begins with; the key of its activation follows.
+pub(crate) const NODE: &str = "node:";
+
 /// Where in the order one stands: what is smaller comes first.
 pub(super) type Rank<'a> = (Reverse<i64>, u64, Timestamp, &'a String);
 
@@ -218,6 +221,12 @@ impl Line {
             }
         }
         best.map(|((.., id), waiting)| (id, waiting))
+    }
+
+    /// Returns the nodes that wait in the memory of their processes.
+    pub(crate) fn nodes_in_memory(&self) -> impl Iterator<Item = (&String, &Waiting)> {
+        let nodes = self.waiting.range(NODE.to_owned()..).take_while(|(id, _)| id.starts_with(NODE));
+        nodes.filter(|(_, waiting)| waiting.kind == Kind::Node && waiting.question.is_none())
     }
 
     /// Returns when the time of the next comes whose time has not come.

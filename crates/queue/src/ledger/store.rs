@@ -208,6 +208,7 @@ pub(super) fn plain(channel: &str, executor: ExecutorId, name: &str, one: &Value
         deadline: None,
         debounced: None,
         lives: Vec::new(),
+        alive: None,
     })
 }
 

@@ -154,5 +154,5 @@ impl CheckpointStore for Deaf {
         self.written().purge(run, expected).await
     }
 
-    delegate! { |this| this.inner; capabilities, setup, heartbeat }
+    delegate! { |this| this.inner; capabilities, setup, heartbeat, is_alive }
 }

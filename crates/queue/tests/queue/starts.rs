@@ -525,3 +525,25 @@ async fn a_start_that_is_late_before_its_run_is_recorded_is_cancelled() {
     assert_eq!(witness.came(), Vec::<String>::new());
     empty(&world, &mail).await;
 }
+
+/// A busy queue has two starts that limit a debounce and name none: all such starts shared one key, and the second cancelled the first.
+#[tokio::test]
+async fn debounce_at_most_alone_is_refused() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = slow(&witness, WHILE);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let mail = process.queue("mail").at_once(1).declare().await.unwrap();
+    world.pass(process.start(&graph, Context::new()).id("holder").queue("mail")).await.unwrap();
+    for id in ["one", "two"] {
+        let start = process.start(&graph, Context::new()).id(id).queue("mail").debounce_at_most(MOMENT);
+        let refused = world.pass(start).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        assert!(refused.to_string().contains(".debounce(key, quiet)"), "{refused}");
+    }
+    // The order of the two calls means nothing.
+    let start = process.start(&graph, Context::new()).id("three").queue("mail").debounce_at_most(MOMENT);
+    world.pass(start.debounce("plan", WHILE)).await.unwrap();
+    let line = mail.status().await.unwrap().line;
+    assert!(line[0].not_before.unwrap() <= process.clock().now().plus(MOMENT), "{line:?}");
+}

@@ -3,7 +3,7 @@
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::RunLimits;
 use ferrata_core::state::Context;
-use ferrata_core::testing::World;
+use ferrata_core::testing::{Process, World};
 use ferrata_core::{Epoch, ErrorKind};
 use ferrata_queue::{Enqueue, Queue, Queues, Rate};
 
@@ -148,42 +148,53 @@ async fn a_queue_that_was_purged_begins_anew() {
     empty(&world, &mail).await;
 }
 
-/// A run waits on hold, and the queue forgets it: its next start finds the run on record, a free place, and nobody who would let it go.
+/// A run waits on hold, and its queue is purged and declared again: the run is in line again, with its time, whether it is started again or not.
 #[tokio::test]
-async fn a_run_on_hold_that_a_purged_queue_forgot_begins_when_it_is_started_again() {
+async fn purged_queue_finds_its_held_runs() {
     for (case, is_debounced, tags) in
         [("plain", false, vec![]), ("debounced", true, vec![]), ("elsewhere", false, vec!["gpu"])]
     {
-        let (world, witness) = (World::new(), Witness::default());
-        let graph = slow(&witness, WHILE);
-        let starter = process(&world).await;
-        let worker = world.process_with(|b| set_up(b, WHILE).tags(["gpu"])).await.unwrap();
-        starter.serve(&graph).unwrap();
-        worker.serve(&graph).unwrap();
-        let declare = || starter.queue("mail").at_once(1).tags(tags.clone()).declare();
-        let start = |id: &str| {
-            let start = starter.start(&graph, Context::new()).id(id).queue("mail");
-            if is_debounced { start.debounce("key", MOMENT) } else { start }
-        };
-        let mail = declare().await.unwrap();
-        mail.pause("not yet").await.unwrap();
-        let forgotten = world.pass(start("forgotten")).await.unwrap();
-        assert!(forgotten.is_waiting().await.unwrap(), "{case}");
-        let run = mail.status().await.unwrap().run;
-        starter.cancel(&run, "away with it").await.unwrap();
-        starter.purge(&run).await.unwrap();
-        let mail = declare().await.unwrap();
-        worker.queue("mail").at_once(1).tags(tags.clone()).declare().await.unwrap();
-        world.pass_for(WHILE).await;
-        assert_eq!(witness.came().len(), 0, "{case}");
-
-        let again = world.pass(start("forgotten")).await.unwrap();
-        assert!(again.is_new(), "{case}");
-        world.pass_for(3 * WHILE).await;
-        let head = starter.head(again.run()).await.unwrap().unwrap();
-        assert_eq!(head.status, RunStatus::Completed, "{case}");
-        assert_eq!(witness.came(), ["forgotten"], "{case}");
-        empty(&world, &mail).await;
+        for is_started_again in [false, true] {
+            let case = format!("{case}, started again: {is_started_again}");
+            let (world, witness) = (World::new(), Witness::default());
+            let graph = slow(&witness, WHILE);
+            let starter = process(&world).await;
+            let worker = world.process_with(|b| set_up(b, WHILE).tags(["gpu"])).await.unwrap();
+            starter.serve(&graph).unwrap();
+            worker.serve(&graph).unwrap();
+            let declare = || starter.queue("mail").at_once(1).tags(tags.clone()).declare();
+            let later = starter.clock().now().plus(6 * WHILE);
+            let start = |id: &str| {
+                let start =
+                    starter.start(&graph, Context::new()).id(id).queue("mail").key("ann").not_before(later);
+                if is_debounced { start.debounce("key", MOMENT) } else { start }
+            };
+            let mail = declare().await.unwrap();
+            mail.pause("not yet").await.unwrap();
+            let forgotten = world.pass(start("forgotten")).await.unwrap();
+            assert!(forgotten.is_waiting().await.unwrap(), "{case}");
+            let run = mail.status().await.unwrap().run;
+            starter.cancel(&run, "away with it").await.unwrap();
+            starter.purge(&run).await.unwrap();
+            let mail = declare().await.unwrap();
+            worker.queue("mail").at_once(1).tags(tags.clone()).declare().await.unwrap();
+            if is_started_again {
+                assert!(world.pass(start("forgotten")).await.unwrap().is_new(), "{case}");
+            }
+            world.pass_for(WHILE).await;
+            let line = mail.status().await.unwrap().line;
+            assert_eq!(
+                (line.len(), line[0].key.as_str(), line[0].not_before),
+                (1, "ann", Some(later)),
+                "{case}"
+            );
+            assert_eq!(witness.came().len(), 0, "{case}");
+            world.pass_for(8 * WHILE).await;
+            let head = starter.head(forgotten.run()).await.unwrap().unwrap();
+            assert_eq!(head.status, RunStatus::Completed, "{case}");
+            assert_eq!(witness.came(), ["forgotten"], "{case}");
+            empty(&world, &mail).await;
+        }
     }
 }
 
@@ -205,4 +216,25 @@ async fn a_run_that_an_operator_paused_stays_paused_when_it_is_started_again() {
     let head = process.head(second.run()).await.unwrap().unwrap();
     assert_eq!((head.status, head.epoch), (RunStatus::Interrupted, Epoch::NEVER));
     assert_eq!(witness.came(), ["first"]);
+}
+
+/// Two operators change different things at the same moment, in one process or in two. Both changes hold: a queue is stopped, whoever else sets a limit.
+#[tokio::test]
+async fn concurrent_overrides_both_hold() {
+    let world = World::new();
+    let (one, two) = (process(&world).await, process(&world).await);
+    one.queue("mail").at_once(9).declare().await.unwrap();
+    for (n, beside) in [&one, &two].into_iter().enumerate() {
+        let find = async |process: &Process| process.queue("mail").find().await.unwrap().unwrap();
+        let (here, there) = (find(&one).await, find(beside).await);
+        let limit = u32::try_from(n).unwrap() + 3;
+        let (paused, set) = world
+            .pass(async { tokio::join!(here.pause("stop"), there.set(|o| o.at_once = Some(limit))) })
+            .await;
+        paused.unwrap();
+        set.unwrap();
+        let overrides = here.status().await.unwrap().overrides;
+        assert_eq!((overrides.paused.as_deref(), overrides.at_once), (Some("stop"), Some(limit)));
+        here.unpause().await.unwrap();
+    }
 }

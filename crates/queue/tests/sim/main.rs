@@ -12,6 +12,7 @@
 
 #[path = "../../../core/tests/sim/clock.rs"]
 mod clock;
+mod mix;
 #[path = "../../../core/tests/sim/net.rs"]
 mod net;
 mod nodes;
@@ -22,13 +23,14 @@ mod support;
 mod tasks;
 mod world;
 
-use self::world::{Mix, Report, World};
+use self::mix::{Mix, Report};
+use self::world::World;
 
 /// How many seeds a test tries: fewer where fifty callers make each as long as two others.
 fn seeds(mix: Mix) -> u64 {
     match mix {
         Mix::Anew | Mix::AnewInShards => 6,
-        Mix::Names | Mix::Editions => 10,
+        Mix::Names | Mix::Editions | Mix::Revivals => 10,
     }
 }
 
@@ -61,6 +63,7 @@ fn simulate(mix: Mix, share: u64, of: u64) {
                     Mix::Anew => "anew_is",
                     Mix::AnewInShards => "anew_in_shards",
                     Mix::Editions => "versions",
+                    Mix::Revivals => "revived",
                 };
                 eprintln!(
                     "replay with: FERRATA_SIM_SEED={seed} cargo test -p ferrata-queue --test sim {test}"
@@ -99,6 +102,12 @@ fn a_name_that_fifty_purge_and_begin_anew_in_shards_is_one_run_at_a_time() {
 #[test]
 fn processes_of_two_versions_keep_to_the_newer_settings_and_to_what_they_know() {
     simulate(Mix::Editions, 0, 1);
+}
+
+/// Runs fail, and operators retry, move and fork them, also with tools that know of no queue: at no time is one active without a slot.
+#[test]
+fn revived_runs_wait_for_slots() {
+    simulate(Mix::Revivals, 0, 1);
 }
 
 /// What a seed does is the same in each new process, where it is tried alone; a second world in one thread differs in the order of some events.

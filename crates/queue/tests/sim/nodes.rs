@@ -20,6 +20,8 @@ pub(crate) struct Inside {
     pub(crate) now: BTreeMap<(RunKey, u64), u64>,
     /// How often each run came in.
     pub(crate) came: BTreeMap<RunKey, u64>,
+    /// How often each run is still to fail.
+    pub(crate) failures: BTreeMap<RunKey, u64>,
 }
 
 /// What a process has of its own.
@@ -42,6 +44,14 @@ impl Seat {
 
     pub(crate) fn is_executor(&self, executor: ExecutorId) {
         *self.executor.lock().unwrap() = Some(executor);
+    }
+
+    /// Tells whether a run is to fail now.
+    fn fails(&self, run: &RunKey) -> bool {
+        let mut inside = self.inside.lock().unwrap();
+        let Some(left) = inside.failures.get_mut(run).filter(|left| **left > 0) else { return false };
+        *left -= 1;
+        true
     }
 
     fn enter(self: &Arc<Self>, run: &RunKey) -> Came {
@@ -85,7 +95,10 @@ pub(crate) fn graph(name: &str) -> Graph<Context> {
         .retry(again())
         .node("call", async |cx: NodeContext, s: Draft<Context>| {
             cx.acquire("api", 1).key(cx.run().run.as_str()).await?.release().await?;
-            Ok::<_, NodeError>(s)
+            match cx.resource::<Arc<Seat>>().fails(cx.run()) {
+                true => Err(NodeError::new("the provider is down").fatal()),
+                false => Ok(s),
+            }
         })
         .retry(again())
         .entry("work")

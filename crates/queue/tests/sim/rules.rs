@@ -53,12 +53,15 @@ pub(crate) struct Rules {
     are_right: bool,
     /// Whether runs that have ended are purged, so that their names can be used again.
     are_purged: bool,
+    /// Whether runs fail, and are retried.
+    may_fail: bool,
     is_shown: bool,
 }
 
 impl Rules {
-    pub(crate) fn new(clock: ManualClock, are_right: bool, are_purged: bool) -> Self {
-        Self { seen: Mutex::default(), clock, are_right, are_purged, is_shown: super::is_shown() }
+    pub(crate) fn new(clock: ManualClock, are_right: bool, are_purged: bool, may_fail: bool) -> Self {
+        let is_shown = super::is_shown();
+        Self { seen: Mutex::default(), clock, are_right, are_purged, may_fail, is_shown }
     }
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -128,7 +131,7 @@ impl Rules {
             Some(status) if status.is_finished() => {
                 seen.let_in.remove(&run);
                 seen.under_way.remove(&run);
-                if status != RunStatus::Completed {
+                if !(status == RunStatus::Completed || self.may_fail && status == RunStatus::Failed) {
                     seen.broken.push(format!("{run} is {status:?}"));
                 }
             }

@@ -1,18 +1,20 @@
 //! One simulation: processes on a store, what happens to them in an order drawn from a seed, and what must hold throughout.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::Runtime;
+use ferrata_core::runtime::{Position, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunHead};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{Clock as _, Result, RunKey};
 use ferrata_queue::{Enqueue as _, Overview};
 
 use super::clock::SkewedClock;
+use super::mix::{Mix, ROUNDS, RUNS, Report};
 use super::net::Net;
 use super::nodes::{Inside, Seat};
 use super::process::{Edition, GPUS, Process, TTL, sharded};
@@ -21,16 +23,6 @@ use crate::support::dice::Dice;
 
 /// How many processes there are at most, those that are stopped included.
 const PROCESSES: usize = 4;
-
-/// How many runs are started where each has a name of its own, and how many callers begin a name anew where they have names together.
-const RUNS: u64 = 14;
-const CALLERS: u64 = 50;
-
-/// How many names these callers have: more than there are places, so that some wait. Most want the first.
-const NAMES: u64 = 5;
-
-/// How often each of them begins its name anew, when the run of before has ended.
-const ROUNDS: u64 = 4;
 
 /// By this key one run is started, whichever comes first.
 const ONCE: &str = "the-one";
@@ -43,93 +35,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How far a wall clock is off at most.
 const SKEW_MS: u64 = 300_000;
-
-/// What the simulation is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mix {
-    /// Runs that each have a name of their own.
-    Names,
-    /// Runs of a few names: each caller purges the one that has ended, and starts the next.
-    Anew,
-    /// The same on a store of three shards.
-    AnewInShards,
-    /// Runs that each have a name of their own, in processes of two versions of the application.
-    Editions,
-}
-
-impl Mix {
-    /// Whether names are used again.
-    fn is_anew(self) -> bool {
-        matches!(self, Self::Anew | Self::AnewInShards)
-    }
-
-    fn starts(self) -> u64 {
-        if self.is_anew() { CALLERS } else { RUNS }
-    }
-
-    /// In how many of 240 moments a caller starts something.
-    fn haste(self) -> u64 {
-        if self.is_anew() { 60 } else { 10 }
-    }
-
-    /// Returns the run that a start is of.
-    fn run(self, number: u64) -> RunKey {
-        let name = match self {
-            Self::Names | Self::Editions => format!("run-{number:02}"),
-            Self::Anew | Self::AnewInShards => {
-                format!("again-{}", (number % (2 * NAMES)).saturating_sub(NAMES))
-            }
-        };
-        RunKey::try_from(name.as_str()).unwrap()
-    }
-}
-
-/// What became of simulations.
-#[derive(Debug, Default)]
-pub(crate) struct Report {
-    pub(crate) trace: u64,
-    pub(crate) steps: u64,
-    pub(crate) records: u64,
-    conflicts: u64,
-    kills: u64,
-    freezes: u64,
-    steps_of_clocks: u64,
-    /// How many times a run came to its place once more, and how often more were inside than there are places: one of them suspended.
-    repeated: u64,
-    excepted: u64,
-    /// Starts that were told of another by their key.
-    before: u64,
-    purged: u64,
-    given: BTreeMap<String, u64>,
-}
-
-impl Report {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.records += other.records;
-        self.conflicts += other.conflicts;
-        self.kills += other.kills;
-        self.freezes += other.freezes;
-        self.steps_of_clocks += other.steps_of_clocks;
-        self.repeated += other.repeated;
-        self.excepted += other.excepted;
-        self.before += other.before;
-        self.purged += other.purged;
-        other.given.iter().for_each(|(queue, times)| *self.given.entry(queue.clone()).or_default() += times);
-    }
-
-    /// Checks that the simulations were not tame.
-    pub(crate) fn check_coverage(&self, mix: Mix) {
-        let Self { conflicts, kills, freezes, steps_of_clocks, repeated, before, purged, given, .. } = self;
-        let own = match mix {
-            Mix::Names => before,
-            Mix::Anew | Mix::AnewInShards => purged,
-            Mix::Editions => repeated,
-        };
-        let all = [conflicts, kills, freezes, steps_of_clocks, repeated, own];
-        assert!(all.iter().all(|times| **times > 0) && given.len() == 3, "{self:?}");
-    }
-}
 
 pub(crate) struct World {
     mix: Mix,
@@ -145,6 +50,9 @@ pub(crate) struct World {
     started: u64,
     /// What starts were told, by the number of the run.
     told: Arc<Mutex<BTreeMap<u64, Told>>>,
+    /// The forks that were asked for, and how many verbs of operators were done.
+    forks: BTreeSet<RunKey>,
+    revived: Arc<AtomicU64>,
     next: u64,
     stirred: u64,
     /// Until when a process that was stopped may not know that it counts as dead.
@@ -179,7 +87,7 @@ impl World {
         let shards = if mix == Mix::AnewInShards { 3 } else { 1 };
         let stores: Vec<_> = (0..shards).map(|_| MemoryStore::with_clock(Arc::new(clock.clone()))).collect();
         let are_right = dice.below(3) == 0;
-        let rules = Arc::new(Rules::new(clock.clone(), are_right, mix.is_anew()));
+        let rules = Arc::new(Rules::new(clock.clone(), are_right, mix.is_anew(), mix == Mix::Revivals));
         let net = |store: &MemoryStore| {
             Arc::new(Net::new(store.clone(), Arc::clone(&rules), clock.clone(), Arc::clone(&dice)))
         };
@@ -200,6 +108,8 @@ impl World {
             processes: Vec::new(),
             started: 0,
             told: Arc::default(),
+            forks: BTreeSet::new(),
+            revived: Arc::default(),
             next: 0,
             stirred: 0,
             doubts: BTreeMap::new(),
@@ -245,6 +155,7 @@ impl World {
         (self.report.records, self.report.conflicts) = (seen.records, seen.conflicts);
         self.report.given = seen.given.clone();
         self.report.purged = seen.purged;
+        self.report.revived = self.revived.load(Ordering::Relaxed);
         drop(seen);
         self.report
     }
@@ -389,6 +300,10 @@ impl World {
                     self.next += 1;
                 }
             }
+            40..70 if self.mix == Mix::Revivals && self.next > 0 => {
+                let number = self.dice.below(self.next);
+                self.revive(number);
+            }
             _ => {}
         }
     }
@@ -407,6 +322,10 @@ impl World {
         let (mix, run) = (self.mix, self.mix.run(number));
         let (told, rules) = (Arc::clone(&self.told), Arc::clone(&self.rules));
         told.lock().unwrap().entry(number).or_insert(Told::Nothing);
+        if mix == Mix::Revivals {
+            let mut inside = self.inside.lock().unwrap();
+            inside.failures.entry(run.clone()).or_insert(number % 3);
+        }
         process.tasks.spawn(async move {
             for round in 0..if mix.is_anew() { ROUNDS } else { 1 } {
                 if mix.is_anew()
@@ -443,6 +362,41 @@ impl World {
         true
     }
 
+    /// Has an operator retry, move or fork a run: in a process that is up, or with a tool that knows of no queue.
+    fn revive(&mut self, number: u64) {
+        let run = self.mix.run(number);
+        let verb = self.dice.below(3);
+        let fork = format!("fork-{:03}", self.forks.len());
+        if verb == 2 {
+            if self.forks.len() as u64 >= RUNS {
+                return;
+            }
+            let fork = RunKey::try_from(fork.as_str()).unwrap();
+            self.inside.lock().unwrap().failures.insert(fork.clone(), self.dice.below(2));
+            self.forks.insert(fork);
+        }
+        let (rules, revived) = (Arc::clone(&self.rules), Arc::clone(&self.revived));
+        let carry_out = move |runtime: Runtime| async move {
+            let (done, what) = match verb {
+                0 => (runtime.retry(&run).await, "retry"),
+                1 => (runtime.go_to(&run, "work", "once more").await, "move"),
+                _ => (runtime.fork(&run, Position::Latest).id(&fork).await.map(drop), "fork"),
+            };
+            rules.note(&format!("{what} of {run}: {:?}", done.as_ref().map_err(ferrata_core::Error::kind)));
+            revived.fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
+        };
+        let up: Vec<_> = self.processes.iter().filter(|process| process.is_up()).collect();
+        if up.is_empty() || self.dice.below(3) == 0 {
+            let clock = Arc::new(self.clock.clone());
+            let ids = Arc::new(SeqIds::new(1_000_000 + self.stirred));
+            now(carry_out(Runtime::builder_with(Arc::clone(&self.store)).clock(clock).ids(ids).operator()));
+            self.stirred += 1;
+        } else {
+            let process = *self.dice.pick(&up);
+            process.tasks.spawn(carry_out(process.runtime().unwrap().0.clone()));
+        }
+    }
+
     /// Starts anew what is in doubt, until every run has ended and no queue has anybody in it.
     fn finish(&mut self) {
         let deadline = self.clock.monotonic() + CALM;
@@ -476,13 +430,39 @@ impl World {
                 {
                     asked.insert(number, time);
                 }
+                if status == Some(RunStatus::Failed) && self.dice.below(50) == 0 {
+                    self.revive(number);
+                }
+            }
+            let forks: Vec<_> = self.forks.iter().filter_map(|fork| self.head(fork)).collect();
+            for fork in forks {
+                is_over &= fork.status == RunStatus::Completed;
+                if fork.status == RunStatus::Failed && self.dice.below(50) == 0 {
+                    let operator =
+                        Runtime::builder_with(Arc::clone(&self.store)).clock(Arc::new(self.clock.clone()));
+                    let ids = Arc::new(SeqIds::new(1_000_000 + self.stirred));
+                    let _ = now(operator.ids(ids).operator().retry(&fork.run).into_future());
+                    self.stirred += 1;
+                }
             }
             if is_over && self.are_empty() {
                 return;
             }
-            assert!(time <= deadline, "not all runs end: {:#?}", self.told.lock().unwrap());
+            assert!(
+                time <= deadline,
+                "not all runs end: {:#?}, {:#?}",
+                self.told.lock().unwrap(),
+                self.unended()
+            );
             if self.dice.below(4) > 0 { self.flow() } else { self.step() }
         }
+    }
+
+    /// Returns the runs that have not completed.
+    fn unended(&self) -> Vec<RunHead> {
+        let runs = (0..self.next).map(|number| self.mix.run(number)).chain(self.forks.iter().cloned());
+        let heads = runs.filter_map(|run| self.head(&run));
+        heads.filter(|head| head.status != RunStatus::Completed).collect()
     }
 
     fn head(&self, run: &RunKey) -> Option<RunHead> {

@@ -23,9 +23,20 @@ async fn beat(store: &dyn CheckpointStore, executor: ExecutorId, ttl: Duration) 
     ok(store.heartbeat(&executor, ttl).await, "a heartbeat");
 }
 
-/// Tells whether the store takes the owner of this run for alive.
+/// Tells whether the store takes the owner of this run for alive, in the head and when it is asked for the executor.
 async fn is_alive(store: &Store, log: &Log) -> bool {
-    ok(store.head(&log.key).await, "reading the head").expect("the run exists").owner_alive
+    let head = async || ok(store.head(&log.key).await, "reading the head").expect("the run exists");
+    let before = head().await;
+    if let Some(owner) = before.owner {
+        let is_alive = ok(store.is_alive(&owner).await, "asking for an executor");
+        // A heartbeat may expire between two calls.
+        let heads = [before.owner_alive, head().await.owner_alive];
+        assert!(
+            heads.contains(&is_alive),
+            "the executor is alive: {is_alive}; as the owner of a run: {heads:?}"
+        );
+    }
+    before.owner_alive
 }
 
 /// After its heartbeat an owner is alive, in the run's head and in listings.

@@ -210,6 +210,10 @@ impl CheckpointStore for Liar {
         self.shared.store.heartbeat(executor, told).await
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        Ok(self.shared.lie == Lie::TakesAllForAlive || self.shared.store.is_alive(executor).await?)
+    }
+
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
         Some(self)
     }

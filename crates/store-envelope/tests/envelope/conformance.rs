@@ -107,7 +107,7 @@ impl<S: CheckpointStore> CheckpointStore for Looked<S> {
 
     delegate! {
         |this| this.0;
-        capabilities, setup, load, load_since, head, heartbeat, transactions, part, resealing, relay,
+        capabilities, setup, load, load_since, head, heartbeat, is_alive, transactions, part, resealing, relay,
         subscribe
     }
 }

@@ -318,6 +318,10 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         }
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        self.read("store.is_alive", self.inner.is_alive(executor)).await
+    }
+
     /// Transactions of the store inside. A commit is an operation, as an append is.
     fn transactions(&self) -> Option<&dyn Transactions> {
         self.inner.transactions().is_some().then_some(self)

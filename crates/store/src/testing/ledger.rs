@@ -382,6 +382,11 @@ impl CheckpointStore for LedgerStore {
         self.runs.heartbeat(executor, ttl).await
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        let _connection = self.connect().await?;
+        self.runs.is_alive(executor).await
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         self.runs.part(run)
     }

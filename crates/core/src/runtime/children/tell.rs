@@ -11,7 +11,7 @@ use crate::id::{HeadRef, RunKey};
 use crate::node::RunScope;
 use crate::record::body::{Signal, SignalKind};
 use crate::record::parent_link::ChildRef;
-use crate::runtime::requests::amend::Condition;
+use crate::runtime::requests::amend::{Condition, Tip};
 use crate::runtime::requests::signal::send_if;
 use crate::runtime::shared::Shared;
 
@@ -51,7 +51,7 @@ struct IsOurs<'a> {
 
 #[async_trait]
 impl Condition for IsOurs<'_> {
-    async fn check(&self, _seen: Option<HeadRef>) -> Result<()> {
+    async fn check(&self, _seen: Option<&Tip>) -> Result<()> {
         let Self { shared, child, parent } = self;
         let head = shared.store.head(&child.run).await?;
         if !head.is_some_and(|head| child.is(&head.facts)) {

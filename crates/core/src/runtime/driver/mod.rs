@@ -181,8 +181,11 @@ impl<S: State> Driver<S> {
                 result => break result,
             }
         };
-        self.registration.left.has_ended =
-            matches!(result, Ok(Stopped::Settled)) && self.machine.status().is_finished();
+        if matches!(result, Ok(Stopped::Settled)) && self.machine.status().is_finished() {
+            // A run with checkpoints disabled has no record.
+            self.registration.left.ended_at =
+                Some(self.journal.durable().map_or(Seq::new(0), |head| head.seq));
+        }
         self.stopping.tell();
         self.line.abort_all();
         let closed = |_| {

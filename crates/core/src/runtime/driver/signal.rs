@@ -18,7 +18,8 @@ use crate::runtime::log::check_size;
 use crate::runtime::post;
 use crate::runtime::requests::amend::Races;
 use crate::runtime::requests::edit::misfit;
-use crate::runtime::requests::signal::at_work;
+use crate::runtime::requests::signal::{at_work, revives};
+use crate::runtime::requests::system::hold_for_queue;
 use crate::state::{Patch, State};
 
 impl<S: State> Driver<S> {
@@ -42,7 +43,16 @@ impl<S: State> Driver<S> {
         }
         self.break_transaction();
         let aside = self.put_aside(&signal.what);
+        // A failed run that still lets a node finish here: what the retry begins waits for a slot.
+        let hold = match revives(&signal.what) {
+            true => hold_for_queue(&self.machine, Some(&self.scope.facts), self.shared.clock.now()),
+            false => Vec::new(),
+        };
         self.note(&Event::Signal(signal), None, false)?;
+        // It rests when nothing is at work any more.
+        for event in hold.iter().filter(|event| matches!(event, Event::Signal(_))) {
+            self.note(event, None, false)?;
+        }
         let said = self.said().await?;
         if let (Ok(()), Some(to)) = (&said, aside) {
             post::hand_in(&self.shared, self.journal.run(), &self.machine, to);

@@ -41,6 +41,13 @@ impl Resting {
         halves.old.remove(run);
     }
 
+    /// Returns the facts of a run, if they are those of this life.
+    pub(crate) fn get(&self, run: &RunKey, life: Uuid) -> Option<Arc<RunFacts>> {
+        let halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = halves.young.get(run).or_else(|| halves.old.get(run));
+        known.filter(|(known, _)| *known == life).map(|(_, facts)| Arc::clone(facts))
+    }
+
     /// Forgets the facts of a run and returns them, if they are those of this life.
     pub(crate) fn take(&self, run: &RunKey, life: Uuid) -> Option<Arc<RunFacts>> {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,6 +76,7 @@ mod tests {
         assert_eq!(resting.take(&run, second), None, "another life, which was started with other facts");
         resting.remember(run.clone(), first, facts(1));
         resting.remember(run.clone(), second, facts(2));
+        assert_eq!((resting.get(&run, first), resting.get(&run, second)), (None, Some(facts(2))));
         assert_eq!(resting.take(&run, second), Some(facts(2)));
         assert_eq!(resting.take(&run, second), None);
     }

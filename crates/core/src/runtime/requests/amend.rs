@@ -11,7 +11,7 @@ use crate::engine::fold::{Folded, fold, missing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{AnyGraph, Graph};
-use crate::id::{Epoch, ExecutorId, HeadRef, RunKey};
+use crate::id::{Epoch, ExecutorId, RunKey};
 use crate::record::body::Event;
 use crate::record::pause::Edited;
 use crate::record::{Record, RunStatus, codec};
@@ -57,8 +57,8 @@ type Message<'a> = &'a (dyn Fn(Reply) -> Control + Sync);
 /// is written to that run, and to none that bears its name later.
 #[async_trait]
 pub(crate) trait Condition: Sync {
-    /// Says why it does not hold, if it does not. `seen` is the head of the run where it was read; a driver in this process knows it otherwise.
-    async fn check(&self, seen: Option<HeadRef>) -> Result<()>;
+    /// Says why it does not hold, if it does not. `seen` is the run where it was read; a driver in this process knows it otherwise.
+    async fn check(&self, seen: Option<&Tip>) -> Result<()>;
 }
 
 /// Who writes to a run.
@@ -106,7 +106,7 @@ pub(crate) async fn amend(
             None => {
                 let mut tip = Tip::load(shared, run, None).await?;
                 if let Writer::If(condition, _) = who {
-                    condition.check(Some(tip.folded.last.head())).await?;
+                    condition.check(Some(&tip)).await?;
                 }
                 let events = decide(&mut tip).map_err(|error| error.with_run(run))?;
                 let term = match who {

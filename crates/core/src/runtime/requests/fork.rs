@@ -11,6 +11,7 @@ use super::amend::{Tip, bring_forward};
 use super::edit::misfit;
 use super::given::Given;
 use super::resume::{Known, Terms, resume};
+use super::system::{QUEUE_START, check_copy, hold_for_queue, new_queue_start, queue_of};
 use crate::clock::Timestamp;
 use crate::engine::fold::Folded;
 use crate::engine::fold::missing;
@@ -19,12 +20,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::suggest::no_node;
 use crate::graph::{AnyGraph, CheckpointPolicy, Graph};
-use crate::id::{Fingerprint, HeadRef, NodeName, RunId, RunKey, Seq, WorkflowName};
+use crate::id::{Epoch, Fingerprint, HeadRef, NodeName, RunId, RunKey, Seq, WorkflowName};
 use crate::past::{Position, folded_at};
 use crate::record::body::{Event, Item};
-use crate::record::parent_link::{RESERVED, refuse_reserved};
+use crate::record::parent_link::{RESERVED, TAGS, refuse_reserved};
 use crate::record::{Labels, Parent, RunFacts, RunStatus, codec};
+use crate::runtime::extension::RunNews;
 use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::log::RecordOptions;
 use crate::runtime::print::in_order;
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::finish;
@@ -120,6 +123,7 @@ impl ForkRequest {
         let (shared, source) = (&self.shared, &self.source);
         let now = shared.clock.now();
         let head = shared.store.head(source).await?.ok_or_else(|| missing(source))?;
+        check_copy(&head.facts).map_err(|error| error.with_run(source))?;
         let identity = match graph.map(AnyGraph::identity) {
             Some((workflow, ..)) if workflow != head.facts.workflow => {
                 let message = format!("the run is one of `{}`, not of `{workflow}`", head.facts.workflow);
@@ -148,14 +152,30 @@ impl ForkRequest {
         let facts = self.facts(&head, at, (text.get(), config.as_ref()), identity, now)?;
         let mut log = shared.log_writer(&run);
         log.state_version = folded.version;
-        let append = log.begin(&Event::Base, &folded.machine, text, true, facts.clone())?;
+        if queue_of(&facts).is_some() {
+            // No process has begun with it, as with a start that waits for a slot.
+            log.epoch = Epoch::NEVER;
+        }
+        let mut append = log.begin(&Event::Base, &folded.machine, text, true, facts.clone())?;
         append.records.iter().for_each(|record| folded.wrote(record));
+        for event in hold_for_queue(&folded.machine, Some(&facts), now) {
+            folded.machine.absorb(&event)?;
+            let options = RecordOptions { release: true, ..RecordOptions::default() };
+            let record = log.record(&event, options, &folded.machine, || codec::to_raw(&folded.channels))?;
+            folded.wrote(&record);
+            append.records.push(record);
+        }
         match shared.committer.append(append, None).await {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 return same(shared, &run, &facts).await.map(Known::from);
             }
             Err(error) => return Err(error.with_run(&run)),
+        }
+        if queue_of(&facts).is_some() {
+            let (facts, head) = (Arc::new(facts.clone()), folded.last.head());
+            let held = || RunNews::Held { run: run.clone(), facts: Arc::clone(&facts), head };
+            shared.registry.publish(held);
         }
         let head = RunHead::after(run.clone(), Seq::new(0), &folded.last, false, facts);
         Ok(Known { head, tip: Some(Box::new(Tip::begun(folded, log))) })
@@ -251,10 +271,14 @@ impl ForkRequest {
         let facts = RunFacts::new(workflow, version, graph, Fingerprint::of(input.as_bytes()), now)?;
         let mut labels = Labels::default();
         refuse_reserved(&self.labels).map_err(|error| error.with_run(source))?;
-        // A fork is no run's child: the source's parent knows nothing of it.
-        let is_kept = |key: &str| !RESERVED.contains(&key) && !self.labels.iter().any(|(new, _)| new == key);
+        // A fork is no run's child: the source's parent knows nothing of it. In a queue it needs the same tags, and is a start of its own.
+        let start =
+            queue_of(&head.facts).map(|_| (QUEUE_START.to_owned(), new_queue_start(&self.shared, now)));
+        let is_dropped = |key: &str| RESERVED.contains(&key) && !(key == TAGS && start.is_some());
+        let is_kept = |key: &str| !is_dropped(key) && !self.labels.iter().any(|(new, _)| new == key);
         let kept = head.facts.labels.iter().filter(|(key, _)| is_kept(key));
         kept.map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .chain(start.clone())
             .chain(self.labels.iter().cloned())
             .try_for_each(|(key, value)| labels.insert(key, value))?;
         let facts = facts.with_labels(labels).with_parent(Parent { run: source.clone(), at });

@@ -2,11 +2,12 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
 use super::amend::{Condition, Tip, Writer, amend};
+use super::system::{hold_for_queue, is_held_for_queue};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::engine::fold::{check_signal, full_id};
@@ -14,10 +15,12 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey};
 use crate::past::family::{active_child, who_asks};
+use crate::record::RunFacts;
 use crate::record::RunStatus;
 use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
 use crate::record::pause::Rested;
 use crate::runtime::children::{notify_parent_after_signal, wake};
+use crate::runtime::extension::RunNews;
 use crate::runtime::fleet::hand_over::hand_over;
 use crate::runtime::fleet::life::Tenure;
 use crate::runtime::inbox::check_room;
@@ -75,9 +78,9 @@ struct IsAt<'a> {
 
 #[async_trait]
 impl Condition for IsAt<'_> {
-    async fn check(&self, seen: Option<HeadRef>) -> Result<()> {
+    async fn check(&self, seen: Option<&Tip>) -> Result<()> {
         let found = match seen {
-            Some(seen) => Some(seen),
+            Some(seen) => Some(seen.folded.last.head()),
             None => self.shared.store.head(self.run).await?.map(|head| head.head()),
         };
         if found == Some(self.head) {
@@ -96,7 +99,7 @@ struct HasNoChild<'a> {
 
 #[async_trait]
 impl Condition for HasNoChild<'_> {
-    async fn check(&self, _seen: Option<HeadRef>) -> Result<()> {
+    async fn check(&self, _seen: Option<&Tip>) -> Result<()> {
         match active_child(&*self.shared.store, self.run).await? {
             None => Ok(()),
             Some(child) => {
@@ -112,7 +115,7 @@ struct AllConditions<'a>(Vec<&'a dyn Condition>);
 
 #[async_trait]
 impl Condition for AllConditions<'_> {
-    async fn check(&self, seen: Option<HeadRef>) -> Result<()> {
+    async fn check(&self, seen: Option<&Tip>) -> Result<()> {
         for condition in &self.0 {
             condition.check(seen).await?;
         }
@@ -197,20 +200,70 @@ pub(crate) async fn send_if(
     condition: Option<&dyn Condition>,
 ) -> Result<()> {
     let message = |reply| Control::Signal { signal: Box::new(signal.clone()), reply };
+    let revival = Revival { shared, run, condition, facts: Mutex::default() };
     let writer = match condition {
+        _ if revives(&signal.what) => Writer::If(&revival, &message),
         None => Writer::Signaller(&message),
         Some(condition) => Writer::If(condition, &message),
     };
-    let tip = amend(shared, run, writer, |tip| decide(shared, tip, signal.clone())).await?;
+    let tip = amend(shared, run, writer, |tip| {
+        let facts = revival.facts();
+        decide(shared, tip, signal.clone(), facts.as_deref())
+    })
+    .await?;
     if let Some(tip) = tip {
+        if let Some(facts) = revival.facts().filter(|facts| is_held_for_queue(&tip.folded.machine, facts)) {
+            let head = tip.folded.last.head();
+            let held = || RunNews::Held { run: run.clone(), facts: Arc::clone(&facts), head };
+            shared.registry.publish(held);
+        }
         notify_parent_after_signal(shared, &tip);
         hand_over(shared, tip);
     }
     Ok(())
 }
 
-/// Says what follows from a signal to a run that is not driven here, or why it is refused.
-fn decide(shared: &Shared, tip: &Tip, mut signal: Signal) -> Result<Vec<Event>> {
+/// Tells whether a signal may make a failed run active again.
+pub(crate) fn revives(what: &SignalKind) -> bool {
+    matches!(what, SignalKind::Retry { .. } | SignalKind::GoTo { .. })
+}
+
+/// A signal that may make a failed run active again. It reads the facts of the run, which say whether the run goes through a queue.
+struct Revival<'a> {
+    shared: &'a Shared,
+    run: &'a RunKey,
+    condition: Option<&'a dyn Condition>,
+    facts: Mutex<Option<Arc<RunFacts>>>,
+}
+
+impl Revival<'_> {
+    fn facts(&self) -> Option<Arc<RunFacts>> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[async_trait]
+impl Condition for Revival<'_> {
+    async fn check(&self, seen: Option<&Tip>) -> Result<()> {
+        if let Some(condition) = self.condition {
+            condition.check(seen).await?;
+        }
+        if let Some(seen) = seen {
+            let known = self.shared.resting.get(self.run, seen.folded.machine.life());
+            let facts = match known {
+                Some(facts) => Some(facts),
+                // Read after the log: if another run has the id since, the append that follows is refused.
+                None => self.shared.store.head(self.run).await?.map(|head| Arc::new(head.facts)),
+            };
+            *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
+        }
+        Ok(())
+    }
+}
+
+/// Says what follows from a signal to a run that is not driven here, or why it is refused. `facts` are those of the run, if the signal may make it
+/// active again.
+fn decide(shared: &Shared, tip: &Tip, mut signal: Signal, facts: Option<&RunFacts>) -> Result<Vec<Event>> {
     let machine = &tip.folded.machine;
     if machine.was_sent(&signal.what)? {
         return Ok(Vec::new());
@@ -223,6 +276,10 @@ fn decide(shared: &Shared, tip: &Tip, mut signal: Signal) -> Result<Vec<Event>> 
     full_id(machine, &mut signal.what)?;
     // A run at rest has no driver, so the signaller carries out a stop. The owner does otherwise, or the next claimer.
     let stop = stop(machine, &signal.what).filter(|_| tip.folded.last.owner.is_none());
+    if revives(&signal.what) && machine.status() == RunStatus::Failed {
+        let hold = hold_for_queue(machine, facts, shared.clock.now());
+        return Ok([Event::Signal(signal)].into_iter().chain(hold).collect());
+    }
     if stop.is_some() && machine.children().any(|(_, child)| child.ends_with_parent()) {
         // Its children are cancelled, or paused, before it: that takes a driver.
         return Ok(vec![Event::Signal(signal), wake()]);

@@ -1,19 +1,31 @@
 //! When a process looks at a queue though nothing is asked of it, and what it looks after then.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferrata_core::runtime::{Runtime, StateCell};
-use ferrata_core::store::Notices;
+use ferrata_core::store::{Notices, RunHead};
+use ferrata_core::{ExecutorId, RunKey};
 
-use super::{Clerk, Mine, acts};
+use super::{Clerk, HolderWatch, Mine};
+use crate::desk::id_of;
 use crate::tasks::spawn;
 
 /// How many holders the clerk looks after at a time, and how many times rarer it does so while nobody waits.
 const HOLDERS: usize = 64;
 const RARER: u32 = 15;
+
+/// How many processes with nodes in the line are checked at a time.
+const EXECUTORS: usize = 4;
+
+/// After how many looks the runs on hold are listed: a run that another process has revived waits so long before it is in line.
+const SCANS: u32 = 5;
+
+/// For how many looks an idle run in a slot is left as it is before it is read whether it is on hold: its end was not noted before it was revived.
+const STALE: u32 = 60;
 
 impl Clerk {
     /// How long after a look it looks again though nothing happens.
@@ -39,13 +51,17 @@ impl Clerk {
     /// Looks after some of the holders of other processes: whether they are still there. By time alone, or a queue of which much is asked would ask as
     /// much again for their heads.
     pub(super) fn look_after(&mut self, runtime: &Runtime) {
-        let Some(ledger) = &self.ledger else { return };
         let now = self.clock.monotonic();
         if now.saturating_sub(self.looked) < self.pace.look {
             return;
         }
         self.looked = now;
         self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(SCANS) || self.scan.is_unfinished() {
+            self.scan_held(runtime);
+        }
+        let Some(ledger) = &self.ledger else { return };
+        self.recorded.retain(|id| ledger.held.contains_key(id) || ledger.waiting.contains_key(id));
         if ledger.waiting.is_empty() && !self.looks.is_multiple_of(RARER) {
             return;
         }
@@ -63,16 +79,70 @@ impl Clerk {
         } else {
             some.last().map_or_else(String::new, |(id, _)| id.clone())
         };
-        let Some(commands) = self.commands.upgrade() else { return };
-        if some.is_empty() || self.is_looking_after.swap(true, Ordering::Relaxed) {
+        let executors = self.next_executors();
+        let Some(watch) = self.holder_watch(runtime) else { return };
+        if some.is_empty() && executors.is_empty() || self.is_looking_after.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (runtime, seen) = (runtime.clone(), self.seen.clone());
         let done = Arc::clone(&self.is_looking_after);
         spawn(async move {
-            acts::look_after(&runtime, some, &commands, &seen).await;
+            watch.check(some).await;
+            watch.check_executors(executors).await;
             done.store(false, Ordering::Relaxed);
         });
+    }
+
+    /// Returns some of the other processes with nodes that wait in their memory, others each time.
+    fn next_executors(&mut self) -> Vec<ExecutorId> {
+        let Some(ledger) = &self.ledger else { return Vec::new() };
+        let nodes = ledger.waiting.nodes_in_memory().map(|(_, waiting)| waiting.executor);
+        let all: BTreeSet<ExecutorId> = nodes.filter(|executor| *executor != self.me).collect();
+        let after = self.checked_executor.map_or(Bound::Unbounded, Bound::Excluded);
+        let some: Vec<ExecutorId> = all.range((after, Bound::Unbounded)).take(EXECUTORS).copied().collect();
+        // From the start again when all had their turn.
+        self.checked_executor = if some.len() < EXECUTORS { None } else { some.last().copied() };
+        some
+    }
+
+    /// Returns what checks holders; none once the runtime is about to be dropped.
+    pub(super) fn holder_watch(&self, runtime: &Runtime) -> Option<HolderWatch> {
+        let (commands, runtime) = (self.commands.upgrade()?, runtime.clone());
+        Some(HolderWatch { runtime, commands, seen: self.seen.clone(), recorded: self.recorded.clone() })
+    }
+
+    /// Reads a page of the runs on hold.
+    fn scan_held(&self, runtime: &Runtime) {
+        let Some(commands) = self.commands.upgrade().filter(|_| self.scan.begin()) else { return };
+        let (runtime, scan) = (runtime.clone(), self.scan.clone());
+        spawn(async move { scan.read_page(&runtime, &commands).await });
+    }
+
+    /// Asks for a slot for a run that this process has left on hold.
+    pub(super) fn enter_held(&self, runtime: &Runtime, run: RunKey) {
+        let Some(commands) = self.commands.upgrade() else { return };
+        let (runtime, scan) = (runtime.clone(), self.scan.clone());
+        spawn(async move { scan.enter_run(&runtime, &run, &commands).await });
+    }
+
+    /// Returns which of these runs may be on hold and do not wait for a slot. One with a slot is among them once it has been idle for long.
+    pub(super) fn find_missing(&self, mut held: Vec<RunHead>) -> Vec<RunHead> {
+        let Some(ledger) = &self.ledger else { return Vec::new() };
+        held.retain(|head| {
+            let id = id_of(&head.run);
+            match ledger.held.get(&id) {
+                Some(holder) => {
+                    let unchanged = format!("{id} {}", head.id);
+                    let stale = self.pace.look.saturating_mul(STALE);
+                    !holder.on_hold && self.seen.for_longer(&unchanged, holder.at, stale)
+                }
+                None => {
+                    !(ledger.waiting.contains_key(&id)
+                        || ledger.late.contains_key(&id)
+                        || ledger.replaced.contains_key(&id))
+                }
+            }
+        });
+        held
     }
 }
 

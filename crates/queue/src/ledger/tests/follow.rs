@@ -63,7 +63,7 @@ fn operate(ledger: &mut Ledger, dice: &mut Dice, all: &[ExecutorId], now: Timest
                 Op::Ask(one)
             }
             5 | 6 => leave(format!("{RUN}{}", RunKey::try_from(format!("run-{who:03}").as_str()).unwrap())),
-            7 => Op::Begun { at: ledger.held.get(&id).map_or(now, |held| held.at), id, life: None },
+            7 => Op::Begun { at: ledger.held.get(&id).map_or(now, |held| held.at), id, run: None },
             8 => Op::Close(now.plus(Duration::from_millis(dice.below(1_000)))),
             9 => {
                 let paused = (dice.below(2) == 0).then(|| "stop".to_owned());

@@ -17,7 +17,7 @@ fn places(at_once: u32) -> Ledger {
 }
 
 fn ended(id: &str, life: Life) -> Op {
-    Op::LeaveRun { id: id.to_owned(), life: Some(life), place: None }
+    Op::LeaveRun { id: id.to_owned(), life: Some(life), ended_at: Seq::new(9), place: None }
 }
 
 /// A run has ended, and two starts of its name are under way. One of them finds it, it is purged, and the other one is recorded, whichever asked first.
@@ -33,7 +33,12 @@ fn a_place_is_of_all_starts_that_are_under_way() {
         let (next, _, other) = start(2, me, 9);
         assert_eq!(ledger.apply(Op::Ask(other), now), Said::Waits);
         let (id, life) = (all[0].0.clone(), |nth: usize| all[nth].1);
-        let found = |found| Op::Settle { id: id.clone(), gone: vec![life(finds)], found };
+        let gone = OverStart::without_run(life(finds));
+        let found = |found: Option<Life>| Op::Settle {
+            id: id.clone(),
+            gone: vec![gone],
+            found: found.map(|start| FoundRun { start, at: Seq::new(3) }),
+        };
         // It saw the run while that went on: its end is noted before, and once more.
         for op in [ended(&id, life(0)), found(Some(life(0))), ended(&id, life(0)), ended(&id, life(0))] {
             ledger.apply(op, now);
@@ -62,13 +67,15 @@ fn a_place_is_on_hold_as_long_as_another_start_may_be() {
     // Where it is stored as one of two, and as the one that is meant unless that is said.
     let lives = [all[0].1, all[1].1];
     assert_eq!(ledger.waiting[id].lives, lives);
-    ledger.apply(Op::Settle { id: id.clone(), gone: vec![lives[1]], found: Some(lives[0]) }, now);
+    ledger
+        .apply(Op::Settle { id: id.clone(), gone: vec![OverStart::without_run(lives[1])], found: None }, now);
     assert!(ledger.waiting[id].lives.is_empty());
     assert_eq!(ledger.apply(Op::Ask(all[1].2.clone()), now), Said::Waits);
     ledger.apply(leave(first), now);
     ledger.grant(now);
     let at = ledger.held[id].at;
-    let begun = |nth: usize| Op::Begun { id: id.clone(), at, life: Some(lives[nth]) };
+    let found = |nth: usize| FoundRun { start: lives[nth], at: Seq::new(2) };
+    let begun = |nth: usize| Op::Begun { id: id.clone(), at, run: Some(found(nth)) };
     ledger.apply(begun(0), now);
     assert!(ledger.held[id].on_hold, "the run of the second is to be let go");
     ledger.apply(ended(id, lives[0]), now);
@@ -113,11 +120,11 @@ fn an_entry_that_names_no_start_stands_for_any() {
         let mut ledger = Ledger::read(&before).unwrap();
         assert_eq!(ledger.apply(Op::Ask(start(1, me, 5).2), now), Said::Granted);
         assert!(ledger.held[&id].lives.is_empty());
-        ledger.apply(Op::LeaveRun { id: id.clone(), life, place }, now);
+        ledger.apply(Op::LeaveRun { id: id.clone(), life, ended_at: Seq::new(9), place }, now);
         assert_eq!(ledger.held.contains_key(&id), is_held);
     }
     // A run that an earlier program has recorded is any start.
     let mut ledger = Ledger::read(&channels).unwrap();
-    ledger.apply(Op::LeaveRun { id, life: None, place }, now);
+    ledger.apply(Op::LeaveRun { id, life: None, ended_at: Seq::new(9), place }, now);
     assert!(ledger.held.is_empty());
 }

@@ -123,12 +123,15 @@ fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_n
         ledger.grant(at(ms + 1));
         granted.push(ledger.held[&id(2)].at);
     }
-    ledger.apply(Op::Begun { id: id(2), at: granted[0], life: None }, at(300));
+    ledger.apply(Op::Begun { id: id(2), at: granted[0], run: None }, at(300));
     assert!(ledger.held[&id(2)].on_hold, "nobody has let this run go");
-    ledger.apply(Op::Begun { id: id(2), at: granted[1], life: None }, at(300));
+    ledger.apply(Op::Begun { id: id(2), at: granted[1], run: None }, at(300));
     assert!(!ledger.held[&id(2)].on_hold);
 
-    ledger.apply(Op::LeaveRun { id: id(2), life: None, place: Some((granted[0], me)) }, at(300));
+    ledger.apply(
+        Op::LeaveRun { id: id(2), life: None, ended_at: Seq::new(9), place: Some((granted[0], me)) },
+        at(300),
+    );
     assert!(ledger.held.contains_key(&id(2)), "the run that had that place has ended before");
 
     // The fourth comes too late twice.

@@ -1,0 +1,83 @@
+//! Imports: a run that was exported, brought back into a store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::{Builder, Uuid, Variant, Version};
+
+use super::amend::Tip;
+use super::system::{check_copy, hold_for_queue, is_held_for_queue};
+use crate::clock::Timestamp;
+use crate::engine::fold::fold;
+use crate::error::Result;
+use crate::id::{Fingerprint, IdSource, RecordId, RunKey};
+use crate::past::{self, ImportedRun};
+use crate::record::RunStatus;
+use crate::runtime::extension::RunNews;
+use crate::runtime::log::LogWriter;
+use crate::runtime::shared::Shared;
+
+/// Writes an exported run into the store. A run that goes through a queue and has not ended is on hold afterwards: whichever slot it held was one of
+/// the run that was exported.
+///
+/// # Errors
+///
+/// As [`past::import`], and of a queue or a schedule under another id as [`check_copy`].
+pub(crate) async fn import(shared: &Arc<Shared>, text: &str, run: Option<RunKey>) -> Result<RunKey> {
+    let mut held = None;
+    let prepare = |imported: &mut ImportedRun| {
+        if !imported.is_same_id {
+            check_copy(&imported.facts)?;
+        }
+        if hold_imported(shared, imported)? {
+            held = Some(Arc::new(imported.facts.clone()));
+        }
+        Ok(())
+    };
+    let (run, head) = past::import(&*shared.store, text, run, prepare).await?;
+    if let Some(facts) = held {
+        let held = || RunNews::Held { run: run.clone(), facts: Arc::clone(&facts), head };
+        shared.registry.publish(held);
+    }
+    Ok(run)
+}
+
+/// Adds the records that put the run on hold for its queue. Returns whether it is on hold then.
+fn hold_imported(shared: &Shared, imported: &mut ImportedRun) -> Result<bool> {
+    let ImportedRun { run, facts, records, .. } = imported;
+    let folded = fold(run, records, None)?;
+    let status = folded.machine.status();
+    if status == RunStatus::Interrupted && is_held_for_queue(&folded.machine, facts) {
+        return Ok(true);
+    }
+    let hold = hold_for_queue(&folded.machine, Some(facts), shared.clock.now());
+    if status.is_finished() || hold.is_empty() {
+        return Ok(false);
+    }
+    let ids = Arc::new(DerivedIds { from: folded.last.id, count: AtomicU64::new(0) });
+    let clock = Arc::clone(&shared.clock);
+    let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
+    log.follow(&folded);
+    records.extend(Tip::begun(folded, log).record(&hold)?.records);
+    Ok(true)
+}
+
+/// Ids that follow from the last record of the export, so that the same import again is the same run.
+#[derive(Debug)]
+struct DerivedIds {
+    from: RecordId,
+    count: AtomicU64,
+}
+
+impl IdSource for DerivedIds {
+    fn next(&self, _now: Timestamp) -> Uuid {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let print = Fingerprint::of(format!("hold {count} of {:?}", self.from).as_bytes()).to_string();
+        // The print is hex, of more digits than an id has. The time is that of the record before.
+        let digits = print.get(..32).and_then(|digits| u128::from_str_radix(digits, 16).ok());
+        let (time, random) =
+            (self.from.as_uuid().as_u128() >> 80, digits.unwrap_or_default() & ((1 << 80) - 1));
+        let made = Builder::from_u128(time << 80 | random);
+        made.with_version(Version::SortRand).with_variant(Variant::RFC4122).into_uuid()
+    }
+}

@@ -1,0 +1,241 @@
+//! Runs that carry the labels of a queue: what makes one active again leaves it on hold, in the same append. The queue itself is another crate.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::NodeError;
+use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::runtime::{Outcome, Position, RunNews, Runtime, StartRequest, queue_hold};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{At, CheckpointStore as _, HeaderRange, MemoryStore};
+use ferrata_core::testing::World;
+use ferrata_core::{Epoch, ErrorKind, RunKey, Seq};
+use tokio::sync::Notify;
+
+const START: &str = "018f3c5e-0000-7000-8000-000000000001.1000.0";
+
+fn key(id: &str) -> RunKey {
+    id.try_into().unwrap()
+}
+
+/// A workflow that fails until it is mended.
+fn broken(is_mended: &Arc<AtomicBool>) -> Graph<Context> {
+    let is_mended = Arc::clone(is_mended);
+    let work = move |_cx, s: Draft<Context>| {
+        let is_mended = Arc::clone(&is_mended);
+        async move { if is_mended.load(Ordering::Relaxed) { Ok(s) } else { Err("broken".into()) } }
+    };
+    Graph::<Context>::builder("broken").node("work", work).entry("work").build().unwrap()
+}
+
+fn queued(request: StartRequest<Context>) -> StartRequest<Context> {
+    request.id("r").label("queue", "mail").label("queue.life", START)
+}
+
+async fn statuses(store: &MemoryStore, run: &RunKey) -> Vec<(RecordKind, RunStatus)> {
+    let range = HeaderRange::from(Seq::new(0), 100);
+    let headers = store.headers(run, range).await.unwrap().items;
+    headers.iter().map(|header| (header.kind, header.status)).collect()
+}
+
+/// A failed run is retried or moved: no record leaves it active, so no process claims it in between.
+#[tokio::test]
+async fn revived_run_is_held_in_one_append() {
+    for is_moved in [false, true] {
+        let (world, is_mended) = (World::new(), Arc::default());
+        let (process, graph) = (world.process().await.unwrap(), broken(&is_mended));
+        process.serve(&graph).unwrap();
+        let run = queued(process.start(&graph, Context::new())).await.unwrap();
+        assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Failed { .. }));
+        is_mended.store(true, Ordering::Relaxed);
+        let (mut news, writes) = (process.news(), process.writes());
+        let seq = process.head(run.run()).await.unwrap().unwrap().seq;
+        match is_moved {
+            false => process.retry(run.run()).by("ann").await.unwrap(),
+            true => process.go_to(run.run(), "work", "again").by("ann").await.unwrap(),
+        }
+        assert_eq!(process.writes() - writes, 1);
+        let head = process.head(run.run()).await.unwrap().unwrap();
+        assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None));
+        let now = process.checkpoint(run.run(), Position::Latest).await.unwrap();
+        assert_eq!(now.paused, Some(queue_hold("mail")));
+        let Some(RunNews::Held { run: held, head: at, .. }) = news.recv().await else {
+            panic!("it is on hold")
+        };
+        assert_eq!((&held, at), (run.run(), head.head()));
+        // Whatever a process does by itself, it does not begin.
+        world.pass_for(std::time::Duration::from_secs(86_400)).await;
+        assert_eq!(process.head(run.run()).await.unwrap().unwrap().head(), head.head());
+        process.unpause(run.run()).by("queue").await.unwrap();
+        let again = queued(process.start(&graph, Context::new())).await.unwrap();
+        world.pass(again.completed()).await.unwrap();
+        let after =
+            statuses(world.store(), run.run()).await.split_off(usize::try_from(seq.get()).unwrap() + 1);
+        assert_eq!(after[2].1, RunStatus::Interrupted, "{after:?}");
+    }
+}
+
+/// A run that an operator paused before it failed keeps the operator's reason behind that of the queue: the slot alone does not unpause it.
+#[tokio::test]
+async fn paused_run_keeps_both_reasons() {
+    let (gate, process) = (Arc::new(Notify::new()), World::new().process().await.unwrap());
+    let waits = Arc::clone(&gate);
+    let work = move |_cx, _s: Draft<Context>| {
+        let gate = Arc::clone(&waits);
+        async move {
+            gate.notified().await;
+            Err::<Draft<Context>, NodeError>("broken".into())
+        }
+    };
+    let graph = Graph::<Context>::builder("gated").node("work", work).entry("work").build().unwrap();
+    let run = queued(process.start(&graph, Context::new())).await.unwrap();
+    process.pause(run.run(), "lunch").by("ann").await.unwrap();
+    gate.notify_one();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
+    process.retry(run.run()).await.unwrap();
+    let paused = async || process.checkpoint(run.run(), Position::Latest).await.unwrap().paused;
+    let both = format!("{}; lunch", queue_hold("mail"));
+    assert_eq!(paused().await, Some(both.clone()));
+    // It is moved while it waits.
+    process.go_to(run.run(), "work", "again").await.unwrap();
+    assert_eq!(paused().await, Some(both));
+}
+
+/// A failed run that still lets a payment finish is retried, in its process or in another: the payment is recorded, and what the retry begins
+/// waits.
+#[tokio::test]
+async fn retry_beside_payment_holds_run() {
+    for is_here in [true, false] {
+        let store = MemoryStore::new();
+        let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+        let (let_go, has_failed) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+        let gate = Arc::clone(&let_go);
+        let graph = Graph::<Context>::builder("beside")
+            .node("begin", async |_cx, s| Ok(s))
+            .node("fails", move |_cx, s: Draft<Context>| {
+                let is_first = !has_failed.swap(true, Ordering::Relaxed);
+                async move { if is_first { Err("no".into()) } else { Ok(s) } }
+            })
+            .node("pay", move |_cx, s: Draft<Context>| {
+                let gate = Arc::clone(&gate);
+                async move {
+                    gate.notified().await;
+                    Ok(s)
+                }
+            })
+            .effect(Effect::External)
+            .entry("begin")
+            .edge("begin", ["pay", "fails"])
+            .build()
+            .unwrap();
+        let run = queued(runtime.start(&graph, Context::new())).await.unwrap();
+        while runtime.head(run.run()).await.unwrap().unwrap().status != RunStatus::Failed {
+            tokio::task::yield_now().await;
+        }
+        match is_here {
+            true => runtime.retry(run.run()).await.unwrap(),
+            false => Runtime::builder(store.clone()).operator().retry(run.run()).await.unwrap(),
+        }
+        let_go.notify_one();
+        run.wait().await.unwrap();
+        let now = runtime.checkpoint(run.run(), Position::Latest).await.unwrap();
+        assert_eq!(
+            (now.status, now.paused),
+            (RunStatus::Interrupted, Some(queue_hold("mail"))),
+            "here: {is_here}"
+        );
+        runtime.check_log(run.run()).await.unwrap();
+        runtime.unpause(run.run()).await.unwrap();
+        let run = runtime.resume(&graph, run.run()).await.unwrap();
+        assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)), "here: {is_here}");
+    }
+}
+
+/// A fork is a start of its own: on hold, without a claim, and with the tags of the queue.
+#[tokio::test]
+async fn fork_is_held_as_start_of_its_own() {
+    let (world, is_mended) = (World::new(), Arc::new(AtomicBool::new(true)));
+    let process = world.process_with(|builder| builder.tags(["gpu"])).await.unwrap();
+    let graph = broken(&is_mended);
+    let run =
+        queued(process.start(&graph, Context::new())).only_in(["gpu"]).on_hold("not yet").await.unwrap();
+    let fork = || process.fork(run.run(), Position::Latest).id("f");
+    let handle = fork().drive(&graph).await.unwrap();
+    assert!(!handle.is_driven_here());
+    let head = process.head(handle.run()).await.unwrap().unwrap();
+    assert_eq!((head.status, head.epoch, head.owner), (RunStatus::Interrupted, Epoch::NEVER, None));
+    let label = |name: &str| head.facts.labels.get(name).map(str::to_owned);
+    assert_eq!((label("queue").as_deref(), label("ferrata.tags").as_deref()), (Some("mail"), Some("gpu")));
+    let start = label("queue.life").unwrap();
+    assert!(start != START && start.split('.').count() == 3, "{start}");
+    let now = process.checkpoint(handle.run(), Position::Latest).await.unwrap();
+    assert_eq!(now.paused, Some(queue_hold("mail")));
+    // Made again it is the same fork; another queue may have another one.
+    assert_eq!(fork().await.unwrap(), *handle.run());
+    let other = process.fork(run.run(), Position::Latest).id("g").label("queue", "slow").await.unwrap();
+    assert_eq!(process.checkpoint(&other, Position::Latest).await.unwrap().paused, Some(queue_hold("slow")));
+    // A run without both labels goes through no queue.
+    let free = process.start(&graph, Context::new()).id("free").label("queue", "of my own").await.unwrap();
+    world.pass(free.completed()).await.unwrap();
+    let free =
+        process.fork(free.run(), Position::Latest).id("h").start_at("work").drive(&graph).await.unwrap();
+    assert!(free.is_driven_here());
+}
+
+/// A run is exported while it is active, and imported: it is on hold, and the same import again is the same run.
+#[tokio::test]
+async fn imported_run_is_held_once() {
+    let (world, is_mended) = (World::new(), Arc::new(AtomicBool::new(false)));
+    let (process, graph) = (world.process().await.unwrap(), broken(&is_mended));
+    let run = queued(process.start(&graph, Context::new())).await.unwrap();
+    world.pass(run.wait()).await.unwrap();
+    let failed = process.export(run.run()).await.unwrap();
+    let end = process.head(run.run()).await.unwrap().unwrap().seq;
+    // As it was when its process had it.
+    let active = process.export_before(run.run(), end).await.unwrap();
+    for text in [&active, &failed] {
+        let to = Runtime::builder(MemoryStore::new()).operator();
+        for _ in 0..2 {
+            to.import(text, Some(key("copy"))).await.unwrap();
+        }
+        to.check_log(&key("copy")).await.unwrap();
+        let now = to.checkpoint(&key("copy"), At::Latest).await.unwrap();
+        match text == &failed {
+            true => assert_eq!((now.status, now.paused), (RunStatus::Failed, None)),
+            false => assert_eq!((now.status, now.paused), (RunStatus::Interrupted, Some(queue_hold("mail")))),
+        }
+        // What is on hold is imported as it is.
+        let (text, to) =
+            (to.export(&key("copy")).await.unwrap(), Runtime::builder(MemoryStore::new()).operator());
+        to.import(&text, None).await.unwrap();
+        assert_eq!(to.head(&key("copy")).await.unwrap().unwrap().seq, now.index);
+    }
+}
+
+/// Two runs cannot be one queue or one schedule: neither is forked, nor imported under another id.
+#[tokio::test]
+async fn copies_of_queues_and_schedules_are_refused() {
+    let process = World::new().process().await.unwrap();
+    for (workflow, role, value) in
+        [("queue", "queue.role", "ledger"), ("schedule:daily", "schedule.role", "clock")]
+    {
+        let graph =
+            Graph::<Context>::builder(workflow).node("rest", async |_cx, s| Ok(s)).entry("rest").build();
+        let id = workflow.replace(':', "-");
+        let start =
+            process.start(&graph.unwrap(), Context::new()).id(&id).label(role, value).on_hold("always");
+        let run = start.await.unwrap();
+        let refused = process.fork(run.run(), Position::Latest).id("f").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        assert!(refused.to_string().contains("of another name"), "{refused}");
+        let text = process.export(run.run()).await.unwrap();
+        let refused = process.import(&text, Some(key("copy"))).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        // A backup is brought back under its own id.
+        process.purge(run.run()).await.unwrap();
+        process.import(&text, None).await.unwrap();
+    }
+}

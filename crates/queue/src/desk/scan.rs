@@ -1,0 +1,149 @@
+//! Runs on hold that are not in the queue: they were retried, moved, forked or imported, by whichever process, or the queue was purged and declared
+//! again. Each asks for a slot.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Position, Runtime, queue_hold, queue_of};
+use ferrata_core::store::{Cursor, RunHead};
+use ferrata_core::{Epoch, RecordId, Result, RunKey, Timestamp};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+use super::{Command, id_of};
+use crate::cell::{DEADLINE, KEY, NOT_BEFORE, PRIORITY, QUEUE};
+use crate::ledger::{Ask, FoundRun, Kind, Life, Op, Waiting};
+
+/// How many runs one page of a scan holds.
+const PAGE: u32 = 500;
+
+/// How many runs are remembered that are interrupted for another reason.
+const MAX_JUDGED: usize = 4_096;
+
+/// The scans of one queue in this process: one page at a time, from the oldest run on.
+#[derive(Clone, Debug)]
+pub(super) struct HeldScan {
+    queue: Arc<str>,
+    state: Arc<Mutex<ScanState>>,
+}
+
+#[derive(Debug, Default)]
+struct ScanState {
+    /// Where the scan continues; none before its first page.
+    cursor: Option<Cursor>,
+    /// Whether a page is being read.
+    is_reading: bool,
+    /// The head of each run that was found not to be on hold for the queue: read again only once the run has changed.
+    others: HashMap<RunKey, RecordId>,
+}
+
+impl HeldScan {
+    pub(super) fn new(queue: &str) -> Self {
+        Self { queue: queue.into(), state: Arc::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ScanState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whether the last page had another one after it.
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.state().cursor.is_some()
+    }
+
+    /// Returns whether a page may be read now; then the caller calls [`read_page`](Self::read_page).
+    pub(super) fn begin(&self) -> bool {
+        !std::mem::replace(&mut self.state().is_reading, true)
+    }
+
+    /// Reads the next page, and asks for a slot for each run on it that is on hold and not in the queue. What fails is done by a later scan.
+    pub(super) async fn read_page(&self, runtime: &Runtime, commands: &UnboundedSender<Command>) {
+        let cursor = self.state().cursor.take();
+        let page = runtime.runs().label(QUEUE, &*self.queue).status(RunStatus::Interrupted).oldest_first();
+        let page = page.limit(PAGE).after(cursor).await;
+        match page {
+            Ok(page) => {
+                let (reply, missing) = oneshot::channel();
+                let held = page.items.into_iter().filter(|head| queue_of(&head.facts).is_some()).collect();
+                let _ = commands.send(Command::FindMissing { held, reply });
+                for head in missing.await.unwrap_or_default() {
+                    self.enter(runtime, &head, commands).await;
+                }
+                self.state().cursor = page.next;
+            }
+            Err(error) => {
+                tracing::debug!(queue = &*self.queue, %error, "cannot list the runs on hold; will retry")
+            }
+        }
+        self.state().is_reading = false;
+    }
+
+    /// Asks for a slot for a run that this process has left on hold.
+    pub(super) async fn enter_run(
+        &self,
+        runtime: &Runtime,
+        run: &RunKey,
+        commands: &UnboundedSender<Command>,
+    ) {
+        match runtime.head(run).await {
+            Ok(Some(head)) => self.enter(runtime, &head, commands).await,
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%run, %error, "cannot read a run on hold; a scan will"),
+        }
+    }
+
+    async fn enter(&self, runtime: &Runtime, head: &RunHead, commands: &UnboundedSender<Command>) {
+        if self.state().others.get(&head.run) == Some(&head.id) {
+            return;
+        }
+        match self.find_hold(runtime, head).await {
+            Ok(Some(ask)) => drop(commands.send(Command::Do { op: Op::Ask(Box::new(ask)), reply: None })),
+            Ok(None) => {
+                let mut state = self.state();
+                if state.others.len() >= MAX_JUDGED {
+                    state.others.clear();
+                }
+                state.others.insert(head.run.clone(), head.id);
+            }
+            // Another process has purged it, or the store is away.
+            Err(error) => tracing::debug!(run = %head.run, %error, "cannot read a run on hold; will retry"),
+        }
+    }
+
+    /// Returns what a run asks for, if it is on hold for the queue.
+    async fn find_hold(&self, runtime: &Runtime, head: &RunHead) -> Result<Option<Ask>> {
+        let Some(start) = Life::of(&head.facts).filter(|_| queue_of(&head.facts) == Some(&*self.queue))
+        else {
+            return Ok(None);
+        };
+        let now = runtime.checkpoint(&head.run, Position::Latest).await?;
+        let is_held = now.paused.is_some_and(|reason| reason.starts_with(&queue_hold(&self.queue)));
+        if !is_held || now.status != RunStatus::Interrupted {
+            return Ok(None);
+        }
+        let label = |key| head.facts.labels.get(key);
+        let time = |key| label(key).and_then(|ms| ms.parse().ok()).map(Timestamp::from_unix_ms);
+        // A deadline is one for the first slot: a run that has begun, and the copy of one, met it or not.
+        let has_deadline = now.epoch == Epoch::NEVER && head.facts.parent.is_none();
+        let mut waiting = Waiting {
+            run: head.run.clone(),
+            kind: Kind::Run,
+            places: 1,
+            key: label(KEY).unwrap_or_default().to_owned(),
+            priority: label(PRIORITY).and_then(|priority| priority.parse().ok()).unwrap_or_default(),
+            since: now.at.min(runtime.clock().now()),
+            executor: runtime.executor(),
+            epoch: Epoch::NEVER,
+            question: None,
+            not_before: time(NOT_BEFORE),
+            deadline: time(DEADLINE).filter(|_| has_deadline),
+            debounced: None,
+            lives: Vec::new(),
+            alive: Some(FoundRun { start, at: now.index }),
+        };
+        waiting.is_of(vec![start]);
+        let (id, doubts) = (id_of(&head.run), Vec::new());
+        Ok(Some(Ask { id, waiting, once: None, debounce: None, doubts, is_on_record: true }))
+    }
+}

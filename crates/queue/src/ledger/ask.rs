@@ -1,0 +1,156 @@
+//! Requests for slots: by nodes, by starts, and by runs that are on hold.
+
+use std::time::Duration;
+
+use ferrata_core::{Epoch, ExecutorId, Timestamp};
+
+use super::{Ask, Entered, Kind, Ledger, Said, Waiting, line};
+
+/// How late a node may claim a slot of a queue with a rate. An idle run is claimed within moments of its grant; grants of a time in which no process
+/// claimed runs would be used at once.
+const LATEST_CLAIM: Duration = Duration::from_secs(10);
+
+impl Ledger {
+    pub(super) fn ask(&mut self, ask: Ask, now: Timestamp) -> Said {
+        let Ask { id, mut waiting, once, debounce, doubts, is_on_record } = ask;
+        if let Some((executor, epoch)) = self.asked_by(&id) {
+            if epoch > waiting.epoch {
+                return Said::Stale(executor, epoch);
+            }
+            return match self.hands_back(&id, &waiting, is_on_record, now) {
+                Some(since) => self.enter_again(&id, waiting, since, now),
+                None => self.ask_for_entry(&id, &waiting, &doubts),
+            };
+        }
+        if let Some(replaced) = self.replaced.get(&id) {
+            return Said::Before(replaced.by.clone());
+        }
+        let limits = self.effective();
+        if let Some(places) = limits.at_once.filter(|most| waiting.places > *most) {
+            return Said::TooMany(places);
+        }
+        if let Some(places) = limits.at_once_per_key.filter(|most| waiting.places > *most) {
+            return Said::TooManyForKey(places);
+        }
+        if let Some((key, ms)) = &once
+            && let Some(said) = self.check_once(key, *ms, &waiting.run, now)
+        {
+            return said;
+        }
+        let bytes = self.bytes() + line::weight(&line::slot(&id, &waiting), &waiting);
+        if bytes > self.room {
+            return Said::NoRoom { bytes, room: self.room };
+        }
+        let (run, kind) = (waiting.run.clone(), waiting.kind);
+        let before = debounce.as_ref().and_then(|debounce| self.waiting.debounced(&debounce.key));
+        if let Some(debounce) = &debounce {
+            self.delay(&mut waiting, debounce, before.as_deref(), now);
+        }
+        // It has another deadline now, and its run may be on record, on hold.
+        let late = self.late.remove(&id);
+        self.enter(id.clone(), waiting);
+        self.grant(now);
+        let most = (self.settings.max_waiting as usize).saturating_add(usize::from(before.is_some()));
+        if !self.held.contains_key(&id) && self.waiting.len() > most {
+            self.leave(&id);
+            if let Some(late) = late {
+                self.late.insert(&id, late);
+            }
+            return Said::Full(self.waiting.len());
+        }
+        if let Some(before) = &before {
+            self.replace(before, &run, now);
+        }
+        let once = once.map(|(key, ms)| self.note_once(key, ms, &run, now));
+        let is_in = self.held.contains_key(&id) && late.is_none() && !is_on_record;
+        if kind == Kind::Run && !is_on_record {
+            self.entered.push((id.clone(), Entered::new(run, now, late, once, before)));
+        }
+        if !is_in {
+            return Said::Waits;
+        }
+        // Who asked begins with it: it has not been started yet.
+        self.held.update(&id, |held| held.on_hold = false);
+        Said::Granted
+    }
+
+    /// Answers a request of one who holds a slot or waits for one.
+    fn ask_for_entry(&mut self, id: &str, waiting: &Waiting, doubts: &[super::Life]) -> Said {
+        self.join(id, &waiting.all_lives(), doubts);
+        self.mark_alive(id, waiting.alive);
+        self.ask_again(id, waiting, None);
+        let is_in = self.held.get(id).is_some_and(|held| !held.on_hold);
+        if is_in { Said::Granted } else { Said::Waits }
+    }
+
+    /// Puts a holder into the line that hands its slot back. It was in the queue before, so no limit on requests is for it.
+    fn enter_again(&mut self, id: &str, mut waiting: Waiting, since: Timestamp, now: Timestamp) -> Said {
+        let kind = waiting.kind;
+        if let Some(mut starts) = self.lives(id).filter(|_| kind == Kind::Run) {
+            // Other starts of the run that are in progress stay.
+            let own = waiting.all_lives();
+            starts.extend(own.into_iter().filter(|own| !starts.contains(own)).collect::<Vec<_>>());
+            waiting.is_of(starts);
+        }
+        self.leave(id);
+        waiting.since = since;
+        self.enter(id.to_owned(), waiting);
+        self.grant(now);
+        match kind == Kind::Node && self.held.contains_key(id) {
+            true => Said::Granted,
+            false => Said::Waits,
+        }
+    }
+
+    /// Returns since when one who asks again waits, if it hands back the slot that it holds: a run that is on hold has ended since it was granted
+    /// the slot, and a node that runs again in another claim of its run is another start at the rate. A node that was woken comes for the slot
+    /// that it was granted, unless it comes too late to count as started then.
+    fn hands_back(&self, id: &str, by: &Waiting, is_on_record: bool, now: Timestamp) -> Option<Timestamp> {
+        let held = self.held.get(id).filter(|held| held.kind == by.kind)?;
+        match held.kind {
+            Kind::Run => {
+                // As known of another start, or of an earlier record.
+                let is_news = held.alive.is_none_or(|alive| {
+                    by.alive.is_some_and(|by| alive.start != by.start || alive.at < by.at)
+                });
+                (is_on_record && !held.on_hold && is_news).then_some(by.since)
+            }
+            Kind::Node => {
+                let limits = self.effective();
+                let has_rate = limits.rate.is_some() || limits.rate_per_key.is_some();
+                let is_late = has_rate && now.since(held.at) > LATEST_CLAIM;
+                let is_other = (held.executor, held.epoch) != (by.executor, by.epoch);
+                (is_other && (held.question.is_none() || is_late)).then(|| by.since.min(held.at))
+            }
+        }
+    }
+
+    /// Returns which process asked last for one who holds a place or waits for one, and in which epoch of the run.
+    pub(super) fn asked_by(&self, id: &str) -> Option<(ExecutorId, Epoch)> {
+        let holder = self.held.get(id).map(|held| (held.executor, held.epoch));
+        holder.or_else(|| self.waiting.get(id).map(|waiting| (waiting.executor, waiting.epoch)))
+    }
+
+    /// Takes in that one who holds a place or waits for one asks for it again, or rests with this question.
+    pub(super) fn ask_again(&mut self, id: &str, by: &Waiting, question: Option<String>) {
+        let (executor, epoch) = (by.executor, by.epoch);
+        if let Some(held) = self.held.get(id) {
+            if (held.executor, held.epoch, &held.question) != (executor, epoch, &question)
+                || question.is_some()
+            {
+                self.held.update(id, |held| {
+                    (held.executor, held.epoch, held.question, held.woken) =
+                        (executor, epoch, question, None);
+                });
+            }
+        } else if let Some(known) = self.waiting.get(id)
+            && (known.executor, known.epoch, &known.question) != (executor, epoch, &question)
+        {
+            self.waiting.update(id, |known| {
+                let lives = known.all_lives();
+                (known.executor, known.epoch, known.question) = (executor, epoch, question);
+                known.is_of(lives);
+            });
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Starts of which there is one in a time: which run was started by a key, and when.
+
+use std::time::Duration;
+
+use ferrata_core::{RunKey, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::entered::OnceUndo;
+use super::{Entered, Ledger, Said};
+
+/// How many keys are remembered at the most.
+pub(super) const MAX_KEYS: usize = 10_000;
+
+/// How many keys may be remembered beyond their windows: a later start may ask about a longer one.
+const MAX_EXPIRED_KEYS: usize = 1_000;
+
+/// The run that was started by a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OnceEntry {
+    pub(super) run: RunKey,
+    /// When it was started.
+    pub(super) at: Timestamp,
+    /// Until when the entry is kept in any case: the longest window that a start by this key has named.
+    pub(super) until: Timestamp,
+}
+
+impl Ledger {
+    /// Says why a start by this key starts nothing, if it does not: another run was started by the key within the window that this start names.
+    pub(super) fn check_once(&mut self, key: &str, ms: u64, run: &RunKey, now: Timestamp) -> Option<Said> {
+        self.forget_keys(now);
+        let window = Duration::from_millis(ms);
+        match self.seen.get(key) {
+            Some(seen) if seen.run != *run && seen.at.plus(window) > now => {
+                let (before, until) = (seen.run.clone(), seen.at.plus(window));
+                if seen.until < until {
+                    self.seen.update(key, |seen| seen.until = until);
+                }
+                Some(Said::Before(before))
+            }
+            None if self.seen.len() >= MAX_KEYS => Some(Said::Seen(MAX_KEYS)),
+            _ => None,
+        }
+    }
+
+    /// Records that a run is started by this key. Returns what takes that back.
+    pub(super) fn note_once(&mut self, key: String, ms: u64, run: &RunKey, now: Timestamp) -> OnceUndo {
+        let before = self.seen.get(&key).cloned();
+        let until =
+            now.plus(Duration::from_millis(ms)).max(before.as_ref().map_or(now, |before| before.until));
+        let noted = OnceEntry { run: run.clone(), at: now, until };
+        self.seen.insert(&key, noted.clone());
+        OnceUndo { key, noted, before }
+    }
+
+    /// Takes back the key of a start that started nothing, unless another start has come by it since.
+    pub(super) fn undo_once(&mut self, entered: &Entered) {
+        if let Some(OnceUndo { key, noted, before }) = entered.once()
+            && self.seen.get(key) == Some(noted)
+        {
+            self.seen.remove(key);
+            if let Some(before) = before {
+                self.seen.insert(key, before.clone());
+            }
+        }
+    }
+
+    fn forget_keys(&mut self, now: Timestamp) {
+        if self.seen.len() <= MAX_EXPIRED_KEYS {
+            return;
+        }
+        let expired: Vec<String> =
+            self.seen.iter().filter(|(_, seen)| seen.until <= now).map(|(key, _)| key.clone()).collect();
+        for key in expired {
+            self.seen.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a simulation is of, and what became of it.
+
+use std::collections::BTreeMap;
+
+use ferrata_core::RunKey;
+
+/// How many runs are started where each has a name of its own, and how many callers begin a name anew where they have names together.
+pub(super) const RUNS: u64 = 14;
+const CALLERS: u64 = 50;
+
+/// How many names these callers have: more than there are places, so that some wait. Most want the first.
+const NAMES: u64 = 5;
+
+/// How often each of them begins its name anew, when the run of before has ended.
+pub(super) const ROUNDS: u64 = 4;
+
+/// What the simulation is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mix {
+    /// Runs that each have a name of their own.
+    Names,
+    /// Runs of a few names: each caller purges the one that has ended, and starts the next.
+    Anew,
+    /// The same on a store of three shards.
+    AnewInShards,
+    /// Runs that each have a name of their own, in processes of two versions of the application.
+    Editions,
+    /// Runs that fail, and that operators retry, move and fork.
+    Revivals,
+}
+
+impl Mix {
+    /// Whether names are used again.
+    pub(super) fn is_anew(self) -> bool {
+        matches!(self, Self::Anew | Self::AnewInShards)
+    }
+
+    pub(super) fn starts(self) -> u64 {
+        if self.is_anew() { CALLERS } else { RUNS }
+    }
+
+    /// In how many of 240 moments a caller starts something.
+    pub(super) fn haste(self) -> u64 {
+        if self.is_anew() { 60 } else { 10 }
+    }
+
+    /// Returns the run that a start is of.
+    pub(super) fn run(self, number: u64) -> RunKey {
+        let name = match self {
+            Self::Names | Self::Editions | Self::Revivals => format!("run-{number:02}"),
+            Self::Anew | Self::AnewInShards => {
+                format!("again-{}", (number % (2 * NAMES)).saturating_sub(NAMES))
+            }
+        };
+        RunKey::try_from(name.as_str()).unwrap()
+    }
+}
+
+/// What became of simulations.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) trace: u64,
+    pub(crate) steps: u64,
+    pub(crate) records: u64,
+    pub(super) conflicts: u64,
+    pub(super) kills: u64,
+    pub(super) freezes: u64,
+    pub(super) steps_of_clocks: u64,
+    /// How many times a run came to its place once more, and how often more were inside than there are places: one of them suspended.
+    pub(super) repeated: u64,
+    pub(super) excepted: u64,
+    /// Starts that were told of another by their key.
+    pub(super) before: u64,
+    pub(super) purged: u64,
+    /// Retries, moves and forks that were done.
+    pub(super) revived: u64,
+    pub(super) given: BTreeMap<String, u64>,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.records += other.records;
+        self.conflicts += other.conflicts;
+        self.kills += other.kills;
+        self.freezes += other.freezes;
+        self.steps_of_clocks += other.steps_of_clocks;
+        self.repeated += other.repeated;
+        self.excepted += other.excepted;
+        self.before += other.before;
+        self.purged += other.purged;
+        self.revived += other.revived;
+        other.given.iter().for_each(|(queue, times)| *self.given.entry(queue.clone()).or_default() += times);
+    }
+
+    /// Checks that the simulations were not tame.
+    pub(crate) fn check_coverage(&self, mix: Mix) {
+        let Self {
+            conflicts, kills, freezes, steps_of_clocks, repeated, before, purged, revived, given, ..
+        } = self;
+        let own = match mix {
+            Mix::Names => before,
+            Mix::Anew | Mix::AnewInShards => purged,
+            Mix::Editions => repeated,
+            Mix::Revivals => revived,
+        };
+        let all = [conflicts, kills, freezes, steps_of_clocks, repeated, own];
+        assert!(all.iter().all(|times| **times > 0) && given.len() == 3, "{self:?}");
+    }
+}
