@@ -402,7 +402,7 @@ impl<S: State> Driver<S> {
             // The next turn looks at it, before anything new starts, as whenever a run is taken up.
             return Ok(());
         }
-        if self.stopping.is_grace_over() {
+        if self.stopping.end_grace() {
             self.line.abort_all();
         }
         Box::pin(self.check_head(None)).await
