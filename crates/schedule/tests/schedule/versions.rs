@@ -4,7 +4,7 @@ use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
 use ferrata_core::testing::Process;
-use ferrata_schedule::{Overlap, Schedule, Schedules, TickEnd};
+use ferrata_schedule::{CatchUp, Overlap, Schedule, Schedules, TickEnd};
 
 use crate::support::{
     DAY, HOUR, MINUTE, assert_healthy, day, lively, mortal, report, runs, slow, text, ticks, world,
@@ -77,6 +77,17 @@ async fn what_cannot_be_a_schedule_is_refused_and_leaves_nothing() {
     for version in [0, 1_001, u32::MAX] {
         assert_eq!(start(&process, version, "0 12 * * *").await.unwrap_err().kind(), ErrorKind::Invalid);
     }
+    for (policy, catch_up, overlap) in [
+        ("CatchUp::All(0)", CatchUp::All(0), Overlap::Skip),
+        ("CatchUp::All(1001)", CatchUp::All(1_001), Overlap::Skip),
+        ("Overlap::Queue(0)", CatchUp::None, Overlap::Queue(0)),
+        ("Overlap::Queue(1001)", CatchUp::None, Overlap::Queue(1_001)),
+    ] {
+        let daily = process.schedule("daily").cron("0 12 * * *").catch_up(catch_up).overlap(overlap);
+        let error = daily.start(&report(), Context::new()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{policy}");
+        assert!(error.to_string().contains(policy), "{error}");
+    }
     let untimed = process.schedule("daily").start(&report(), Context::new()).await;
     assert_eq!(untimed.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(process.runs().await.unwrap().items, []);
@@ -86,6 +97,8 @@ async fn what_cannot_be_a_schedule_is_refused_and_leaves_nothing() {
         .schedule(&name)
         .version(1_000)
         .cron("* * * * *")
+        .catch_up(CatchUp::All(1_000))
+        .overlap(Overlap::Queue(1_000))
         .start(&report(), Context::new())
         .await
         .unwrap();
