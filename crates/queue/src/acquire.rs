@@ -151,7 +151,8 @@ impl<'a> AcquireRequest<'a> {
         }
         let runtime = Runtime::of(cx)?;
         let desk = Desk::open(&runtime, &queue)?;
-        let id = format!("{NODE}{}:{name}", cx.idempotency_key());
+        // An imported copy has the idempotency keys of the run that was exported, and needs slots of its own.
+        let id = format!("{NODE}{}:{}:{name}", cx.run(), cx.idempotency_key());
         let Some(asker) = Asker::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
             let message = format!(
                 "the node has a place of the queue `{queue}` already, by its `limit` or an `acquire`, or waits for one; give that back before, or \
