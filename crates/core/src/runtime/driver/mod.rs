@@ -326,6 +326,11 @@ impl<S: State> Driver<S> {
             }
             // The next turn looks at it.
             Control::Stop => Ok(()),
+            Control::Release => {
+                self.stopping.end_within(Duration::ZERO);
+                self.line.abort_all();
+                Ok(())
+            }
             Control::Signal { signal, reply } if self.is_deferred(&signal) => {
                 self.defer(*signal, reply);
                 Ok(())

@@ -114,7 +114,10 @@ impl<S: State> Driver<S> {
 
     /// Lets go of a run whose runtime ends: until something moves it if all of it waits, and else for others to claim at once.
     fn let_go(&mut self, none_in_line: bool) -> Result<()> {
-        let reason = "the runtime was shut down";
+        let reason = match self.shared.is_closing() {
+            true => "the runtime was shut down",
+            false => "another graph serves the workflow",
+        };
         let waits = |key: &ActivationKey| self.line.waits(*key, self.waiters.waits(*key));
         // What was broken off is in no line.
         let all_wait = none_in_line && self.machine.in_flight().keys().all(waits);
