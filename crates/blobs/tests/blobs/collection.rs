@@ -169,7 +169,7 @@ async fn a_run_that_cannot_be_listed_stops_a_collection() {
     assert_eq!(blobs.get(&blob).await.unwrap(), "named");
 }
 
-/// The system refuses the folder of a tenant, or the log of one run.
+/// A link that leads to itself is where the folder of a tenant should be, or the log of one run.
 #[tokio::test]
 async fn a_file_that_is_refused_stops_a_collection() {
     let directory = tempfile::tempdir().unwrap();
