@@ -207,6 +207,7 @@ async fn other_branches_go_on_while_questions_are_open() {
     assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap(), ["b", "c", "a"]);
 }
 
+/// Guarantees: STEP-1, STEP-2.
 #[tokio::test]
 async fn a_step_is_done_once_and_a_failed_one_again() {
     let world = World::new();
@@ -246,6 +247,7 @@ async fn a_step_is_done_once_and_a_failed_one_again() {
     assert_eq!(counts[0].load(Ordering::SeqCst), 1);
 }
 
+/// Guarantees: STEP-5.
 #[tokio::test]
 async fn a_name_stands_for_one_step_or_question() {
     let world = World::new();
