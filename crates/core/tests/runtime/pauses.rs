@@ -268,6 +268,7 @@ async fn a_name_stands_for_one_step_or_question() {
     }
 }
 
+/// Guarantees: TIMER-1.
 #[tokio::test]
 async fn a_long_sleep_lets_go_of_the_run_and_a_short_one_does_not() {
     let world = World::new();
@@ -341,6 +342,7 @@ fn messages_are_taken_once_in_order_and_unreadable_ones_set_aside() {
     });
 }
 
+/// Guarantees: TIMER-4.
 #[tokio::test]
 async fn patience_ends_after_days_without_any_process() {
     let world = World::new();
@@ -440,6 +442,8 @@ async fn declared_interrupts_ask_before_and_behind_a_node() {
 
 /// One branch of a node asked, another had two steps to do. Being told that the first step was on record did not count as having
 /// work again, so the run came to rest before the second was done, and whoever answered waited for it.
+///
+/// Guarantees: TIMER-9.
 #[tokio::test]
 async fn a_node_that_asks_and_works_at_once_rests_when_its_work_is_done() {
     for effect in [ferrata_core::graph::Effect::Pure, ferrata_core::graph::Effect::Write] {
