@@ -171,6 +171,7 @@ async fn all(said: Said) {
     assert!(spoken > 20, "{said:?} was said {spoken} times");
 }
 
+/// Guarantees: QUESTION-3.
 #[tokio::test]
 async fn answers_of_another_process_are_taken_once() {
     all(Said::Answers).await;

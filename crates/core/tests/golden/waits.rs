@@ -153,7 +153,7 @@ const BOUGHT: [&str; 7] = [
     "packed",
 ];
 
-/// Guarantees: STEP-1.
+/// Guarantees: QUESTION-3, STEP-1.
 #[tokio::test]
 async fn what_was_noted_answered_and_sent_is_found_again() {
     for name in ["waits", "waits-bases"] {

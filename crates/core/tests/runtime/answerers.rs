@@ -52,6 +52,8 @@ impl Answerer for Desk {
 
 /// The answerer was still at it when a person had answered. So the run, which waited for nothing but a message by then, stayed in memory
 /// for ever, and the answerer's own answer was taken for one that counted.
+///
+/// Guarantees: QUESTION-10.
 #[tokio::test]
 async fn an_answerer_is_dropped_when_somebody_else_answers_first() {
     let graph = Graph::<Context>::builder("slow")

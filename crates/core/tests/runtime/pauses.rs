@@ -50,6 +50,7 @@ fn asking() -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: QUESTION-1.
 #[tokio::test]
 async fn a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_asked() {
     let world = World::new();
@@ -69,6 +70,7 @@ async fn a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_aske
     assert_eq!(state.get::<u32>("amount").unwrap(), Some(7));
 }
 
+/// Guarantees: QUESTION-2.
 #[tokio::test]
 async fn a_wrong_answer_is_refused_and_leaves_the_run_as_it_was() {
     let world = World::new();
@@ -101,6 +103,7 @@ async fn a_wrong_answer_is_refused_and_leaves_the_run_as_it_was() {
     assert_eq!(late.kind(), ErrorKind::WrongStatus, "{late}");
 }
 
+/// Guarantees: QUESTION-4.
 #[tokio::test]
 async fn a_rejection_is_the_failure_of_the_node_and_a_retry_asks_again() {
     let world = World::new();
@@ -116,6 +119,7 @@ async fn a_rejection_is_the_failure_of_the_node_and_a_retry_asks_again() {
     assert_eq!(questions[0].id, "first@1:amount");
 }
 
+/// Guarantees: QUESTION-5.
 #[tokio::test]
 async fn an_answer_may_cancel_the_run() {
     let world = World::new();
@@ -127,6 +131,7 @@ async fn an_answer_may_cancel_the_run() {
     assert_eq!(head.status, RunStatus::Cancelled);
 }
 
+/// Guarantees: QUESTION-8.
 #[tokio::test]
 async fn a_deadline_tells_the_node_or_gives_the_default() {
     for default in [None, Some(3)] {
@@ -173,6 +178,7 @@ impl World {
     }
 }
 
+/// Guarantees: QUESTION-11.
 #[tokio::test]
 async fn other_branches_go_on_while_questions_are_open() {
     let world = World::new();
@@ -507,6 +513,8 @@ impl TryFrom<u32> for Small {
 }
 
 /// A default that its type refuses was the answer again and again, as fast as the store took it: 12,765 records in 1.5 seconds.
+///
+/// Guarantees: QUESTION-9.
 #[tokio::test]
 async fn a_default_that_its_type_refuses_fails_the_node_and_asks_nobody_again() {
     let graph = Graph::<Context>::builder("small")

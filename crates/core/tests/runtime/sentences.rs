@@ -192,6 +192,8 @@ async fn a_message_readies_a_run_that_receives_and_no_run_that_only_asks_or_slee
 }
 
 /// questions.md: a run that sleeps goes on before its time if a question of it is answered.
+///
+/// Guarantees: QUESTION-13.
 #[tokio::test]
 async fn an_answer_moves_a_run_that_sleeps() {
     let world = World::new();
