@@ -166,6 +166,7 @@ async fn what_was_noted_answered_and_sent_is_found_again() {
     }
 }
 
+/// Guarantees: MESSAGE-1.
 #[tokio::test]
 async fn a_conversation_goes_on_where_it_was() {
     for name in ["conversation", "conversation-bases"] {

@@ -251,6 +251,8 @@ async fn hears(turns: u32, sent: &[&str]) -> (Vec<String>, usize) {
 
 /// It was visits that were counted: a conversation that was left by `/quit` and entered again ended a message too soon, and one that had
 /// heard all it was to hear took another.
+///
+/// Guarantees: MESSAGE-8.
 #[tokio::test]
 async fn turns_count_messages_over_the_whole_run() {
     let said = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
@@ -261,6 +263,8 @@ async fn turns_count_messages_over_the_whole_run() {
 }
 
 /// A visit that waited for a message as an operator moved the run was counted as a message.
+///
+/// Guarantees: MESSAGE-8.
 #[tokio::test]
 async fn turns_do_not_count_a_visit_that_an_operator_moved_the_run_from() {
     let said = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
@@ -270,6 +274,8 @@ async fn turns_do_not_count_a_visit_that_an_operator_moved_the_run_from() {
 }
 
 /// What `handle` handed on was taken for the end that the policy makes.
+///
+/// Guarantees: MESSAGE-10.
 #[tokio::test]
 async fn no_output_of_a_conversation_ends_it() {
     let policy = Conversation::new().turns(3);

@@ -141,6 +141,8 @@ fn timers_beside_each_other_keep_their_times() {
 }
 
 /// `late` is declared first, and came to wait last. In memory `early` took the message; after a rest, whoever was declared first.
+///
+/// Guarantees: MESSAGE-9.
 #[test]
 fn who_has_waited_longest_takes_the_next_message_after_a_rest_too() {
     on_each_runtime(async || {

@@ -330,6 +330,7 @@ fn listening() -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: MESSAGE-1, MESSAGE-2.
 #[test]
 fn messages_are_taken_once_in_order_and_unreadable_ones_set_aside() {
     on_each_runtime(async || {

@@ -140,6 +140,8 @@ async fn a_run_that_is_retried_behind_its_deadline_fails_again_before_anything_s
 
 /// conversations.md: "A message to a run at rest in which a node receives makes it `InProgress` without an owner; where nodes only ask or
 /// sleep," its status stays.
+///
+/// Guarantees: MESSAGE-3.
 #[tokio::test]
 async fn a_message_readies_a_run_that_receives_and_no_run_that_only_asks_or_sleeps() {
     type Wait = fn(GraphBuilder<Context>) -> GraphBuilder<Context>;
