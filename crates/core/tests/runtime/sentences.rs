@@ -222,6 +222,8 @@ async fn an_answer_moves_a_run_that_sleeps() {
 }
 
 /// replanning.md: "Of a reason, 500 bytes are kept, with `…` behind them if it is longer".
+///
+/// Guarantees: REPLAN-6.
 #[tokio::test]
 async fn of_the_reason_for_going_back_500_bytes_are_kept() {
     for (length, kept) in [(499, 499), (500, 500), (501, 500), (5_000, 500)] {
