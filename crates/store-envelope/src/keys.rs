@@ -292,6 +292,7 @@ mod tests {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
     }
 
+    /// Guarantees: SECURITY-12.
     #[test]
     fn the_cipher_gives_the_known_answers() {
         use aes_gcm_siv::aead::{Aead as _, Payload};
@@ -307,6 +308,7 @@ mod tests {
 
     const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
+    /// Guarantees: SECURITY-10.
     #[test]
     fn a_keyring_is_read_and_what_is_none_is_refused_without_being_shown() {
         let read =

@@ -55,6 +55,7 @@ async fn records(dir: &Path, id: &str) -> usize {
     store.headers(&RunKey::try_from(id).unwrap(), HeaderRange::newest(50)).await.unwrap().items.len()
 }
 
+/// Guarantees: QUESTION-1.
 #[tokio::test]
 async fn what_one_process_asks_a_second_answers_and_a_third_goes_on_with() {
     let dir = tempfile::tempdir().unwrap();

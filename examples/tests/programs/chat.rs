@@ -138,6 +138,7 @@ impl Ledger {
     }
 }
 
+/// Guarantees: MESSAGE-1.
 #[tokio::test]
 async fn a_chat_that_is_killed_loses_nothing_it_noted_and_answers_nothing_twice() {
     let mut chance = Chance::seeded();

@@ -110,6 +110,8 @@ fn attributes(all: Vec<KeyValue>) -> BTreeMap<String, String> {
 
 /// The collector of the test has what the killed process had sent, and all of the other one: nothing but what was open when the first died is
 /// missing, and it is missed as the parent of what ended below it.
+///
+/// Guarantees: TRACE-1.
 #[tokio::test]
 async fn a_collector_gets_one_trace_of_two_processes_and_a_kill() {
     Space::within(StoreKind::Files, async |space| {

@@ -48,6 +48,7 @@ async fn a_failure_is_an_object_where_json_is_asked_for() {
     assert_eq!((said.code, said.out.as_str()), (4, ""));
 }
 
+/// Guarantees: SECURITY-10.
 #[test]
 fn a_store_that_is_away_or_unknown_is_named_without_its_password() {
     let place = Place::new();

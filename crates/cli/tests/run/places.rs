@@ -60,6 +60,8 @@ fn the_run_of_a_directory_goes_on_beside_its_forks() {
 }
 
 /// Files stood open to everybody on the machine.
+///
+/// Guarantees: SECURITY-9.
 #[test]
 fn nobody_else_may_read_a_run() {
     let place = forked();

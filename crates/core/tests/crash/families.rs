@@ -523,6 +523,7 @@ pub(super) async fn crash_everywhere(case: &Case, stride: usize) {
 macro_rules! cases {
     ($($case:ident $stride:literal),*) => {$(
         mod $case {
+            /// Guarantees: COMPOSE-2.
             #[tokio::test]
             async fn is_a_whole_family_after_a_crash_at_every_write() {
                 super::crash_everywhere(&super::$case(), $stride).await;

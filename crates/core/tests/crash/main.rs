@@ -82,11 +82,13 @@ async fn crash_twice(case: &Case, stride: u64) {
 macro_rules! cases {
     ($module:ident, $stride:literal: $($case:ident),*) => {$(
         mod $case {
+            /// Guarantees: COMPOSE-2, STEP-1.
             #[tokio::test]
             async fn goes_on_after_a_crash_at_every_write() {
                 super::crash_once(&crate::$module::$case()).await;
             }
 
+            /// Guarantees: COMPOSE-2.
             #[tokio::test]
             async fn goes_on_after_two_crashes() {
                 super::crash_twice(&crate::$module::$case(), $stride).await;

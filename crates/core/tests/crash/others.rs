@@ -171,11 +171,13 @@ async fn all(said: Said) {
     assert!(spoken > 20, "{said:?} was said {spoken} times");
 }
 
+/// Guarantees: QUESTION-3.
 #[tokio::test]
 async fn answers_of_another_process_are_taken_once() {
     all(Said::Answers).await;
 }
 
+/// Guarantees: MESSAGE-1.
 #[tokio::test]
 async fn messages_of_another_process_are_taken_once_and_in_order() {
     all(Said::Message).await;

@@ -153,6 +153,7 @@ const BOUGHT: [&str; 7] = [
     "packed",
 ];
 
+/// Guarantees: QUESTION-3, STEP-1.
 #[tokio::test]
 async fn what_was_noted_answered_and_sent_is_found_again() {
     for name in ["waits", "waits-bases"] {
@@ -165,6 +166,7 @@ async fn what_was_noted_answered_and_sent_is_found_again() {
     }
 }
 
+/// Guarantees: MESSAGE-1.
 #[tokio::test]
 async fn a_conversation_goes_on_where_it_was() {
     for name in ["conversation", "conversation-bases"] {

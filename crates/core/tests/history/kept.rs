@@ -88,6 +88,7 @@ fn waiting() -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: CHECKPOINT-2.
 #[tokio::test]
 async fn questions_messages_timers_and_steps_outlive_a_prune() {
     let world = World::new();
@@ -128,6 +129,7 @@ async fn questions_messages_timers_and_steps_outlive_a_prune() {
     assert_eq!(state.get::<bool>("slept").unwrap(), Some(true));
 }
 
+/// Guarantees: CHECKPOINT-2.
 #[tokio::test]
 async fn retry_counters_and_a_failed_runs_frontier_outlive_a_prune() {
     let world = World::new();
@@ -210,6 +212,8 @@ async fn a_cancelled_run_that_was_cut_short_is_seen_and_refuses_a_fork_in_words(
 }
 
 /// A coarse frequency writes several activations as one record, which is the place of each of them.
+///
+/// Guarantees: CHECKPOINT-4.
 #[tokio::test]
 async fn several_activations_in_one_record_are_found_and_told_one_by_one() {
     for nth in [2, 3, 100] {
@@ -238,6 +242,8 @@ async fn several_activations_in_one_record_are_found_and_told_one_by_one() {
 }
 
 /// Every checkpoint of every life is what its JSON says, and every post mortem is told.
+///
+/// Guarantees: CHECKPOINT-1.
 #[tokio::test]
 async fn a_checkpoint_of_any_run_is_json_and_back() {
     let mut kinds = std::collections::BTreeSet::new();
@@ -504,6 +510,7 @@ async fn a_line_of_forks_ends_where_an_id_was_used_again() {
     assert_eq!(line("a").await, ["a?", "b", "c", "a"]);
 }
 
+/// Guarantees: CHECKPOINT-2.
 #[tokio::test]
 async fn what_is_kept_of_an_open_run_is_told_at_every_place() {
     let world = World::new();

@@ -347,6 +347,7 @@ async fn an_activation_is_found_where_it_is_told() {
     assert!(found > 200, "only {found}");
 }
 
+/// Guarantees: CHECKPOINT-6.
 #[tokio::test]
 async fn results_are_those_of_the_last_time() {
     let graph = Graph::<Context>::builder("w")
@@ -372,6 +373,8 @@ async fn results_are_those_of_the_last_time() {
 }
 
 /// Each attempt that failed is told, with when the next was due; the last one is the activation's failure, and the run's.
+///
+/// Guarantees: CHECKPOINT-3.
 #[tokio::test]
 async fn what_failed_is_told_attempt_by_attempt() {
     let graph = Graph::<Context>::builder("w")

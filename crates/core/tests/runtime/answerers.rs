@@ -52,6 +52,8 @@ impl Answerer for Desk {
 
 /// The answerer was still at it when a person had answered. So the run, which waited for nothing but a message by then, stayed in memory
 /// for ever, and the answerer's own answer was taken for one that counted.
+///
+/// Guarantees: QUESTION-10.
 #[tokio::test]
 async fn an_answerer_is_dropped_when_somebody_else_answers_first() {
     let graph = Graph::<Context>::builder("slow")
@@ -249,6 +251,8 @@ async fn hears(turns: u32, sent: &[&str]) -> (Vec<String>, usize) {
 
 /// It was visits that were counted: a conversation that was left by `/quit` and entered again ended a message too soon, and one that had
 /// heard all it was to hear took another.
+///
+/// Guarantees: MESSAGE-8.
 #[tokio::test]
 async fn turns_count_messages_over_the_whole_run() {
     let said = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
@@ -259,6 +263,8 @@ async fn turns_count_messages_over_the_whole_run() {
 }
 
 /// A visit that waited for a message as an operator moved the run was counted as a message.
+///
+/// Guarantees: MESSAGE-8.
 #[tokio::test]
 async fn turns_do_not_count_a_visit_that_an_operator_moved_the_run_from() {
     let said = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
@@ -268,6 +274,8 @@ async fn turns_do_not_count_a_visit_that_an_operator_moved_the_run_from() {
 }
 
 /// What `handle` handed on was taken for the end that the policy makes.
+///
+/// Guarantees: MESSAGE-10.
 #[tokio::test]
 async fn no_output_of_a_conversation_ends_it() {
     let policy = Conversation::new().turns(3);

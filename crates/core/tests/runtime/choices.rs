@@ -55,6 +55,8 @@ fn saw(outcome: Outcome<Context>) -> Vec<String> {
 /// A question was answered long before the timer beside it was due, and its answer was used. The node then asked something else, and
 /// was begun again for the answer to that. By then the timer was due as well, so that `select!` drew, and the run ended with "nobody
 /// answered" as often as not. The first answer was lost.
+///
+/// Guarantees: TIMER-10.
 #[test]
 fn an_answer_that_was_used_goes_before_a_timer_that_has_rung_since() {
     on_each_runtime(async || {
@@ -87,6 +89,8 @@ fn an_answer_that_was_used_goes_before_a_timer_that_has_rung_since() {
 }
 
 /// The same with a message: it had been taken out of the inbox, so that nobody would ever have it.
+///
+/// Guarantees: TIMER-10.
 #[test]
 fn a_message_that_was_taken_goes_before_a_timer_that_has_rung_since() {
     on_each_runtime(async || {
@@ -137,6 +141,8 @@ fn timers_beside_each_other_keep_their_times() {
 }
 
 /// `late` is declared first, and came to wait last. In memory `early` took the message; after a rest, whoever was declared first.
+///
+/// Guarantees: MESSAGE-9.
 #[test]
 fn who_has_waited_longest_takes_the_next_message_after_a_rest_too() {
     on_each_runtime(async || {
@@ -436,6 +442,8 @@ async fn try_program(program: &Program, dice: u64) -> Result<(), String> {
 }
 
 /// Found with it: answers and messages that lose against a timer that nobody waits for any more.
+///
+/// Guarantees: TIMER-10.
 #[test]
 fn what_a_node_saw_before_a_crash_it_sees_again_in_the_same_order() {
     const SEED: u64 = 11;

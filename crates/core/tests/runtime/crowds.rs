@@ -56,6 +56,8 @@ fn asking() -> Graph<Context> {
 }
 
 /// Each message to a run at rest cost more than the one before, because all that wait are read with the run.
+///
+/// Guarantees: MESSAGE-7.
 #[tokio::test]
 async fn no_more_messages_wait_in_a_run_at_rest_than_may() {
     let (world, graph) = (World::new(), asking());

@@ -119,6 +119,8 @@ fn waits_and_works(clock: &Arc<ManualClock>, work: Duration, ask: bool) -> Graph
 
 /// On parking, the timeout was set anew at once, and ran through the wait: a node that slept for longer than its timeout failed, and
 /// so did one whose answer took its time.
+///
+/// Guarantees: TIMER-6.
 #[tokio::test]
 async fn a_timeout_counts_work_and_not_waits() {
     for (work, ask, done) in

@@ -157,6 +157,8 @@ async fn a_configuration_that_is_absent_wrong_or_too_large_is_told() {
 }
 
 /// Whoever started a run and then sent it a message lost the message to a crash between the two.
+///
+/// Guarantees: MESSAGE-6.
 #[tokio::test]
 async fn a_run_and_its_first_messages_are_one_record() {
     let world = World::new();

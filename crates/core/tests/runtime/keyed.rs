@@ -44,6 +44,8 @@ async fn heard(runtime: &Runtime) -> Vec<String> {
 
 /// A web hook came twice, and its order was shipped twice: the sender could only put an id into the message, and each node had to know
 /// the ids that it had seen.
+///
+/// Guarantees: MESSAGE-4.
 #[tokio::test]
 async fn the_same_key_twice_is_one_message_however_it_is_sent() {
     let world = World::new();
@@ -80,6 +82,8 @@ async fn the_same_key_twice_is_one_message_however_it_is_sent() {
 }
 
 /// While a driver has the run, both come to it; at rest, both read the same log, and one append is refused.
+///
+/// Guarantees: MESSAGE-4.
 #[tokio::test]
 async fn two_processes_that_send_the_same_key_at_once_send_one_message() {
     for is_driven in [false, true] {
@@ -114,6 +118,8 @@ fn fail(store: &FaultStore<MemoryStore>, first: Fault, at: u64) {
 }
 
 /// A sender that was not told whether its message is on record sends it again.
+///
+/// Guarantees: MESSAGE-4.
 #[tokio::test]
 async fn a_message_whose_sender_was_not_told_is_sent_again_and_is_one() {
     for at in 0..4 {
@@ -132,6 +138,8 @@ async fn a_message_whose_sender_was_not_told_is_sent_again_and_is_one() {
 }
 
 /// A bound that is stated: what is asked for the same key after so many others is a message of its own.
+///
+/// Guarantees: MESSAGE-5.
 #[tokio::test]
 async fn the_last_256_keys_are_remembered_and_those_of_all_that_wait() {
     let world = World::new();

@@ -94,6 +94,7 @@ async fn a_child_as_a_node_takes_its_input_from_the_state_and_brings_its_state()
     assert_eq!(only_child_of(&world, "p").await.status, RunStatus::Completed);
 }
 
+/// Guarantees: COMPOSE-13.
 #[tokio::test]
 async fn a_map_has_one_child_for_each_item_and_joins_once() {
     let world = World::new();
@@ -136,6 +137,7 @@ fn crowding() -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: COMPOSE-14.
 #[tokio::test]
 async fn a_map_runs_no_more_children_at_once_than_it_may() {
     for (most, items) in [(1, 5), (3, 12), (50, 7)] {
@@ -150,12 +152,16 @@ async fn a_map_runs_no_more_children_at_once_than_it_may() {
 }
 
 /// Children that ask wait for days; the parent rests meanwhile, and starts the next only when one has ended, whoever takes it up.
+///
+/// Guarantees: COMPOSE-14.
 #[tokio::test]
 async fn the_bound_of_a_map_holds_over_restarts() {
     bound_holds_over_restarts(map(5, |graph| over(&gate())(graph).max_running(2))).await;
 }
 
 /// Those that had begun had a time, and began behind those that had none and had waited for their start.
+///
+/// Guarantees: COMPOSE-14.
 #[tokio::test]
 async fn the_bound_of_a_map_with_a_timeout_holds_over_restarts() {
     let month = Duration::from_secs(30 * 86_400);
@@ -257,6 +263,7 @@ async fn a_map_is_done_with_as_many_items_as_it_needs() {
     assert_eq!(failure.kind, FailureKind::JoinUnmet);
 }
 
+/// Guarantees: COMPOSE-15.
 #[tokio::test]
 async fn a_retry_starts_the_child_of_the_item_that_failed_anew() {
     let world = World::new();
@@ -284,6 +291,8 @@ async fn a_retry_starts_the_child_of_the_item_that_failed_anew() {
 }
 
 /// The time counts while the parent rests; each attempt has its own, and the end of the last one cancels the child.
+///
+/// Guarantees: COMPOSE-16.
 #[tokio::test]
 async fn a_child_that_takes_too_long_fails_its_node_and_is_cancelled() {
     let world = World::new();
@@ -317,6 +326,8 @@ async fn a_child_that_takes_too_long_fails_its_node_and_is_cancelled() {
 }
 
 /// A child is a node like any other within a subgraph, and a graph with subgraphs is one like any other for a child.
+///
+/// Guarantees: COMPOSE-2.
 #[tokio::test]
 async fn a_child_in_a_subgraph_and_a_subgraph_in_a_child() {
     let world = World::new();

@@ -98,6 +98,8 @@ async fn a_run_may_go_back_and_to_several_nodes_and_joins_count_anew() {
 }
 
 /// A move is kept beside the replans and not counted with them: the history of a replan too many took it for one that was counted.
+///
+/// Guarantees: REPLAN-7.
 #[tokio::test]
 async fn a_replan_too_many_after_a_move_tells_both() {
     let world = World::new();

@@ -9,6 +9,8 @@ use ferrata_core::{RunKey, Visit};
 use super::world::World;
 
 /// What a node knew and made is found in every checkpoint after it, also in the JSON of one.
+///
+/// Guarantees: CHECKPOINT-5.
 #[tokio::test]
 async fn a_checkpoint_lists_artifacts_and_the_memory() {
     let world = World::new();

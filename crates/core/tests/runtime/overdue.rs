@@ -99,6 +99,8 @@ fn waiting(begun: &Arc<Mutex<Vec<&'static str>>>, at_once: u32) -> Graph<Context
 
 /// Delays before a retry and deadlines of questions had no time in this, and began before all timers, whenever they were due. A timer
 /// that had not come, and that its node may have given up, counted more than one that had.
+///
+/// Guarantees: TIMER-5.
 #[test]
 fn activations_whose_time_has_come_begin_again_in_the_order_of_the_times() {
     on_each_runtime(async || {

@@ -106,6 +106,7 @@ async fn a_place_whose_node_the_graph_lacks_is_told_with_the_closest() {
     assert!(forked.to_string().contains("no node `tripple`; did you mean `triple`?"), "{forked}");
 }
 
+/// Guarantees: CHECKPOINT-1.
 #[tokio::test]
 async fn a_checkpoint_tells_everything_and_keeps_what_newer_versions_say() {
     let store = MemoryStore::new();

@@ -50,6 +50,7 @@ fn asking() -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: QUESTION-1.
 #[tokio::test]
 async fn a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_asked() {
     let world = World::new();
@@ -69,6 +70,7 @@ async fn a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_aske
     assert_eq!(state.get::<u32>("amount").unwrap(), Some(7));
 }
 
+/// Guarantees: QUESTION-2.
 #[tokio::test]
 async fn a_wrong_answer_is_refused_and_leaves_the_run_as_it_was() {
     let world = World::new();
@@ -101,6 +103,7 @@ async fn a_wrong_answer_is_refused_and_leaves_the_run_as_it_was() {
     assert_eq!(late.kind(), ErrorKind::WrongStatus, "{late}");
 }
 
+/// Guarantees: QUESTION-4.
 #[tokio::test]
 async fn a_rejection_is_the_failure_of_the_node_and_a_retry_asks_again() {
     let world = World::new();
@@ -116,6 +119,7 @@ async fn a_rejection_is_the_failure_of_the_node_and_a_retry_asks_again() {
     assert_eq!(questions[0].id, "first@1:amount");
 }
 
+/// Guarantees: QUESTION-5.
 #[tokio::test]
 async fn an_answer_may_cancel_the_run() {
     let world = World::new();
@@ -127,6 +131,7 @@ async fn an_answer_may_cancel_the_run() {
     assert_eq!(head.status, RunStatus::Cancelled);
 }
 
+/// Guarantees: QUESTION-8.
 #[tokio::test]
 async fn a_deadline_tells_the_node_or_gives_the_default() {
     for default in [None, Some(3)] {
@@ -173,6 +178,7 @@ impl World {
     }
 }
 
+/// Guarantees: QUESTION-11.
 #[tokio::test]
 async fn other_branches_go_on_while_questions_are_open() {
     let world = World::new();
@@ -207,6 +213,7 @@ async fn other_branches_go_on_while_questions_are_open() {
     assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap(), ["b", "c", "a"]);
 }
 
+/// Guarantees: STEP-1, STEP-2.
 #[tokio::test]
 async fn a_step_is_done_once_and_a_failed_one_again() {
     let world = World::new();
@@ -246,6 +253,7 @@ async fn a_step_is_done_once_and_a_failed_one_again() {
     assert_eq!(counts[0].load(Ordering::SeqCst), 1);
 }
 
+/// Guarantees: STEP-5.
 #[tokio::test]
 async fn a_name_stands_for_one_step_or_question() {
     let world = World::new();
@@ -266,6 +274,7 @@ async fn a_name_stands_for_one_step_or_question() {
     }
 }
 
+/// Guarantees: TIMER-1.
 #[tokio::test]
 async fn a_long_sleep_lets_go_of_the_run_and_a_short_one_does_not() {
     let world = World::new();
@@ -321,6 +330,7 @@ fn listening() -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: MESSAGE-1, MESSAGE-2.
 #[test]
 fn messages_are_taken_once_in_order_and_unreadable_ones_set_aside() {
     on_each_runtime(async || {
@@ -339,6 +349,7 @@ fn messages_are_taken_once_in_order_and_unreadable_ones_set_aside() {
     });
 }
 
+/// Guarantees: TIMER-4.
 #[tokio::test]
 async fn patience_ends_after_days_without_any_process() {
     let world = World::new();
@@ -438,6 +449,8 @@ async fn declared_interrupts_ask_before_and_behind_a_node() {
 
 /// One branch of a node asked, another had two steps to do. Being told that the first step was on record did not count as having
 /// work again, so the run came to rest before the second was done, and whoever answered waited for it.
+///
+/// Guarantees: TIMER-9.
 #[tokio::test]
 async fn a_node_that_asks_and_works_at_once_rests_when_its_work_is_done() {
     for effect in [ferrata_core::graph::Effect::Pure, ferrata_core::graph::Effect::Write] {
@@ -501,6 +514,8 @@ impl TryFrom<u32> for Small {
 }
 
 /// A default that its type refuses was the answer again and again, as fast as the store took it: 12,765 records in 1.5 seconds.
+///
+/// Guarantees: QUESTION-9.
 #[tokio::test]
 async fn a_default_that_its_type_refuses_fails_the_node_and_asks_nobody_again() {
     let graph = Graph::<Context>::builder("small")

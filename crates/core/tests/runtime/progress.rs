@@ -56,6 +56,7 @@ async fn process(world: &World, notes: &Notes) -> Runtime {
     builder.resource(notes.clone()).build().await.unwrap()
 }
 
+/// Guarantees: STEP-3.
 #[tokio::test]
 async fn the_next_attempt_reads_how_far_the_one_before_came() {
     for effect in [Effect::Write, Effect::Read, Effect::External] {
@@ -80,6 +81,8 @@ async fn the_next_attempt_reads_how_far_the_one_before_came() {
 }
 
 /// An attempt of an hour began from nothing after each crash, unless it was cut into steps.
+///
+/// Guarantees: STEP-3.
 #[tokio::test]
 async fn what_was_said_is_found_after_a_crash_at_any_write() {
     let mut crashes = 0;
@@ -115,6 +118,8 @@ async fn what_was_said_is_found_after_a_crash_at_any_write() {
 }
 
 /// Another process writes to the run between two of them: the record of the second is refused, and made anew.
+///
+/// Guarantees: STEP-3.
 #[tokio::test]
 async fn the_last_word_stays_the_last_beside_other_writers() {
     let world = World::new();
@@ -144,6 +149,7 @@ async fn the_last_word_stays_the_last_beside_other_writers() {
     let Outcome::Completed(_) = world.pass(run.wait()).await.unwrap() else { panic!("it failed") };
 }
 
+/// Guarantees: STEP-4.
 #[tokio::test]
 async fn progress_has_an_end_and_is_read_as_it_was_said() {
     let world = World::new();

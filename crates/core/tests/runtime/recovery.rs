@@ -46,6 +46,7 @@ async fn a_run_that_was_answered_goes_on_by_itself() {
     assert_eq!(state.get::<bool>("yes").unwrap(), Some(true));
 }
 
+/// Guarantees: TIMER-2.
 #[tokio::test]
 async fn a_sleeping_run_is_woken_when_its_time_has_come_and_not_before() {
     let world = World::new();
@@ -104,6 +105,8 @@ async fn the_run_of_a_dead_process_goes_on_once_its_heartbeat_expires() {
 }
 
 /// A run whose process died lay there until the time for which its node waited, whatever the node did beside.
+///
+/// Guarantees: TIMER-3.
 #[tokio::test]
 async fn the_run_of_a_dead_process_goes_on_also_if_its_node_waits_for_a_time_beside_its_work() {
     for wait in ["sleep", "patience", "answer"] {

@@ -144,6 +144,8 @@ async fn a_changed_graph_is_refused_only_where_the_run_is() {
 
 /// Code of another day asks the open question of a run. One of another type would be given an answer that was checked for the first; one
 /// whose answer is only known better, as after an upgrade from a version that found shapes by itself, is the same question.
+///
+/// Guarantees: QUESTION-12.
 #[tokio::test]
 async fn an_open_question_goes_on_unless_its_answer_has_another_shape() {
     let graph = |shape: Shape| {

@@ -76,6 +76,7 @@ const HISTORY: [&str; 4] = [
     "review@4 -> plan: draft 4 is off the point",
 ];
 
+/// Guarantees: REPLAN-1.
 #[tokio::test]
 async fn a_run_goes_back_twice_and_the_third_time_fails_with_the_history() {
     for policy in policies() {
@@ -93,6 +94,7 @@ async fn a_run_goes_back_twice_and_the_third_time_fails_with_the_history() {
     }
 }
 
+/// Guarantees: REPLAN-6.
 #[tokio::test]
 async fn the_log_holds_each_reason_beside_the_edge_that_fired() {
     let store = MemoryStore::new();
@@ -103,6 +105,7 @@ async fn the_log_holds_each_reason_beside_the_edge_that_fired() {
     assert!(bodies.contains(r#"{"to":"plan","reason":"draft 2 is off the point"},"notify"]"#), "{bodies}");
 }
 
+/// Guarantees: REPLAN-5.
 #[tokio::test]
 async fn a_retry_allows_one_more_and_a_raised_limit_as_many_as_it_says() {
     for policy in policies() {
@@ -123,6 +126,7 @@ async fn a_retry_allows_one_more_and_a_raised_limit_as_many_as_it_says() {
     }
 }
 
+/// Guarantees: REPLAN-3.
 #[tokio::test]
 async fn what_was_counted_survives_the_process() {
     for policy in policies() {
@@ -151,6 +155,7 @@ async fn what_was_counted_survives_the_process() {
     }
 }
 
+/// Guarantees: REPLAN-4.
 #[tokio::test]
 async fn a_route_that_asks_how_often_goes_another_way_before_the_limit() {
     let store = MemoryStore::new();

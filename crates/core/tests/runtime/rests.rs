@@ -227,6 +227,8 @@ async fn an_answer_after_the_deadline_of_the_graph_comes_too_late() {
 }
 
 /// The run waited in memory until the deadline by the monotonic clock, and its caller with it.
+///
+/// Guarantees: TIMER-8.
 #[tokio::test]
 async fn a_run_that_waits_behind_its_deadline_fails_although_the_clock_jumped_there() {
     let day = Duration::from_secs(86_400);

@@ -140,6 +140,8 @@ async fn a_run_that_is_retried_behind_its_deadline_fails_again_before_anything_s
 
 /// conversations.md: "A message to a run at rest in which a node receives makes it `InProgress` without an owner; where nodes only ask or
 /// sleep," its status stays.
+///
+/// Guarantees: MESSAGE-3.
 #[tokio::test]
 async fn a_message_readies_a_run_that_receives_and_no_run_that_only_asks_or_sleeps() {
     type Wait = fn(GraphBuilder<Context>) -> GraphBuilder<Context>;
@@ -192,6 +194,8 @@ async fn a_message_readies_a_run_that_receives_and_no_run_that_only_asks_or_slee
 }
 
 /// questions.md: a run that sleeps goes on before its time if a question of it is answered.
+///
+/// Guarantees: QUESTION-13.
 #[tokio::test]
 async fn an_answer_moves_a_run_that_sleeps() {
     let world = World::new();
@@ -218,6 +222,8 @@ async fn an_answer_moves_a_run_that_sleeps() {
 }
 
 /// replanning.md: "Of a reason, 500 bytes are kept, with `…` behind them if it is longer".
+///
+/// Guarantees: REPLAN-6.
 #[tokio::test]
 async fn of_the_reason_for_going_back_500_bytes_are_kept() {
     for (length, kept) in [(499, 499), (500, 500), (501, 500), (5_000, 500)] {

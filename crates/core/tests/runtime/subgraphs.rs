@@ -55,6 +55,7 @@ async fn noted(graph: &Graph<Context>) -> Vec<String> {
     }
 }
 
+/// Guarantees: COMPOSE-3.
 #[tokio::test]
 async fn what_follows_a_subgraph_runs_once_when_all_of_it_is_done() {
     let whole = graph("article")
@@ -76,6 +77,8 @@ async fn what_follows_a_subgraph_runs_once_when_all_of_it_is_done() {
 }
 
 /// A route behind a subgraph was asked where each branch ended, and the state differs there: both ways were taken.
+///
+/// Guarantees: COMPOSE-4.
 #[tokio::test]
 async fn a_route_behind_a_subgraph_is_asked_once_when_all_of_it_is_done() {
     let whole =
@@ -89,6 +92,8 @@ async fn a_route_behind_a_subgraph_is_asked_once_when_all_of_it_is_done() {
 }
 
 /// Two ends of one subgraph were two votes.
+///
+/// Guarantees: COMPOSE-4.
 #[tokio::test]
 async fn a_join_that_counts_counts_a_subgraph_as_one() {
     let whole = graph("votes")
@@ -106,6 +111,8 @@ async fn a_join_that_counts_counts_a_subgraph_as_one() {
 }
 
 /// A branch that a route ended inside of a subgraph was lost, and what followed the subgraph never ran (langgraph 1676).
+///
+/// Guarantees: COMPOSE-3.
 #[tokio::test]
 async fn a_branch_that_ends_inside_by_a_route_leads_on() {
     let agent = graph("agent").node("think", note).node("tool", note).entry("think").edge("tool", "think");
@@ -130,6 +137,8 @@ async fn a_branch_that_ends_inside_by_a_route_leads_on() {
 }
 
 /// One graph used twice side by side: each use has names and a state of its own, and neither sees the other's.
+///
+/// Guarantees: COMPOSE-7.
 #[tokio::test]
 async fn one_graph_twice_side_by_side_shares_nothing() {
     let whole = graph("twice")
@@ -150,6 +159,8 @@ async fn one_graph_twice_side_by_side_shares_nothing() {
 }
 
 /// A subgraph wrote back all of what it was given, and clashed with a sibling over a channel that it had only read (langgraph 6446).
+///
+/// Guarantees: COMPOSE-5.
 #[tokio::test]
 async fn a_part_that_is_only_read_does_not_clash_with_a_sibling_that_writes_it() {
     let part = Graph::<Context>::builder("part").node("read", async |_cx, mut s| {
@@ -186,6 +197,8 @@ async fn a_part_that_is_only_read_does_not_clash_with_a_sibling_that_writes_it()
 }
 
 /// Two uses that write one channel without a reducer at the same time are an error that names both by path, and never the loss of one.
+///
+/// Guarantees: COMPOSE-6.
 #[tokio::test]
 async fn two_uses_that_overwrite_one_channel_at_once_fail_by_name() {
     let part = Graph::<Context>::builder("part").node("set", async |cx, mut s| {
@@ -210,6 +223,8 @@ async fn two_uses_that_overwrite_one_channel_at_once_fail_by_name() {
 }
 
 /// A question inside of a subgraph had what ran before it run again with the answer (langgraph 4796, 6792).
+///
+/// Guarantees: COMPOSE-12.
 #[tokio::test]
 async fn a_question_three_levels_down_resumes_where_it_was_asked() {
     static RAN: AtomicU32 = AtomicU32::new(0);
@@ -246,6 +261,8 @@ async fn a_question_three_levels_down_resumes_where_it_was_asked() {
 }
 
 /// A failure inside goes first where its own graph says, then where the graph around it says.
+///
+/// Guarantees: COMPOSE-8.
 #[tokio::test]
 async fn a_failure_is_taken_inside_first_and_outside_then() {
     let part =
@@ -271,6 +288,8 @@ async fn an_untaken_failure_is_the_runs_and_names_the_path() {
 }
 
 /// Visits are those of the run, as they are in one graph: a subgraph in a loop does not begin to count anew.
+///
+/// Guarantees: COMPOSE-9.
 #[tokio::test]
 async fn visits_count_over_the_run_and_not_over_a_pass() {
     let part = graph("part").node("only", note).max_visits(2).entry("only").build().unwrap();
@@ -305,6 +324,8 @@ async fn a_route_inside_knows_its_own_nodes_by_their_own_names() {
 }
 
 /// Items for a subgraph would share one state; they are refused by name, and not joined in silence (langgraph 2581).
+///
+/// Guarantees: COMPOSE-17.
 #[tokio::test]
 async fn items_are_not_sent_to_a_subgraph() {
     let whole = graph("whole").node("open", note).subgraph("review", &review(), Lens::whole()).entry("open");
@@ -330,6 +351,8 @@ async fn the_output_of_the_branch_that_leaves_is_passed_on() {
 struct Charged(AtomicU32);
 
 /// Keys of two uses differ, so a service that is called with them takes both calls.
+///
+/// Guarantees: COMPOSE-7.
 #[tokio::test]
 async fn two_uses_have_idempotency_keys_of_their_own() {
     let part = graph("part")
@@ -371,6 +394,8 @@ async fn a_goal_inside_sends_the_run_back_inside() {
 }
 
 /// Who goes back to a subgraph on purpose goes back to its entry, and is told how often by the name of the subgraph.
+///
+/// Guarantees: COMPOSE-9.
 #[tokio::test]
 async fn going_back_to_a_subgraph_is_counted_by_its_name() {
     let inner = graph("inner").subgraph("deep", &review(), Lens::whole()).node("check", note).entry("deep");
@@ -393,6 +418,8 @@ async fn going_back_to_a_subgraph_is_counted_by_its_name() {
 }
 
 /// A run that stopped inside of a subgraph does not go on unasked with another graph in its place.
+///
+/// Guarantees: COMPOSE-11.
 #[tokio::test]
 async fn a_changed_part_is_refused_by_a_run_that_stands_in_it() {
     let asking = |revision: &str| {

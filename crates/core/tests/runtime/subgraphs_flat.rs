@@ -523,6 +523,7 @@ async fn log(graph: &Graph<Context>) -> Vec<(RecordKind, usize, String)> {
     records.iter().map(show).collect()
 }
 
+/// Guarantees: COMPOSE-1.
 #[tokio::test]
 async fn a_graph_of_subgraphs_writes_the_log_of_the_same_graph_written_flat() {
     let (mut ran, mut nested, mut gathered, mut long) = (0, 0, 0, 0);

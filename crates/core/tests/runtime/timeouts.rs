@@ -57,6 +57,8 @@ async fn completes(world: &World, graph: &Graph<Context>) -> bool {
 
 /// A node that waited for a slot of a limit failed by its timeout, although it had not begun its work: the runtime could not know that it
 /// waited. After a pause the timeout counts again, in full.
+///
+/// Guarantees: TIMER-7.
 #[tokio::test]
 async fn pause_stops_timeout() {
     for (pauses, work, expected) in [(true, SHORT, true), (true, LONG, false), (false, SHORT, false)] {
@@ -75,6 +77,8 @@ async fn pause_stops_timeout() {
 }
 
 /// The timeout began again only when the node was polled, so work in a task that the node had spawned was not limited after a wait.
+///
+/// Guarantees: TIMER-6.
 #[tokio::test]
 async fn timeout_counts_in_spawned_task() {
     for outside in [true, false] {
@@ -100,6 +104,8 @@ async fn timeout_counts_in_spawned_task() {
 }
 
 /// While a step of the activation is running, the node works, whatever it waits for next to the step.
+///
+/// Guarantees: TIMER-6.
 #[tokio::test]
 async fn step_counts_during_pause() {
     for (work, expected) in [(SHORT, true), (LONG, false)] {
@@ -120,6 +126,8 @@ async fn step_counts_during_pause() {
 }
 
 /// The guard keeps the run in memory: what the node waits for is known to its future alone.
+///
+/// Guarantees: TIMER-7.
 #[tokio::test]
 async fn pause_keeps_run_in_memory() {
     let world = World::new();

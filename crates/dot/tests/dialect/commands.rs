@@ -378,6 +378,8 @@ async fn a_prompt_may_stand_in_a_file_and_name_what_the_context_holds() {
 }
 
 /// A pipe used to be waited for on the thread of the runtime, beyond every timeout; a device was read without an end.
+///
+/// Guarantees: SECURITY-7.
 #[tokio::test]
 async fn an_outcome_that_is_no_file_is_a_failure_and_holds_nobody_up() {
     for plant in ["mkfifo", "ln -s /dev/zero", "ln -s /etc/hostname", "mkdir"] {
@@ -393,6 +395,8 @@ async fn an_outcome_that_is_no_file_is_a_failure_and_holds_nobody_up() {
 }
 
 /// What an earlier command left in the directory of an attempt is neither written through nor read.
+///
+/// Guarantees: SECURITY-7.
 #[tokio::test]
 async fn links_in_the_directory_of_an_attempt_are_replaced() {
     let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

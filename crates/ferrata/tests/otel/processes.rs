@@ -92,6 +92,7 @@ fn named<'a>(spans: &'a BTreeMap<String, Line>, name: &str) -> Vec<&'a Line> {
     spans.values().filter(|span| span.name == name).collect()
 }
 
+/// Guarantees: TRACE-1.
 #[test]
 fn one_trace_reaches_over_a_kill() {
     if let Some(role) = std::env::var_os(ROLE) {

@@ -24,6 +24,7 @@ async fn recorded(store: &MemoryStore, run: &str) -> Option<TraceParent> {
 const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const LEFT_OUT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
 
+/// Guarantees: TRACE-2.
 #[tokio::test]
 async fn a_trace_that_is_not_sampled_stays_so() {
     let (folder, store) = (tempfile::tempdir().unwrap(), MemoryStore::new());
@@ -59,6 +60,7 @@ async fn a_trace_that_is_not_sampled_stays_so() {
     assert!(spans.iter().any(|span| span.name == "ferrata.start" && span.parent == "b7ad6b7169203331"));
 }
 
+/// Guarantees: TRACE-3.
 #[tokio::test]
 async fn the_trace_of_a_start_is_recorded_only_if_there_is_one() {
     let store = MemoryStore::new();
@@ -87,6 +89,8 @@ async fn the_trace_of_a_start_is_recorded_only_if_there_is_one() {
 }
 
 /// A run that was started within a transaction of the application's hung on the request itself, beside those that were started without one.
+///
+/// Guarantees: TRACE-4.
 #[tokio::test]
 async fn a_start_within_a_transaction_is_a_start_in_the_trace() {
     let (folder, store) = (tempfile::tempdir().unwrap(), LedgerStore::new());

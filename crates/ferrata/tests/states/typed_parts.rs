@@ -85,6 +85,8 @@ async fn a_part_of_channels_joins_by_the_outer_reducers() {
 }
 
 /// A field is one channel: what one node at a time does to it is kept, and what two do at once is an error, not the loss of one.
+///
+/// Guarantees: COMPOSE-6.
 #[tokio::test]
 async fn a_field_is_one_channel() {
     let lens = || Lens::field(|a: &Article| &a.review, |a| &mut a.review);

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::support::{World, act, get, pay, read, send};
 
+/// Guarantees: SECURITY-4.
 #[tokio::test]
 async fn an_inspector_that_only_reads_refuses_every_act() {
     let world = World::with_runs().await;

@@ -12,6 +12,7 @@ async fn with(router: &Router, headers: &[(&str, &str)]) -> StatusCode {
     send(router, "GET", "/api/v1/runs", headers, Body::empty()).await.status
 }
 
+/// Guarantees: SECURITY-3.
 #[tokio::test]
 async fn a_name_that_is_not_meant_is_refused() {
     let world = World::new();
@@ -36,6 +37,7 @@ async fn a_name_that_is_not_meant_is_refused() {
     assert_eq!(with(&any, &[("host", "evil.example")]).await, StatusCode::OK);
 }
 
+/// Guarantees: SECURITY-3.
 #[tokio::test]
 async fn pages_of_other_sites_are_refused() {
     let world = World::with_runs().await;

@@ -11,6 +11,7 @@ use ferrata_inspector::Viewer;
 use super::support::{READS, World, act, get, read, send};
 use serde_json::json;
 
+/// Guarantees: SECURITY-5.
 #[tokio::test]
 async fn a_viewer_of_one_tenant_learns_of_no_other() {
     let world = World::with_runs().await;
@@ -42,6 +43,7 @@ async fn a_viewer_of_one_tenant_learns_of_no_other() {
     assert_eq!(read(&router, "/api/v1/runs/other/pay-1").await["head"]["id"], "pay-1");
 }
 
+/// Guarantees: SECURITY-5.
 #[tokio::test]
 async fn hidden_fields_are_in_no_answer() {
     let world = World::with_runs().await;

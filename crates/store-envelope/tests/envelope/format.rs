@@ -38,7 +38,7 @@ async fn stored(options: EnvelopeOptions, body: &Bytes) -> Bytes {
     inner.load(&run, At::Latest).await.unwrap().unwrap()[0].body.clone()
 }
 
-/// Guarantees: AT-REST-12.
+/// Guarantees: AT-REST-12, SECURITY-12.
 #[tokio::test]
 async fn each_form_of_the_envelope_is_as_it_was() {
     let body = Bytes::from(BODY);

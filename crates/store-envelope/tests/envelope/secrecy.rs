@@ -28,7 +28,7 @@ async fn is_found(store: &MemoryStore, log: &Log) -> bool {
     found
 }
 
-/// Guarantees: AT-REST-1.
+/// Guarantees: AT-REST-1, SECURITY-1.
 #[tokio::test]
 async fn nothing_of_a_body_is_in_what_the_store_inside_keeps() {
     for (options, is_there) in [(all(), false), (EnvelopeOptions::default(), true)] {
@@ -47,7 +47,7 @@ async fn nothing_of_a_body_is_in_what_the_store_inside_keeps() {
     }
 }
 
-/// Guarantees: AT-REST-4.
+/// Guarantees: AT-REST-4, SECURITY-10.
 #[tokio::test]
 async fn an_error_shows_nothing_of_what_was_encrypted() {
     let (inner, store) = wrapped(all());

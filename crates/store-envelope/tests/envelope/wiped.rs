@@ -110,6 +110,7 @@ fn found(wanted: &[[u8; 32]]) -> usize {
     count
 }
 
+/// Guarantees: SECURITY-11.
 #[test]
 fn no_copy_of_a_key_stays_where_it_was_used() {
     let wanted: Vec<[u8; 32]> = (0..KEYS).flat_map(veiled_with_derived).collect();

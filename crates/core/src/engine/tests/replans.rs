@@ -154,6 +154,7 @@ fn nodes(names: &str) -> crate::graph::GraphBuilder<Context> {
     })
 }
 
+/// Guarantees: REPLAN-1.
 #[test]
 fn a_node_is_gone_back_to_twice_and_the_third_fails_the_run_with_the_history() {
     let graph =
@@ -186,6 +187,7 @@ fn a_node_is_gone_back_to_twice_and_the_third_fails_the_run_with_the_history() {
     assert_eq!(run.machine.status(), RunStatus::Failed);
 }
 
+/// Guarantees: REPLAN-2.
 #[test]
 fn a_revisit_counts_beside_other_targets_and_stops_them_all() {
     let graph = nodes("a never b").entry("a").route("a", ["never", "b"], |_, _| "b").build().unwrap();
@@ -268,6 +270,7 @@ fn what_fires_after_the_run_failed_waits_for_the_retry() {
     assert_eq!(run.machine.replans().len(), 2);
 }
 
+/// Guarantees: REPLAN-6.
 #[test]
 fn reasons_are_bounded_and_the_latest_are_kept_while_all_are_counted() {
     let graph = nodes("a often")

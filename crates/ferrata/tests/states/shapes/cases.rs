@@ -90,6 +90,7 @@ fn what_is_stored_for_a_type_stays_what_it_is() {
     }
 }
 
+/// Guarantees: QUESTION-2.
 #[test]
 fn what_a_shape_refuses_is_named_with_its_place() {
     let refusal = |shape: Shape, text: &str| shape.check(text).unwrap_err();

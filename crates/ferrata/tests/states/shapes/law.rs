@@ -170,6 +170,7 @@ fn hold(one: &Type, text: &str) -> Result<bool, String> {
     Ok(takes)
 }
 
+/// Guarantees: QUESTION-6.
 #[test]
 fn what_a_type_takes_its_shape_takes() {
     let types = types::all();

@@ -160,6 +160,7 @@ fn is_odd(shape: &Shape, value: &Value) -> bool {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
+    /// Guarantees: QUESTION-7.
     #[test]
     fn every_answer_that_fits_the_schema_is_taken(shape in shapes(), other in texts(), seed in any::<u64>()) {
         let schema = shape.json_schema();

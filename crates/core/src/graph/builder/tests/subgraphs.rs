@@ -28,6 +28,7 @@ fn issues(builder: GraphBuilder<Context>) -> Vec<String> {
     builder.build().unwrap_err().issues().iter().map(ToString::to_string).collect()
 }
 
+/// Guarantees: COMPOSE-1.
 #[test]
 fn every_branch_leads_on_where_nothing_is_decided() {
     let graph = nodes("write")
@@ -52,6 +53,8 @@ fn every_branch_leads_on_where_nothing_is_decided() {
 }
 
 /// Asked at each end, a condition could answer twice, and differently; a count would count the ends of one subgraph as many.
+///
+/// Guarantees: COMPOSE-4.
 #[test]
 fn what_decides_or_counts_is_asked_once() {
     let base = || nodes("x y").subgraph("review", &review().build().unwrap(), Lens::whole()).entry("review");
@@ -89,6 +92,8 @@ fn what_decides_or_counts_is_asked_once() {
 }
 
 /// An end that is only sometimes one is an end all the same: the branch must not be lost in the subgraph.
+///
+/// Guarantees: COMPOSE-3.
 #[test]
 fn a_branch_that_may_end_inside_leads_on_when_it_does() {
     let agent = nodes("think tool")
@@ -111,6 +116,7 @@ fn a_branch_that_may_end_inside_leads_on_when_it_does() {
     );
 }
 
+/// Guarantees: COMPOSE-8.
 #[test]
 fn failures_lead_out_of_the_nodes_whose_own_graph_does_not_take_them() {
     let inner = nodes("a b mend").entry("a").edge("a", "b").edge("a", "mend").on_failure().build().unwrap();
@@ -128,6 +134,8 @@ fn failures_lead_out_of_the_nodes_whose_own_graph_does_not_take_them() {
 }
 
 /// The way back that a node's own graph says comes first, then what is around it, from the inside out.
+///
+/// Guarantees: COMPOSE-8.
 #[test]
 fn returns_are_those_of_the_node_then_of_each_graph_around_it() {
     let inner =
@@ -170,6 +178,7 @@ fn a_subgraph_is_named_as_a_node_is_in_every_place() {
     assert_eq!(plan.node(plan.retry_target.unwrap()).name.as_str(), "t/only");
 }
 
+/// Guarantees: COMPOSE-11.
 #[test]
 fn a_change_of_a_part_is_a_change_of_the_whole() {
     let with = |part: GraphBuilder<Context>| {
@@ -246,6 +255,7 @@ fn mistakes_name_the_path() {
     );
 }
 
+/// Guarantees: COMPOSE-10.
 #[test]
 fn what_a_part_cannot_keep_is_refused() {
     let with = |part: GraphBuilder<Context>| {
@@ -299,6 +309,8 @@ fn the_keys_of_a_part_bring_their_reducers() {
 }
 
 /// A change by one use took keys of the other away, without a word.
+///
+/// Guarantees: COMPOSE-10.
 #[test]
 fn overlapping_key_prefixes_are_refused() {
     let part = || nodes("work").entry("work").build().unwrap();
