@@ -11,6 +11,7 @@ mod idle;
 mod last_children;
 mod late_parents;
 mod left_ways;
+mod missing_runs;
 mod orphans;
 mod panics;
 mod queued;

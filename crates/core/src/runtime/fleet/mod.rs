@@ -11,6 +11,7 @@ pub(crate) mod resting;
 mod sightings;
 pub(crate) mod sweep;
 pub(crate) mod tags;
+mod undriven;
 
 pub use admission::RunLimits;
 pub use recovery::Stalled;
