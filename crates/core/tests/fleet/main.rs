@@ -19,4 +19,5 @@ mod silence;
 mod stopping_children;
 #[path = "../support/mod.rs"]
 mod support;
+mod suspended_acts;
 mod world;
