@@ -16,6 +16,7 @@ mod cost;
 mod counted;
 mod crash_tests;
 mod crowds;
+mod cursors;
 #[expect(
     dead_code,
     clippy::unwrap_used,
