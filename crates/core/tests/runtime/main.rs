@@ -5,6 +5,7 @@
 mod answerers;
 mod awake;
 mod away;
+mod brittle_values;
 mod bulk;
 mod cached;
 mod cancelling;
