@@ -60,6 +60,7 @@ mod recovery;
 mod refusals;
 mod refused;
 mod removal;
+mod repeated_starts;
 mod replans;
 mod rests;
 mod retries;
