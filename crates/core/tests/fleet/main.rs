@@ -20,4 +20,5 @@ mod stopping_children;
 #[path = "../support/mod.rs"]
 mod support;
 mod suspended_acts;
+mod unserved;
 mod world;
