@@ -20,5 +20,6 @@ mod stopping_children;
 #[path = "../support/mod.rs"]
 mod support;
 mod suspended_acts;
+mod sweepers;
 mod unserved;
 mod world;
