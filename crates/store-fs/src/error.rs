@@ -143,7 +143,7 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
             (ErrorKind::Unavailable, "the file system is read-only; remount it for writing, then retry")
         }
         _ if is_link(source) => {
-            (ErrorKind::Corrupt, "a link is where the store keeps a file of its own; remove the link")
+            (ErrorKind::Corrupt, "a link is where the store keeps a file or a folder of its own; remove the link")
         }
         Io::IsADirectory => (ErrorKind::Corrupt, "a directory is where a file should be; move it away"),
         Io::NotADirectory => (ErrorKind::Corrupt, "a file is where a directory should be; move it away"),
