@@ -13,6 +13,7 @@ use super::admission::Permit;
 use super::idle_orphans::cancel_idle_orphans;
 use super::read_budget::ReadBudget;
 use super::sweep::sweep;
+use super::undriven::release_undriven;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
@@ -330,6 +331,7 @@ fn add_served<S: State>(
     if first {
         spawn(sweep(Arc::downgrade(shared)));
         spawn(cancel_idle_orphans(Arc::downgrade(shared)));
+        spawn(release_undriven(Arc::downgrade(shared)));
     }
     shared.recovery.ring();
     Ok(())
