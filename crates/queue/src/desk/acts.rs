@@ -227,14 +227,14 @@ impl HolderWatch {
         }
     }
 
-    /// Returns the starts of a holder with runs that this process knows to have been on record. Read them before the head: a run that is recorded
-    /// after the head was read has not been purged.
+    /// Returns the holder's starts with runs that this process has seen on record. Call it before reading the head: a run that appears in between is
+    /// new, not purged.
     fn recorded_starts(&self, id: &str, held: &Held) -> Vec<Life> {
         held.lives.iter().copied().filter(|start| self.recorded.has(id, *start)).collect()
     }
 
-    /// Returns what is to be noted of the slot of a run: which starts are over that stand in it, and whose run is on record. One that is not is waited
-    /// for, unless it is among `recorded`.
+    /// Returns the operation that removes starts from a slot if they are over, and adds the start of the run on record. A start without a run stays,
+    /// unless `recorded` names it.
     async fn over_starts(
         &self,
         id: String,

@@ -40,8 +40,7 @@ impl FoundRun {
         Life::of(&head.facts).map(|start| Self { start, at: head.seq })
     }
 
-    /// As [`of`](Self::of), for a run that may be on hold at its last record: it is known as of the record before, so that the request of the run
-    /// on hold is news.
+    /// As [`of`](Self::of), for a run that may be on hold at its last record. The record before counts, so the request of that run is news.
     pub(crate) fn of_holder(head: &RunHead) -> Option<Self> {
         let mut found = Self::of(head)?;
         if head.status == RunStatus::Interrupted {
