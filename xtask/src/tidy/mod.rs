@@ -55,7 +55,6 @@ const CHECKS: &[Check] = &[
     Check { name: "guarantee", find: guarantees::ids },
     Check { name: "generated", find: generated::current },
     Check { name: "held-by", find: promises::tests },
-    Check { name: "promise", find: promises::sections },
     Check { name: "promise-of-call", find: promises::calls },
 ];
 

@@ -1,8 +1,8 @@
-//! A promise is a sentence with a test: pages and rustdoc name the tests that hold them, in comments that readers do not see.
+//! Checks the comments that name tests: in the rustdoc of public calls, and on pages that have no table of guarantees yet.
 //!
 //! `<!-- held by: pauses::a_pause_holds_what_waits, filters::runs_are_found_by_label -->` names functions that are tests, or properties of
-//! the store suite, by file and name. `<!-- held by: example -->` says that the code of the section itself is run as a test.
-//! `<!-- promises nothing -->` says that a section does not promise.
+//! the store suite, by file and name. `<!-- held by: example -->` names the code of the section, which runs as a test.
+//! `<!-- promises nothing -->` marks a call whose errors no test covers. Pages list their promises as [guarantees](super::guarantees) instead.
 
 use std::collections::BTreeSet;
 
@@ -33,21 +33,6 @@ pub(super) fn tests(repo: &Repo) -> Vec<Fault> {
             if line.contains(HELD) && !line[line.find(HELD).unwrap_or_default()..].contains("-->") {
                 faults.push(Fault::line(path, index, "the comment that names tests ends in a later line"));
             }
-        }
-    }
-    faults
-}
-
-/// Every section of a page that may promise says by which test it is held, or that it promises nothing.
-pub(super) fn sections(repo: &Repo) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    for (path, text) in repo.ending(".md").filter(|(path, _)| promises(path)) {
-        for section in parts(text).into_iter().filter(|section| section.says && !section.marked) {
-            let message = format!(
-                "{} names no test; add `{HELD} file::function -->`, or `{NOTHING}`",
-                section.title.map_or("the beginning".to_owned(), |title| format!("`{title}`"))
-            );
-            faults.push(Fault::line(path, section.line, message));
         }
     }
     faults
@@ -90,11 +75,6 @@ fn is_promising(path: &str) -> bool {
     let store = path.strip_prefix("crates/store").and_then(|rest| rest.split_once("/src/"));
     let in_store = store.is_some_and(|(name, _)| name != "-conformance");
     !is_test(path) && (in_store || PROMISING.iter().any(|folder| path.starts_with(folder)))
-}
-
-/// Tells whether a page is one that users rely on.
-fn promises(path: &str) -> bool {
-    path == "README.md" || path.starts_with("docs/") || path.starts_with("crates/ferrata/guide/")
 }
 
 /// Returns the names in a line's comment.
@@ -146,35 +126,6 @@ fn stem(path: &str) -> &str {
         },
         file => file,
     }
-}
-
-/// A heading with what stands below it.
-struct Section<'a> {
-    line: usize,
-    title: Option<&'a str>,
-    /// Whether it has prose or a table.
-    says: bool,
-    /// Whether it names a test, or says that it promises nothing.
-    marked: bool,
-}
-
-fn parts(text: &str) -> Vec<Section<'_>> {
-    let mut sections = vec![Section { line: 0, title: None, says: false, marked: false }];
-    let mut fenced = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-        } else if fenced {
-            continue;
-        } else if line.starts_with('#') {
-            let title = Some(line.trim_start_matches('#').trim());
-            sections.push(Section { line: index, title, says: false, marked: false });
-        } else if let Some(section) = sections.last_mut() {
-            section.marked |= line.contains(HELD) || line.contains(NOTHING);
-            section.says |= !line.trim().is_empty() && !line.trim_start().starts_with("<!--");
-        }
-    }
-    sections
 }
 
 #[cfg(test)]
@@ -238,15 +189,5 @@ mod checks {
         assert_eq!(stem("crates/core/src/runtime/log/tests.rs"), "log");
         assert_eq!(stem("crates/cli/tests/main.rs"), "cli");
         assert_eq!(stem("tests/tests/kill.rs"), "kill");
-    }
-
-    #[test]
-    fn a_section_names_a_test_or_promises_nothing() {
-        let page =
-            "# A\n\nOne.\n\n<!-- promises nothing -->\n\n## B\n\nTwo.\n\n## C\n\n```rust\n# code\n```\n";
-        let faults = sections(&Repo::of([("docs/a.md", page)]));
-        assert_eq!(faults.len(), 1);
-        assert!(faults[0].message.contains("`B`"), "{faults:?}");
-        assert_eq!(sections(&Repo::of([("changes/a.md", page), ("ARCHITECTURE.md", page)])), []);
     }
 }
