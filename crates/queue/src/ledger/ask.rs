@@ -109,9 +109,9 @@ impl Ledger {
         let held = self.held.get(id).filter(|held| held.kind == by.kind)?;
         match held.kind {
             Kind::Run => {
-                // A request that was read before the run began is stale. At the record that is known of the holder, the run is on hold.
+                // A request that was read before the run began is stale.
                 let is_stale = held.alive.is_some_and(|alive| {
-                    by.alive.is_none_or(|by| alive.start == by.start && alive.at > by.at)
+                    by.alive.is_none_or(|by| alive.start == by.start && alive.at >= by.at)
                 });
                 (is_on_record && !held.on_hold && !is_stale).then_some(by.since)
             }

@@ -48,9 +48,9 @@ fn hold_imported(shared: &Shared, imported: &mut ImportedRun) -> Result<bool> {
     if queue_of(facts).is_none() {
         return Ok(false);
     }
-    let folded = fold(run, records, None).map_err(|source| {
-        Error::new(ErrorKind::Invalid, "the records of the file cannot be read; export the run again")
-            .with_source(source)
+    let folded = fold(run, records, None).map_err(|error| {
+        let message = format!("the records of the file are no log of a run: {}", error.message());
+        Error::new(ErrorKind::Invalid, message).with_source(error)
     })?;
     let status = folded.machine.status();
     if status == RunStatus::Interrupted && is_held_for_queue(&folded.machine, facts) {
