@@ -167,9 +167,12 @@ pub(crate) fn remove_empty(store: &Path) -> bool {
             let _ = std::fs::remove_file(executor.path());
         }
     }
-    std::fs::remove_dir(&executors).is_ok()
-        && std::fs::remove_file(store.join(MARKER)).is_ok()
-        && std::fs::remove_dir(store).is_ok()
+    let is_gone = std::fs::remove_dir(&executors).is_ok() && std::fs::remove_file(store.join(MARKER)).is_ok();
+    if !is_gone {
+        // A live process still uses the store, and a store without this folder counts as lost.
+        let _ = std::fs::create_dir(&runs);
+    }
+    is_gone && std::fs::remove_dir(store).is_ok()
 }
 
 /// Returns the URL as it may be shown: without a password or a token, and without what follows a question mark but for names.
