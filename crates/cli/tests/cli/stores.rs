@@ -156,6 +156,7 @@ fn a_store_is_held_against_its_contract() {
     assert_eq!(found["conformance"]["failed"], serde_json::json!([]));
 }
 
+/// Guarantees: BLOB-5.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_that_no_record_names_are_collected() {
     let place = Place::new();
@@ -181,6 +182,8 @@ async fn values_that_no_record_names_are_collected() {
 }
 
 /// The same where the values are in the database of the runs; what an upload left behind goes, too, once it is old.
+///
+/// Guarantees: BLOB-5.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_in_a_database_are_collected_and_counted() {
     Space::within(Some(Service::Postgres), async |space| {
