@@ -142,7 +142,7 @@ fn delivers(postage: Postage) {
     checker.assert_properties();
 }
 
-/// Guarantees: MODEL-10, MODEL-11, MODEL-12, MODEL-13.
+/// Guarantees: MODEL-10, MODEL-11, MODEL-12, MODEL-13, OUTBOX-1.
 #[test]
 fn letters_come_at_least_once_and_in_order() {
     delivers(POSTAGE);
