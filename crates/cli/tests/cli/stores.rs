@@ -62,6 +62,8 @@ async fn a_fleet_of_shards_is_listed_by_the_file_that_names_them() {
 }
 
 /// The file used to choose the tenant, whatever the command line said.
+///
+/// Guarantees: COPY-1.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_goes_to_the_tenant_that_is_named() {
     let (place, other) = (Place::new(), Place::new());

@@ -121,6 +121,8 @@ async fn a_letter_that_is_due_again_is_taken_by_one_process() {
 }
 
 /// The letter was recorded between the look whether there is one and the purge, and was gone with the run.
+///
+/// Guarantees: PURGE-1.
 #[tokio::test]
 async fn a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile() {
     let (world, may_end) = (World::new(), Arc::new(Notify::new()));
