@@ -53,6 +53,7 @@ fn what_is_meant_to_happen_can_happen() {
     checker.assert_any_discovery("an effect begins again with leave");
 }
 
+/// Guarantees: MODEL-1, MODEL-2, MODEL-3, MODEL-4, MODEL-5, MODEL-6, MODEL-7, MODEL-8, MODEL-9.
 #[test]
 fn every_promise_holds_beside_two_signals_and_one_mishap() {
     holds(Budget { crashes: 1, ..CALM });
@@ -61,6 +62,7 @@ fn every_promise_holds_beside_two_signals_and_one_mishap() {
     holds(Budget { purges: 1, ..CALM });
 }
 
+/// Guarantees: MODEL-1, MODEL-9.
 #[test]
 fn every_promise_holds_beside_one_signal_and_several_mishaps() {
     holds(Budget { signals: 1, crashes: 1, lapses: 1, ..CALM });
@@ -75,45 +77,53 @@ fn every_promise_holds_beside_two_signals_and_several_mishaps() {
     holds(Budget { lapses: 1, releases: 1, purges: 1, ..CALM });
 }
 
+/// Guarantees: MODEL-6.
 #[test]
 fn a_start_that_ends_with_its_caller_is_found() {
     let property = "a run that a living process owns is driven by it";
     finds(Mistake::CallerOwnsTheStart, CALM, property);
 }
 
+/// Guarantees: MODEL-7.
 #[test]
 fn a_rest_before_the_deadline_is_found() {
     finds(Mistake::RestBeforeDeadline, CALM, "a run at rest is claimed for more than a rest");
 }
 
+/// Guarantees: MODEL-3.
 #[test]
 fn an_epoch_that_is_compared_without_the_life_is_found() {
     let budget = Budget { purges: 1, releases: 1, ..CALM };
     finds(Mistake::EpochWithoutLife, budget, "no result enters another life");
 }
 
+/// Guarantees: MODEL-4.
 #[test]
 fn a_last_node_that_ends_a_cancelled_run_is_found() {
     finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded cancellation is carried out");
 }
 
+/// Guarantees: MODEL-5.
 #[test]
 fn a_last_node_that_ends_a_paused_run_is_found() {
     finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded pause holds the run");
 }
 
+/// Guarantees: MODEL-8.
 #[test]
 fn a_purge_of_what_was_written_to_since_the_look_is_found() {
     let budget = Budget { failures: 1, ..CALM };
     finds(Mistake::PurgeWithoutHead, budget, "retention removes only what has ended");
 }
 
+/// Guarantees: MODEL-1.
 #[test]
 fn a_doubt_that_is_not_asked_is_found() {
     let budget = Budget { crashes: 1, ..CALM };
     finds(Mistake::DoubtIsNotAsked, budget, "an effect begins once, and once more for each leave");
 }
 
+/// Guarantees: MODEL-2.
 #[test]
 fn a_beginning_without_a_look_after_a_lapse_is_found() {
     let budget = Budget { lapses: 1, ..CALM };
@@ -132,6 +142,7 @@ fn delivers(postage: Postage) {
     checker.assert_properties();
 }
 
+/// Guarantees: MODEL-10, MODEL-11, MODEL-12, MODEL-13, OUTBOX-1.
 #[test]
 fn letters_come_at_least_once_and_in_order() {
     delivers(POSTAGE);
@@ -157,21 +168,25 @@ fn finds_slip(slip: Slip, property: &'static str) {
     println!("{slip:?}: {:?}", path.into_actions());
 }
 
+/// Guarantees: MODEL-10.
 #[test]
 fn a_process_that_goes_on_though_it_was_overtaken_is_found() {
     finds_slip(Slip::GoesOnWhenOvertaken, "no letter passes one that still waits");
 }
 
+/// Guarantees: MODEL-10.
 #[test]
 fn a_letter_that_is_put_behind_later_ones_is_found() {
     finds_slip(Slip::PassesWhatFailed, "no letter passes one that still waits");
 }
 
+/// Guarantees: MODEL-12.
 #[test]
 fn a_delivery_that_is_recorded_first_is_found() {
     finds_slip(Slip::RecordsFirst, "what is on record as delivered has come");
 }
 
+/// Guarantees: MODEL-11.
 #[test]
 fn a_letter_that_is_handed_in_before_its_record_is_found() {
     finds_slip(Slip::HandsInEarly, "no letter comes before its record");

@@ -262,11 +262,13 @@ async fn is_right(kind: StoreKind, few: u64) {
     game.rounds(variable(ROUNDS).unwrap_or(few)).await.unwrap();
 }
 
+/// Guarantees: ONCE-1.
 #[tokio::test]
 async fn every_transfer_in_postgres_is_there_exactly_once() {
     is_right(StoreKind::Server(Service::Postgres), 7).await;
 }
 
+/// Guarantees: ONCE-1.
 #[tokio::test]
 async fn every_transfer_in_sqlite_is_there_exactly_once() {
     is_right(StoreKind::Sqlite, 12).await;
@@ -274,6 +276,8 @@ async fn every_transfer_in_sqlite_is_there_exactly_once() {
 
 /// 64 runs in four processes, on a server of their own that is killed like everybody else. The same transfers by nodes that commit for
 /// themselves are found out there, too.
+///
+/// Guarantees: ONCE-1.
 #[tokio::test]
 async fn every_transfer_is_there_exactly_once_though_the_server_is_killed() {
     // Transfers meet each other in both orders, and a deadlock is found after a second otherwise.

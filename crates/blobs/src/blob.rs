@@ -140,6 +140,7 @@ fn unescape(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Guarantees: BLOB-12.
     #[test]
     fn a_name_is_read_as_it_is_written_and_in_no_other_form() {
         let blob = Blob { id: Uuid::from_u128(0xAB), len: 7 };
@@ -174,6 +175,8 @@ mod tests {
     }
 
     /// A name in JSON within JSON, with escapes of any character at any level, was taken for none.
+    ///
+    /// Guarantees: BLOB-6.
     #[test]
     fn spelled_names_are_found_at_every_level() {
         let blob = Blob { id: Uuid::from_u128(0xAB), len: 7 };

@@ -189,6 +189,8 @@ mod tests {
     }
 
     /// Made by another implementation: `blake3` and PyNaCl for Python.
+    ///
+    /// Guarantees: BLOB-12.
     #[test]
     fn what_is_stored_is_as_it_was() {
         let head = |begin: &str| format!("{begin}{}", "0".repeat(160 - begin.len()));
@@ -201,6 +203,7 @@ mod tests {
         assert_eq!(plain.open(place, &stored.freeze()).unwrap(), "three");
     }
 
+    /// Guarantees: BLOB-12.
     #[cfg(feature = "envelope")]
     #[test]
     fn what_is_encrypted_is_as_it_was() {

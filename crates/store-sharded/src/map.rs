@@ -210,6 +210,7 @@ mod tests {
         }
     }
 
+    /// Guarantees: SHARD-3.
     #[test]
     fn homes_stay_where_they_are_from_version_to_version() {
         // What is stored rests on this: another value would lose every run.

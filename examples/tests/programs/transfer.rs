@@ -60,6 +60,7 @@ async fn transfers_whose_process_is_killed_are_there_once_on_sqlite() {
     is_killed_on(StoreKind::Sqlite).await;
 }
 
+/// Guarantees: ONCE-1.
 #[tokio::test]
 async fn transfers_whose_process_is_killed_are_there_once_on_postgres() {
     is_killed_on(StoreKind::Server(Service::Postgres)).await;

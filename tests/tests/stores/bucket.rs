@@ -96,16 +96,19 @@ macro_rules! on {
         $(mod $place {
             use super::*;
 
+            /// Guarantees: BLOB-1.
             #[tokio::test]
             async fn values_are_put_and_read_with_keys_and_without() {
                 are_put_and_read($service).await;
             }
 
+            /// Guarantees: BLOB-5.
             #[tokio::test]
             async fn what_a_record_names_stays_and_the_rest_goes() {
                 what_is_named_stays($service).await;
             }
 
+            /// Guarantees: BLOB-11.
             #[tokio::test]
             async fn values_come_under_the_current_key() {
                 come_under_the_current_key($service).await;

@@ -82,6 +82,7 @@ async fn goes_in_and_out(blobs: Blobs, len: u64) {
     assert!(grown < MOST && grown < len, "it took {grown} bytes more for a value of {len}");
 }
 
+/// Guarantees: BLOB-9.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_value_of_any_length_takes_bounded_memory() {

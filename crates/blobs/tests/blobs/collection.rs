@@ -49,6 +49,7 @@ fn whole(log: &Log) -> RunAppend {
     RunAppend { run: log.key.clone(), expected: None, records: log.records.clone(), facts }
 }
 
+/// Guarantees: BLOB-5.
 #[tokio::test]
 async fn what_no_record_names_goes_and_nothing_else() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
@@ -83,6 +84,7 @@ async fn what_no_record_names_goes_and_nothing_else() {
     assert_eq!(collect(&blobs, &store).await, Collected::default());
 }
 
+/// Guarantees: BLOB-4.
 #[tokio::test]
 async fn a_name_that_comes_between_the_steps_keeps_its_value() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
@@ -99,6 +101,7 @@ async fn a_name_that_comes_between_the_steps_keeps_its_value() {
     assert_eq!(collect(&blobs, &store).await.removed, 1);
 }
 
+/// Guarantees: BLOB-5.
 #[tokio::test]
 async fn a_value_that_is_entered_after_it_was_condemned_has_both_steps_before_it_again() {
     let (store, place) = (MemoryStore::new(), Arc::new(object_store::memory::InMemory::new()));
@@ -115,6 +118,7 @@ async fn a_value_that_is_entered_after_it_was_condemned_has_both_steps_before_it
     assert_eq!(collect(&blobs, &store).await.removed, 1);
 }
 
+/// Guarantees: BLOB-4.
 #[tokio::test]
 async fn what_a_record_names_that_is_not_the_newest_stays() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
@@ -131,6 +135,7 @@ async fn what_a_record_names_that_is_not_the_newest_stays() {
     assert_eq!(collect(&blobs, &store).await.removed, 1);
 }
 
+/// Guarantees: BLOB-4.
 #[tokio::test]
 async fn every_store_that_is_given_keeps_what_it_names() {
     let ([one, other], blobs) = ([MemoryStore::new(), MemoryStore::new()], Blobs::in_memory());
@@ -142,6 +147,7 @@ async fn every_store_that_is_given_keeps_what_it_names() {
     }
 }
 
+/// Guarantees: BLOB-7.
 #[tokio::test]
 async fn a_run_that_cannot_be_read_stops_a_collection() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
@@ -156,6 +162,7 @@ async fn a_run_that_cannot_be_read_stops_a_collection() {
     assert_eq!(blobs.get(&blob).await.unwrap(), "unnamed");
 }
 
+/// Guarantees: BLOB-7.
 #[tokio::test]
 async fn a_run_that_cannot_be_listed_stops_a_collection() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
@@ -170,6 +177,8 @@ async fn a_run_that_cannot_be_listed_stops_a_collection() {
 }
 
 /// A link that leads to itself is where the folder of a tenant should be, or the log of one run.
+///
+/// Guarantees: BLOB-7.
 #[tokio::test]
 async fn a_file_that_is_refused_stops_a_collection() {
     let directory = tempfile::tempdir().unwrap();
@@ -199,6 +208,8 @@ async fn a_file_that_is_refused_stops_a_collection() {
 }
 
 /// It would take every envelope for a record that names nothing.
+///
+/// Guarantees: BLOB-7.
 #[tokio::test]
 async fn a_collection_refuses_the_store_inside_of_one_with_envelopes() {
     for options in [
@@ -258,6 +269,7 @@ async fn collect_from_runs_that_pass_a_name_on(
     (blobs, collected)
 }
 
+/// Guarantees: BLOB-4.
 #[tokio::test]
 async fn a_name_that_is_passed_on_before_it_is_read_is_found() {
     for is_begun_anew in [false, true] {
@@ -272,6 +284,8 @@ async fn a_name_that_is_passed_on_before_it_is_read_is_found() {
 }
 
 /// A run that is read in pieces is removed between them, and its id begun anew.
+///
+/// Guarantees: BLOB-4.
 #[tokio::test]
 async fn a_run_that_is_begun_anew_between_its_pieces_is_not_taken_for_the_one_before() {
     for records in [3, 4, 9] {
@@ -306,6 +320,8 @@ async fn a_run_that_is_begun_anew_between_its_pieces_is_not_taken_for_the_one_be
 
 /// Imported into the store that is read first, and purged from the other: while that is listed, or right before its
 /// runs are read.
+///
+/// Guarantees: BLOB-4.
 #[tokio::test]
 async fn a_run_that_moves_from_one_store_to_another_keeps_its_values() {
     for is_listed in [false, true] {
@@ -332,6 +348,7 @@ async fn a_run_that_moves_from_one_store_to_another_keeps_its_values() {
     }
 }
 
+/// Guarantees: BLOB-4.
 #[tokio::test]
 async fn a_run_of_a_wrong_clock_is_not_passed_over() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
@@ -397,6 +414,7 @@ async fn at_random(seed: u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
+    /// Guarantees: BLOB-4.
     #[test]
     fn no_value_that_is_named_is_lost_and_none_else_kept(seed: u64) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

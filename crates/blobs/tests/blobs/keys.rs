@@ -12,6 +12,7 @@ use super::keys;
 
 const MARKER: &str = "the patient's name is Ann Fowler";
 
+/// Guarantees: BLOB-10.
 #[tokio::test]
 async fn nothing_of_a_value_is_at_the_place() {
     for (is_secret, is_there) in [(true, false), (false, true)] {
@@ -37,6 +38,7 @@ async fn nothing_of_a_value_is_at_the_place() {
     }
 }
 
+/// Guarantees: BLOB-10.
 #[tokio::test]
 async fn a_value_is_read_with_any_key_of_the_ring_and_a_missing_one_is_named() {
     let place: Arc<dyn ObjectStore> = Arc::new(InMemory::new());

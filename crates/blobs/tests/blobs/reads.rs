@@ -11,6 +11,7 @@ use ferrata_core::store::{CheckpointStore as _, MemoryStore, Page, RunQuery};
 
 use super::world::Failing;
 
+/// Guarantees: BLOB-8.
 #[tokio::test]
 async fn a_run_whose_state_names_a_thousand_values_is_handled_without_reading_one() {
     let place = Failing::default();

@@ -36,6 +36,7 @@ async fn keys_of(place: &Arc<Failing>) -> Vec<String> {
     usage.into_iter().map(|one| format!("{}/{} {}", one.tenant, shown(one.key), one.values)).collect()
 }
 
+/// Guarantees: BLOB-11.
 #[tokio::test]
 async fn every_value_comes_under_the_current_key_by_its_name() {
     let (place, named, acme) = filled(&[0, 5, 70_000, LONG]).await;
@@ -70,7 +71,7 @@ async fn every_value_comes_under_the_current_key_by_its_name() {
     assert_eq!(without.kind(), ErrorKind::Invalid);
 }
 
-/// Guarantees: AT-REST-8.
+/// Guarantees: AT-REST-8, BLOB-11.
 #[tokio::test]
 async fn a_rekey_that_is_cut_off_anywhere_is_repeated() {
     // Of each value its bytes, its new entry in the index and the removal of the old one.
@@ -95,6 +96,8 @@ async fn a_rekey_that_is_cut_off_anywhere_is_repeated() {
 
 /// What happened: a reader had the head of a value, then the value was encrypted anew, and the segments that the reader was given were taken for
 /// damage. A bucket gives the two in two answers.
+///
+/// Guarantees: BLOB-11.
 #[tokio::test]
 async fn a_value_that_is_encrypted_anew_while_it_is_read_is_read() {
     let (place, named, _) = filled(&[70_000]).await;

@@ -27,6 +27,7 @@ async fn objects(place: &InMemory, kind: &str) -> Vec<ObjectMeta> {
     all.into_iter().filter(|object| object.location.parts().nth(1).unwrap().as_ref() == kind).collect()
 }
 
+/// Guarantees: BLOB-1.
 #[tokio::test]
 async fn what_goes_in_comes_out() {
     for (_, blobs) in places() {
@@ -42,6 +43,7 @@ async fn what_goes_in_comes_out() {
     }
 }
 
+/// Guarantees: BLOB-3.
 #[tokio::test]
 async fn the_same_value_is_kept_once_within_a_tenant_and_shared_with_no_other() {
     for (place, blobs) in places() {
@@ -68,6 +70,7 @@ fn name(blob: &Blob) -> String {
     text.split([':', '.']).nth(1).unwrap().to_owned()
 }
 
+/// Guarantees: BLOB-1.
 #[tokio::test]
 async fn a_folder_keeps_values_for_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -88,6 +91,7 @@ async fn a_folder_keeps_values_for_the_next_process() {
     assert_eq!(next.get(&blob).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
+/// Guarantees: BLOB-1.
 #[tokio::test]
 async fn a_reader_is_put_as_its_bytes_are() {
     // One byte more than a part: the second is read only because the first was full.
@@ -131,6 +135,7 @@ impl tokio::io::AsyncRead for Broken {
     }
 }
 
+/// Guarantees: BLOB-2.
 #[tokio::test]
 async fn no_bit_of_a_value_can_be_changed() {
     for (place, blobs) in places() {
@@ -198,6 +203,7 @@ async fn a_part_that_a_value_has_not_is_refused_and_names_that_lie_read_nothing(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
+    /// Guarantees: BLOB-1.
     #[test]
     fn any_part_is_read_as_it_was_put(
         len in 0_usize..150_000,

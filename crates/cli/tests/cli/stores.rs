@@ -62,6 +62,8 @@ async fn a_fleet_of_shards_is_listed_by_the_file_that_names_them() {
 }
 
 /// The file used to choose the tenant, whatever the command line said.
+///
+/// Guarantees: COPY-1.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_goes_to_the_tenant_that_is_named() {
     let (place, other) = (Place::new(), Place::new());
@@ -156,6 +158,7 @@ fn a_store_is_held_against_its_contract() {
     assert_eq!(found["conformance"]["failed"], serde_json::json!([]));
 }
 
+/// Guarantees: BLOB-5.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_that_no_record_names_are_collected() {
     let place = Place::new();
@@ -181,6 +184,8 @@ async fn values_that_no_record_names_are_collected() {
 }
 
 /// The same where the values are in the database of the runs; what an upload left behind goes, too, once it is old.
+///
+/// Guarantees: BLOB-5.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_in_a_database_are_collected_and_counted() {
     Space::within(Some(Service::Postgres), async |space| {

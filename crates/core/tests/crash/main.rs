@@ -82,7 +82,7 @@ async fn crash_twice(case: &Case, stride: u64) {
 macro_rules! cases {
     ($module:ident, $stride:literal: $($case:ident),*) => {$(
         mod $case {
-            /// Guarantees: COMPOSE-2, STEP-1.
+            /// Guarantees: COMPOSE-2, ONCE-1, STEP-1.
             #[tokio::test]
             async fn goes_on_after_a_crash_at_every_write() {
                 super::crash_once(&crate::$module::$case()).await;

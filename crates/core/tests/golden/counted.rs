@@ -32,6 +32,8 @@ fn votes() -> Graph<Context> {
 }
 
 /// From each record the count is kept: nobody closes twice, and no vote is lost.
+///
+/// Guarantees: JOIN-8.
 #[tokio::test]
 async fn a_join_that_counts_goes_on_with_its_count() {
     for name in ["counted", "counted-bases"] {

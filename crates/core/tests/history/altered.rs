@@ -170,6 +170,7 @@ fn judge<T>(result: Result<T>, what: &str, label: &str) -> Option<Error> {
     Some(error)
 }
 
+/// Guarantees: VERIFY-3.
 #[tokio::test]
 async fn an_altered_log_is_read_or_called_corrupt() {
     let (mut corrupt, mut read) = (0, 0);
@@ -246,6 +247,8 @@ async fn an_altered_log_is_read_or_called_corrupt() {
 }
 
 /// The record of an activation that ended twice used to panic whoever verified the run.
+///
+/// Guarantees: VERIFY-3.
 #[tokio::test]
 async fn an_activation_that_ended_twice_is_corrupt() {
     let life = Life::of(0).finely();

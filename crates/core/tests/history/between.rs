@@ -101,6 +101,8 @@ async fn a_log_is_whole_while_a_prune_has_made_its_base_and_not_cut_yet() {
 }
 
 /// The file said of the run that was removed what it was started with, and held the records of the one that followed it.
+///
+/// Guarantees: COPY-1.
 #[tokio::test]
 async fn an_export_is_of_one_run_though_its_id_begins_anew_meanwhile() {
     let store = Between::default();

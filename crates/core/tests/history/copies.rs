@@ -33,6 +33,7 @@ fn let_go(mut records: Vec<Record>) -> Vec<Record> {
     records
 }
 
+/// Guarantees: COPY-1.
 #[tokio::test]
 async fn a_copy_is_the_run() {
     for seed in seeds(60) {
@@ -59,6 +60,7 @@ async fn a_copy_is_the_run() {
     }
 }
 
+/// Guarantees: COPY-1.
 #[tokio::test]
 async fn a_copy_of_a_pruned_run_is_what_was_kept_numbered_anew() {
     for seed in seeds(40) {
@@ -122,6 +124,8 @@ async fn what_stands_before_a_record_is_a_run_of_its_own() {
 }
 
 /// Records are numbered anew by an import, so it must not take one for the next that is not.
+///
+/// Guarantees: COPY-2.
 #[tokio::test]
 async fn a_file_with_a_hole_is_refused() {
     let life = Life::of(0).finely();
@@ -151,6 +155,8 @@ async fn a_file_with_a_hole_is_refused() {
 
 /// A pinned record has another number in the copy of a pruned run. The pin used to name the old one, so that the next prune took
 /// the record that it was to keep.
+///
+/// Guarantees: PIN-1.
 #[tokio::test]
 async fn a_pin_holds_in_a_copy_of_a_pruned_run() {
     let life = Life::of(0).finely();
@@ -178,6 +184,8 @@ async fn a_pin_holds_in_a_copy_of_a_pruned_run() {
 }
 
 /// A prune dropped the record that pinned one to come, and the next one dropped the pinned record.
+///
+/// Guarantees: PIN-1.
 #[tokio::test]
 async fn a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it() {
     let (store, graph, run) = (MemoryStore::new(), chain(30), key("r"));
@@ -204,6 +212,8 @@ async fn a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it() {
 
 /// A copy of a run that is being driven used to belong to whoever drives the run, who knows nothing of it, and stood still for as
 /// long as that process lived.
+///
+/// Guarantees: COPY-1.
 #[tokio::test]
 async fn a_copy_of_a_living_run_is_taken_up() {
     let ask = Graph::<Context>::builder("asks")
@@ -243,6 +253,8 @@ async fn a_copy_of_a_living_run_is_taken_up() {
 }
 
 /// What a start would refuse, an import refuses as well, and writes nothing.
+///
+/// Guarantees: COPY-2.
 #[tokio::test]
 async fn facts_and_claims_of_a_file_are_checked() {
     let store = Life::of(0).finely().live().await;
@@ -275,6 +287,8 @@ async fn facts_and_claims_of_a_file_are_checked() {
 }
 
 /// What is written down goes to terminals, so nothing in it may steer one; and it is read back byte for byte.
+///
+/// Guarantees: COPY-3.
 #[tokio::test]
 async fn an_export_holds_nothing_that_steers_a_terminal() {
     let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}\u{7f}\u{2066}\u{2028}é日";

@@ -53,6 +53,7 @@ fn undone(diff: &Diff, value: &Value) -> Value {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Guarantees: HISTORY-4.
     #[test]
     fn a_difference_applied_to_the_one_gives_the_other(a in value(), b in value()) {
         let diff = Diff::between(&a, &b);
@@ -81,6 +82,8 @@ proptest! {
     }
 
     /// What is kept as JSON is read again.
+    ///
+    /// Guarantees: HISTORY-4.
     #[test]
     fn a_difference_is_kept_as_json(a in value(), b in value()) {
         let diff = Diff::between(&a, &b);

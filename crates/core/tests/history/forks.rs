@@ -24,6 +24,8 @@ async fn process(store: &MemoryStore) -> Runtime {
 }
 
 /// The run itself, taken up at a record by another process, is what a fork is held against.
+///
+/// Guarantees: FORK-1.
 #[tokio::test]
 async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
     let mut forks = 0;
@@ -79,6 +81,8 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
 }
 
 /// Nothing is shared: a fork lives on when its source is cut small or removed, and the other way round.
+///
+/// Guarantees: FORK-2.
 #[tokio::test]
 async fn pruning_or_purging_a_source_does_not_touch_its_forks() {
     for seed in seeds(20) {
@@ -100,6 +104,8 @@ async fn pruning_or_purging_a_source_does_not_touch_its_forks() {
 }
 
 /// What was in the frontier is in the fork's, question for question, and with nothing of the old life in it.
+///
+/// Guarantees: FORK-1.
 #[tokio::test]
 async fn a_fork_begins_with_the_same_state_and_frontier() {
     for seed in seeds(30) {
@@ -148,6 +154,8 @@ struct Known {
 
 /// Runs are started, forked, cut short, purged, and their ids used again: a line tells the lives that are there, and ends with the
 /// first that is gone, whoever has its id now.
+///
+/// Guarantees: HISTORY-5.
 #[tokio::test]
 async fn a_line_tells_lives_and_no_names() {
     let graph = Graph::<Context>::builder("w");
@@ -206,6 +214,7 @@ async fn a_line_tells_lives_and_no_names() {
     assert!(ended > 50, "only {ended} lines end early");
 }
 
+/// Guarantees: HISTORY-1.
 #[tokio::test]
 async fn a_fork_at_a_place_that_is_not_there_says_so() {
     let life = Life::of(1).finely();
@@ -226,6 +235,8 @@ async fn store_is_without(runtime: &Runtime, id: &str) -> bool {
 }
 
 /// Without checkpoints no record tells of one end, and the list was empty.
+///
+/// Guarantees: FORK-3.
 #[tokio::test]
 async fn a_fork_of_a_run_without_checkpoints_tells_what_it_does_again() {
     let effects = [("look", Effect::Read), ("pay", Effect::External), ("write", Effect::Write)];
@@ -249,6 +260,8 @@ async fn a_fork_of_a_run_without_checkpoints_tells_what_it_does_again() {
 }
 
 /// What was at work, and what had failed once, was told only of a node that must not be repeated.
+///
+/// Guarantees: FORK-3.
 #[tokio::test]
 async fn a_fork_tells_what_is_at_work_or_between_two_tries() {
     for fails in [false, true] {

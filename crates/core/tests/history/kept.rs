@@ -190,6 +190,7 @@ async fn retry_counters_and_a_failed_runs_frontier_outlive_a_prune() {
     assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap(), ["first", "last"]);
 }
 
+/// Guarantees: FORK-5.
 #[tokio::test]
 async fn a_cancelled_run_that_was_cut_short_is_seen_and_refuses_a_fork_in_words() {
     let world = World::new();
@@ -213,7 +214,7 @@ async fn a_cancelled_run_that_was_cut_short_is_seen_and_refuses_a_fork_in_words(
 
 /// A coarse frequency writes several activations as one record, which is the place of each of them.
 ///
-/// Guarantees: CHECKPOINT-4.
+/// Guarantees: CHECKPOINT-4, HISTORY-1.
 #[tokio::test]
 async fn several_activations_in_one_record_are_found_and_told_one_by_one() {
     for nth in [2, 3, 100] {
@@ -322,6 +323,7 @@ fn named(value: &serde_json::Value, of: &str, fields: &mut std::collections::BTr
     }
 }
 
+/// Guarantees: RETAIN-3.
 #[tokio::test]
 async fn records_are_kept_by_age_by_size_and_by_status() {
     let world = World::new();
@@ -362,6 +364,7 @@ async fn records_are_kept_by_age_by_size_and_by_status() {
     assert_eq!(apply(RetentionPolicy::keep_all().keep_last(0)).await, (0, 0));
 }
 
+/// Guarantees: RETAIN-2.
 #[tokio::test]
 async fn a_dry_sweep_says_what_the_sweep_does() {
     for at_once in [1, 3, 16] {
@@ -395,6 +398,8 @@ async fn dry_and_done(at_once: NonZeroUsize) {
 }
 
 /// A sweep used to remove a whole run although one of its records was pinned.
+///
+/// Guarantees: PIN-1.
 #[tokio::test]
 async fn a_pin_holds_against_prunes_and_against_the_removal_of_the_run() {
     let world = World::new();
@@ -428,6 +433,7 @@ async fn a_pin_holds_against_prunes_and_against_the_removal_of_the_run() {
     assert_eq!(runtime.pin(&run, Seq::new(0)).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
+/// Guarantees: PURGE-2.
 #[tokio::test]
 async fn a_purge_says_what_it_removed_and_its_id_begins_anew() {
     let world = World::new();
@@ -466,6 +472,7 @@ async fn a_purge_says_what_it_removed_and_its_id_begins_anew() {
     assert_eq!(records(&world.store, &run).await, new);
 }
 
+/// Guarantees: PURGE-1.
 #[tokio::test]
 async fn a_run_that_goes_on_here_is_not_purged() {
     let world = World::new();
@@ -486,6 +493,8 @@ async fn a_run_that_goes_on_here_is_not_purged() {
 }
 
 /// An id that is used again by a fork of its own fork: the line ends where the old run of that id was.
+///
+/// Guarantees: HISTORY-5.
 #[tokio::test]
 async fn a_line_of_forks_ends_where_an_id_was_used_again() {
     let world = World::new();

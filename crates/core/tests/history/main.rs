@@ -34,6 +34,7 @@ pub(crate) fn seeds(upto: u64) -> Range<u64> {
     from.parse().unwrap()..to.parse().unwrap()
 }
 
+/// Guarantees: RETAIN-5.
 #[tokio::test]
 async fn killed_at_any_write_it_is_finished_by_the_next_process() {
     kills::at_every_write(|| {

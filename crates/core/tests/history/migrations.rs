@@ -73,11 +73,13 @@ async fn refused(graph: &Graph<Context>, says: &str) {
     assert!(matches!(outcome, Outcome::Completed(_)), "{says}");
 }
 
+/// Guarantees: MIGRATE-1.
 #[tokio::test]
 async fn a_step_that_is_missing_leaves_the_run_alone() {
     refused(&built(of(4).migrate(2, |_| Ok(()))), "add `.migrate(3, ..)`").await;
 }
 
+/// Guarantees: MIGRATE-1.
 #[tokio::test]
 async fn a_step_that_fails_leaves_the_run_alone() {
     let graph = built(of(3).migrate(2, |_| Err("n is no name".into())));
@@ -85,6 +87,8 @@ async fn a_step_that_fails_leaves_the_run_alone() {
 }
 
 /// A panic in a step used to end the task that asked, and with it what else that task was at.
+///
+/// Guarantees: MIGRATE-1.
 #[tokio::test]
 async fn a_step_that_panics_leaves_the_run_and_the_process_alone() {
     let graph = built(of(3).migrate(2, |channels| {
@@ -94,11 +98,13 @@ async fn a_step_that_panics_leaves_the_run_and_the_process_alone() {
     refused(&graph, "the step from state version 2 panicked: no such thing as 1").await;
 }
 
+/// Guarantees: MIGRATE-1.
 #[tokio::test]
 async fn a_downgrade_is_refused() {
     refused(&built(of(1)), "this program knows up to 1").await;
 }
 
+/// Guarantees: MIGRATE-2.
 #[tokio::test]
 async fn the_original_stays_until_the_new_form_is_written_whole() {
     let store = MemoryStore::new();
@@ -133,6 +139,8 @@ async fn the_original_stays_until_the_new_form_is_written_whole() {
 }
 
 /// The process that knows the workflow takes up its own, and leaves those of others as they are.
+///
+/// Guarantees: MIGRATE-1.
 #[tokio::test]
 async fn a_run_of_an_unknown_workflow_or_an_unknown_version_is_left_alone() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
@@ -177,6 +185,8 @@ async fn a_run_of_an_unknown_workflow_or_an_unknown_version_is_left_alone() {
 
 /// Wherever a run is taken up with the next version of its state, its log is sound from then on, edited, forked and cut, and the
 /// new graph would have done the same.
+///
+/// Guarantees: MIGRATE-2.
 #[tokio::test]
 async fn a_run_that_is_migrated_on_its_way_has_a_sound_log() {
     let mut looked = 0;

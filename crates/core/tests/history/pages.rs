@@ -149,6 +149,7 @@ async fn long(records: u64) -> (Arc<Counts>, Runtime) {
     (counts, runtime)
 }
 
+/// Guarantees: HISTORY-2.
 #[tokio::test]
 async fn the_history_of_ten_thousand_checkpoints_is_read_a_page_at_a_time() {
     let (counts, runtime) = long(10_000).await;
@@ -176,6 +177,8 @@ async fn the_history_of_ten_thousand_checkpoints_is_read_a_page_at_a_time() {
 }
 
 /// What one place costs does not depend on how long the run is, unless its activation must be searched for.
+///
+/// Guarantees: HISTORY-2.
 #[tokio::test]
 async fn a_place_in_a_long_log_costs_what_one_in_a_short_log_costs() {
     let mut costs = Vec::new();
@@ -207,6 +210,8 @@ async fn a_place_in_a_long_log_costs_what_one_in_a_short_log_costs() {
 }
 
 /// A long log is read a stretch at a time, each once.
+///
+/// Guarantees: HISTORY-2.
 #[tokio::test]
 async fn reading_a_whole_log_reads_each_record_once() {
     let (counts, runtime) = long(3_000).await;
@@ -260,6 +265,8 @@ async fn a_dry_sweep_of_a_log_of_several_answers_counts_what_the_sweep_drops() {
 }
 
 /// With so many records kept, dropping the older ones costs each record a share of one look, not a look.
+///
+/// Guarantees: RETAIN-4.
 #[tokio::test]
 async fn retention_as_a_run_goes_costs_a_constant_share_of_each_record() {
     for keep in [16, 64] {
@@ -325,6 +332,8 @@ async fn rested(clock: &ManualClock) -> Duration {
 }
 
 /// The last page is followed by no rest, and the rests of parts are those of one sweep.
+///
+/// Guarantees: RETAIN-6.
 #[tokio::test]
 async fn a_sweep_rests_for_as_many_times_as_long_as_each_page_took() {
     const MS: Duration = Duration::from_millis(1);
@@ -361,6 +370,8 @@ async fn a_sweep_rests_for_as_many_times_as_long_as_each_page_took() {
 }
 
 /// It is refused before anything is asked of the store.
+///
+/// Guarantees: RETAIN-6.
 #[tokio::test]
 async fn a_sweep_refuses_a_nice_ratio_that_is_none() {
     let (_, counts, runtime) = three_pages().await;
@@ -374,6 +385,8 @@ async fn a_sweep_refuses_a_nice_ratio_that_is_none() {
 }
 
 /// A caller that goes away while the sweep rests leaves it to go on.
+///
+/// Guarantees: RETAIN-6.
 #[tokio::test]
 async fn a_sweep_goes_on_after_a_rest_where_its_caller_is_gone() {
     let (clock, counts, runtime) = three_pages().await;

@@ -48,6 +48,7 @@ fn after_cut(mut checkpoint: Checkpoint, cut: u64) -> serde_json::Value {
     serde_json::to_value(&checkpoint).unwrap()
 }
 
+/// Guarantees: RETAIN-1.
 #[tokio::test]
 async fn folding_after_a_prune_equals_folding_before() {
     for seed in seeds(30) {
@@ -84,6 +85,8 @@ async fn folding_after_a_prune_equals_folding_before() {
 }
 
 /// Wherever a run is cut while it goes on, it comes to the same end.
+///
+/// Guarantees: RETAIN-1.
 #[tokio::test]
 async fn a_run_goes_on_from_any_cut_to_the_same_end() {
     for seed in seeds(40) {
@@ -138,6 +141,8 @@ async fn a_prune_leaves_a_run_that_was_made_anew_meanwhile_as_it_is() {
 }
 
 /// A look came only once so many records had been written since the run was taken up: one that rests sooner kept its whole log.
+///
+/// Guarantees: RETAIN-4.
 #[tokio::test]
 async fn the_log_of_a_run_that_rests_often_stays_small() {
     for messages_at_a_time in [1, 2, 3] {

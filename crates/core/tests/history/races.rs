@@ -147,6 +147,8 @@ async fn check_whole(store: &Jittery, label: &str) {
 }
 
 /// The one drops as it goes, others sweep the same store and one cuts at one place again and again.
+///
+/// Guarantees: RETAIN-4.
 #[tokio::test]
 async fn a_run_that_goes_on_loses_nothing_to_those_who_keep_it_small() {
     for seed in seeds(60) {
@@ -194,6 +196,8 @@ async fn a_run_that_goes_on_loses_nothing_to_those_who_keep_it_small() {
 }
 
 /// A fork needs the place that it branches off only until its first record is written, whole.
+///
+/// Guarantees: FORK-2.
 #[tokio::test]
 async fn a_fork_is_made_whole_or_not_at_all_while_its_source_goes() {
     let (mut made, mut refused) = (0, 0);
@@ -236,6 +240,8 @@ async fn a_fork_is_made_whole_or_not_at_all_while_its_source_goes() {
 }
 
 /// Two sweeps and somebody who purges by hand: each run is removed and counted once.
+///
+/// Guarantees: RETAIN-5.
 #[tokio::test]
 async fn what_several_remove_at_once_is_removed_and_counted_once() {
     for seed in seeds(40) {
@@ -267,6 +273,8 @@ async fn what_several_remove_at_once_is_removed_and_counted_once() {
 
 /// Whoever reads a whole log while it is cut reads what is kept, and not two ends with a hole between them. An export used to
 /// join them, and its import numbered the hole away; a verification used to find a difference that was none.
+///
+/// Guarantees: HISTORY-3.
 #[tokio::test]
 async fn a_log_that_is_cut_while_it_is_read_has_no_hole() {
     let mut cut_short = 0;
@@ -311,6 +319,8 @@ async fn a_log_that_is_cut_while_it_is_read_has_no_hole() {
 }
 
 /// A writer of the old life is refused in the new one, whoever purged and whenever.
+///
+/// Guarantees: PURGE-2.
 #[tokio::test]
 async fn a_purged_id_that_is_used_again_refuses_the_writers_of_its_old_life() {
     for seed in seeds(40) {
@@ -339,6 +349,7 @@ async fn a_purged_id_that_is_used_again_refuses_the_writers_of_its_old_life() {
     }
 }
 
+/// Guarantees: HISTORY-3.
 #[tokio::test]
 async fn the_history_that_is_listed_while_it_is_cut_has_no_hole() {
     for seed in seeds(40) {
@@ -374,6 +385,8 @@ async fn the_history_that_is_listed_while_it_is_cut_has_no_hole() {
 
 /// A sweep used to look at a failed run, and to remove it by its name: a retry that was acknowledged in between was gone, and
 /// the same id started again did everything twice.
+///
+/// Guarantees: PURGE-3.
 #[tokio::test]
 async fn a_retry_that_was_acknowledged_is_never_swept_away() {
     let (mut swept, mut kept) = (0, 0);

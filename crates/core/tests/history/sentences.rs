@@ -43,6 +43,8 @@ async fn completed(runtime: &Runtime, graph: &Graph<Context>, id: &str) {
 
 /// A fork elsewhere used to take a quorum of its source for spent: the tokens of the new run came late, its join and all behind
 /// it never ran, and the run was complete.
+///
+/// Guarantees: FORK-1.
 #[tokio::test]
 async fn a_fork_that_starts_elsewhere_runs_its_joins() {
     let graph = Graph::<Context>::builder("quorum")
@@ -86,6 +88,8 @@ async fn a_fork_that_starts_elsewhere_runs_its_joins() {
 }
 
 /// What an operator said became of an attempt used to stay behind: the fork did it again.
+///
+/// Guarantees: FORK-4.
 #[tokio::test]
 async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
     for (resolution, again, paid) in [
@@ -151,6 +155,8 @@ async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
 }
 
 /// The answer was taken, its route failed, and the run stopped as if its log were damaged.
+///
+/// Guarantees: FORK-4.
 #[tokio::test]
 async fn an_answer_to_a_doubt_whose_route_fails_fails_the_run() {
     for (resolution, kind) in [
@@ -187,6 +193,8 @@ async fn an_answer_to_a_doubt_whose_route_fails_fails_the_run() {
 
 /// An edit that finds older state writes a base of the new form: its patch, which is of that form too, used to be applied to the
 /// old one, and the log was called corrupt.
+///
+/// Guarantees: MIGRATE-2.
 #[tokio::test]
 async fn an_edit_that_migrates_leaves_a_sound_log() {
     let graph = |version: u32| {
@@ -222,6 +230,8 @@ async fn an_edit_that_migrates_leaves_a_sound_log() {
 }
 
 /// A channel that is not declared is written in any way, and one of an older version may have had another name.
+///
+/// Guarantees: VERIFY-1.
 #[tokio::test]
 async fn verify_finds_no_difference_where_there_is_none() {
     let append = |channel: &'static str| {
@@ -249,6 +259,7 @@ async fn verify_finds_no_difference_where_there_is_none() {
     assert_eq!(runtime.verify(&new, &key("renamed")).await.unwrap().divergence, None);
 }
 
+/// Guarantees: VERIFY-2.
 #[tokio::test]
 async fn verify_finds_another_entry() {
     let store = MemoryStore::new();
@@ -260,6 +271,8 @@ async fn verify_finds_another_entry() {
 }
 
 /// An ancestor is known by the record at which the fork was made: a run that has its name now is a stranger.
+///
+/// Guarantees: HISTORY-5.
 #[tokio::test]
 async fn lineage_names_no_stranger() {
     let store = MemoryStore::new();
@@ -292,6 +305,8 @@ async fn lineage_names_no_stranger() {
 }
 
 /// After an operator's retry an activation may end again in a record that is named after another one.
+///
+/// Guarantees: HISTORY-1.
 #[tokio::test]
 async fn after_a_retry_a_visit_is_where_it_ended_last() {
     let tries = Arc::new(AtomicU32::new(0));
@@ -330,6 +345,8 @@ async fn after_a_retry_a_visit_is_where_it_ended_last() {
 }
 
 /// Whatever the frequency, an activation that ended is found by its name where the checkpoint says that it ended.
+///
+/// Guarantees: HISTORY-1.
 #[tokio::test]
 async fn an_activation_is_found_where_it_is_told() {
     let mut found = 0;
@@ -403,6 +420,8 @@ async fn what_failed_is_told_attempt_by_attempt() {
 }
 
 /// That an edit does not fit is the caller's mistake; it used to be called damage, or a changed graph.
+///
+/// Guarantees: FORK-5.
 #[tokio::test]
 async fn an_edit_of_a_fork_that_does_not_fit_is_invalid() {
     let graph = chain("w", &["a", "b"]).build().unwrap();
@@ -441,6 +460,8 @@ impl World {
 }
 
 /// The oldest record that is kept is a base with the full state. Counting it used to cost an idle run a record with every look.
+///
+/// Guarantees: RETAIN-3.
 #[tokio::test]
 async fn looking_again_drops_nothing_more() {
     let names: Vec<String> = (0..20).map(|at| format!("n{at}")).collect();
@@ -468,6 +489,8 @@ async fn looking_again_drops_nothing_more() {
 }
 
 /// How long ago a run ended does not depend on who spoke to it since; and which runs are cut does not say which are removed.
+///
+/// Guarantees: RETAIN-3.
 #[tokio::test]
 async fn an_ended_run_goes_when_its_time_has_come() {
     let graph = chain("w", &["a", "b"]).build().unwrap();

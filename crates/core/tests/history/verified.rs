@@ -16,6 +16,7 @@ async fn plain(store: &MemoryStore) -> Runtime {
     Runtime::builder(store.clone()).build().await.unwrap()
 }
 
+/// Guarantees: VERIFY-1.
 #[tokio::test]
 async fn an_unchanged_graph_never_parts_from_its_runs() {
     let mut checked = 0;
@@ -41,6 +42,7 @@ async fn an_unchanged_graph_never_parts_from_its_runs() {
     assert!(checked > 1_000, "only {checked} activations");
 }
 
+/// Guarantees: VERIFY-2.
 #[tokio::test]
 async fn a_changed_graph_is_found_out_at_every_frequency() {
     let frequencies = [
@@ -85,6 +87,8 @@ async fn a_changed_graph_is_found_out_at_every_frequency() {
 }
 
 /// In a record of many activations the state between them is not known. That a node or an edge is gone is found all the same.
+///
+/// Guarantees: VERIFY-2.
 #[tokio::test]
 async fn what_is_gone_is_found_within_a_record_of_many() {
     let chain = |order: &[&str]| {
@@ -143,6 +147,8 @@ async fn stops_are_no_other_way() {
 
 /// Joins that do not wait, goals that are not met at first, people who must agree, and a failure that was retried: what the
 /// random lives do not have.
+///
+/// Guarantees: VERIFY-1.
 #[tokio::test]
 async fn whatever_a_graph_can_do_it_would_do_again() {
     let build = |goal: u32| {

@@ -12,6 +12,8 @@ use ferrata_core::store::{Ledger, LedgerStore, MemoryStore};
 use ferrata_core::testing::ManualClock;
 
 /// A failover says nothing of the node: however often none can be begun, that counts as no attempt.
+///
+/// Guarantees: ONCE-6.
 #[tokio::test]
 async fn a_transaction_that_cannot_be_begun_is_no_failure_of_the_node() {
     for times in [1, 8, 9, 30] {

@@ -47,6 +47,8 @@ async fn outcome(store: &LedgerStore, graph: GraphBuilder<Context>) -> Outcome<C
 }
 
 /// The retry policy tries again, as after any other failed attempt.
+///
+/// Guarantees: ONCE-8.
 #[tokio::test]
 async fn refused_commit_is_retried_by_policy() {
     let (store, attempts) = (store().await, Arc::default());
@@ -57,6 +59,8 @@ async fn refused_commit_is_retried_by_policy() {
 }
 
 /// When the policy has no attempt left, the node has failed: the run goes on at an `on_failure` edge.
+///
+/// Guarantees: ONCE-8.
 #[tokio::test]
 async fn refused_commit_takes_failure_edge() {
     let (store, attempts) = (store().await, Arc::default());

@@ -138,6 +138,7 @@ pub(crate) async fn delivered(world: &World, runtime: &Runtime) {
     pass(world, empty).await;
 }
 
+/// Guarantees: OUTBOX-1.
 #[tokio::test]
 async fn a_letter_is_delivered_after_its_record_and_the_delivery_is_recorded() {
     let (world, mail) = (World::new(), Receiver::default());
@@ -159,6 +160,7 @@ async fn a_letter_is_delivered_after_its_record_and_the_delivery_is_recorded() {
     assert!(runtime.letters(&key()).await.unwrap().is_empty());
 }
 
+/// Guarantees: OUTBOX-2.
 #[tokio::test]
 async fn what_an_attempt_sends_goes_out_if_it_ends_well() {
     let (world, mail) = (World::new(), Receiver::default());
@@ -197,6 +199,8 @@ async fn what_an_attempt_sends_goes_out_if_it_ends_well() {
 }
 
 /// A crash at every write, before and after: another process goes on, and delivers what the first had not, under the same keys.
+///
+/// Guarantees: OUTBOX-1.
 #[tokio::test]
 async fn a_crash_at_every_write_loses_no_letter_and_keeps_the_order() {
     async fn life(faults: FaultPlan) -> u64 {
@@ -240,6 +244,7 @@ async fn a_crash_at_every_write_loses_no_letter_and_keeps_the_order() {
     }
 }
 
+/// Guarantees: OUTBOX-3.
 #[tokio::test]
 async fn an_outlet_that_is_down_holds_up_its_own_topic_alone() {
     let (world, mail, log) = (World::new(), Receiver::default(), Receiver::default());
@@ -283,6 +288,7 @@ async fn an_outlet_that_is_down_holds_up_its_own_topic_alone() {
     assert_eq!(refused.kind(), ErrorKind::WrongStatus, "{refused}");
 }
 
+/// Guarantees: OUTBOX-7.
 #[tokio::test]
 async fn a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it() {
     let world = World::new();
@@ -339,6 +345,8 @@ async fn a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_
 }
 
 /// Tries are counted over processes: a letter that no process can deliver is put aside in the end.
+///
+/// Guarantees: OUTBOX-4.
 #[tokio::test]
 async fn tries_are_counted_over_processes() {
     let (world, mail) = (World::new(), Receiver::default());
@@ -370,6 +378,7 @@ async fn tries_are_counted_over_processes() {
     assert!(last.is_dead && last.tries == 4 && last.why.as_deref() == Some("it is down"), "{last:?}");
 }
 
+/// Guarantees: OUTBOX-5.
 #[tokio::test]
 async fn a_fork_delivers_what_its_own_nodes_send_and_no_more() {
     let (world, mail) = (World::new(), Receiver::default());
@@ -401,6 +410,8 @@ async fn a_fork_delivers_what_its_own_nodes_send_and_no_more() {
 }
 
 /// A run that rests is not claimed for its letters: its nodes do not run again.
+///
+/// Guarantees: OUTBOX-6.
 #[tokio::test]
 async fn the_letters_of_a_run_at_rest_are_delivered_without_waking_it() {
     let (world, mail) = (World::new(), Receiver::default());
@@ -439,6 +450,8 @@ async fn the_letters_of_a_run_at_rest_are_delivered_without_waking_it() {
 }
 
 /// What became of a letter waits for the transaction that is open, and does not break it off.
+///
+/// Guarantees: OUTBOX-6.
 #[tokio::test]
 async fn a_delivery_breaks_no_transaction_off() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
@@ -511,6 +524,8 @@ async fn an_outlet_that_hangs_keeps_no_letter() {
 }
 
 /// Whatever the policy of checkpoints: a letter that was sent is on record.
+///
+/// Guarantees: OUTBOX-1.
 #[tokio::test]
 async fn letters_go_out_under_every_policy() {
     for frequency in [

@@ -53,6 +53,8 @@ impl Outlet for Gate {
 
 /// One process had said of a letter that it failed and is tried again, when another one refused it. That was not recorded, as the first one
 /// had come before; and yet the other went on behind the letter, which was delivered after all that should have come later.
+///
+/// Guarantees: OUTBOX-3.
 #[tokio::test]
 async fn a_letter_that_fails_in_two_processes_is_passed_by_neither() {
     let world = World::new();
@@ -79,6 +81,8 @@ async fn a_letter_that_fails_in_two_processes_is_passed_by_neither() {
 
 /// What was due again, because an operator said so or its process had died, stayed due when a process took it: each of the others took it at its
 /// next look, and the receiver had it from all of them at once.
+///
+/// Guarantees: OUTBOX-4.
 #[tokio::test]
 async fn a_letter_that_is_due_again_is_taken_by_one_process() {
     let world = World::new();
@@ -117,6 +121,8 @@ async fn a_letter_that_is_due_again_is_taken_by_one_process() {
 }
 
 /// The letter was recorded between the look whether there is one and the purge, and was gone with the run.
+///
+/// Guarantees: PURGE-1.
 #[tokio::test]
 async fn a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile() {
     let (world, may_end) = (World::new(), Arc::new(Notify::new()));
@@ -147,6 +153,8 @@ async fn a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile() {
 }
 
 /// The letters behind one that failed waited in memory, and went out when the outlet was back, though the log knew nothing of them any more.
+///
+/// Guarantees: OUTBOX-7.
 #[tokio::test]
 async fn a_letter_that_is_dropped_while_it_waits_for_the_next_try_is_not_delivered() {
     let (world, mail) = (World::new(), Gate::default());
@@ -164,6 +172,8 @@ async fn a_letter_that_is_dropped_while_it_waits_for_the_next_try_is_not_deliver
 }
 
 /// It was delivered when the run came to rest, and not before.
+///
+/// Guarantees: OUTBOX-7.
 #[tokio::test]
 async fn a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven() {
     let (world, mail, may_end) = (World::new(), Gate::default(), Arc::new(Notify::new()));
@@ -214,6 +224,8 @@ impl Outlet for Failing {
 }
 
 /// It waited for the next try of the letter behind it, which may be minutes away.
+///
+/// Guarantees: OUTBOX-3.
 #[tokio::test]
 async fn a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later() {
     let (world, mail, may_end) = (World::new(), Failing::default(), Arc::new(Notify::new()));

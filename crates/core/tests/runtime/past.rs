@@ -136,6 +136,7 @@ async fn a_checkpoint_tells_everything_and_keeps_what_newer_versions_say() {
     assert_eq!(serde_json::to_value(&read).unwrap(), text);
 }
 
+/// Guarantees: HISTORY-4.
 #[tokio::test]
 async fn a_difference_names_each_change_and_makes_it() {
     let store = MemoryStore::new();

@@ -61,6 +61,8 @@ fn votes(third: Third) -> Graph<Context> {
 
 /// A join that had counted was only taken for fresh if its round was over before the head of the loop started. Where both came
 /// with one record, every vote of the later rounds was dropped as late, and the run completed as if nobody had voted.
+///
+/// Guarantees: JOIN-8.
 #[tokio::test]
 async fn a_join_that_counts_counts_again_in_the_next_round() {
     for third in [Third::Nobody, Third::Votes, Third::VotesLate, Third::EndsTheRound] {

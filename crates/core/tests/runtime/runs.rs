@@ -107,6 +107,7 @@ async fn starting_again_with_checkpoints_disabled_is_the_same_run() {
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
 }
 
+/// Guarantees: JOIN-7.
 #[test]
 fn a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items() {
     on_each_runtime(async || {

@@ -44,6 +44,7 @@ fn steps() -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: ONCE-2.
 #[tokio::test]
 async fn a_step_and_its_rows_commit_together_whatever_dies_when() {
     let graph = steps();
@@ -173,6 +174,7 @@ async fn what_ends_beside_an_open_transaction_is_recorded_with_it() {
     assert_eq!((attempts.load(Ordering::SeqCst), store.row("moved").await), (1, 1));
 }
 
+/// Guarantees: ONCE-9.
 #[tokio::test]
 async fn misuse_of_a_step_is_a_typed_error() {
     for (effect, part) in [(Effect::Read, "declared `read`"), (Effect::Pure, "declared `pure`")] {
@@ -199,6 +201,7 @@ async fn misuse_of_a_step_is_a_typed_error() {
     assert!(nested.await.contains("has a transaction open"));
 }
 
+/// Guarantees: ONCE-3.
 #[tokio::test]
 async fn a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));

@@ -183,6 +183,7 @@ fn policies() -> [CheckpointPolicy; 3] {
     frequencies.map(|frequency| CheckpointPolicy::default().with_frequency(frequency))
 }
 
+/// Guarantees: ONCE-1.
 #[tokio::test]
 async fn what_a_node_writes_and_its_record_appear_together() {
     for policy in policies() {
@@ -192,6 +193,8 @@ async fn what_a_node_writes_and_its_record_appear_together() {
 }
 
 /// Whatever write a process dies at, before, in or after the commit of a transaction, each transfer is there exactly once.
+///
+/// Guarantees: ONCE-1.
 #[tokio::test]
 async fn a_crash_at_every_write_leaves_rows_and_records_together() {
     let graph = graph(true);
@@ -222,6 +225,8 @@ async fn nodes_without_a_transaction_fail_the_same_check() {
 }
 
 /// With one connection for everything, transactions, appends and heartbeats wait for each other and never for ever.
+///
+/// Guarantees: ONCE-4.
 #[tokio::test]
 async fn one_connection_is_enough() {
     for policy in policies() {
@@ -269,6 +274,8 @@ impl Gate {
 }
 
 /// Of a writer from outside and a transaction, one is first; the other meets it, and the node runs again.
+///
+/// Guarantees: ONCE-5.
 #[tokio::test]
 async fn another_writer_makes_the_node_run_again() {
     let (store, gate) = (LedgerStore::new(), Gate::new());
@@ -284,6 +291,8 @@ async fn another_writer_makes_the_node_run_again() {
 }
 
 /// What is said in the same process waits for no node: the transaction is broken off.
+///
+/// Guarantees: ONCE-5.
 #[tokio::test]
 async fn what_is_said_to_the_run_breaks_a_transaction_off() {
     let (store, gate) = (LedgerStore::with_connections(1), Gate::new());
@@ -297,6 +306,7 @@ async fn what_is_said_to_the_run_breaks_a_transaction_off() {
     assert_eq!((gate.attempts.load(Ordering::SeqCst), store.row("moved").await), (2, 1));
 }
 
+/// Guarantees: ONCE-5.
 #[tokio::test]
 async fn a_cancelled_run_rolls_its_transaction_back() {
     let (store, gate) = (LedgerStore::new(), Gate::new());
@@ -310,6 +320,8 @@ async fn a_cancelled_run_rolls_its_transaction_back() {
 }
 
 /// Another process takes the run over while a transaction is open: the owner's commit is refused.
+///
+/// Guarantees: ONCE-11.
 #[tokio::test]
 async fn a_takeover_refuses_the_commit_of_the_owner_before() {
     let (store, gate) = (LedgerStore::new(), Gate::new());
@@ -328,6 +340,8 @@ async fn a_takeover_refuses_the_commit_of_the_owner_before() {
 }
 
 /// What ends an attempt otherwise rolls its rows back, and the retry policy goes on as always.
+///
+/// Guarantees: ONCE-1.
 #[tokio::test]
 async fn a_dropped_transaction_is_rolled_back() {
     let tries = Arc::new(AtomicU32::new(0));
@@ -368,6 +382,8 @@ async fn a_dropped_transaction_is_rolled_back() {
 }
 
 /// Transactions that are in each other's way begin anew without a retry policy, and none of what they add is lost.
+///
+/// Guarantees: ONCE-6.
 #[tokio::test]
 async fn transactions_in_each_others_way_all_come_through() {
     let graph = Graph::<Context>::builder("counter")
@@ -396,6 +412,8 @@ async fn transactions_in_each_others_way_all_come_through() {
 }
 
 /// A statement that fails because another transaction was in the way is no failure of the node; any other is.
+///
+/// Guarantees: ONCE-6.
 #[tokio::test]
 async fn a_statement_that_gave_way_is_begun_anew_and_not_counted() {
     let store = LedgerStore::new();
@@ -463,6 +481,7 @@ pub(super) async fn failure(effect: Effect, node: fn(NodeContext, Draft<Context>
 
 pub(super) type Work = std::pin::Pin<Box<dyn Future<Output = NodeResult<Context>> + Send>>;
 
+/// Guarantees: ONCE-9.
 #[tokio::test]
 async fn misuse_is_a_typed_error_that_names_the_remedy() {
     let without = failure(Effect::Transactional, |cx, s| {
@@ -515,6 +534,7 @@ async fn a_step_beside_an_open_transaction_is_refused_before_its_work() {
     assert_eq!(DONE.load(Ordering::SeqCst), 0);
 }
 
+/// Guarantees: ONCE-9.
 #[tokio::test]
 async fn a_store_without_transactions_is_refused_at_the_start() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();

@@ -142,6 +142,8 @@ async fn copy_keeps_spawned_run() {
 }
 
 /// Whatever had not come before comes afterwards. What came before and was not on record as delivered comes once more, under the same key.
+///
+/// Guarantees: COPY-1.
 #[tokio::test]
 async fn import_delivers_letters() {
     to_another_store(Thing::Letter, async |before, world, _process| {
@@ -158,6 +160,8 @@ async fn import_delivers_letters() {
 }
 
 /// A copy is the same run as far as receivers can tell: its letters have the keys of those of the source.
+///
+/// Guarantees: COPY-1.
 #[tokio::test]
 async fn copy_sends_letters_under_same_keys() {
     under_another_id(Thing::Letter, async |world, _process, _source| {

@@ -161,6 +161,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
     /// A message or an answer that named a value with an escape, as any JSON may, did not keep it.
+    ///
+    /// Guarantees: BLOB-6.
     #[test]
     fn names_keep_values_at_any_place(
         place in prop::sample::select(PLACES.to_vec()),

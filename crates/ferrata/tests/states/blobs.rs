@@ -45,6 +45,7 @@ fn graph(steps: u32) -> Graph<Case> {
         .unwrap()
 }
 
+/// Guarantees: BLOB-4.
 #[tokio::test]
 async fn no_value_goes_that_a_state_of_a_run_or_of_its_fork_names() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
@@ -80,6 +81,7 @@ async fn no_value_goes_that_a_state_of_a_run_or_of_its_fork_names() {
     all_states(fork.run()).await;
 }
 
+/// Guarantees: BLOB-8.
 #[tokio::test]
 async fn a_constant_mebibyte_beside_a_counter_is_written_once() {
     const STEPS: u32 = 1_600;

@@ -213,6 +213,8 @@ pub(crate) async fn a_purge_during_appends_ends_the_run(stage: Stage) {
 }
 
 /// Of an append and a purge that expect the same head, exactly one succeeds, and the other is told so.
+///
+/// Guarantees: PURGE-2.
 pub(crate) async fn of_an_append_and_a_purge_of_one_head_one_wins(stage: Stage) {
     let (writer, purger) = (stage.store(), stage.another().await);
     for round in 0..12 {

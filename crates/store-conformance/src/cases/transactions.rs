@@ -159,6 +159,8 @@ pub(crate) async fn commit_keeps_rows_and_record(stage: Stage) {
 }
 
 /// A transaction that is dropped is rolled back, and gives back what it held.
+///
+/// Guarantees: ONCE-1.
 pub(crate) async fn dropped_transaction_leaves_no_rows(stage: Stage) {
     let scene = Scene::new(stage).await;
     let store = scene.stage.store();
@@ -172,6 +174,8 @@ pub(crate) async fn dropped_transaction_leaves_no_rows(stage: Stage) {
 }
 
 /// Another writer was first: the commit is a conflict, and the rows are rolled back.
+///
+/// Guarantees: ONCE-1.
 pub(crate) async fn conflict_at_commit_leaves_no_rows(stage: Stage) {
     let scene = Scene::new(stage).await;
     let store = scene.stage.store();
@@ -321,6 +325,8 @@ pub(crate) async fn nested_transactions_end_as_asked(stage: Stage) {
 }
 
 /// A statement that the database refuses, and whose error the node passes over, costs itself or the whole transaction.
+///
+/// Guarantees: ONCE-8.
 pub(crate) async fn refused_statement_leaves_all_or_nothing(stage: Stage) {
     use Step::{InsertRefused, Release, RollBackTo, Savepoint};
     let stories = [
@@ -337,6 +343,8 @@ pub(crate) async fn refused_statement_leaves_all_or_nothing(stage: Stage) {
 
 /// The database rolled the transaction back by itself, and the node went on as if nothing had been: in savepoints, or in a transaction that it
 /// began by a statement or by the driver. No such transaction is the run's.
+///
+/// Guarantees: ONCE-8.
 pub(crate) async fn database_rollback_refuses_commit(stage: Stage) {
     use Step::{Begin, BeginImmediate, LoseTransaction, Release, RollBackTo, Savepoint};
     let stories = [
@@ -364,6 +372,8 @@ pub(crate) async fn database_rollback_refuses_commit(stage: Stage) {
 }
 
 /// A database without room refuses a row of the node: the others are there with the record, or none of them.
+///
+/// Guarantees: ONCE-8.
 pub(crate) async fn full_database_leaves_all_or_nothing(stage: Stage) {
     use Step::{InsertFull, Release, RollBackTo, Savepoint};
     let stories = [
@@ -382,6 +392,8 @@ pub(crate) async fn full_database_leaves_all_or_nothing(stage: Stage) {
 }
 
 /// A node that ends the transaction by a statement has no record in it, nor in one that it begins afterwards.
+///
+/// Guarantees: ONCE-8.
 pub(crate) async fn ended_transaction_refuses_commit(stage: Stage) {
     use Step::{Begin, BeginImmediate, Commit, RollBack, Savepoint};
     let stories = [
@@ -399,6 +411,8 @@ pub(crate) async fn ended_transaction_refuses_commit(stage: Stage) {
 }
 
 /// A transaction of the driver that the node leaves open within the transaction: the driver would end it instead of the whole.
+///
+/// Guarantees: ONCE-8.
 pub(crate) async fn open_nested_transaction_refuses_commit(stage: Stage) {
     let stories = [
         Story(&[Insert(1), Nested(2, Forget)], Ending::Refused),
@@ -409,6 +423,8 @@ pub(crate) async fn open_nested_transaction_refuses_commit(stage: Stage) {
 }
 
 /// Rows that a constraint refuses at the commit are the node's failure, and no damage of the store.
+///
+/// Guarantees: ONCE-8.
 pub(crate) async fn deferred_constraint_refuses_commit(stage: Stage) {
     let stories = [
         Story(&[Insert(1), Step::ViolateAtCommit], Ending::Refused),

@@ -157,6 +157,8 @@ async fn a_hundred_appends_use_ten_connections_in_parallel() {
 }
 
 /// What a call costs in round trips, counted on the wire.
+///
+/// Guarantees: SCALE-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn each_call_is_one_round_trip() {

@@ -179,6 +179,7 @@ async fn is_written_once(schema: &Schema, stays: Stays, in_step: bool) {
     runtime.shutdown(Duration::ZERO).await.unwrap();
 }
 
+/// Guarantees: ONCE-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_node_that_times_out_at_any_await_writes_once_over_one_connection() {

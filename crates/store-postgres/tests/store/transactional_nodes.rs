@@ -92,6 +92,7 @@ pub(crate) async fn stage() -> (Schema, Plan) {
     (schema, plan)
 }
 
+/// Guarantees: ONCE-6.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn errors_that_give_way_are_begun_anew_at_every_statement_over_one_connection() {
@@ -107,6 +108,8 @@ async fn errors_that_give_way_are_begun_anew_at_every_statement_over_one_connect
 }
 
 /// The same errors, raised by the server at the append of the record and at the commit.
+///
+/// Guarantees: ONCE-6.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn errors_that_give_way_are_begun_anew_at_the_append_and_at_the_commit() {
@@ -137,6 +140,8 @@ async fn errors_that_give_way_are_begun_anew_at_the_append_and_at_the_commit() {
 }
 
 /// A run is cancelled at any moment: between the statements, in one, in the commit. Over one connection, which the next run has.
+///
+/// Guarantees: ONCE-5.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_node_that_is_cancelled_leaves_its_rows_and_its_record_or_neither() {
@@ -182,6 +187,8 @@ async fn a_node_that_is_cancelled_leaves_its_rows_and_its_record_or_neither() {
 }
 
 /// The connection is cut before, within and after each statement, from the beginning to the commit: the log decides what was done.
+///
+/// Guarantees: ONCE-7.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_cut_at_the_commit_is_resolved_by_the_log() {

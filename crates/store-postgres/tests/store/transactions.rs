@@ -139,6 +139,7 @@ async fn booked(schema: &Schema) -> i64 {
     sqlx::query(count).fetch_one(&mut schema.connection().await).await.unwrap().get(0)
 }
 
+/// Guarantees: ONCE-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn the_rows_of_a_node_and_its_record_commit_together() {
@@ -242,6 +243,8 @@ async fn a_connection_to_another_kind_is_invalid() {
 }
 
 /// The server's own errors, raised at a statement as it raises them itself.
+///
+/// Guarantees: ONCE-6.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn what_gave_way_is_told_from_what_failed() {

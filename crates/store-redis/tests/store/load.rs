@@ -62,6 +62,7 @@ impl Counted {
     }
 }
 
+/// Guarantees: SCALE-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn calls_cost_what_the_documentation_says() {

@@ -334,6 +334,8 @@ async fn a_server_that_does_not_say_how_it_syncs_promises_no_more_than_any() {
 
 /// A signpost is a cancelled run: the server forgot it after `keep_secs`, and the run could be started in a second shard. The map
 /// went the same way.
+///
+/// Guarantees: SHARD-11.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn the_marks_of_a_sharded_store_are_kept_for_good() {

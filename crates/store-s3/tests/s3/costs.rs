@@ -24,6 +24,7 @@ fn kinds(memory: &Memory) -> Vec<String> {
     kinds
 }
 
+/// Guarantees: SCALE-1.
 #[tokio::test]
 async fn calls_cost_what_the_manual_says() {
     let memory = Memory::start().await;

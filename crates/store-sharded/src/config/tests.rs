@@ -37,6 +37,7 @@ fn a_file_names_shards_and_generations() {
     assert!(open("shard a memory:\nshard b memory:\ngeneration a b").is_ok());
 }
 
+/// Guarantees: SHARD-10.
 #[test]
 fn a_line_that_is_wrong_is_named_with_its_remedy() {
     let shards = "shard a file:a\nshard b file:b\n";
@@ -75,6 +76,7 @@ fn a_line_that_is_wrong_is_named_with_its_remedy() {
     assert!(error.contains("line 2 of") && error.contains("`idle` is in no generation"), "{error}");
 }
 
+/// Guarantees: SHARD-10.
 #[test]
 fn a_store_that_cannot_be_opened_is_named_with_its_line() {
     let error = open("shard a file:a\nshard b pigeon:secret\ngeneration a b").unwrap_err();

@@ -19,6 +19,7 @@ fn names_b(error: &Error) {
     assert!(error.to_string().contains("shard `b`"), "{error}");
 }
 
+/// Guarantees: SHARD-7.
 #[tokio::test]
 async fn a_shard_that_is_away_harms_only_its_runs() {
     let world = World::default();
@@ -70,6 +71,7 @@ async fn a_shard_that_is_away_harms_only_its_runs() {
     assert_eq!(every(&store, &orphaned, Page::first(10)).await.unwrap().len(), 60);
 }
 
+/// Guarantees: SHARD-2.
 #[tokio::test]
 async fn an_old_run_is_found_while_its_newer_home_is_away() {
     let world = World::default();
@@ -86,6 +88,7 @@ async fn an_old_run_is_found_while_its_newer_home_is_away() {
     assert!(world.content().await[1].is_empty(), "nothing was written: {:?}", world.content().await);
 }
 
+/// Guarantees: SHARD-8.
 #[tokio::test]
 async fn a_missed_heartbeat_comes_before_the_next_append_to_that_shard() {
     let world = World::default();

@@ -8,6 +8,7 @@ fn names(heads: Vec<ferrata_core::store::RunHead>) -> Vec<String> {
     heads.into_iter().map(|head| head.run.run.to_string()).collect()
 }
 
+/// Guarantees: SHARD-9.
 #[tokio::test]
 async fn all_shards_are_listed_in_one_order_with_cursors() {
     let world = World::default();
@@ -40,6 +41,7 @@ async fn all_shards_are_listed_in_one_order_with_cursors() {
     }
 }
 
+/// Guarantees: SHARD-9.
 #[tokio::test]
 async fn a_cursor_survives_the_process_and_a_further_shard() {
     for order in [Order::OldestFirst, Order::NewestFirst] {

@@ -17,6 +17,7 @@ async fn runs_are_spread_evenly() {
     }
 }
 
+/// Guarantees: SHARD-3.
 #[tokio::test]
 async fn a_tenant_is_part_of_what_spreads() {
     let world = World::default();
@@ -33,6 +34,7 @@ async fn a_tenant_is_part_of_what_spreads() {
     assert_eq!(shards.len(), 3, "{shards:?}");
 }
 
+/// Guarantees: SHARD-2.
 #[tokio::test]
 async fn adding_a_shard_moves_nothing_and_everything_is_found() {
     let world = World::default();
@@ -116,6 +118,7 @@ async fn a_run_started_anew_elsewhere_is_found_by_who_remembers_it() {
     assert_eq!(new.shard_of(&key("run-0")).await.unwrap(), Some("b"));
 }
 
+/// Guarantees: SHARD-2.
 #[tokio::test]
 async fn a_reader_that_remembers_a_purged_run_finds_the_new_one_elsewhere() {
     for reads in 0..4 {

@@ -117,17 +117,21 @@ async fn stops_no_other(silence: Silence) {
         .expect("runs of the silent shard go on when it answers again");
 }
 
+/// Guarantees: SHARD-7.
 #[tokio::test]
 async fn a_shard_that_answers_nothing_stops_no_other() {
     stops_no_other(Silence::AnswersNothing).await;
 }
 
+/// Guarantees: SHARD-7.
 #[tokio::test]
 async fn a_shard_that_answers_heartbeats_alone_stops_no_other() {
     stops_no_other(Silence::AnswersHeartbeats).await;
 }
 
 /// Recovery listed and claimed shard by shard in turn, so a silent one kept the orphans of the others waiting, too.
+///
+/// Guarantees: SHARD-7.
 #[tokio::test]
 async fn the_orphans_of_a_silent_shard_hold_up_those_of_no_other() {
     for silence in [Silence::AnswersNothing, Silence::AnswersHeartbeats, Silence::AnswersListings] {

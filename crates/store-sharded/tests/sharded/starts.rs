@@ -14,6 +14,8 @@ const MAPS: [&[&str]; 4] = [&["a"], &["a", "b"], &["a", "b", "bc"], &["a", "b", 
 const SEEDS: u64 = 300;
 
 /// Four processes start the same run at the same time, with every call giving way to the others by chance.
+///
+/// Guarantees: SHARD-1.
 #[tokio::test]
 async fn a_run_that_all_start_at_once_has_one_log() {
     let seed = std::env::var("SHARD_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -72,6 +74,8 @@ fn starts_before_a_purge(world: &World, shard: &str, store: ShardedStore) {
 }
 
 /// Another process has purged the run meanwhile, and the id was begun anew.
+///
+/// Guarantees: SHARD-6.
 #[tokio::test]
 async fn a_purge_removes_no_later_life_of_the_id_in_another_shard() {
     let run = key("run-0");
@@ -90,6 +94,7 @@ async fn a_purge_removes_no_later_life_of_the_id_in_another_shard() {
     }
 }
 
+/// Guarantees: SHARD-6.
 #[tokio::test]
 async fn a_run_that_is_begun_while_the_id_is_purged_keeps_its_signposts() {
     let run = key("run-0");
@@ -111,6 +116,8 @@ async fn a_run_that_is_begun_while_the_id_is_purged_keeps_its_signposts() {
 }
 
 /// A place that was empty when the purge looked may have a signpost when it gets there.
+///
+/// Guarantees: SHARD-6.
 #[tokio::test]
 async fn a_purge_of_nothing_takes_no_signpost_of_a_run_that_is_begun_meanwhile() {
     let world = World::default();
@@ -153,6 +160,7 @@ async fn what_would_be_refused_leaves_no_signposts() {
     assert!(world.content().await.iter().all(Vec::is_empty));
 }
 
+/// Guarantees: SHARD-4.
 #[tokio::test]
 async fn a_process_that_lacks_the_generation_is_refused_and_harms_nothing() {
     let world = World::default();
@@ -177,6 +185,7 @@ fn refusal(store: ferrata_core::Result<ShardedStore>) -> String {
     error.to_string()
 }
 
+/// Guarantees: SHARD-5.
 #[tokio::test]
 async fn setup_refuses_maps_that_contradict_what_is_stored() {
     let world = World::default();

@@ -292,6 +292,7 @@ fn routes_that_cannot_be() {
     );
 }
 
+/// Guarantees: JOIN-9.
 #[test]
 fn more_tokens_than_can_ever_come() {
     let diamond = || nodes("a b c d").entry("a").edge("a", ["b", "c"]).edge(["b", "c"], "d");
@@ -314,6 +315,7 @@ fn more_tokens_than_can_ever_come() {
     );
 }
 
+/// Guarantees: JOIN-9.
 #[test]
 fn a_count_at_the_head_of_a_loop() {
     let looped = |at_head: Join| {

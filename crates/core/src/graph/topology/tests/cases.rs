@@ -3,11 +3,13 @@
 use super::*;
 use crate::graph::liveness::WaitingTokens;
 
+/// Guarantees: JOIN-3.
 #[test]
 fn a_diamond_of_unequal_length_joins_once() {
     Named::new("s>a s>b1>b2>b3 a>j b3>j").check(|_, _| None, &[("j", &[2])]);
 }
 
+/// Guarantees: JOIN-4.
 #[test]
 fn an_agent_loop_waits_for_all_its_tools_in_each_round() {
     let graph = Named::new("s>agent>t1 agent>t2 agent>t3 t1>agent t2>agent t3>agent agent>end");
@@ -18,12 +20,14 @@ fn an_agent_loop_waits_for_all_its_tools_in_each_round() {
     graph.check(route, &[("agent", &[1, 3, 3, 3]), ("end", &[1])]);
 }
 
+/// Guarantees: JOIN-6.
 #[test]
 fn a_loop_joins_with_a_branch_outside_of_it_when_it_ends() {
     let graph = Named::new("s>h s>z h>y>h h>x z>x");
     graph.check(|node, visit| (node == "h").then_some(if visit < 4 { "y" } else { "x" }), &[("x", &[2])]);
 }
 
+/// Guarantees: JOIN-5.
 #[test]
 fn chains_side_by_side_in_a_loop_do_not_wait_for_each_other() {
     let graph = Named::new("st>a1>a2>hub st>b1>b2>hub hub>st hub>end");
@@ -32,6 +36,7 @@ fn chains_side_by_side_in_a_loop_do_not_wait_for_each_other() {
     graph.check(route, &[("hub", &[2, 2, 2])]);
 }
 
+/// Guarantees: JOIN-6.
 #[test]
 fn an_inner_loop_joins_with_the_other_branch_in_each_round_of_the_outer() {
     let graph = Named::new("o>h o>z h>y>h h>x z>x x>o x>end");
@@ -43,6 +48,7 @@ fn an_inner_loop_joins_with_the_other_branch_in_each_round_of_the_outer() {
     graph.check(route, &[("x", &[2, 2, 2])]);
 }
 
+/// Guarantees: JOIN-4.
 #[test]
 fn a_join_inside_an_agent_loop_and_its_head_each_wait_for_their_own() {
     let graph = Named::new("ag>t1 ag>p ag>q p>u q>u u>ag t1>ag ag>end");
@@ -50,6 +56,7 @@ fn a_join_inside_an_agent_loop_and_its_head_each_wait_for_their_own() {
     graph.check(route, &[("u", &[2, 2, 2]), ("ag", &[1, 2, 2, 2])]);
 }
 
+/// Guarantees: JOIN-4.
 #[test]
 fn a_fan_out_of_any_width_returns_to_the_head_as_one_round() {
     let graph = Named::new("s>plan>work>plan plan>end");
@@ -68,6 +75,7 @@ fn a_fan_out_of_any_width_returns_to_the_head_as_one_round() {
     assert!(live.is_idle());
 }
 
+/// Guarantees: JOIN-5.
 #[test]
 fn tokens_of_the_next_round_do_not_hold_up_the_loop() {
     let graph = Named::new("s>h>a>h h>b>c>h h>x s>x");
@@ -93,6 +101,7 @@ fn tokens_of_the_next_round_do_not_hold_up_the_loop() {
     assert_eq!(graph.topology.next_ready(&live), Some(h));
 }
 
+/// Guarantees: JOIN-3.
 #[test]
 fn a_conditional_arm_that_is_not_taken_holds_nothing_up() {
     let graph = Named::new("s>a>j s>b>c>j b>end");
@@ -110,6 +119,7 @@ fn a_node_that_leads_to_itself_is_a_loop() {
     graph.check(route, &[("poll", &[1, 1, 1, 1, 1]), ("x", &[2])]);
 }
 
+/// Guarantees: JOIN-7.
 #[test]
 fn siblings_stand_in_the_order_of_their_edges() {
     assert_eq!(Named::new("s>a>j s>b>j s>c>j").order(), "s a b c j");
@@ -120,6 +130,7 @@ fn siblings_stand_in_the_order_of_their_edges() {
     assert_eq!(Named::new("o>h>y>h o>z>x h>x>o x>end").order(), "o h y z x end");
 }
 
+/// Guarantees: JOIN-1.
 #[test]
 fn a_loop_entered_at_two_places_has_the_first_met_as_its_head() {
     let graph = Named::new("s>b>a>b s>a");

@@ -47,6 +47,7 @@ fn check_order(nodes: u32, edges: &[(u32, u32)], oracle: &Oracle, topology: &Top
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
+    /// Guarantees: JOIN-1.
     #[test]
     fn agrees_with_the_definition((nodes, edges) in graphs()) {
         let (oracle, topology) = (Oracle::new(nodes, 0, &edges), Topology::new(nodes as usize, ix(0), &edges));
@@ -63,6 +64,7 @@ proptest! {
         }
     }
 
+    /// Guarantees: JOIN-1, JOIN-2.
     #[test]
     fn decides_as_defined_and_never_deadlocks((nodes, edges) in graphs(), seed: u64, share in 4..11_usize) {
         let (oracle, topology) = (Oracle::new(nodes, 0, &edges), Topology::new(nodes as usize, ix(0), &edges));
@@ -74,6 +76,8 @@ proptest! {
     }
 
     /// A failed node may send its token anywhere, without an edge.
+    ///
+    /// Guarantees: JOIN-2.
     #[test]
     fn tokens_from_nowhere_never_deadlock((nodes, edges) in graphs(), seed: u64) {
         let (oracle, topology) = (Oracle::new(nodes, 0, &edges), Topology::new(nodes as usize, ix(0), &edges));
