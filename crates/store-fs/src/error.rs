@@ -88,6 +88,11 @@ pub(crate) enum StoreError {
     Withheld { path: PathBuf },
     #[error("{} has layout {found}, this version reads up to {known}; upgrade this process", path.display())]
     NewerLayout { path: PathBuf, found: u64, known: u64 },
+    #[error(
+        "{} is of a folder that an unreleased version wrote, which no release reads; move the folder away and start with an empty one",
+        path.display()
+    )]
+    Unreleased { path: PathBuf },
     #[error("{} holds a line of version {found}, this version reads up to {known}; upgrade this process", path.display())]
     NewerRecord { path: PathBuf, seq: Option<Seq>, found: u64, known: u64 },
     #[error(
@@ -142,9 +147,10 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
         Io::ReadOnlyFilesystem => {
             (ErrorKind::Unavailable, "the file system is read-only; remount it for writing, then retry")
         }
-        _ if is_link(source) => {
-            (ErrorKind::Corrupt, "a link is where the store keeps a file or a folder of its own; remove the link")
-        }
+        _ if is_link(source) => (
+            ErrorKind::Corrupt,
+            "a link is where the store keeps a file or a folder of its own; remove the link",
+        ),
         Io::IsADirectory => (ErrorKind::Corrupt, "a directory is where a file should be; move it away"),
         Io::NotADirectory => (ErrorKind::Corrupt, "a file is where a directory should be; move it away"),
         Io::NotFound if doing == Doing::SetUp => {
@@ -220,6 +226,7 @@ impl StoreError {
             | Self::Withheld { .. } => ErrorKind::Unavailable,
             Self::Damaged { .. } | Self::DamagedJournal { .. } => ErrorKind::Corrupt,
             Self::NewerLayout { .. }
+            | Self::Unreleased { .. }
             | Self::NewerRecord { .. }
             | Self::FoldsCase { .. }
             | Self::NoLocks { .. } => ErrorKind::Unsupported,
