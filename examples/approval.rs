@@ -314,7 +314,7 @@ async fn respond(args: &Args, id: &str, runtime: &Runtime, key: &RunKey, answer:
         };
         return Err(format!("{error}\nnext: {next}").into());
     }
-    println!("{id}: answered {answer}");
+    println!("{id}: answer recorded: {answer}");
     println!("next: {}", args.command(&["resume", id]));
     Ok(ExitCode::SUCCESS)
 }

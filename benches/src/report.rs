@@ -1,4 +1,4 @@
-//! The figures in files: JSON for programs, and the table as Markdown for `docs/performance.md`.
+//! The figures in files: JSON for programs, and the table as Markdown.
 
 use std::fmt::Write as _;
 use std::path::Path;

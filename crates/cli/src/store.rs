@@ -146,30 +146,32 @@ pub(crate) fn folder(url: &str) -> Option<std::path::PathBuf> {
     (!path.contains(['%', '?'])).then(|| path.into())
 }
 
-/// Removes a store of files in which no run is left: its folders, and what ended processes left in them. Tells whether it is gone.
+/// Removes a store of files in which no run is left: its folders, and the heartbeats of ended processes. Tells whether it is gone.
 ///
-/// A listing leaves out what cannot be read, and a process may start a run meanwhile. So nothing but an empty folder is removed before
-/// the folder of the logs itself is gone.
+/// A listing leaves out runs that cannot be read, and a process may start a run meanwhile. So only empty folders are removed before the folder
+/// of the logs itself is gone. A store that a live process has open stays whole, because the process takes a folder that is missing for a loss.
 pub(crate) fn remove_empty(store: &Path) -> bool {
     let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let (runs, executors) = (store.join("runs"), store.join("executors"));
+    // A live process has a lock on its file.
+    let is_dead = |path: &Path| std::fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok());
+    if !entries(&executors).all(|executor| is_dead(&executor.path())) {
+        return false;
+    }
     for tenant in entries(&runs) {
         // It stays if anything is in it.
         let _ = std::fs::remove_dir(tenant.path());
     }
-    if std::fs::remove_dir(&runs).is_err() {
+    // The marker next: as long as it stands there, a missing folder of logs is a loss.
+    if std::fs::remove_dir(&runs).is_err() || std::fs::remove_file(store.join(MARKER)).is_err() {
         return false;
     }
     for executor in entries(&executors) {
-        // A live process has a lock on its file.
-        let file = std::fs::File::open(executor.path());
-        if file.is_ok_and(|file| file.try_lock().is_ok()) {
+        if is_dead(&executor.path()) {
             let _ = std::fs::remove_file(executor.path());
         }
     }
-    std::fs::remove_dir(&executors).is_ok()
-        && std::fs::remove_file(store.join(MARKER)).is_ok()
-        && std::fs::remove_dir(store).is_ok()
+    std::fs::remove_dir(&executors).is_ok() && std::fs::remove_dir(store).is_ok()
 }
 
 /// Returns the URL as it may be shown: without a password or a token, and without what follows a question mark but for names.

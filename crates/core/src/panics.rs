@@ -2,6 +2,8 @@
 
 use std::any::Any;
 
+use crate::error::{Error, ErrorKind};
+
 /// Returns what a panic said, if it said text.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic
@@ -9,4 +11,14 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")
+}
+
+/// Makes the error of a request that panicked in code of the application.
+pub(crate) fn request_panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic_text(panic);
+    let message = format!(
+        "the request panicked: {text}; mend what panicked: code of the state, such as its `Serialize`, or report it"
+    );
+    tracing::error!(text, "a request panicked");
+    Error::new(ErrorKind::Closed, message)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::ask::AskError;
-use ferrata_core::node::NodeContext;
+use ferrata_core::node::{NodeContext, TimeoutPause};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result};
 use serde_json::{Map, Value, json};
@@ -33,6 +33,8 @@ const LONGEST: usize = 32;
 /// What [`NodeContext`] has for limits.
 pub trait Acquire {
     /// Asks for places of a queue; `.await` waits until they are there. A dropped [`Place`] is given back.
+    ///
+    /// The node's [timeout](ferrata_core::graph::ModifyNode::timeout) does not count the wait: it begins in full when the node has the slot.
     ///
     /// A wait that is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after) lets go of the run's memory: the
     /// activation runs again from its start when its turn has come, so what stands before must be repeatable, or be a step. Beside another
@@ -149,7 +151,8 @@ impl<'a> AcquireRequest<'a> {
         }
         let runtime = Runtime::of(cx)?;
         let desk = Desk::open(&runtime, &queue)?;
-        let id = format!("{NODE}{}:{name}", cx.idempotency_key());
+        // An imported copy has the idempotency keys of the run that was exported, and needs slots of its own.
+        let id = format!("{NODE}{}:{}:{name}", cx.run(), cx.idempotency_key());
         let Some(asker) = Asker::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
             let message = format!(
                 "the node has a place of the queue `{queue}` already, by its `limit` or an `acquire`, or waits for one; give that back before, or \
@@ -175,7 +178,8 @@ impl<'a> AcquireRequest<'a> {
         };
         let (mut rounds, mut may_rest, mut waits) = (0..ROUNDS, true, false);
         loop {
-            let (turn, mut my_turn) = oneshot::channel();
+            let (turn, granted) = oneshot::channel();
+            let mut wait = MemoryWait { granted, _timeout: cx.pause_timeout() };
             let ask = Ask {
                 id: id.clone(),
                 waiting: waiting.clone(),
@@ -229,7 +233,7 @@ impl<'a> AcquireRequest<'a> {
             let patience = async { runtime.clock().sleep(runtime.pace().rest_after).await };
             tokio::select! {
                 biased;
-                turn = &mut my_turn => match turn {
+                turn = &mut wait.granted => match turn {
                     Ok(()) => {
                         tell(cx, TURN, &queue, &waiting);
                         return Ok(place);
@@ -246,7 +250,7 @@ impl<'a> AcquireRequest<'a> {
                 },
                 () = patience, if may_rest => {}
             }
-            match rest(cx, &mut place, my_turn, &waiting, &queue, &name, &mut rounds).await {
+            match rest(cx, &mut place, wait, &waiting, &queue, &name, &mut rounds).await {
                 Ok(()) => {}
                 // An `External` node cannot rest.
                 Err(error) if error.kind() == ErrorKind::Unsupported => may_rest = false,
@@ -254,6 +258,12 @@ impl<'a> AcquireRequest<'a> {
             }
         }
     }
+}
+
+/// The wait of a node in memory. The node's timeout does not count it.
+struct MemoryWait {
+    granted: oneshot::Receiver<()>,
+    _timeout: TimeoutPause,
 }
 
 /// Gives up the place that an owner of before has asked for, if the run is this process's.
@@ -289,14 +299,15 @@ fn tell(cx: &NodeContext, what: &str, queue: &str, waiting: &Waiting) {
 async fn rest(
     cx: &NodeContext,
     place: &mut Place,
-    my_turn: oneshot::Receiver<()>,
+    wait: MemoryWait,
     waiting: &Waiting,
     queue: &str,
     name: &str,
     rounds: &mut std::ops::Range<u32>,
 ) -> Result<()> {
-    // Whoever hears that nobody listens any more gives the place back: not before the queue knows the question.
-    let mut my_turn = Some(my_turn);
+    // The queue takes the slot back from a node that does not listen, so the node listens until the queue knows the question. While the
+    // timeout is paused, the run cannot become idle.
+    let mut wait = Some(wait);
     let (desk, clock) = (Arc::clone(&place.desk), Arc::clone(&place.clock));
     let Some(id) = place.id.clone() else { return Ok(()) };
     for round in rounds {
@@ -317,7 +328,7 @@ async fn rest(
             }
             clock.sleep(LATER).await;
         }
-        drop(my_turn.take());
+        drop(wait.take());
         // From here on the run may rest, which drops this future, and must not lose its place in the line.
         place.id = None;
         match asked.await {

@@ -356,8 +356,13 @@ impl Start<'_> {
 
     /// Returns the id of the run.
     fn id(&self) -> String {
-        format!("{}.{}", self.by.name, name_of(self.tick))
+        run_id(&self.by.name, self.tick)
     }
+}
+
+/// Returns the id of the run of a tick.
+pub(crate) fn run_id(schedule: &str, tick: Timestamp) -> String {
+    format!("{schedule}.{}", name_of(tick))
 }
 
 /// Says what came of a run that was started.

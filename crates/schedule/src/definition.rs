@@ -56,10 +56,21 @@ impl Definition {
                 self.version
             ));
         }
-        let caught_up = if let CatchUp::All(most) = self.catch_up { most } else { 1 };
-        let queued = if let Overlap::Queue(most) = self.overlap { most } else { 1 };
-        if let Some(most) = [caught_up, queued].into_iter().find(|most| !(1..=MOST).contains(most)) {
-            return refuse(format!("{most} ticks cannot wait; allowed are 1 to {MOST}"));
+        match self.catch_up {
+            CatchUp::All(n) if !(1..=MOST).contains(&n) => {
+                return refuse(format!(
+                    "`CatchUp::All({n})` is out of range; use 1 to {MOST}, or `CatchUp::None`"
+                ));
+            }
+            _ => {}
+        }
+        match self.overlap {
+            Overlap::Queue(n) if !(1..=MOST).contains(&n) => {
+                return refuse(format!(
+                    "`Overlap::Queue({n})` is out of range; use 1 to {MOST}, or `Overlap::Skip`"
+                ));
+            }
+            _ => {}
         }
         self.times()
     }

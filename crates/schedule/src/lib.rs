@@ -41,5 +41,5 @@ pub use definition::Definition;
 pub use policy::{CatchUp, Overlap};
 pub use progress::{Happened, Progress, TickEnd};
 pub use request::{ScheduleRequest, Schedules};
-pub use schedule::{Schedule, ScheduleStatus};
+pub use schedule::{ActiveTick, Schedule, ScheduleStatus};
 pub use times::Times;

@@ -16,7 +16,7 @@ pub enum CatchUp {
     /// The last of them starts a run, unless a tick in time does; the others are missed.
     #[default]
     Last,
-    /// The last of them, up to so many, start a run each; at most 1,000.
+    /// The last `n` of them start a run each; the others are missed. `n` is 1 to 1,000.
     All(u32),
 }
 
@@ -28,7 +28,7 @@ pub enum Overlap {
     /// It is skipped.
     #[default]
     Skip,
-    /// It waits for the end of that run, with up to so many others; what comes beyond is skipped. At most 1,000.
+    /// It waits for the end of that run. At most `n` ticks wait, 1 to 1,000; further ones are skipped.
     Queue(u32),
     /// That run is cancelled, and its own starts then.
     CancelOld,

@@ -134,8 +134,7 @@ impl Progress {
         self.due.extend(starting);
     }
 
-    /// Takes in what came of the run of the first tick that was due, and which ticks came before it began, for it was late itself, and
-    /// while it went on.
+    /// Takes in the result of the run of the first due tick, and the ticks that came until the run ended.
     pub(crate) fn ended(&mut self, definition: &Definition, times: &Times, end: TickEnd, span: Span) {
         let Some(tick) = self.due.pop_front() else { return };
         self.ticks = self.ticks.saturating_add(1);
@@ -143,6 +142,24 @@ impl Progress {
             self.started += 1;
         }
         self.say(Happened { tick, end, count: 1 });
+        self.decide_during(definition, times, span);
+    }
+
+    /// Returns the progress as it will be recorded of the time until now, while the run of the first due tick is active: the run counts as
+    /// started, and the ticks since are decided.
+    ///
+    /// A decision on a tick depends on no later tick, so what this returns is what [`ended`](Self::ended) takes in.
+    pub(crate) fn with_active_run(&self, definition: &Definition, times: &Times, span: Span) -> Self {
+        let mut progress = self.clone();
+        if progress.due.pop_front().is_some() {
+            progress.started += 1;
+            progress.decide_during(definition, times, span);
+        }
+        progress
+    }
+
+    /// Decides on the ticks that came before a run began, for it was late itself, and while it was active.
+    fn decide_during(&mut self, definition: &Definition, times: &Times, span: Span) {
         let room = match definition.overlap {
             Overlap::Skip => 0,
             Overlap::Queue(most) => (most as usize).saturating_sub(self.due.len()),

@@ -141,14 +141,14 @@ impl ScheduleRequest {
 
     /// Starts the schedule, or finds it again, and serves it and the graph in this process from now on.
     ///
-    /// Any number of processes start the same schedule; one of them has it, and when that ends, another. A definition of a higher
-    /// [version](Self::version) takes the place of the stored one, and one of a lower version changes nothing: then this process leaves the
-    /// schedule alone. The first tick is one after the first start.
+    /// Any number of processes start the same schedule, each as often as it likes; one of them drives it, and when that process ends, another
+    /// does. A definition of a higher [version](Self::version) replaces the stored one, also in a process that drives the schedule. A definition
+    /// of a lower version changes nothing, and this process leaves the schedule alone. The first tick is one after the first start.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the name, the times, the zone, the version or a policy is none, or the runtime is an operator's.
-    /// - [`ErrorKind::AlreadyExists`]: the stored definition of this version is another one, or this runtime has the schedule already.
+    /// - [`ErrorKind::Invalid`]: the name, the times, the zone, the version or a policy is invalid, or the runtime is an operator's.
+    /// - [`ErrorKind::AlreadyExists`]: the stored definition of this version is another one; raise the version.
     /// - Else as [`Runtime::start`].
     ///
     /// # Cancel safety
@@ -171,9 +171,7 @@ impl ScheduleRequest {
         });
         let clockwork = clockwork::graph(&work)?;
         serve_or_served(schedule.runtime(), graph)?;
-        if let Standing::Ours = settle(&schedule, &work.definition, &clockwork).await? {
-            schedule.runtime().serve(&clockwork)?;
-        }
+        settle(&schedule, &work.definition, &clockwork).await?;
         Ok(schedule)
     }
 
@@ -228,14 +226,6 @@ impl fmt::Debug for ScheduleRequest {
     }
 }
 
-/// Whose definition the schedule has.
-enum Standing {
-    /// That of this process.
-    Ours,
-    /// A newer one, or it has ended.
-    Others,
-}
-
 /// Serves a graph unless it is served.
 fn serve_or_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> {
     match runtime.serve(graph) {
@@ -244,8 +234,9 @@ fn serve_or_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> 
     }
 }
 
-/// Sees to it that the schedule is there, with this definition or a newer one.
-async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Context>) -> Result<Standing> {
+/// Starts the schedule, or brings it to this definition. From then on this process serves it, unless the schedule has a newer definition or was
+/// cancelled.
+async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Context>) -> Result<()> {
     let runtime = schedule.runtime();
     for _ in 0..LOOKS {
         let found = match schedule.look_at_logs().await? {
@@ -260,25 +251,32 @@ async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Cont
                     .label(ROLE, CLOCK)
                     .await;
                 match started {
-                    Ok(_) => return Ok(Standing::Ours),
+                    Ok(_) => return runtime.replace_served(graph),
                     Err(error) if is_race(error.kind()) => continue,
                     Err(error) => return Err(error),
                 }
             }
         };
         match found.definition.version.cmp(&definition.version) {
-            Ordering::Greater => return Ok(Standing::Others),
+            Ordering::Greater => return Ok(()),
             Ordering::Equal if found.definition != *definition => {
                 return Err(differs(&found.definition, definition));
             }
-            Ordering::Equal => return Ok(Standing::Ours),
+            Ordering::Equal => return runtime.replace_served(graph),
             Ordering::Less if found.has_ended() => {
                 tracing::warn!(schedule = definition.name, status = %found.run_status, "the schedule has ended");
-                return Ok(Standing::Others);
+                return Ok(());
             }
             Ordering::Less => {}
         }
-        // The message wakes it where it waits for its next tick. Whoever takes it up with the old definition only plans anew.
+        // A process that claims the run in between has this definition.
+        runtime.replace_served(graph)?;
+        runtime.release_run(&found.run).await;
+        if found.is_paused {
+            // The schedule gets its definition from the process that claims it when it is unpaused.
+            return Ok(());
+        }
+        // The message wakes the schedule if it is idle. A process with the old definition only plans again.
         let word = json!({ "version": definition.version });
         match runtime.send(&found.run, word).await {
             Err(error) if !is_race(error.kind()) => return Err(error),
@@ -287,14 +285,6 @@ async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Cont
         match runtime.resume(graph, &found.run).take_over().await {
             Err(error) if !is_race(error.kind()) => return Err(error),
             _ => {}
-        }
-        if schedule
-            .look()
-            .await?
-            .is_some_and(|now| now.is_paused && now.definition.version < definition.version)
-        {
-            // Its definition comes with the process that takes it up when it is let go on.
-            return Ok(Standing::Ours);
         }
     }
     let message = "other processes start the schedule or change it at the same time; try again";

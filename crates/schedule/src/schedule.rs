@@ -5,14 +5,14 @@ use std::fmt;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, RunsRequest, Runtime, SignalRequest};
 use ferrata_core::store::RunHead;
-use ferrata_core::{Error, ErrorKind, Result, RunKey, TenantId, Timestamp};
+use ferrata_core::{Error, ErrorKind, Result, RunId, RunKey, TenantId, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::clockwork::{CLOCK, DEFINITION, PROGRESS, ROLE, SCHEDULE, TICK};
+use crate::clockwork::{CLOCK, DEFINITION, PROGRESS, ROLE, SCHEDULE, TICK, run_id};
 use crate::definition::{Definition, check_name};
-use crate::progress::Progress;
+use crate::progress::{Progress, Span};
 use crate::times::Times;
 
 /// How many logs of one schedule are looked at: that in which it goes on, and those that retention has not removed.
@@ -39,8 +39,23 @@ pub struct ScheduleStatus {
     pub is_paused: bool,
     /// What the schedule is.
     pub definition: Definition,
-    /// How far it has come.
+    /// How far it has come. The run of the active tick counts as started, and the ticks that came since are decided.
     pub progress: Progress,
+    /// The tick whose run the schedule waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<ActiveTick>,
+}
+
+/// A tick whose run has started and not ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ActiveTick {
+    /// The tick.
+    pub tick: Timestamp,
+    /// Its run.
+    pub run: RunKey,
+    /// When the run was started.
+    pub started_at: Timestamp,
 }
 
 impl ScheduleStatus {
@@ -120,7 +135,7 @@ impl Schedule {
         &self.tenant
     }
 
-    /// Returns how the schedule stands.
+    /// Returns how the schedule stands. A tick that is skipped because a run is active shows at once.
     ///
     /// # Errors
     ///
@@ -130,10 +145,38 @@ impl Schedule {
     ///
     /// Cancel safe: nothing is changed.
     ///
-    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
+    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says, overlaps::status_shows_ticks_as_they_are_skipped -->
     pub async fn status(&self) -> Result<ScheduleStatus> {
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no schedule `{}`", self.name));
-        self.look().await?.ok_or_else(missing)
+        let mut status = self.look().await?.ok_or_else(missing)?;
+        self.add_active_tick(&mut status).await?;
+        Ok(status)
+    }
+
+    /// Adds the tick whose run is active. The schedule records its decisions on later ticks when that run ends.
+    async fn add_active_tick(&self, status: &mut ScheduleStatus) -> Result<()> {
+        let Some(&tick) = status.progress.due.front().filter(|_| !status.run_status.is_finished()) else {
+            return Ok(());
+        };
+        let id = run_id(&self.name, tick);
+        let run = RunKey { tenant: self.tenant.clone(), run: RunId::new(id)? };
+        let head = self.runtime.head(&run).await?;
+        let Some(head) = head.filter(|head| !head.status.is_finished() && self.is_of_tick(head)) else {
+            return Ok(());
+        };
+        let now = self.runtime.clock().now();
+        let started_at = head.facts.created;
+        let span = Span { began: started_at.min(now), ended: now };
+        let times = Times::new(&status.definition.cron, &status.definition.timezone)?;
+        status.progress = status.progress.with_active_run(&status.definition, &times, span);
+        status.active = Some(ActiveTick { tick, run, started_at });
+        Ok(())
+    }
+
+    /// Tells whether a run was started by this schedule for a tick.
+    fn is_of_tick(&self, head: &RunHead) -> bool {
+        let label = |key| head.facts.labels.get(key);
+        (label(SCHEDULE), label(ROLE)) == (Some(&*self.name), Some(TICK))
     }
 
     /// Lists the runs of its ticks, the newest first. More conditions can be set.
@@ -235,6 +278,7 @@ impl Schedule {
             is_paused: now.paused.is_some(),
             definition: read_channel(head, &now.state, DEFINITION)?,
             progress: read_channel(head, &now.state, PROGRESS)?,
+            active: None,
         }))
     }
 }

@@ -149,4 +149,4 @@ pub use registry::{PROPERTIES, Property};
 pub use suite::{check, check_on};
 #[doc(hidden)]
 pub use suite::{check_groups, check_named};
-pub use table::{NestedEnd, StepResult, TransactionStep, TransactionTable};
+pub use table::{NestedEnd, StatementError, StatementErrors, StepResult, TransactionStep, TransactionTable};

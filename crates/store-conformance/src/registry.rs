@@ -264,6 +264,11 @@ macro_rules! __properties {
                 transactions: full_database_leaves_all_or_nothing;
                 transactions: ended_transaction_refuses_commit;
                 transactions: open_nested_transaction_refuses_commit;
+                transactions: refused_record_leaves_no_rows;
+                transactions: unanswered_commit_keeps_rows_and_record;
+                transactions: begin_without_room_is_unavailable;
+                transactions: lost_connection_leaves_no_rows;
+                transactions: transient_errors_give_way;
                 transactions: deferred_constraint_refuses_commit;
             }
             durability {

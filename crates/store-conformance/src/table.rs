@@ -1,6 +1,7 @@
 //! The table beside the runs in which transactions of the suite insert rows, and the steps that a node takes in its transaction.
 
 use std::collections::BTreeSet;
+use std::error::Error as StdError;
 
 use async_trait::async_trait;
 use ferrata_store::AnyTransaction;
@@ -15,6 +16,21 @@ pub trait TransactionTable: Send + Sync {
 
     /// Returns the numbers that every reader sees, by a connection of its own.
     async fn rows(&self) -> BTreeSet<u32>;
+
+    /// Has statements fail in each way that this database has, and returns their errors.
+    async fn statement_errors(&self) -> StatementErrors;
+}
+
+/// An error of a statement, as a node gets it from the driver.
+pub type StatementError = Box<dyn StdError + Send + Sync>;
+
+/// Errors of statements.
+#[derive(Debug)]
+pub struct StatementErrors {
+    /// The database gave way to another transaction, or the connection was lost: the same work may succeed in another transaction.
+    pub transient: Vec<StatementError>,
+    /// The statement fails in another transaction, too.
+    pub permanent: Vec<StatementError>,
 }
 
 /// What a node does in its transaction.
@@ -47,6 +63,8 @@ pub enum TransactionStep {
     Nested(u32, NestedEnd),
     /// Inserts what a constraint refuses that the database checks at the commit.
     ViolateAtCommit,
+    /// Loses the connection, as when the server restarts.
+    LoseConnection,
 }
 
 /// How a node ends a transaction within its transaction.

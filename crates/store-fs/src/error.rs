@@ -142,9 +142,10 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
         Io::ReadOnlyFilesystem => {
             (ErrorKind::Unavailable, "the file system is read-only; remount it for writing, then retry")
         }
-        _ if is_link(source) => {
-            (ErrorKind::Corrupt, "a link is where the store keeps a file of its own; remove the link")
-        }
+        _ if is_link(source) => (
+            ErrorKind::Corrupt,
+            "a link is where the store keeps a file or a folder of its own; remove the link",
+        ),
         Io::IsADirectory => (ErrorKind::Corrupt, "a directory is where a file should be; move it away"),
         Io::NotADirectory => (ErrorKind::Corrupt, "a file is where a directory should be; move it away"),
         Io::NotFound if doing == Doing::SetUp => {

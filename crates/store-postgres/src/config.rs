@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnectOptions;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PostgresOptions {
-    /// The schema of the tables; `ferrata` by default. 1 to 32 of `a-z 0-9 _`.
+    /// The schema of the tables; `ferrata` by default. 1 to 32 of `a-z 0-9 _`; it does not begin with a digit or `pg_`.
     pub schema: String,
     /// What the names of all tables begin with; empty by default. Up to 20 of `a-z 0-9 _`.
     pub prefix: String,

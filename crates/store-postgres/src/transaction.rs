@@ -86,7 +86,7 @@ impl Transactions for PostgresStore {
     }
 
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
-        let connection = connection.downcast_mut::<PgConnection>().ok_or_else(foreign)?;
+        let connection = connection.downcast_mut::<PgConnection>().ok_or_else(wrong_connection)?;
         Self::append_in(self, connection, append).await
     }
 
@@ -111,6 +111,11 @@ fn rolled_back(error: Error) -> Error {
         }
         _ => error,
     }
+}
+
+fn wrong_connection() -> Error {
+    let message = "the connection is not a `sqlx::PgConnection` of sqlx 0.9; of a `sqlx` transaction `tx`, pass `&mut *tx`";
+    Error::new(ErrorKind::Invalid, message)
 }
 
 fn foreign() -> Error {

@@ -127,7 +127,7 @@ impl Transactions for SqliteStore {
     }
 
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
-        let connection = connection.downcast_mut::<SqliteConnection>().ok_or_else(foreign)?;
+        let connection = connection.downcast_mut::<SqliteConnection>().ok_or_else(wrong_connection)?;
         Self::append_in(self, connection, append).await
     }
 
@@ -135,6 +135,11 @@ impl Transactions for SqliteStore {
         let faults = causes(error).filter_map(|error| error.downcast_ref::<sqlx::Error>());
         faults.into_iter().any(|error| fault(error, Call::Read).is_busy())
     }
+}
+
+fn wrong_connection() -> Error {
+    let message = "the connection is not a `sqlx::SqliteConnection` of sqlx 0.9; of a `sqlx` transaction `tx`, pass `&mut *tx`";
+    Error::new(ErrorKind::Invalid, message)
 }
 
 fn foreign() -> Error {

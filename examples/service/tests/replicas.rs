@@ -359,6 +359,7 @@ async fn a_page_shows_the_note_as_it_is_written_wherever_its_connection_is_cut_o
     one_is_shown(Some(Service::Postgres)).await;
 }
 
+/// Guarantees: EVENT-9.
 #[tokio::test]
 async fn an_order_is_watched_from_any_replica_wherever_the_client_drops_out_on_files() {
     one_is_watched(None).await;

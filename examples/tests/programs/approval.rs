@@ -66,7 +66,7 @@ async fn what_one_process_asks_a_second_answers_and_a_third_goes_on_with() {
     let checker = asked.process("checks the invoice").unwrap();
 
     let answered = typed(dir, asked.next()[0]);
-    assert_eq!((answered.code, answered.out.lines().next()), (0, Some("inv-7: answered 120")));
+    assert_eq!((answered.code, answered.out.lines().next()), (0, Some("inv-7: answer recorded: 120")));
     assert_eq!(answered.process("pays"), None, "an answer only answers");
 
     let paid = typed(dir, answered.next()[0]);
@@ -89,7 +89,10 @@ async fn a_rejection_leads_elsewhere_with_its_comment() {
     let dir = dir.path();
     let asked = approval(dir, &["start", "inv-8"]);
     let rejected = typed(dir, asked.next()[1]);
-    assert_eq!((rejected.code, rejected.out.lines().next()), (0, Some("inv-8: rejected: too much")));
+    assert_eq!(
+        (rejected.code, rejected.out.lines().next()),
+        (0, Some("inv-8: answer recorded: rejected: too much"))
+    );
     let filed = typed(dir, rejected.next()[0]);
     assert_eq!(
         filed,
@@ -185,7 +188,7 @@ async fn is_paid_once(space: &Space, id: &str) -> bool {
     assert!(asked.next()[0].contains(" --store "), "{asked:?}");
     let answered = typed(&["approve", id, "--by", "ann"]);
     assert_eq!(answered.code, 0, "{answered:?}");
-    assert!(answered.out.starts_with(&format!("{id}: answered 120\n")), "{answered:?}");
+    assert!(answered.out.starts_with(&format!("{id}: answer recorded: 120\n")), "{answered:?}");
 
     let payer = killed_when_it_says(&mut approval(&["resume", id]), "pays");
     // It shows the end, also if the dead process had come to it.

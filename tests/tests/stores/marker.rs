@@ -173,6 +173,7 @@ macro_rules! on {
         $(mod $store {
             use super::*;
 
+            /// Guarantees: AT-REST-1, AT-REST-4.
             #[tokio::test]
             async fn nothing_that_a_run_says_stands_in_the_clear() {
                 nothing_stands_in_the_clear($kind).await;

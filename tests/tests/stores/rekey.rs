@@ -116,6 +116,7 @@ macro_rules! on {
         $(mod $store {
             use super::*;
 
+            /// Guarantees: AT-REST-8.
             #[tokio::test]
             async fn an_old_key_goes_and_runs_keep_their_history() {
                 an_old_key_goes($kind).await;

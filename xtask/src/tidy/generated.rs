@@ -28,7 +28,9 @@ pub(super) fn current(repo: &Repo) -> Vec<Fault> {
 pub(super) fn write(root: &Path, repo: &Repo) -> Result<()> {
     for (path, text) in texts(repo) {
         if repo.text(&path) != Some(&text) {
-            std::fs::write(root.join(&path), text).with_context(|| format!("cannot write {path}"))?;
+            let file = root.join(&path);
+            file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            std::fs::write(file, text).with_context(|| format!("cannot write {path}"))?;
         }
     }
     Ok(())

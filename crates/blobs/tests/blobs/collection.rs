@@ -176,7 +176,7 @@ async fn a_run_that_cannot_be_listed_stops_a_collection() {
     assert_eq!(blobs.get(&blob).await.unwrap(), "named");
 }
 
-/// The system refuses the folder of a tenant, or the log of one run.
+/// A link that leads to itself is where the folder of a tenant should be, or the log of one run.
 ///
 /// Guarantees: BLOB-7.
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn a_file_that_is_refused_stops_a_collection() {
         assert!(store.runs(&RunQuery::default(), Page::default()).await.unwrap().items.is_empty());
         for _ in 0..2 {
             let error = blobs.collect(&[&store], now()).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
             assert!(error.to_string().contains(refused), "{error}");
         }
         assert_eq!(blobs.get(&blob).await.unwrap(), "named");

@@ -71,7 +71,7 @@ async fn every_value_comes_under_the_current_key_by_its_name() {
     assert_eq!(without.kind(), ErrorKind::Invalid);
 }
 
-/// Guarantees: BLOB-11.
+/// Guarantees: AT-REST-8, BLOB-11.
 #[tokio::test]
 async fn a_rekey_that_is_cut_off_anywhere_is_repeated() {
     // Of each value its bytes, its new entry in the index and the removal of the old one.

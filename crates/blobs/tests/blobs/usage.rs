@@ -32,6 +32,7 @@ async fn bytes(place: &dyn ObjectStore, tenant: &str) -> u64 {
     objects.iter().map(|object| object.size).sum()
 }
 
+/// Guarantees: AT-REST-11.
 #[tokio::test]
 async fn each_value_counts_once_under_the_key_that_it_needs() {
     let place: Arc<dyn ObjectStore> = Arc::new(InMemory::new());

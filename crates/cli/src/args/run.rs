@@ -110,6 +110,9 @@ pub(crate) struct HowArgs {
     /// Stop after this time, as in 90s or 10m; a resume goes on.
     #[arg(long, value_name = "DURATION", value_parser = time::parse)]
     pub(crate) timeout: Option<Duration>,
+    /// How long running nodes may finish after Ctrl-C or --timeout. A second Ctrl-C kills them.
+    #[arg(long, value_name = "DURATION", value_parser = time::parse, default_value = "5s")]
+    pub(crate) grace: Duration,
     /// How progress is shown.
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub(crate) progress: ProgressFace,

@@ -156,6 +156,8 @@ fn people(context: &Context, one: &Shown) -> String {
         true => "paused".to_owned(),
         false => one.status.run_status.to_string(),
     };
+    let active = one.status.active.as_ref();
+    let active = active.map(|active| format!("{}, since {}", shown(&active.run), at(active.started_at)));
     let mut text = String::new();
     for (key, value) in [
         ("schedule", format!("{} version {}", one.name(), definition.version)),
@@ -167,7 +169,11 @@ fn people(context: &Context, one: &Shown) -> String {
         ("overlap", overlap(definition.overlap)),
         ("next", next.join(", ")),
         ("so far", counts),
+        ("active", active.unwrap_or_default()),
     ] {
+        if key == "active" && value.is_empty() {
+            continue;
+        }
         // Writing to a string never fails.
         let _ = writeln!(text, "{key:9} {}", clean(&value));
     }

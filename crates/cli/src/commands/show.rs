@@ -25,6 +25,7 @@ use crate::find::shown;
 use crate::nodes::{self, Moment};
 use crate::output::{completed, quoted};
 use crate::reasons;
+use crate::run::BACKEND;
 use crate::table::{clean, clean_lines, of_status, paint, word};
 use crate::turns;
 use crate::watch::Seen;
@@ -152,7 +153,7 @@ fn people(context: &Context, all: &Shown, moment: Moment) -> String {
     line("started", at(now.created));
     line("record", format!("{} ({}) {}", now.index, word(&now.kind), at(now.at)));
     // Where a child belongs is told below.
-    let told = |key: &str| !is_internal_label(key) || key == PIPELINE;
+    let told = |key: &str| !is_internal_label(key) || [PIPELINE, BACKEND].contains(&key);
     let labels: Vec<String> = now
         .labels
         .iter()

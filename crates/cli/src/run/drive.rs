@@ -4,6 +4,7 @@ use std::future::{Future, ready};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,9 +30,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::quoted;
-
-/// How long what is at work may finish after Ctrl-C.
-const GRACE: Duration = Duration::from_secs(5);
+use crate::time::short;
 
 /// A run that only time moves stays here: a command that was told to run a pipeline does not leave it to others.
 const STAY: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -51,9 +50,21 @@ pub(super) struct Job {
     pub(super) run: RunKey,
     pub(super) kind: Kind,
     pub(super) how: HowArgs,
+    /// Whether this process has sent a start or a claim of the run, which may take effect.
+    touched: AtomicBool,
 }
 
 impl Job {
+    /// Makes a job that has not touched its run.
+    pub(super) fn new(loaded: Loaded, place: Place, run: RunKey, kind: Kind, how: HowArgs) -> Self {
+        Self { loaded, place, run, kind, how, touched: AtomicBool::new(false) }
+    }
+
+    /// Notes that this process starts or claims the run next.
+    pub(super) fn touch(&self) {
+        self.touched.store(true, Ordering::Relaxed);
+    }
+
     /// Writes the command that goes on with the run as it is driven here.
     pub(super) fn resume(&self) -> String {
         let resume = self.place.resume(&self.run);
@@ -85,10 +96,21 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
     let shared: SharedVoice = Arc::new(Mutex::new(Voice::new(context, job.how.progress, nodes)));
     let answer = job.place.command("answer", &job.run, PLACE);
     let here = Here::new(file, &job.how, !context.global.no_input, &shared, answer).map(Arc::new);
-    let work = prepare(context, &job, &shared, here.as_ref());
-    let ready = tokio::select! {
-        ready = work => ready,
-        () = signals.next() => Err(super::left_early()),
+    let mut work = pin!(prepare(context, &job, &shared, here.as_ref()));
+    let mut is_stopping = false;
+    let ready = loop {
+        tokio::select! {
+            ready = &mut work => break ready,
+            () = signals.next() => match (job.touched.load(Ordering::Relaxed), is_stopping) {
+                (false, _) => break Err(super::left_early()),
+                // Nodes may run before the start returns. The signal counts after the start.
+                (true, false) => is_stopping = true,
+                (true, true) => {
+                    ferrata_dot::handler::kill_commands();
+                    break Err(end::left(&job));
+                }
+            },
+        }
     };
     let Ready { runtime, graph, directory, mut events, handle } = match ready {
         Ok(ready) => ready,
@@ -97,6 +119,9 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
             return Err(failure);
         }
     };
+    if is_stopping {
+        signals.put_back();
+    }
     let recorded = Notify::new();
     let (over, is_over) = watch::channel(false);
     let mut keeper = pin!(views::keep(directory, &runtime, &job.run, &recorded, is_over));
@@ -366,14 +391,15 @@ impl Going<'_> {
         let mut asked = None;
         let outcome = loop {
             tokio::select! {
-                outcome = &mut end => break outcome,
-                event = events.next() => self.see(event?.as_ref()),
+                // A second signal wins over the end of the grace, however late this task runs.
+                biased;
                 () = signals.next() => {
                     if asked.is_some() {
                         return Ok(Stopped::Left);
                     }
                     asked = Some(Stopped::Asked);
-                    voice(self.shared).say("stopping: what is at work may finish for 5 seconds; once more to leave now");
+                    let grace = short(self.job.how.grace);
+                    voice(self.shared).say(&format!("stopping: running nodes may finish within {grace}; once more to leave now"));
                     self.begin_to_stop().await;
                 }
                 () = time.as_mut(), if asked.is_none() => {
@@ -381,6 +407,8 @@ impl Going<'_> {
                     voice(self.shared).say("the time of --timeout is over: stopping");
                     self.begin_to_stop().await;
                 }
+                outcome = &mut end => break outcome,
+                event = events.next() => self.see(event?.as_ref()),
             }
         };
         // What happened before the end may not have been looked at yet.
@@ -392,7 +420,10 @@ impl Going<'_> {
             }
         }
         match (outcome?, asked) {
-            (Outcome::Released, Some(stopped)) => Ok(stopped),
+            // A command that stops waits neither for answers nor for time.
+            (Outcome::Released | Outcome::Interrupted(_) | Outcome::Sleeping { .. }, Some(stopped)) => {
+                Ok(stopped)
+            }
             (outcome, _) => Ok(Stopped::Rests(outcome)),
         }
     }
@@ -401,7 +432,7 @@ impl Going<'_> {
     async fn begin_to_stop(&self) {
         tokio::select! {
             biased;
-            _ = self.runtime.shutdown(GRACE) => {}
+            _ = self.runtime.shutdown(self.job.how.grace) => {}
             () = ready(()) => {}
         }
     }

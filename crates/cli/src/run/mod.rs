@@ -32,7 +32,7 @@ use crate::output::quoted;
 /// The labels by which a run tells how it was started.
 const FILE: &str = "ferrata.file";
 const DIRECTORY: &str = "ferrata.dir";
-const BACKEND: &str = "ferrata.backend";
+pub(crate) const BACKEND: &str = "ferrata.backend";
 
 /// What the last one says: tasks go to a command, or nobody does them.
 const BY_COMMAND: &str = "command";
@@ -107,7 +107,7 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
         prepared = prepared => prepared?,
         () = signals.next() => return Err(left_early()),
     };
-    drive::drive(context, Job { loaded, place, run, kind, how: args.how }, signals).await
+    drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals).await
 }
 
 /// Begins anew with the checkpoint of a directory whose log is not there; `why` is what its store said.
@@ -198,7 +198,7 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
         prepared = prepared => prepared?,
         () = signals.next() => return Err(left_early()),
     };
-    drive::drive(context, Job { loaded, place, run, kind, how: args.how }, signals).await
+    drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals).await
 }
 
 /// Finds out which words of the command line are the file and the directory.

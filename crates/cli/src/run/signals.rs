@@ -10,6 +10,8 @@ pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    /// Whether a signal is back in line.
+    is_due: bool,
 }
 
 impl Signals {
@@ -21,15 +23,24 @@ impl Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
             hangup: listen(SignalKind::hangup())?,
+            is_due: false,
         })
     }
 
     /// Waits for the next one.
     pub(super) async fn next(&mut self) {
+        if std::mem::take(&mut self.is_due) {
+            return;
+        }
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
             _ = self.hangup.recv() => {}
         }
+    }
+
+    /// Puts a signal back: the next wait returns at once.
+    pub(super) fn put_back(&mut self) {
+        self.is_due = true;
     }
 }

@@ -33,6 +33,7 @@ pub(super) async fn take(
     let (input, labels) = match &job.kind {
         Kind::Resume => return go_on(context, job, runtime, graph).await,
         Kind::Restore(restored) => {
+            job.touch();
             return restore::begin(context, job, restored, runtime, graph).await.map(Some);
         }
         Kind::Start { input, labels } => (input, labels),
@@ -52,6 +53,7 @@ pub(super) async fn take(
     for (key, value) in labels {
         start = start.label(key, value);
     }
+    job.touch();
     match start.await {
         Ok(run) => Ok(Some(run)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -82,6 +84,7 @@ async fn go_on(
         }
         _ => {}
     }
+    job.touch();
     // Where `--until` stopped the run, whoever resumes it agrees to go on.
     for question in runtime.questions(&job.run).await? {
         if question.kind == QuestionKind::After {

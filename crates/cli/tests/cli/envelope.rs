@@ -17,6 +17,7 @@ fn is_in_files(folder: &Path, text: &[u8]) -> bool {
     })
 }
 
+/// Guarantees: AT-REST-6.
 #[test]
 fn the_command_finds_runs_by_labels_that_are_encrypted() {
     let place = Place::new();
@@ -126,6 +127,7 @@ fn the_command_tells_which_keys_are_needed_without_any() {
     assert!(call("new", &["state", "a"]).contains("the patient is Ann"));
 }
 
+/// Guarantees: AT-REST-11.
 #[tokio::test]
 async fn values_are_counted_beside_the_records_under_their_keys() {
     let place = Place::new();
@@ -162,6 +164,7 @@ async fn values_are_counted_beside_the_records_under_their_keys() {
     assert!(missing.code == 4 && missing.err.contains("not-there"), "{missing:?}");
 }
 
+/// Guarantees: AT-REST-8.
 #[test]
 fn an_old_key_goes_after_a_rekey_and_the_history_stays() {
     let place = Place::new();

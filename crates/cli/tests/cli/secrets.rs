@@ -30,6 +30,7 @@ fn graph() -> Graph<Login> {
         .unwrap()
 }
 
+/// Guarantees: AT-REST-7.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_verb_shows_a_secret_unless_it_is_told_to() {
     let place = Place::new();

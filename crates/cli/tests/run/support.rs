@@ -1,11 +1,12 @@
 //! A folder with pipelines, and the command as a process that is waited for, told and killed.
 
-use std::io::{Read, Write};
+use std::io::{PipeReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use ferrata::{Clock, SystemClock};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -89,6 +90,19 @@ impl Place {
         Running::of(self.command(line))
     }
 
+    /// Spawns the command with a pipe as its stderr that is full: it waits at its first line until the pipe is read.
+    pub(crate) fn spawn_with_full_stderr(&self, line: &[&str]) -> (Running, PipeReader) {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+        for room in [4096, 1] {
+            while writer.write(&vec![b'\n'; room]).is_ok() {}
+        }
+        fcntl_setfl(&writer, OFlags::empty()).unwrap();
+        let mut command = self.command(line);
+        command.stderr(writer);
+        (Running::of(command), reader)
+    }
+
     pub(crate) fn call(&self, line: &[&str]) -> Said {
         self.spawn(line).end()
     }
@@ -148,6 +162,13 @@ impl Running {
         child.kill().unwrap();
         child.wait().unwrap();
         self.out.take().unwrap().join().unwrap();
+    }
+
+    /// Reads a stderr of its own, and waits for its end.
+    pub(crate) fn end_reading(self, stderr: PipeReader) -> (Said, String) {
+        let errors = std::thread::spawn(move || text(stderr));
+        let said = self.end();
+        (said, errors.join().unwrap().trim_start().to_owned())
     }
 
     pub(crate) fn end(mut self) -> Said {

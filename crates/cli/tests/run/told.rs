@@ -33,10 +33,10 @@ fn every_view_tells_what_a_node_came_to_and_why() {
     line(&shown, &["slow@1", "- skipped", "left"]);
     line(&shown, &["fast@1", "✓ done"]);
     let logs = place.call(&["logs", "d"]).ends(0).out;
-    line(&logs, &["`t@1` came to fail", why, "on to `p`"]);
-    line(&logs, &["`slow@1` came to skipped", "left"]);
+    line(&logs, &["`t@1` ended with fail", why, "on to `p`"]);
+    line(&logs, &["`slow@1` ended with skipped", "left"]);
     assert!(!logs.contains("`t@1` succeeded") && logs.contains("`b@1` succeeded"), "{logs}");
-    line(&place.call(&["show", "d", "--report"]).ends(0).out, &["`a@1` came to fail", "broken"]);
+    line(&place.call(&["show", "d", "--report"]).ends(0).out, &["`a@1` ended with fail", "broken"]);
     line(&place.call(&["fork", "d", "--list"]).ends(0).out, &["a@1", "fail"]);
     let picture = place.call(&["graph", "d", "--format", "svg"]).ends(0).out;
     for part in ["✗ t", "✗ a", "◐ f", "- slow", "✓ b", why] {

@@ -10,6 +10,9 @@ use crate::state::Patch;
 #[non_exhaustive]
 pub enum Resolution {
     /// It did not happen: run it again.
+    ///
+    /// Make sure first that the process that was at work has ended. A process that was not seen to end may only be suspended or cut off, and may still do
+    /// the work after you have looked: then it is done twice.
     Retry,
     /// It happened: this is the change of the state it made.
     Supply(Patch),

@@ -1,4 +1,4 @@
-//! Fast paths: code that exists for a figure, each with the row of `docs/performance.md` that pays for it.
+//! Fast paths: code that exists for a figure, each with the row of `cargo xtask bench` that pays for it.
 //!
 //! | what | instead of | row |
 //! |---|---|---|

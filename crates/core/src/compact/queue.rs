@@ -45,6 +45,11 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T> Sender<T> {
+    /// Whether both send to the same receiver.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Puts an item at the end of the queue.
     ///
     /// # Errors

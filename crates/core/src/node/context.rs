@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::children::{Host, StartedChildren};
 use super::chunks::BatchTurn;
+use super::ownership::Ownership;
 use super::resources::Resources;
 use super::transaction::{AttemptTransactions, Grant};
 use super::wish::{Replier, Waits, Wish};
@@ -94,8 +95,8 @@ pub(crate) struct NodeScope {
     pub(crate) left: Mutex<LeftBehind>,
     /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
-    /// Tells for an `External` node whether its process has been sure to own the run since it last looked.
-    pub(crate) is_owner: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// Of an `External` node: whether its process owns the run.
+    pub(crate) ownership: Option<Arc<dyn Ownership>>,
     /// Whether the work was about to begin and did not.
     pub(crate) not_begun: AtomicBool,
 }
@@ -126,7 +127,7 @@ impl NodeScope {
 
     /// Whether the work of the node may begin: that of an `External` one as long as no other process may have taken the run.
     pub(crate) fn may_begin(&self) -> bool {
-        let may = self.is_owner.as_ref().is_none_or(|is_owner| is_owner());
+        let may = self.ownership.as_ref().is_none_or(|ownership| ownership.is_certain());
         if !may {
             self.not_begun.store(true, Ordering::Relaxed);
         }
@@ -247,7 +248,8 @@ impl NodeContext {
 
     /// Returns the labels that the run was started with. A [child](Self::child) has those of its own start, and not its parent's.
     ///
-    /// Those whose keys begin with `ferrata.` are the library's, and say who started the run.
+    /// Ferrata and its command set labels whose keys begin with `ferrata.`, which say who started the run, for example. Use no such key of your own: those that Ferrata
+    /// reads are refused.
     pub fn labels(&self) -> &Labels {
         &self.scope.run.facts.labels
     }

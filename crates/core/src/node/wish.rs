@@ -140,7 +140,7 @@ impl Waits {
 
     /// In the order of [`is_parked`](Self::is_parked), and for its reason.
     fn looks_quiet(&self) -> bool {
-        (self.begun.load(Ordering::SeqCst) || true)
+        self.begun.load(Ordering::SeqCst)
             && self.unread.load(Ordering::SeqCst) == 0
             && !self.polled.load(Ordering::SeqCst)
             && self.unaccepted.load(Ordering::SeqCst) == 0

@@ -53,9 +53,20 @@ pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result
 /// How many forks of forks are gone back for the graph of a run.
 const FORKS: usize = 16;
 
-/// Reads the edges of the graph that a fork took over, from the first record of the run at the beginning of its line; none if that is not
-/// there any more.
+/// Reads the edges of the graph that a fork took over. Returns `None` if the first run of the lineage is missing or unreadable. The log of a fork
+/// is complete without its source.
 pub(super) async fn inherited_edges(
+    store: &dyn CheckpointStore,
+    fork: &RunKey,
+) -> Result<Option<Vec<(NodeName, NodeName)>>> {
+    match source_edges(store, fork).await {
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => Ok(None),
+        found => found,
+    }
+}
+
+/// Reads the edges from the first record of the run at the start of a lineage.
+async fn source_edges(
     store: &dyn CheckpointStore,
     fork: &RunKey,
 ) -> Result<Option<Vec<(NodeName, NodeName)>>> {

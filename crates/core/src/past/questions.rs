@@ -8,7 +8,9 @@ use crate::record::{Failure, FailureKind};
 /// Says what is asked about work that must not be repeated.
 fn doubt(why: Option<&Failure>) -> String {
     let Some(why) = why else {
-        return "It was at work when its process ended; nobody knows whether it was done".to_owned();
+        return "It was at work when its process ended or was lost; nobody knows whether it was done. A process that is only suspended or cut \
+                off may still do it"
+            .to_owned();
     };
     let message = &why.message;
     match why.kind {

@@ -156,7 +156,12 @@ pub(crate) async fn sweep(
     }
 }
 
-fn check_ratio(ratio: f64) -> Result<()> {
+/// Checks that a nice ratio is in range.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] if it is not.
+pub(crate) fn check_ratio(ratio: f64) -> Result<()> {
     let most = SweepLimits::MAX_NICE_RATIO;
     if (0.0..=most).contains(&ratio) {
         return Ok(());
@@ -185,6 +190,17 @@ enum Dealt {
 }
 
 impl SweepReport {
+    /// Adds the report of the next part. Returns where the part after that goes on.
+    pub(crate) fn add(&mut self, part: Self) -> Option<Cursor> {
+        self.runs += part.runs;
+        self.pruned += part.pruned;
+        self.purged += part.purged;
+        self.records += part.records;
+        self.bytes += part.bytes;
+        self.failed.extend(part.failed);
+        part.next
+    }
+
     fn note(&mut self, run: &RunKey, dealt: Result<Dealt>) {
         self.runs += 1;
         let (records, bytes) = match dealt {

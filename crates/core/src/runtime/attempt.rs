@@ -63,6 +63,8 @@ pub(crate) struct Attempt<S: State> {
     /// `None` once it has ended: the node's future is dropped before its end is reported.
     work: Option<Work<S>>,
     had_a_turn: bool,
+    /// Whether this process owns the run, while that is asked: the work goes on once it surely does.
+    confirmation: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
     timeout: Option<Timeout>,
     scope: Arc<NodeScope>,
     /// How many attempts the activation has.
@@ -85,7 +87,17 @@ impl<S: State> Attempt<S> {
         let clock = &scope.run.clock;
         let timeout = timeout.map(|after| Timeout { after, sleep: Some(clock.sleep(after)) });
         let begun = (timed || meter.is_on()).then(|| clock.monotonic());
-        Self { work: Some(work), had_a_turn: false, timeout, attempts, closing: None, begun, meter, scope }
+        Self {
+            work: Some(work),
+            had_a_turn: false,
+            confirmation: None,
+            timeout,
+            attempts,
+            closing: None,
+            begun,
+            meter,
+            scope,
+        }
     }
 }
 
@@ -102,9 +114,13 @@ impl<S: State> Future for Attempt<S> {
             return Poll::Ready(this.finish(closing.end));
         }
         // Between the look at who owns the run and this turn lie all tasks that had theirs before.
-        if !std::mem::replace(&mut this.had_a_turn, true) && !this.scope.may_begin() {
-            this.work = None;
-            return Poll::Ready(this.finish(AttemptEnd::NotBegun));
+        if !std::mem::replace(&mut this.had_a_turn, true) {
+            if !this.scope.may_begin() {
+                this.work = None;
+                return Poll::Ready(this.finish(AttemptEnd::NotBegun));
+            }
+        } else if this.poll_ownership(cx).is_pending() {
+            return Poll::Pending;
         }
         let Some(work) = &mut this.work else { return Poll::Pending };
         this.scope.unpark();
@@ -161,6 +177,26 @@ impl<S: State> Future for Attempt<S> {
 }
 
 impl<S: State> Attempt<S> {
+    /// Is ready while this process surely owns the run of work that must not be repeated. A process that was suspended finds it out before the work goes on.
+    ///
+    /// Pending for ever if the run is lost: the driver drops the attempt.
+    fn poll_ownership(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(ownership) = &self.scope.ownership else { return Poll::Ready(()) };
+        while !ownership.is_certain() {
+            let confirmation = self.confirmation.get_or_insert_with(|| Arc::clone(ownership).confirm());
+            match confirmation.as_mut().poll(cx) {
+                Poll::Ready(true) => self.confirmation = None,
+                Poll::Ready(false) => {
+                    self.confirmation = Some(Box::pin(std::future::pending()));
+                    return Poll::Pending;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        self.confirmation = None;
+        Poll::Ready(())
+    }
+
     fn finish(&mut self, end: AttemptEnd<S>) -> Ended<S> {
         self.scope.end();
         let took = self.took();

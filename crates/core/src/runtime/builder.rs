@@ -9,6 +9,7 @@ use super::committer::{Committer, RetryBudget};
 use super::fleet::admission::RunLimits;
 use super::fleet::heartbeat::{HeartbeatMonitor, Tried};
 use super::fleet::life;
+use super::fleet::sweeper::{SweeperOptions, keep_swept};
 use super::fleet::tags::Tags;
 use super::post::{Outlet, Post, RETRY, Route};
 use super::runtime::Runtime;
@@ -60,6 +61,7 @@ pub struct RuntimeBuilder {
     limits: Limits,
     answerer: Option<Arc<dyn Answerer>>,
     retention: Option<RetentionPolicy>,
+    pub(super) sweeper: Option<SweeperOptions>,
     run_limits: RunLimits,
     routes: BTreeMap<String, Route>,
     budget: RetryBudget,
@@ -95,6 +97,7 @@ impl RuntimeBuilder {
             },
             answerer: None,
             retention: None,
+            sweeper: None,
             run_limits: RunLimits::new(),
             routes: BTreeMap::new(),
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
@@ -223,7 +226,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Keeps the logs of the runs that go on here small as they go. Removing whole runs is [`Runtime::sweep`]'s.
+    /// Keeps the logs of the runs that go on here small as they go. Whole runs are removed by a [`sweeper`](Self::sweeper), or by
+    /// [`Runtime::sweep`].
     #[must_use]
     pub fn retention(mut self, policy: RetentionPolicy) -> Self {
         self.retention = Some(policy);
@@ -328,7 +332,8 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::setup`] and [`CheckpointStore::heartbeat`].
+    /// As [`CheckpointStore::setup`] and [`CheckpointStore::heartbeat`]; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for limits of a
+    /// [`sweeper`](Self::sweeper) that are out of range.
     ///
     /// # Cancel safety
     ///
@@ -336,7 +341,9 @@ impl RuntimeBuilder {
     ///
     /// <!-- held by: extremes::no_setting_of_a_runtime_panics -->
     pub async fn build(self) -> Result<Runtime> {
-        let this = self.bounded();
+        let mut this = self.bounded();
+        let sweeper = this.sweeper.take();
+        sweeper.as_ref().map_or(Ok(()), SweeperOptions::check)?;
         this.store.setup().await?;
         let shared = this.shared(Role::Drives);
         // The heartbeat counts from before it.
@@ -346,6 +353,9 @@ impl RuntimeBuilder {
         spawn(life::pass_notices(Arc::downgrade(&shared)));
         if shared.admission.is_limited() {
             spawn(life::admit(&shared));
+        }
+        if let Some(sweeper) = sweeper {
+            spawn(keep_swept(Arc::downgrade(&shared), sweeper));
         }
         Ok(Runtime::new(shared))
     }

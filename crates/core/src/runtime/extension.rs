@@ -8,15 +8,18 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::fleet::recovery;
 use super::runtime::Runtime;
-use super::shared::Shared;
+use super::shared::{Control, Shared};
 use crate::clock::{Clock, Timestamp};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{HeadRef, RunKey, Seq, WorkflowName};
 use crate::node::NodeContext;
 use crate::record::RunFacts;
+use crate::state::State;
 
 /// What libraries keep beside a runtime, one value for each type.
 #[derive(Default)]
@@ -120,6 +123,41 @@ impl Runtime {
     pub(crate) fn has_extensions(&self) -> bool {
         let kept = self.shared().services.extensions.0.lock().unwrap_or_else(PoisonError::into_inner);
         !kept.is_empty()
+    }
+
+    /// Serves a workflow, in place of the graph that this process served it with. Runs that are driven with that graph keep it until they are
+    /// [released](Self::release_run).
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`](Self::serve), except [`ErrorKind::AlreadyExists`].
+    ///
+    /// <!-- held by: versions::process_replaces_own_definition -->
+    pub fn replace_served<S: State>(&self, graph: &Graph<S>) -> Result<()> {
+        self.shared().check_drives()?;
+        recovery::replace_served(self.shared(), graph, CheckpointPolicy::default())
+    }
+
+    /// Releases a run if this process drives it: running nodes are stopped, as by a [shutdown](Self::shutdown) without grace. Returns when this
+    /// process does not drive the run with that claim.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: once polled, the run is released even if the caller drops it.
+    ///
+    /// <!-- held by: versions::process_replaces_own_definition -->
+    pub async fn release_run(&self, run: &RunKey) {
+        let registry = &self.shared().registry;
+        let mut count = registry.count();
+        let Some(driver) = registry.driver(run) else { return };
+        if driver.send(Control::Release).is_err() {
+            return;
+        }
+        while registry.driver(run).is_some_and(|current| current.is_same(&driver)) {
+            if count.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Whether this process claims runs of a workflow.

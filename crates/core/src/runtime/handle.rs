@@ -45,6 +45,17 @@ pub struct RunHandle<S: State> {
     started: Option<(Timestamp, Fingerprint)>,
     /// Whether a wait has returned the error with which the driver here stopped.
     has_told: AtomicBool,
+    /// Whether it was logged that nobody moves the run.
+    has_warned: AtomicBool,
+}
+
+/// Which runs a watch waits for although they rest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// None: a rest is an outcome.
+    Any,
+    /// Those whose time has come: a process that serves the workflow claims them.
+    NotDue,
 }
 
 /// How the driver of a run in this process ended.
@@ -68,7 +79,16 @@ pub(crate) enum Link<S: State> {
 
 impl<S: State> RunHandle<S> {
     pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, run: RunKey, link: Link<S>) -> Self {
-        Self { shared, graph, run, link, life: None, started: None, has_told: AtomicBool::new(false) }
+        Self {
+            shared,
+            graph,
+            run,
+            link,
+            life: None,
+            started: None,
+            has_told: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
+        }
     }
 
     /// Makes it one of the run with these facts alone, as [`of_life`](Self::of_life) where its life is not known.
@@ -140,14 +160,14 @@ impl<S: State> RunHandle<S> {
     pub async fn wait(&self) -> Result<Outcome<S>> {
         match &self.link {
             Link::Here(ended) => self.wait_here(ended, &self.has_told).await,
-            Link::Elsewhere => self.watch().await,
+            Link::Elsewhere => self.watch(Rest::Any).await,
             Link::Queued(taken) => {
                 let mut taken = taken.clone();
                 let taken = tokio::select! {
                     biased;
                     taken = taken.wait_for(Option::is_some) => taken.ok().and_then(|taken| taken.clone()),
                     // Others may have room for it first, or cancel it.
-                    outcome = self.watch() => return outcome,
+                    outcome = self.watch(Rest::Any) => return outcome,
                 };
                 match taken {
                     // What others started under its name had the room.
@@ -163,7 +183,7 @@ impl<S: State> RunHandle<S> {
                         let outcome = self.outcome(head.ok().flatten().as_ref()).await;
                         Ok(outcome.ok().flatten().unwrap_or(Outcome::Released))
                     }
-                    None => self.watch().await,
+                    None => self.watch(Rest::Any).await,
                 }
             }
         }
@@ -186,7 +206,7 @@ impl<S: State> RunHandle<S> {
             Ok(_) => !is_past || end.head.is_none() || self.is_at(end.head).await?,
             Err(_) => !(end.has_begun && has_told.swap(true, Ordering::Relaxed)),
         };
-        if is_current { Result::clone(&end.outcome) } else { self.watch().await }
+        if is_current { Result::clone(&end.outcome) } else { self.watch(Rest::Any).await }
     }
 
     /// Whether this is the last record of the run.
@@ -195,7 +215,11 @@ impl<S: State> RunHandle<S> {
         Ok(found.map(|found| found.head()) == head)
     }
 
-    /// Waits until the run is completed, however often it rests and is taken up meanwhile, here or elsewhere. Returns its state.
+    /// Waits until the run is completed, however often it rests and a process claims it again, in this process or in another. Returns its state.
+    ///
+    /// A run that is answered, or whose time has come, goes on only in a process that [serves](super::Runtime::serve) its workflow. If no process
+    /// claims it for a third of [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl) and this process does not serve the workflow, the wait logs
+    /// one warning; after the whole `heartbeat_ttl` it ends with [`ErrorKind::Closed`].
     ///
     /// # Errors
     ///
@@ -206,7 +230,7 @@ impl<S: State> RunHandle<S> {
     ///
     /// Cancel safe: the run goes on, and can be waited for again.
     ///
-    /// <!-- held by: endings::whoever_watches_a_run_that_nobody_serves_is_told -->
+    /// <!-- held by: endings::whoever_watches_a_run_that_nobody_serves_is_told, unserved::unserved_run_is_reported_once -->
     pub async fn completed(&self) -> Result<S> {
         let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(&self.run));
         let clock = &self.shared.clock;
@@ -229,12 +253,12 @@ impl<S: State> RunHandle<S> {
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
                 Err(error) => return Err(error),
             }
-            outcome = self.watch().await;
+            outcome = self.watch(Rest::NotDue).await;
         }
     }
 
     /// Follows a run that goes on elsewhere.
-    async fn watch(&self) -> Result<Outcome<S>> {
+    async fn watch(&self, rest: Rest) -> Result<Outcome<S>> {
         let clock = &self.shared.clock;
         // Since when it has had no driver, and as of which record.
         let mut left = None;
@@ -245,7 +269,10 @@ impl<S: State> RunHandle<S> {
             if self.started.is_some_and(|started| started != (head.facts.created, head.facts.input)) {
                 return Err(self.began_anew());
             }
-            if let Some(outcome) = self.outcome(Some(&head)).await? {
+            let is_due = rest == Rest::NotDue
+                && head.status == RunStatus::InProgress
+                && head.wake_at.is_some_and(|at| at <= clock.now());
+            if !is_due && let Some(outcome) = self.outcome(Some(&head)).await? {
                 self.shared.admission.leave(&self.run, &head.facts);
                 return Ok(outcome);
             }
@@ -258,9 +285,11 @@ impl<S: State> RunHandle<S> {
                 Some((id, since)) if id == head.id => Some((id, since)),
                 _ => Some((head.id, clock.monotonic())),
             };
-            if left.is_some_and(|(_, since)| {
-                clock.monotonic().saturating_sub(since) > self.shared.limits.heartbeat_ttl
-            }) {
+            let left_for = left.map_or(Duration::ZERO, |(_, since)| clock.monotonic().saturating_sub(since));
+            if left_for > self.shared.limits.heartbeat_ttl / 3 {
+                self.warn_unserved(&head.facts);
+            }
+            if left_for > self.shared.limits.heartbeat_ttl {
                 if let Some(error) = self.shared.recovery.why(&self.run).filter(|error| !error.is_retryable())
                 {
                     return Err(error);
@@ -274,6 +303,18 @@ impl<S: State> RunHandle<S> {
             pause = if is_in_line { (pause * 2).min(LINE_WATCH) } else { WATCH };
             clock.sleep(pause).await;
         }
+    }
+
+    /// Logs once that no process goes on with the run, if this one does not serve its workflow.
+    fn warn_unserved(&self, facts: &RunFacts) {
+        let workflow = &facts.workflow;
+        if self.shared.recovery.serves(workflow) || self.has_warned.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        tracing::warn!(
+            run = %self.run, %workflow,
+            "no process goes on with the run, and this one does not serve its workflow; call `Runtime::serve` with its graph, here or in another process"
+        );
     }
 
     /// Returns what the run came to, if it has ended or rests by its head.
@@ -359,6 +400,7 @@ impl<S: State> Clone for RunHandle<S> {
             life: self.life,
             started: self.started,
             has_told: AtomicBool::new(self.has_told.load(Ordering::Relaxed)),
+            has_warned: AtomicBool::new(self.has_warned.load(Ordering::Relaxed)),
             ..Self::new(shared, graph, self.run.clone(), self.link.clone())
         }
     }

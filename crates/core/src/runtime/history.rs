@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::fleet::sweeper::sweep_part;
 use super::requests::amend::Races;
 use super::requests::fork::ForkRequest;
 use super::requests::import::import;
@@ -13,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{HeadRef, NodeName, RunKey, Seq};
 use crate::past::retention::{self, RetentionPolicy};
-use crate::past::sweep::{self, SweepLimits, SweepReport};
+use crate::past::sweep::{SweepLimits, SweepReport};
 use crate::past::{
     self, Ancestor, CheckedLog, Checkpoint, Diff, LoggedGraph, Position, ReasonCache, RunExplanation,
     TimelineEntry, Verified,
@@ -474,7 +475,7 @@ impl Runtime {
     /// none. A `dry` sweep only tells what it would drop. A run that cannot be dealt with is reported and holds up no other.
     ///
     /// It goes as fast as it can unless the limits have it rest: [`SweepLimits::gentle`] is for a sweep beside runs
-    /// that go on.
+    /// that go on. [`RuntimeBuilder::sweeper`](super::RuntimeBuilder::sweeper) sweeps by itself.
     ///
     /// # Errors
     ///
@@ -494,15 +495,7 @@ impl Runtime {
         dry: bool,
     ) -> Result<SweepReport> {
         let (shared, policy) = (Arc::clone(self.shared()), policy.clone());
-        finish(async move {
-            let purger = Arc::clone(&shared);
-            let purge: &sweep::Purge = &move |head| {
-                let (shared, run, head) = (Arc::clone(&purger), head.run.clone(), head.head());
-                Box::pin(async move { shared.purge(&run, Some(head)).await })
-            };
-            sweep::sweep((&*shared.store, purge), &policy, limits, &*shared.clock, dry).await
-        })
-        .await
+        finish(async move { sweep_part(&shared, &policy, limits, dry).await }).await
     }
 
     /// Keeps a record, and what comes after it, whatever a policy says, until [`unpin`](Self::unpin). Whether there is a record

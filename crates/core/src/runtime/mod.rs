@@ -30,7 +30,7 @@ pub use self::children::{
 };
 pub use self::event::{Event, Events, RunEvent};
 pub use self::extension::{LeftRun, Pace, RunNews, WeakRuntime};
-pub use self::fleet::{RunLimits, Stalled};
+pub use self::fleet::{RunLimits, Stalled, SweeperOptions};
 pub use self::handle::RunHandle;
 pub use self::inbox::Message;
 pub use self::outcome::Outcome;

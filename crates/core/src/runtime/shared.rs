@@ -81,6 +81,8 @@ pub(crate) enum Control {
     Begun(oneshot::Sender<()>),
     /// The run may have changed in the store; with the head that it had then, if that is known.
     Look(Option<HeadRef>),
+    /// The run is released at once, for another claim.
+    Release,
     /// The runtime ends, or has lost its runs.
     Stop,
 }

@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
-use crate::panics::panic_text;
+use crate::panics::{panic_text, request_panicked};
 
 /// Runs a future beside the caller. It ends by itself, without a caller that waits for it.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
@@ -52,14 +52,7 @@ pub(crate) async fn finish<T: Send + 'static>(
 
 fn unfinished(ended: JoinError) -> Error {
     match ended.try_into_panic() {
-        Ok(panic) => {
-            let text = panic_text(&*panic);
-            let message = format!(
-                "the request panicked: {text}; mend what panicked: code of the state, such as its `Serialize`, or report it"
-            );
-            tracing::error!(text, "a request panicked");
-            Error::new(ErrorKind::Closed, message)
-        }
+        Ok(panic) => request_panicked(&*panic),
         Err(_) => {
             let message = "tokio's runtime ended before the request did; what it wrote is in the store";
             Error::new(ErrorKind::Closed, message)

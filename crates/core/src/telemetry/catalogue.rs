@@ -97,6 +97,8 @@ catalogue! {
     APPEND_QUEUED = Gauge "ferrata.append.queued" in "{append}" by []: "Appends that wait for a batch in this process now.";
     APPEND_BATCH_RUNS = Histogram "ferrata.append.batch.runs" in "{run}" by []: "Runs in a batch of appends.";
     APPEND_RETRIES = Counter "ferrata.append.retries" in "{retry}" by [ERROR]: "Appends that failed and are tried again.";
+    SWEEP_RUNS = Counter "ferrata.sweep.runs" in "{run}" by [OUTCOME]: "Runs that sweeps of this process dealt with: pruned, purged, failed.";
+    SWEEP_TIME = Gauge "ferrata.sweep.time" in "s" by []: "When a sweep of this process came to the last run, in Unix time.";
     HEARTBEAT_TRIES = Counter "ferrata.heartbeat.tries" in "{heartbeat}" by [OUTCOME]: "Heartbeats: alive, failed, lost, still_lost.";
     HEARTBEAT_TIME = Gauge "ferrata.heartbeat.time" in "s" by []: "When the last heartbeat succeeded, in Unix time.";
     RECOVERY_LAG = Gauge "ferrata.recovery.lag" in "s" by [LISTING]: "How long the oldest run without a driver has waited, among those served here and found by the last look: due, or orphaned since its last record.";

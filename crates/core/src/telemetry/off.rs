@@ -35,6 +35,15 @@ impl Telemetry {
 
     pub(crate) fn queue(&self, _name: &str, _waiting: usize, _held: usize, _oldest: Duration) {}
 
+    pub(crate) fn swept(
+        &self,
+        _pruned: u64,
+        _purged: u64,
+        _failed: u64,
+        _ended: impl FnOnce() -> Option<Timestamp>,
+    ) {
+    }
+
     pub(crate) fn stalled(&self, _runs: impl FnOnce() -> (usize, usize)) {}
 }
 

@@ -139,6 +139,22 @@ impl Telemetry {
         }
     }
 
+    /// A part of a sweep pruned and purged so many runs, and failed with others; it was the last part if it `ended`.
+    pub(crate) fn swept(
+        &self,
+        pruned: u64,
+        purged: u64,
+        failed: u64,
+        ended: impl FnOnce() -> Option<Timestamp>,
+    ) {
+        for (outcome, runs) in [("pruned", pruned), ("purged", purged), ("failed", failed)] {
+            counter(&all::SWEEP_RUNS, &[(OUTCOME, outcome.into())]).increment(runs);
+        }
+        if let Some(at) = ended() {
+            gauge(&all::SWEEP_TIME, &[]).set(at.since(Timestamp::from_unix_ms(0)));
+        }
+    }
+
     /// So many runs could not be taken up here, or are not served here.
     pub(crate) fn stalled(&self, runs: impl FnOnce() -> (usize, usize)) {
         let (failed, unserved) = runs();

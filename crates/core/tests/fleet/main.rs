@@ -11,6 +11,7 @@ mod idle;
 mod last_children;
 mod late_parents;
 mod left_ways;
+mod missing_runs;
 mod orphans;
 mod panics;
 mod queued;
@@ -18,4 +19,7 @@ mod silence;
 mod stopping_children;
 #[path = "../support/mod.rs"]
 mod support;
+mod suspended_acts;
+mod sweepers;
+mod unserved;
 mod world;

@@ -62,6 +62,8 @@ pub(crate) struct Line {
     heads_take: Mutex<Duration>,
     /// Whether calls but heartbeats fail as long as it is set.
     is_down: Mutex<bool>,
+    /// Whether the store has no runs as long as it is set, as a folder that is not mounted.
+    is_empty: Mutex<bool>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
     clock: Arc<ManualClock>,
     /// The late heartbeats that were counted, each with its life.
@@ -81,6 +83,14 @@ impl Line {
 
     pub(crate) fn set_down(&self, is_down: bool) {
         *self.is_down.lock().unwrap() = is_down;
+    }
+
+    pub(crate) fn set_empty(&self, is_empty: bool) {
+        *self.is_empty.lock().unwrap() = is_empty;
+    }
+
+    fn is_empty(&self) -> bool {
+        *self.is_empty.lock().unwrap()
     }
 
     pub(crate) fn set_heads_take(&self, time: Duration) {
@@ -142,6 +152,9 @@ impl CheckpointStore for Line {
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         self.call("load")?;
+        if self.is_empty() {
+            return Ok(None);
+        }
         let loaded = self.inner.load(run, at).await;
         let hook = {
             let mut after = self.after_loads.lock().unwrap();
@@ -172,12 +185,19 @@ impl CheckpointStore for Line {
         if !takes.is_zero() {
             self.clock.sleep(takes).await;
         }
+        if self.is_empty() {
+            return Ok(None);
+        }
         self.inner.head(run).await
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         self.call("runs")?;
-        self.inner.runs(query, page).await
+        let mut listed = self.inner.runs(query, page).await?;
+        if self.is_empty() {
+            listed.items.clear();
+        }
+        Ok(listed)
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use ferrata_core::Clock;
 use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, RetentionPolicy, SweepLimits};
@@ -52,6 +53,9 @@ pub(crate) async fn appends_loads_and_removals_are_counted() {
         runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
         assert_eq!(world.value("ferrata.store.records", &of("purge")), records as f64);
         assert_eq!(world.value("ferrata.store.io", &of("purge")), bytes as f64);
+        let swept = |outcome| world.value("ferrata.sweep.runs", &[("ferrata.outcome", outcome)]);
+        assert_eq!((swept("pruned"), swept("purged"), swept("failed")), (0.0, 1.0, 0.0));
+        assert_eq!(world.value("ferrata.sweep.time", &[]), world.clock.now().unix_ms() as f64 / 1_000.0);
     })
     .await;
 }

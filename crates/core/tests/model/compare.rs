@@ -2,6 +2,7 @@
 
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
+use ferrata_core::store::CheckpointStore;
 use ferrata_core::{Error, ErrorKind, Timestamp};
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use crate::operations::SLOTS;
 use crate::oracle::Stand;
 use crate::process::Often;
 use crate::weather::Fault;
-use crate::world::{Checked, World, once, same};
+use crate::world::{Checked, World, now, once, same};
 
 impl World {
     /// Compares all that can be seen of the run.
@@ -71,8 +72,16 @@ impl World {
         Ok(())
     }
 
+    /// Tells whether the run has a later record than the driver left from which the process has its handle.
+    fn has_changed_since_end(&mut self, slot: usize) -> bool {
+        let Some(epoch) = self.oracle.ended_claim(slot) else { return false };
+        let head = now(self.stores.near.head(&self.key())).unwrap().map(|head| head.head());
+        *self.end_heads.entry((self.number, epoch)).or_insert(head) != head
+    }
+
     /// Compares what the handle of a process tells.
-    fn compare_handle(&self, slot: usize) -> Checked {
+    fn compare_handle(&mut self, slot: usize) -> Checked {
+        let has_changed = self.has_changed_since_end(slot);
         let process = &self.processes[slot];
         let ask = || {
             process.handle.as_ref().map(|handle| {
@@ -88,7 +97,7 @@ impl World {
             same("told after a look that failed", &matches!(told, Some(Some(Stand::Error(_)))), &false)?;
         }
         let told = ask();
-        let wanted = self.oracle.told(slot);
+        let wanted = self.oracle.told(slot, has_changed);
         if let Some(Some(Stand::Error(kind))) = told {
             coverage::met(kind);
         }

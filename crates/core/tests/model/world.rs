@@ -15,7 +15,7 @@ use ferrata_core::runtime::{Position, RunHandle, Runtime};
 use ferrata_core::state::{Context, Op as Change, Patch};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, RunKey, Timestamp};
+use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, RunKey, Timestamp};
 use serde_json::json;
 
 use crate::coverage;
@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) oracle: Oracle,
     /// Which of its runs it is about: each fork takes the place of the run before.
     pub(crate) number: usize,
+    /// The last record of a run when a handle was first seen to have ended with a claim.
+    pub(crate) end_heads: BTreeMap<(usize, u64), Option<HeadRef>>,
     /// What is on record, as far as it was read.
     pub(crate) seen: Seen,
     /// How often somebody else was first to write, and how often the oracle knows of that.
@@ -89,6 +91,7 @@ impl World {
             processes: Vec::new(),
             generations: BTreeMap::new(),
             number: 0,
+            end_heads: BTreeMap::new(),
             seen: Seen::default(),
             met: Arc::default(),
             told: 0,

@@ -129,7 +129,7 @@ fn timers_beside_each_other_keep_their_times() {
         });
         for _ in 0..16 {
             let world = World::new();
-            let runtime = world.process().await;
+            let runtime = world.patient_process().await;
             let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
             let Outcome::Interrupted(_) = world.pass(run.wait()).await.unwrap() else { panic!() };
             world.clock.advance(2 * HOUR);
@@ -162,12 +162,12 @@ fn who_has_waited_longest_takes_the_next_message_after_a_rest_too() {
             .build()
             .unwrap();
         let world = World::new();
-        let one = world.process().await;
+        let one = world.patient_process().await;
         let run = one.start(&graph, Context::new()).id("r").await.unwrap();
         let Outcome::AwaitingInput = world.pass(run.wait()).await.unwrap() else { panic!() };
         one.send(&key(), "first").await.unwrap();
         one.send(&key(), "second").await.unwrap();
-        let outcome = world.process().await.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+        let outcome = world.patient_process().await.resume(&graph, "r").await.unwrap().wait().await.unwrap();
         assert_eq!(saw(outcome), ["early first", "late second"]);
     });
 }

@@ -5,6 +5,7 @@
 mod answerers;
 mod awake;
 mod away;
+mod brittle_values;
 mod bulk;
 mod cached;
 mod cancelling;
@@ -16,6 +17,7 @@ mod cost;
 mod counted;
 mod crash_tests;
 mod crowds;
+mod cursors;
 #[expect(
     dead_code,
     clippy::unwrap_used,
@@ -58,6 +60,7 @@ mod recovery;
 mod refusals;
 mod refused;
 mod removal;
+mod repeated_starts;
 mod replans;
 mod rests;
 mod retries;

@@ -215,6 +215,26 @@ async fn imported_run_is_held_once() {
     }
 }
 
+/// A file with records that cannot be read is refused like any other bad file, also where the run goes through a queue.
+#[tokio::test]
+async fn unreadable_import_is_refused() {
+    let world = World::new();
+    let process = world.process().await.unwrap();
+    let graph = broken(&Arc::new(AtomicBool::new(true)));
+    let run = queued(process.start(&graph, Context::new())).await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    let text = process.export(run.run()).await.unwrap();
+    let mut lines: Vec<_> = text.lines().collect();
+    let first = lines[0]
+        .replace(&format!("\"records\":{}", lines.len() - 1), &format!("\"records\":{}", lines.len() - 2));
+    lines[0] = &first;
+    // Without its first record the log has no base.
+    lines.remove(1);
+    let refused = process.import(&lines.join("\n"), Some(key("copy"))).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(process.head(&key("copy")).await.unwrap().is_none());
+}
+
 /// Two runs cannot be one queue or one schedule: neither is forked, nor imported under another id.
 #[tokio::test]
 async fn copies_of_queues_and_schedules_are_refused() {

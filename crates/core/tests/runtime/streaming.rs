@@ -79,6 +79,7 @@ async fn chunks_are_told_in_order_and_before_the_end_of_their_node() {
     assert_eq!(chunks(&all(&mut run.events().await.unwrap()).await), []);
 }
 
+/// Guarantees: EVENT-5.
 #[tokio::test]
 async fn no_watcher_is_in_the_way_of_a_node() {
     let runtime = World::new().process().await;
@@ -110,6 +111,7 @@ async fn dropping_out(runtime: &Runtime, dice: &Dice) -> Vec<WatchEvent> {
     }
 }
 
+/// Guarantees: EVENT-6.
 #[tokio::test]
 async fn a_durable_stream_is_told_once_to_whoever_watches_whenever() {
     for seed in 0..24 {
@@ -201,6 +203,8 @@ enum Unfinished {
 }
 
 /// What was gathered when an attempt failed was recorded 40 ms later, in the midst of what the next attempt sent.
+///
+/// Guarantees: EVENT-7.
 #[tokio::test]
 async fn nothing_of_a_failed_attempt_comes_after_the_first_chunk_of_the_next() {
     use Unfinished::{DropsTheStream, Fails, FailsLater, Panics, TakesTooLong};

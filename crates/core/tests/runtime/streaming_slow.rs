@@ -92,6 +92,8 @@ async fn turns() {
 
 /// A watcher elsewhere saw the node end before the last chunks had come. Other tests saw nothing of it, as a store that passes chunks on at once
 /// has done so before the end of the node is recorded.
+///
+/// Guarantees: EVENT-5.
 #[tokio::test]
 async fn the_end_of_a_stream_waits_until_its_chunks_are_said_and_half_a_second_at_most() {
     for opens in [true, false] {

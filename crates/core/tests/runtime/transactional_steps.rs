@@ -245,3 +245,15 @@ async fn a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all(
     }
     panic!("no process found the run");
 }
+
+/// `&mut tx` instead of `&mut *tx` compiled, and was refused as a transaction of another kind of store.
+#[tokio::test]
+async fn wrong_connection_is_named() {
+    let store = LedgerStore::new();
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let mut tx = store.transaction().await.unwrap();
+    let refused = runtime.start(&steps(), Context::new()).id(RUN).within(&mut tx).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    let text = refused.to_string();
+    assert!(text.contains("pass `&mut *tx`") && text.contains("LedgerTransaction"), "{text}");
+}

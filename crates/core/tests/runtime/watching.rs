@@ -178,6 +178,7 @@ pub(crate) async fn poll_some<T>(future: impl Future<Output = T>, times: u64) ->
     None
 }
 
+/// Guarantees: EVENT-1.
 #[tokio::test]
 async fn a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice() {
     for seed in 0..60 {
@@ -212,6 +213,7 @@ async fn a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twic
     }
 }
 
+/// Guarantees: EVENT-2.
 #[tokio::test]
 async fn who_watches_while_it_happens_is_told_what_who_reads_it_later_is_told() {
     for seed in 100..120 {
@@ -237,6 +239,7 @@ async fn who_watches_while_it_happens_is_told_what_who_reads_it_later_is_told() 
     }
 }
 
+/// Guarantees: EVENT-1.
 #[tokio::test]
 async fn a_record_with_several_events_is_gone_on_with_in_the_middle() {
     let world = World::new();
@@ -308,6 +311,7 @@ pub(crate) fn parsed(text: &str) -> (Option<String>, String, String) {
     (field("id"), field("event").unwrap_or_default(), field("data").unwrap_or_default())
 }
 
+/// Guarantees: EVENT-9.
 #[tokio::test]
 async fn a_browser_that_connects_again_misses_nothing_and_hears_nothing_twice() {
     let world = World::new();
@@ -371,6 +375,7 @@ async fn a_watcher_older_than_what_is_kept_is_told_so_and_goes_on() {
     }
 }
 
+/// Guarantees: EVENT-4.
 #[tokio::test]
 async fn another_life_of_a_run_is_not_taken_for_the_watched_one() {
     let world = World::new();

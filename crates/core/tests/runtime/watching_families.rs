@@ -139,6 +139,7 @@ async fn events_of_children_are_told_to_who_watches_the_root_with_their_path() {
     assert_eq!(by_path(&own).into_keys().collect::<Vec<_>>(), [""]);
 }
 
+/// Guarantees: EVENT-1.
 #[tokio::test]
 async fn a_watcher_of_a_family_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice() {
     let world = World::new();

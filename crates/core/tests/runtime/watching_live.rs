@@ -36,6 +36,7 @@ pub(crate) fn speaker(says: u32, may: &Arc<Notify>) -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: EVENT-3.
 #[tokio::test]
 async fn a_slow_watcher_is_told_how_much_it_missed_and_misses_nothing_recorded() {
     let (runtime, may) = (World::new().process().await, Arc::new(Notify::new()));

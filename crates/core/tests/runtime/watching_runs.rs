@@ -84,6 +84,7 @@ async fn until_quiet(world: &World, watch: &mut RunsWatch) -> Vec<WatchEvent> {
     }
 }
 
+/// Guarantees: EVENT-8.
 #[tokio::test]
 async fn a_watcher_of_runs_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice() {
     for seed in 0..20 {
@@ -306,6 +307,8 @@ async fn a_purged_name_that_another_run_takes_is_told_only_if_that_is_selected()
 }
 
 /// A process whose clock is an hour behind used to be a run that never was, as its records look old.
+///
+/// Guarantees: EVENT-8.
 #[tokio::test]
 async fn an_open_watch_misses_no_run_whose_clock_is_behind() {
     let world = World::new();

@@ -26,6 +26,12 @@ impl World {
         Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _).build().await.unwrap()
     }
 
+    /// Makes a process for a test on several threads: the test moves the clock while a loaded machine holds up the thread of the heartbeats.
+    pub(crate) async fn patient_process(&self) -> Runtime {
+        let builder = Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _);
+        builder.heartbeat_ttl(Duration::from_secs(86_400)).build().await.unwrap()
+    }
+
     /// Makes a process that can die: the store hears nothing of it from then on, not even its heart.
     pub(crate) async fn mortal(&self) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
         let store = Arc::new(FaultStore::new(self.store.clone(), FaultPlan::new()));

@@ -339,6 +339,11 @@ fn what_other_dialects_write_is_told_and_taken() {
     );
     let gate = "a g [shape=hexagon, human.default_choice=exit] a -> g -> exit";
     check(gate, "attribute_alone", Severity::Warning, Some("g"), None);
+    check("a [retry_on=fail]", "attribute_alone", Severity::Warning, Some("a"), None);
+    for retries in ["max_retries=1", "retry_policy=linear"] {
+        assert_eq!(found(&format!("a [retry_on=fail, {retries}]")), []);
+    }
+    assert_eq!(found("default_max_retries=1 a [retry_on=fail]"), []);
 }
 
 /// Lint had no word for what `run` then refused, with the advice to lint.

@@ -43,6 +43,7 @@ fn graph() -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: AT-REST-10.
 #[tokio::test]
 async fn the_runs_of_a_tenant_whose_keys_are_erased_disturb_no_other() {
     let (store, vault) = (MemoryStore::new(), Vault::default());

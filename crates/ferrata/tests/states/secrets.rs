@@ -99,6 +99,7 @@ async fn ended(run: ferrata::RunHandle<impl State>) -> RunKey {
     run.run().clone()
 }
 
+/// Guarantees: AT-REST-7.
 #[tokio::test]
 async fn a_secret_is_in_no_view_of_a_run() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
@@ -128,6 +129,7 @@ async fn a_secret_is_in_no_view_of_a_run() {
     assert!(seen.contains(&format!("{MARK}-1")) && seen.contains(&format!("{MARK}-3")), "{seen}");
 }
 
+/// Guarantees: AT-REST-7.
 #[tokio::test]
 async fn a_channel_that_becomes_secret_is_so_in_the_whole_run() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
@@ -148,6 +150,7 @@ async fn a_channel_that_becomes_secret_is_so_in_the_whole_run() {
     runtime.check_log(&run).await.unwrap();
 }
 
+/// Guarantees: AT-REST-7.
 #[tokio::test]
 async fn an_error_of_a_secret_channel_names_it_and_no_value() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();

@@ -64,6 +64,7 @@ async fn hidden_fields_are_in_no_answer() {
     );
 }
 
+/// Guarantees: AT-REST-7.
 #[tokio::test]
 async fn a_secret_channel_is_in_no_answer_but_to_those_who_may_see_it() {
     const MARK: &str = "mark-of-a-secret";

@@ -83,28 +83,31 @@ impl Act {
                     }
                 }
             }
-            Self::Begin { held } => match begin(runtime, &id, &held, commands).await {
-                Ok(run) => note(Op::Begun { id, at: held.at, run }),
-                // It goes on already, or has ended; then another start of its name may have come since.
-                Err(error) if error.kind() == ErrorKind::WrongStatus => {
-                    let Ok(Some(head)) = runtime.head(&held.run).await else { return };
-                    let (life, ended_at) = (Life::of(&head.facts), head.seq);
-                    match head.status.is_finished() {
-                        true => drop(commands.send(Command::Ended { id, life, ended_at })),
-                        false => note(Op::Begun { id, at: held.at, run: FoundRun::of(&head) }),
+            Self::Begin { held } => {
+                let recorded = watch.recorded_starts(&id, &held);
+                match begin(runtime, &id, &held, commands).await {
+                    Ok(run) => note(Op::Begun { id, at: held.at, run }),
+                    // It goes on already, or has ended; then another start of its name may have come since.
+                    Err(error) if error.kind() == ErrorKind::WrongStatus => {
+                        let Ok(Some(head)) = runtime.head(&held.run).await else { return };
+                        let (life, ended_at) = (Life::of(&head.facts), head.seq);
+                        match head.status.is_finished() {
+                            true => drop(commands.send(Command::Ended { id, life, ended_at })),
+                            false => note(Op::Begun { id, at: held.at, run: FoundRun::of(&head) }),
+                        }
+                    }
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        if let Some(op) = watch.over_starts(id, *held, &recorded, None).await {
+                            note(op);
+                        }
+                    }
+                    // It is looked at again.
+                    Err(error) if error.kind() == ErrorKind::Conflict => {}
+                    Err(error) => {
+                        tracing::warn!(run = %held.run, %error, "a run whose turn has come cannot begin yet");
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    if let Some(op) = watch.over_starts(id, *held, None).await {
-                        note(op);
-                    }
-                }
-                // It is looked at again.
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
-                Err(error) => {
-                    tracing::warn!(run = %held.run, %error, "a run whose turn has come cannot begin yet");
-                }
-            },
+            }
             Self::Replace { replaced } => {
                 if let Some(op) = watch.supersede(id, &replaced).await {
                     note(op);
@@ -195,11 +198,12 @@ impl HolderWatch {
     /// Releases the slots of holders that are gone.
     pub(super) async fn check(&self, some: Vec<(String, Held)>) {
         for (id, held) in some {
+            let recorded = self.recorded_starts(&id, &held);
             // What cannot be read now is read at a later look.
             let Ok(head) = self.runtime.head(&held.run).await else { continue };
             let woken = self.runtime.pace().look.saturating_mul(WOKEN);
             let op = match held.kind {
-                Kind::Run => self.over_starts(id, held, head.as_ref()).await,
+                Kind::Run => self.over_starts(id, held, &recorded, head.as_ref()).await,
                 Kind::Node => is_gone(&id, &held, head.as_ref(), woken, &self.seen)
                     .then(|| Op::Gone { id, seen: Box::new(held) }),
             };
@@ -223,11 +227,23 @@ impl HolderWatch {
         }
     }
 
-    /// Returns what is to be noted of the slot of a run: which starts are over that stand in it, and whose run is on record. One that is not is waited
-    /// for.
-    async fn over_starts(&self, id: String, held: Held, head: Option<&RunHead>) -> Option<Op> {
+    /// Returns the holder's starts with runs that this process has seen on record. Call it before reading the head: a run that appears in between is
+    /// new, not purged.
+    fn recorded_starts(&self, id: &str, held: &Held) -> Vec<Life> {
+        held.lives.iter().copied().filter(|start| self.recorded.has(id, *start)).collect()
+    }
+
+    /// Returns the operation that removes starts from a slot if they are over, and adds the start of the run on record. A start without a run stays,
+    /// unless `recorded` names it.
+    async fn over_starts(
+        &self,
+        id: String,
+        held: Held,
+        recorded: &[Life],
+        head: Option<&RunHead>,
+    ) -> Option<Op> {
         let has_ended = head.is_some_and(|head| head.status.is_finished());
-        let found = head.map(FoundRun::of);
+        let found = head.map(FoundRun::of_holder);
         if !held.has_lives() || matches!(found, Some(None)) {
             let is_gone = has_ended || head.is_none() && self.seen.for_longer(&id, held.at, MISSING);
             return is_gone.then(|| Op::Gone { id, seen: Box::new(held) });
@@ -241,7 +257,9 @@ impl HolderWatch {
             match found.filter(|found| found.start == start) {
                 Some(found) if has_ended => gone.push(OverStart { start, ended_at: found.at }),
                 Some(_) => {}
-                None if self.is_missing(&id, &held, start, found.is_some()).await => {
+                None if recorded.contains(&start)
+                    || self.is_missing(&id, &held, start, found.is_some()).await =>
+                {
                     gone.push(OverStart::without_run(start));
                 }
                 None => {}
@@ -255,7 +273,7 @@ impl HolderWatch {
     /// Tells whether no run of this start comes any more: it was on record, and is not; its starter has died, at two checks; or it has been missing
     /// for long. Where another start's run is on record, it cannot be recorded before that is purged.
     async fn is_missing(&self, id: &str, held: &Held, start: Life, is_overtaken: bool) -> bool {
-        if held.was_on_record(start) || self.recorded.has(id, start) {
+        if held.was_on_record(start) {
             return true;
         }
         // Each has its own time: it may have come just now.

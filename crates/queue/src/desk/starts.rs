@@ -121,7 +121,7 @@ impl Starting {
             if let Some(entered) = entered.filter(|entered| entered.has_once()) {
                 self.desk.send(Command::Do { op: Op::UndoOnce(entered), reply: None });
             }
-            let found = head.as_ref().filter(|head| !head.status.is_finished()).and_then(FoundRun::of);
+            let found = head.as_ref().filter(|head| !head.status.is_finished()).and_then(FoundRun::of_holder);
             self.leave(found);
         }
         if let Some(head) = head {

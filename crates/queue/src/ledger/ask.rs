@@ -109,11 +109,11 @@ impl Ledger {
         let held = self.held.get(id).filter(|held| held.kind == by.kind)?;
         match held.kind {
             Kind::Run => {
-                // As known of another start, or of an earlier record.
-                let is_news = held.alive.is_none_or(|alive| {
-                    by.alive.is_some_and(|by| alive.start != by.start || alive.at < by.at)
+                // A request that was read before the run began is stale.
+                let is_stale = held.alive.is_some_and(|alive| {
+                    by.alive.is_none_or(|by| alive.start == by.start && alive.at >= by.at)
                 });
-                (is_on_record && !held.on_hold && is_news).then_some(by.since)
+                (is_on_record && !held.on_hold && !is_stale).then_some(by.since)
             }
             Kind::Node => {
                 let limits = self.effective();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ferrata_core::record::RunFacts;
+use ferrata_core::record::{RunFacts, RunStatus};
 use ferrata_core::store::RunHead;
 use ferrata_core::{ExecutorId, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,15 @@ impl FoundRun {
     /// Returns what a head says; `None` if its run does not say of which start it is.
     pub(crate) fn of(head: &RunHead) -> Option<Self> {
         Life::of(&head.facts).map(|start| Self { start, at: head.seq })
+    }
+
+    /// As [`of`](Self::of), for a run that may be on hold at its last record. The record before counts, so the request of that run is news.
+    pub(crate) fn of_holder(head: &RunHead) -> Option<Self> {
+        let mut found = Self::of(head)?;
+        if head.status == RunStatus::Interrupted {
+            found.at = Seq::new(found.at.get().saturating_sub(1));
+        }
+        Some(found)
     }
 }
 

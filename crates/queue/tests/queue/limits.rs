@@ -13,7 +13,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::{Fault, Process, World};
 use ferrata_queue::{Acquire, Queues, Rate};
 
-use crate::support::{MOMENT, WHILE, Witness, empty, process};
+use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, process};
 
 /// Kills a process where it is: nothing more of it reaches the store, not even a heartbeat.
 async fn kill(world: &World, process: &Process, graph: &Graph<Context>) {
@@ -204,4 +204,34 @@ async fn dead_waiters_get_no_slot() {
     other.serve(&graph).unwrap();
     world.pass_for(4 * WHILE).await;
     assert!(witness.came().len() >= 4, "{:?}", witness.came());
+}
+
+/// A run is exported while its node has a slot, and imported under another id. The copy has the idempotency keys of the run, and waits for a slot of
+/// its own.
+#[tokio::test]
+async fn imported_copy_waits_for_own_slot() {
+    let (world, witness) = (World::new(), Witness::default());
+    let graph = in_a_place(&witness, 55 * MOMENT);
+    let process = process(&world).await;
+    process.serve(&graph).unwrap();
+    let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
+    let run = process.start(&graph, Context::new()).id("first").await.unwrap();
+    world.pass_for(MOMENT).await;
+    assert_eq!(witness.inside(), 1);
+    let text = process.export(run.run()).await.unwrap();
+    let copy = process.import(&text, Some("copy".try_into().unwrap())).await.unwrap();
+    world.pass_for(40 * MOMENT).await;
+    assert_eq!(
+        gpu.status().await.unwrap().waiting,
+        1,
+        "{:?}, {:?}",
+        gpu.status().await,
+        process.head(&copy).await
+    );
+    world.pass(run.completed()).await.unwrap();
+    world.pass_for(90 * MOMENT).await;
+    let head = process.head(&copy).await.unwrap().unwrap();
+    assert_eq!(head.status, RunStatus::Completed);
+    assert_eq!((witness.most(), witness.came()), (1, vec!["first".to_owned(), "copy".to_owned()]));
+    empty(&world, &gpu).await;
 }

@@ -19,3 +19,4 @@ mod starts;
 mod steering;
 mod support;
 mod tags;
+mod timeouts;

@@ -101,6 +101,8 @@ impl Rules {
             return;
         }
         let run = append.run;
+        // A copy brings the records of another run along.
+        let is_new = append.expected.is_none();
         if let Some(facts) = append.facts {
             let is_of_next =
                 facts.labels.get("ferrata.tags").is_some() || facts.workflow.as_str() == "next_job";
@@ -118,7 +120,7 @@ impl Rules {
             status = Some(record.header.status);
             if let Some(queue) = run.run.as_str().strip_prefix("queue:") {
                 self.queued(&mut seen, queue, &record.body);
-            } else if record.header.kind == RecordKind::Signal && lets_go(&record.body) {
+            } else if record.header.kind == RecordKind::Signal && !is_new && lets_go(&record.body) {
                 let has_place =
                     seen.held.get("mail").is_some_and(|held| held.contains_key(&format!("run:{run}")));
                 if !has_place {

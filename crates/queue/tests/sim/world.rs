@@ -1,12 +1,13 @@
 //! One simulation: processes on a store, what happens to them in an order drawn from a seed, and what must hold throughout.
 
+mod verbs;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Position, Runtime};
+use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunHead};
 use ferrata_core::testing::{ManualClock, SeqIds};
@@ -14,7 +15,7 @@ use ferrata_core::{Clock as _, Result, RunKey};
 use ferrata_queue::{Enqueue as _, Overview};
 
 use super::clock::SkewedClock;
-use super::mix::{Mix, ROUNDS, RUNS, Report};
+use super::mix::{Mix, ROUNDS, Report};
 use super::net::Net;
 use super::nodes::{Inside, Seat};
 use super::process::{Edition, GPUS, Process, TTL, sharded};
@@ -50,9 +51,9 @@ pub(crate) struct World {
     started: u64,
     /// What starts were told, by the number of the run.
     told: Arc<Mutex<BTreeMap<u64, Told>>>,
-    /// The forks that were asked for, and how many verbs of operators were done.
+    /// The forks and imported copies that were asked for, and how often operators carried out each verb.
     forks: BTreeSet<RunKey>,
-    revived: Arc<AtomicU64>,
+    revived: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     next: u64,
     stirred: u64,
     /// Until when a process that was stopped may not know that it counts as dead.
@@ -87,7 +88,9 @@ impl World {
         let shards = if mix == Mix::AnewInShards { 3 } else { 1 };
         let stores: Vec<_> = (0..shards).map(|_| MemoryStore::with_clock(Arc::new(clock.clone()))).collect();
         let are_right = dice.below(3) == 0;
-        let rules = Arc::new(Rules::new(clock.clone(), are_right, mix.is_anew(), mix == Mix::Revivals));
+        let may_fail = mix == Mix::Revivals;
+        let are_purged = mix.is_anew() || may_fail;
+        let rules = Arc::new(Rules::new(clock.clone(), are_right, are_purged, may_fail));
         let net = |store: &MemoryStore| {
             Arc::new(Net::new(store.clone(), Arc::clone(&rules), clock.clone(), Arc::clone(&dice)))
         };
@@ -155,7 +158,7 @@ impl World {
         (self.report.records, self.report.conflicts) = (seen.records, seen.conflicts);
         self.report.given = seen.given.clone();
         self.report.purged = seen.purged;
-        self.report.revived = self.revived.load(Ordering::Relaxed);
+        self.report.revived = self.revived.lock().unwrap().clone();
         drop(seen);
         self.report
     }
@@ -360,41 +363,6 @@ impl World {
             }
         });
         true
-    }
-
-    /// Has an operator retry, move or fork a run: in a process that is up, or with a tool that knows of no queue.
-    fn revive(&mut self, number: u64) {
-        let run = self.mix.run(number);
-        let verb = self.dice.below(3);
-        let fork = format!("fork-{:03}", self.forks.len());
-        if verb == 2 {
-            if self.forks.len() as u64 >= RUNS {
-                return;
-            }
-            let fork = RunKey::try_from(fork.as_str()).unwrap();
-            self.inside.lock().unwrap().failures.insert(fork.clone(), self.dice.below(2));
-            self.forks.insert(fork);
-        }
-        let (rules, revived) = (Arc::clone(&self.rules), Arc::clone(&self.revived));
-        let carry_out = move |runtime: Runtime| async move {
-            let (done, what) = match verb {
-                0 => (runtime.retry(&run).await, "retry"),
-                1 => (runtime.go_to(&run, "work", "once more").await, "move"),
-                _ => (runtime.fork(&run, Position::Latest).id(&fork).await.map(drop), "fork"),
-            };
-            rules.note(&format!("{what} of {run}: {:?}", done.as_ref().map_err(ferrata_core::Error::kind)));
-            revived.fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
-        };
-        let up: Vec<_> = self.processes.iter().filter(|process| process.is_up()).collect();
-        if up.is_empty() || self.dice.below(3) == 0 {
-            let clock = Arc::new(self.clock.clone());
-            let ids = Arc::new(SeqIds::new(1_000_000 + self.stirred));
-            now(carry_out(Runtime::builder_with(Arc::clone(&self.store)).clock(clock).ids(ids).operator()));
-            self.stirred += 1;
-        } else {
-            let process = *self.dice.pick(&up);
-            process.tasks.spawn(carry_out(process.runtime().unwrap().0.clone()));
-        }
     }
 
     /// Starts anew what is in doubt, until every run has ended and no queue has anybody in it.

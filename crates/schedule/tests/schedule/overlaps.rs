@@ -1,14 +1,16 @@
 //! Ticks that come while a run goes on, and ticks that no process was there for.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::World;
 use ferrata_schedule::{CatchUp, Overlap, Schedules, TickEnd};
 
-use crate::support::{DAY, HOUR, MINUTE, calm, day, mortal, report, runs, slow, text, ticks, world};
+use crate::support::{DAY, HOUR, MINUTE, calm, day, lively, mortal, report, runs, slow, text, ticks, world};
 
 /// Half a day of a schedule of hours whose runs take this long, with ticks from one o'clock on.
 async fn half_a_day(world: &World, overlap: Overlap, time: Duration) -> ferrata_schedule::Schedule {
@@ -30,7 +32,7 @@ async fn a_tick_is_skipped_while_a_run_goes_on() {
     let found: Vec<_> = runs(&hourly).await.into_iter().map(|run| (run.0, run.1)).collect();
     assert_eq!(found, hours(&[1, 4, 7, 10]));
     let status = hourly.status().await.unwrap();
-    assert_eq!((status.progress.started, status.progress.skipped, status.progress.missed), (3, 6, 0));
+    assert_eq!((status.progress.started, status.progress.skipped, status.progress.missed), (4, 8, 0));
     assert_eq!(status.progress.recent[0].end, TickEnd::Completed);
     assert_eq!((&status.progress.recent[1].end, status.progress.recent[1].count), (&TickEnd::Skipped, 2));
 }
@@ -131,4 +133,56 @@ async fn years_without_a_process_are_over_at_once() {
     assert_eq!(status.progress.started, 63, "{status:?}");
     assert_eq!(status.progress.missed, 937);
     assert!(ticks(&seconds).await.contains(&text(three_years)));
+}
+
+/// The run of the first tick hangs. Each later tick shows as it comes, before the run ends, and the counts after the end are the same.
+#[tokio::test]
+async fn status_shows_ticks_as_they_are_skipped() {
+    for (overlap, queued) in [(Overlap::Skip, 0), (Overlap::Queue(2), 2)] {
+        let world = world();
+        let process = lively(&world).await;
+        let hourly = process.schedule("hourly").cron("0 * * * *").overlap(overlap);
+        let hourly = hourly.start(&slow(12 * HOUR + 30 * MINUTE), Context::new()).await.unwrap();
+        for hour in 0..13_u32 {
+            let status = hourly.status().await.unwrap();
+            let (progress, case) = (&status.progress, format!("{overlap:?} at {hour}: {status:?}"));
+            let since = u64::from(hour.saturating_sub(1));
+            assert_eq!(progress.started, u64::from(hour.min(1)), "{case}");
+            assert_eq!(progress.due.len() as u64, since.min(queued), "{case}");
+            assert_eq!(progress.skipped, since.saturating_sub(queued), "{case}");
+            assert_eq!(status.active.is_some(), hour > 0, "{case}");
+            if let Some(active) = &status.active {
+                assert_eq!(
+                    (active.tick, active.run.run.as_str()),
+                    (day(0).plus(HOUR), &*id(&hourly)),
+                    "{case}"
+                );
+                assert!(active.started_at.since(active.tick) < MINUTE, "{case}");
+            }
+            if progress.skipped > 0 {
+                let last = progress.recent.back().unwrap();
+                assert_eq!((&last.end, last.count), (&TickEnd::Skipped, progress.skipped), "{case}");
+                assert_eq!(last.tick, day(0).plus(HOUR * hour), "{case}");
+            }
+            // Others read the same.
+            let operator =
+                Runtime::builder(world.store().clone()).clock(Arc::new(world.clock().clone())).operator();
+            let other = operator.schedule("hourly").find().await.unwrap().unwrap();
+            assert_eq!(other.status().await.unwrap(), status);
+            world.pass_for(HOUR + MINUTE * u32::from(hour == 0)).await;
+        }
+        let before = hourly.status().await.unwrap().progress;
+        world.pass_for(35 * MINUTE).await;
+        let after = hourly.status().await.unwrap().progress;
+        assert_eq!((after.skipped, after.missed), (before.skipped, before.missed), "{overlap:?}");
+        assert_eq!(
+            after.recent.iter().map(|one| &one.end).collect::<Vec<_>>(),
+            [&TickEnd::Completed, &TickEnd::Skipped]
+        );
+    }
+}
+
+/// Returns the id of the run of the first tick.
+fn id(schedule: &ferrata_schedule::Schedule) -> String {
+    format!("{}.{}", schedule.name(), text(day(0).plus(HOUR)))
 }

@@ -4,9 +4,11 @@ use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
 use ferrata_core::testing::Process;
-use ferrata_schedule::{Overlap, Schedule, Schedules, TickEnd};
+use ferrata_schedule::{CatchUp, Overlap, Schedule, Schedules, TickEnd};
 
-use crate::support::{DAY, HOUR, MINUTE, day, lively, mortal, report, runs, slow, text, ticks, world};
+use crate::support::{
+    DAY, HOUR, MINUTE, assert_healthy, day, lively, mortal, report, runs, slow, text, ticks, world,
+};
 
 async fn start(process: &Process, version: u32, cron: &str) -> ferrata_core::Result<Schedule> {
     process.schedule("daily").version(version).cron(cron).start(&report(), Context::new()).await
@@ -59,8 +61,8 @@ async fn another_definition_of_the_same_version_is_refused() {
     assert!(error.to_string().contains("another input"), "{error}");
     start(&second, 1, "0 12 * * *").await.unwrap();
     assert_eq!(daily.status().await.unwrap().definition.cron, "0 12 * * *");
-    // The same runtime has it once.
-    assert_eq!(start(&second, 1, "0 12 * * *").await.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    // A process may start it again.
+    start(&second, 1, "0 12 * * *").await.unwrap();
 }
 
 #[tokio::test]
@@ -75,6 +77,17 @@ async fn what_cannot_be_a_schedule_is_refused_and_leaves_nothing() {
     for version in [0, 1_001, u32::MAX] {
         assert_eq!(start(&process, version, "0 12 * * *").await.unwrap_err().kind(), ErrorKind::Invalid);
     }
+    for (policy, catch_up, overlap) in [
+        ("CatchUp::All(0)", CatchUp::All(0), Overlap::Skip),
+        ("CatchUp::All(1001)", CatchUp::All(1_001), Overlap::Skip),
+        ("Overlap::Queue(0)", CatchUp::None, Overlap::Queue(0)),
+        ("Overlap::Queue(1001)", CatchUp::None, Overlap::Queue(1_001)),
+    ] {
+        let daily = process.schedule("daily").cron("0 12 * * *").catch_up(catch_up).overlap(overlap);
+        let error = daily.start(&report(), Context::new()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{policy}");
+        assert!(error.to_string().contains(policy), "{error}");
+    }
     let untimed = process.schedule("daily").start(&report(), Context::new()).await;
     assert_eq!(untimed.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(process.runs().await.unwrap().items, []);
@@ -84,6 +97,8 @@ async fn what_cannot_be_a_schedule_is_refused_and_leaves_nothing() {
         .schedule(&name)
         .version(1_000)
         .cron("* * * * *")
+        .catch_up(CatchUp::All(1_000))
+        .overlap(Overlap::Queue(1_000))
         .start(&report(), Context::new())
         .await
         .unwrap();
@@ -193,5 +208,66 @@ async fn other_times_count_from_when_they_come_and_not_from_the_end_of_a_run() {
         let progress = daily.status().await.unwrap().progress;
         assert_eq!(ticks(&daily).await, started, "{case}: {progress:?}");
         assert_eq!((progress.skipped, progress.missed), (skipped, 0), "{case}: {progress:?}");
+    }
+}
+
+/// A process gives a schedule that it drives another definition, whether the schedule waits in memory, is idle, has a run in progress, or is paused.
+#[tokio::test]
+async fn process_replaces_own_definition() {
+    for (first_cron, is_paused) in [("* * * * *", false), ("0 12 * * *", false), ("0 12 * * *", true)] {
+        for work in [report(), slow(90 * MINUTE)] {
+            let case = format!("{first_cron}, paused: {is_paused}, {}", work.name());
+            let world = world();
+            let process = lively(&world).await;
+            let begin = async |version, cron: &str| {
+                let daily = process.schedule("daily").version(version).cron(cron);
+                world.pass(daily.start(&work, Context::new())).await
+            };
+            let daily = begin(1, first_cron).await.unwrap();
+            world.pass_for(12 * HOUR + MINUTE / 2).await;
+            if is_paused {
+                daily.pause("not now").await.unwrap().await.unwrap();
+                world.pass_for(MINUTE).await;
+            }
+            begin(2, "0 18 * * *").await.unwrap_or_else(|error| panic!("{case}: {error}"));
+            if is_paused {
+                daily.unpause().await.unwrap().await.unwrap();
+            }
+            let before = ticks(&daily).await.len();
+            world.pass_for(5 * HOUR).await;
+            assert_eq!(daily.status().await.unwrap().definition.version, 2, "{case}");
+            assert_eq!(ticks(&daily).await.len(), before, "{case}: the old times do not count");
+            world.pass_for(DAY).await;
+            assert_eq!(ticks(&daily).await[before..], at(&[0], 18), "{case}");
+            assert_healthy(&process).await;
+            // The definition of before is too old by now.
+            begin(1, first_cron).await.unwrap();
+            assert_eq!(daily.status().await.unwrap().definition.version, 2, "{case}");
+        }
+    }
+}
+
+/// A schedule is cancelled and purged, and its process starts it again, with the same definition or another one of the same version.
+#[tokio::test]
+async fn process_starts_purged_schedule_again() {
+    for cron in ["0 12 * * *", "0 18 * * *"] {
+        let world = world();
+        let process = lively(&world).await;
+        let daily = world.pass(start(&process, 1, "0 12 * * *")).await.unwrap();
+        world.pass_for(14 * HOUR).await;
+        let run = daily.status().await.unwrap().run;
+        process.cancel(&run, "not needed").await.unwrap();
+        world.pass_for(MINUTE).await;
+        process.purge(&run).await.unwrap();
+        let daily = world.pass(start(&process, 1, cron)).await.unwrap();
+        world.pass_for(DAY).await;
+        let second = if cron == "0 12 * * *" { at(&[1], 12) } else { at(&[0], 18) };
+        assert_eq!(ticks(&daily).await, [at(&[0], 12), second].concat(), "{cron}");
+        // Another process claims the schedule with the definition that holds now.
+        process.crash().await;
+        let other = lively(&world).await;
+        let daily = world.pass(start(&other, 1, cron)).await.unwrap();
+        world.pass_for(DAY).await;
+        assert_eq!(ticks(&daily).await.len(), 3, "{cron}");
     }
 }

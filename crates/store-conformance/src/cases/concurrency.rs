@@ -80,6 +80,8 @@ pub(crate) async fn one_of_many_starts_wins(stage: Stage) {
 }
 
 /// Sixteen writers that each try until they have written ten records make one line of all of them.
+///
+/// Guarantees: RUN-3.
 pub(crate) async fn sixteen_writers_make_one_line(stage: Stage) {
     const WRITERS: usize = 16;
     let each = stage.times(10, 2);

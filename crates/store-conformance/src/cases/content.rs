@@ -72,6 +72,8 @@ pub(crate) async fn a_body_of_a_mebibyte_is_kept(stage: Stage) {
 }
 
 /// Every field of a header comes back as it was, whatever value it has.
+///
+/// Guarantees: CUSTOM-STORE-4.
 pub(crate) async fn headers_are_kept_field_for_field(stage: Stage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;

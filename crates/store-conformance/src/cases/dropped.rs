@@ -9,7 +9,7 @@ use ferrata_store::{PruneCut, Seq};
 use crate::stage::{Log, Stage, appended, is_kept, is_kept_at_head, ok};
 
 /// Polls a call this often, letting others go on in between, and drops it.
-async fn drop_after<T>(polls: usize, call: impl Future<Output = T>) {
+pub(crate) async fn drop_after<T>(polls: usize, call: impl Future<Output = T>) {
     let mut call = pin!(call);
     for _ in 0..polls {
         let is_ready = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;

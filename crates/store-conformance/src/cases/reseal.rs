@@ -109,6 +109,8 @@ pub(crate) async fn what_is_out_of_order_or_not_sealed_is_refused(stage: Stage) 
 }
 
 /// Appends of other instances go on meanwhile, and no record is lost.
+///
+/// Guarantees: AT-REST-8.
 pub(crate) async fn appends_go_on_while_records_are_resealed(stage: Stage) {
     if stage.store().resealing().is_none() {
         return;
@@ -140,6 +142,8 @@ pub(crate) async fn appends_go_on_while_records_are_resealed(stage: Stage) {
 }
 
 /// A reader in another instance finds each record meanwhile, in one envelope or the other.
+///
+/// Guarantees: AT-REST-9.
 pub(crate) async fn readers_find_every_record_while_it_is_resealed(stage: Stage) {
     if stage.store().resealing().is_none() {
         return;

@@ -1,13 +1,16 @@
 //! Transactions: the rows of a node and its record are there together or not at all, whatever the node does in its transaction.
 
 use std::collections::BTreeSet;
+use std::error::Error as StdError;
+use std::fmt;
 
-use ferrata_store::{CheckpointStore, ErrorKind, Transactions};
+use ferrata_store::{CheckpointStore, ErrorKind, Transactions, check_append};
 
+use crate::cases::dropped::drop_after;
 use crate::stage::{Log, Stage, expect_refusal, is_kept_at_head, ok};
 use crate::table::NestedEnd::{Commit, Drop, Forget, RollBack};
 use crate::table::TransactionStep::{self as Step, Insert, Nested};
-use crate::table::{StepResult, TransactionTable};
+use crate::table::{StatementError, StatementErrors, StepResult, TransactionTable};
 
 /// How a story ends.
 #[derive(Clone, Copy)]
@@ -20,10 +23,18 @@ enum Ending {
     Either(&'static [u32]),
     /// The run's commit is refused, and the record is not there. Rows that the node committed by its own statement may be.
     Ended,
+    /// The run's commit cannot reach the database: neither rows nor record are there, and the node may run again.
+    Lost,
 }
 
 /// The steps that a node takes in its transaction, and how the run's commit ends.
 struct Story(&'static [Step], Ending);
+
+/// How many transactions a store has open at once, at most, as far as the suite asks.
+const MAX_OPEN: usize = 64;
+
+/// How often the commit of a transaction is polled before it is dropped, at most.
+const POLLS: usize = 12;
 
 /// The rows of one story begin here, so that no two stories insert the same.
 const ROWS: u32 = 100;
@@ -70,9 +81,9 @@ impl Scene {
         let (rows, own) = match (ending, &committed) {
             (Ending::Committed(rows) | Ending::Either(rows), Ok(_)) => (*rows, false),
             (Ending::Committed(_), Err(error)) => panic!("{what} must succeed, and failed: {error:?}"),
-            (Ending::Refused | Ending::Either(_), Err(_)) => (&[][..], false),
+            (Ending::Refused | Ending::Either(_) | Ending::Lost, Err(_)) => (&[][..], false),
             (Ending::Ended, Err(_)) => (&[][..], ended_itself),
-            (Ending::Refused | Ending::Ended, Ok(_)) => {
+            (Ending::Refused | Ending::Ended | Ending::Lost, Ok(_)) => {
                 panic!("{what} must be refused, and succeeded; the table holds {found:?}")
             }
         };
@@ -82,9 +93,13 @@ impl Scene {
                 assert_eq!(Some(head), log.head(), "{what} returns the new head");
             }
             Err(_) => {
-                // `Invalid` says that the node has failed, and not the store.
+                // `Invalid` says that the node has failed, and `Unavailable` that it may run again.
                 let kinds = [ErrorKind::Invalid, ErrorKind::Unavailable];
-                let kinds = if matches!(ending, Ending::Either(_)) { &kinds[..] } else { &kinds[..1] };
+                let kinds = match ending {
+                    Ending::Either(_) => &kinds[..],
+                    Ending::Lost => &kinds[1..],
+                    _ => &kinds[..1],
+                };
                 expect_refusal(committed, kinds, &what);
             }
         }
@@ -175,6 +190,122 @@ pub(crate) async fn conflict_at_commit_leaves_no_rows(stage: Stage) {
     assert_eq!(scene.table.rows().await, scene.kept, "a refused commit leaves no row");
     is_kept_at_head(&*store, &log).await;
     log.write(&*store, 1).await;
+}
+
+/// The commit refuses a record that the store does not take, and the rows are rolled back.
+pub(crate) async fn refused_record_leaves_no_rows(stage: Stage) {
+    let mut scene = Scene::new(stage).await;
+    let store = scene.stage.store();
+    let log = scene.stage.written("r", 2).await;
+    let mut unsealed = log.next(1);
+    unsealed.records[0].header.body_crc ^= 1;
+    for (entry, what) in
+        [(log.next(0), "a commit without records"), (unsealed, "a commit of a changed record")]
+    {
+        let mut transaction = ok(transactions(&*store).begin(&log.key).await, "beginning a transaction");
+        scene.table.take_step(&mut transaction, Insert(1)).await;
+        let kind = check_append(&entry).expect_err("the suite itself breaks a rule here").kind();
+        let committed = transactions(&*store).commit(transaction, entry).await;
+        expect_refusal(committed, &[ErrorKind::Invalid, kind], what);
+        assert_eq!(scene.table.rows().await, scene.kept, "{what} leaves no row");
+        is_kept_at_head(&*store, &log).await;
+    }
+    scene.tell(&Story(&[Insert(1)], Ending::Committed(&[1]))).await;
+}
+
+/// A commit without an answer is done or not done: the log says which, and the rows agree. The next attempt of the node expects the same head, so
+/// that a commit which comes late meets its record, or the other way round.
+pub(crate) async fn unanswered_commit_keeps_rows_and_record(stage: Stage) {
+    let mut scene = Scene::new(stage).await;
+    let store = scene.stage.store();
+    for polls in 0..POLLS {
+        let row = 2 * u32::try_from(polls).expect("few") + 1;
+        let mut log = scene.stage.written(&format!("r-{polls}"), 1).await;
+        let mut transaction = ok(transactions(&*store).begin(&log.key).await, "beginning a transaction");
+        scene.table.take_step(&mut transaction, Insert(row)).await;
+        let (first, second) = (log.next(2), log.next(1));
+        drop_after(polls, transactions(&*store).commit(transaction, first.clone())).await;
+        let mut again = ok(transactions(&*store).begin(&log.key).await, "beginning another transaction");
+        scene.table.take_step(&mut again, Insert(row + 1)).await;
+        let (entry, row) = match transactions(&*store).commit(again, second.clone()).await {
+            Ok(_) => (second, row + 1),
+            refused => {
+                expect_refusal(refused, &[ErrorKind::Conflict], "a commit after one that was not answered");
+                (first, row)
+            }
+        };
+        log.took(&entry);
+        is_kept_at_head(&*store, &log).await;
+        scene.kept.insert(row);
+        assert_eq!(scene.table.rows().await, scene.kept, "rows after a commit polled {polls} times");
+    }
+}
+
+/// A transaction that cannot begin, for want of a connection or of the lock, is refused as one that may begin later.
+pub(crate) async fn begin_without_room_is_unavailable(stage: Stage) {
+    let mut scene = Scene::new(stage).await;
+    let store = scene.stage.store();
+    let log = scene.stage.written("r", 1).await;
+    let mut open = Vec::new();
+    while open.len() < MAX_OPEN {
+        match transactions(&*store).begin(&log.key).await {
+            Ok(transaction) => open.push(transaction),
+            refused => {
+                let refused = expect_refusal(
+                    refused.map(drop),
+                    &[ErrorKind::Unavailable],
+                    "a transaction that cannot begin",
+                );
+                assert!(refused.is_retryable(), "a transaction that cannot begin is retried: {refused:?}");
+                break;
+            }
+        }
+    }
+    assert!(!open.is_empty(), "the first transaction begins");
+    drop(open);
+    is_kept_at_head(&*store, &log).await;
+    scene.tell(&Story(&[Insert(1)], Ending::Committed(&[1]))).await;
+}
+
+/// The connection is lost in the transaction: nothing is there, and the node may run again.
+pub(crate) async fn lost_connection_leaves_no_rows(stage: Stage) {
+    let stories = [
+        Story(&[Insert(1), Step::LoseConnection], Ending::Lost),
+        Story(&[Insert(1), Step::LoseConnection, Insert(2)], Ending::Lost),
+        Story(&[Step::LoseConnection], Ending::Lost),
+    ];
+    Scene::new(stage).await.tell_all(&stories).await;
+}
+
+/// The store knows the errors of statements after which the same work may succeed in another transaction.
+pub(crate) async fn transient_errors_give_way(stage: Stage) {
+    let scene = Scene::new(stage).await;
+    let store = scene.stage.store();
+    let StatementErrors { transient, permanent } = scene.table.statement_errors().await;
+    assert!(!transient.is_empty() && !permanent.is_empty(), "the table has errors of both kinds");
+    let errors = transient.into_iter().map(|error| (error, true));
+    for (error, is_transient) in errors.chain(permanent.into_iter().map(|error| (error, false))) {
+        let what = error.to_string();
+        assert_eq!(transactions(&*store).gave_way(&*error), is_transient, "gave way: {what}");
+        let wrapped = Wrapped(error);
+        assert_eq!(transactions(&*store).gave_way(&wrapped), is_transient, "gave way, as a cause: {what}");
+    }
+}
+
+/// An error of a node with that of a statement as its cause.
+#[derive(Debug)]
+struct Wrapped(StatementError);
+
+impl fmt::Display for Wrapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the node failed")
+    }
+}
+
+impl StdError for Wrapped {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0)
+    }
 }
 
 /// Savepoints, and transactions of the driver within the transaction, keep and undo what they are asked to.

@@ -196,6 +196,8 @@ lies! {
     CommitsAfterRollback,
     CommitsOpenNested,
     TakesConstraintsForDamage,
+    RefusesToBegin,
+    GivesWayToAll,
 }
 
 use Lie::*;
@@ -419,6 +421,11 @@ pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("transactions::full_database_leaves_all_or_nothing", &[CommitsAfterRollback]),
     ("transactions::ended_transaction_refuses_commit", &[CommitsAfterRollback]),
     ("transactions::open_nested_transaction_refuses_commit", &[CommitsOpenNested]),
+    ("transactions::refused_record_leaves_no_rows", &[KeepsRowsAfterConflict]),
+    ("transactions::unanswered_commit_keeps_rows_and_record", &[RecordsWithoutRows, KeepsRowsAfterConflict]),
+    ("transactions::begin_without_room_is_unavailable", &[RefusesToBegin]),
+    ("transactions::lost_connection_leaves_no_rows", &[CommitsAfterRollback]),
+    ("transactions::transient_errors_give_way", &[GivesWayToAll]),
     ("transactions::deferred_constraint_refuses_commit", &[TakesConstraintsForDamage]),
     ("durability::what_was_acknowledged_is_there_after_reopening", &[LosesOnReopening]),
     ("durability::a_repeat_after_reopening_is_ok", &[RemembersPerInstance, LosesOnReopening]),

@@ -45,6 +45,7 @@ fn overlooks(property: &Property, lie: Lie) -> Option<String> {
     strange.map(|at| format!("{property:?} with a store that {lie:?} fails at {at}, which is no expectation"))
 }
 
+/// Guarantees: CUSTOM-STORE-1.
 #[test]
 fn every_property_notices_a_broken_store() {
     // Hundreds of expected failures would hide the one that matters; those of other tests are shown as usual.
@@ -81,6 +82,8 @@ fn the_table_names_properties_that_exist_and_each_once() {
 }
 
 /// A lie that no property of the table notices tests nothing.
+///
+/// Guarantees: CUSTOM-STORE-1.
 #[test]
 fn every_lie_is_noticed_by_a_property() {
     let told: BTreeSet<_> = NOTICED.iter().flat_map(|(_, lies)| *lies).copied().collect();
@@ -89,6 +92,8 @@ fn every_lie_is_noticed_by_a_property() {
 }
 
 /// Groups that the suite of the memory store leaves out are passed here, on memory that is torn and reopened.
+///
+/// Guarantees: CUSTOM-STORE-2.
 #[test]
 fn no_property_finds_fault_with_an_honest_store() {
     for property in PROPERTIES {

@@ -106,6 +106,10 @@ impl CheckpointStore for Guard {
         self.0.heartbeat(executor, ttl).await
     }
 
+    async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
+        self.0.is_alive(executor).await
+    }
+
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
         self.0.transactions()
     }

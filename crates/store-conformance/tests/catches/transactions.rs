@@ -9,7 +9,9 @@ use ferrata_store::testing::LedgerTransaction;
 use ferrata_store::{
     AnyTransaction, CheckpointStore, Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, Transactions,
 };
-use ferrata_store_conformance::{NestedEnd, StepResult, TransactionStep as Step, TransactionTable};
+use ferrata_store_conformance::{
+    NestedEnd, StatementError, StatementErrors, StepResult, TransactionStep as Step, TransactionTable,
+};
 
 use super::liar::Liar;
 use super::lie::Lie;
@@ -47,7 +49,13 @@ impl TransactionTable for Numbers {
                 *rows = self.0.ledger.transaction().await.unwrap()
             }
             Step::InsertRefused | Step::Begin | Step::BeginImmediate => return StepResult::Refused,
-            Step::LoseTransaction | Step::InsertFull(_) | Step::Commit | Step::RollBack => {
+            // The ledger has no connection to lose.
+            Step::LoseConnection if lie != Lie::CommitsAfterRollback => return StepResult::Unsupported,
+            Step::LoseTransaction
+            | Step::LoseConnection
+            | Step::InsertFull(_)
+            | Step::Commit
+            | Step::RollBack => {
                 if lie == Lie::CommitsAfterRollback {
                     *rows = self.0.ledger.transaction().await.unwrap();
                 } else {
@@ -87,11 +95,22 @@ impl TransactionTable for Numbers {
         }
         found
     }
+
+    async fn statement_errors(&self) -> StatementErrors {
+        let error = |kind| Box::new(Error::new(kind, "planted")) as StatementError;
+        StatementErrors {
+            transient: vec![error(ErrorKind::Unavailable)],
+            permanent: vec![error(ErrorKind::Invalid)],
+        }
+    }
 }
 
 #[async_trait::async_trait]
 impl Transactions for Liar {
     async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
+        if self.shared.lie == Lie::RefusesToBegin {
+            return Err(Error::new(ErrorKind::Invalid, "no connection came free"));
+        }
         self.shared.ledger.begin(run).await
     }
 
@@ -118,6 +137,6 @@ impl Transactions for Liar {
     }
 
     fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
-        self.shared.ledger.gave_way(error)
+        self.shared.lie == Lie::GivesWayToAll || self.shared.ledger.gave_way(error)
     }
 }

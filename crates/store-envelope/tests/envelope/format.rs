@@ -38,7 +38,7 @@ async fn stored(options: EnvelopeOptions, body: &Bytes) -> Bytes {
     inner.load(&run, At::Latest).await.unwrap().unwrap()[0].body.clone()
 }
 
-/// Guarantees: SECURITY-12.
+/// Guarantees: AT-REST-12, SECURITY-12.
 #[tokio::test]
 async fn each_form_of_the_envelope_is_as_it_was() {
     let body = Bytes::from(BODY);
@@ -75,6 +75,8 @@ async fn each_form_of_the_envelope_is_as_it_was() {
 }
 
 /// The envelopes of both versions stand in one log, and are read with one ring.
+///
+/// Guarantees: AT-REST-12.
 #[tokio::test]
 async fn records_of_either_version_stand_in_one_log() {
     let body = Bytes::from(BODY);

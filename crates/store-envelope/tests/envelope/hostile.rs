@@ -27,7 +27,7 @@ async fn stored(store: &MemoryStore, run: &RunKey) -> Vec<Record> {
     store.load(run, At::Latest).await.unwrap().unwrap()
 }
 
-/// Guarantees: SECURITY-2.
+/// Guarantees: AT-REST-2, SECURITY-2.
 #[tokio::test]
 async fn no_bit_of_an_envelope_can_be_changed_and_none_of_its_bytes_left_out() {
     let (inner, store) = wrapped(all());
@@ -57,7 +57,7 @@ async fn no_bit_of_an_envelope_can_be_changed_and_none_of_its_bytes_left_out() {
     assert_eq!(store.load(&log.key, At::Latest).await.unwrap().unwrap(), log.records);
 }
 
-/// Guarantees: SECURITY-2.
+/// Guarantees: AT-REST-2, SECURITY-2.
 #[tokio::test]
 async fn a_record_in_another_place_is_corrupt() {
     let (inner, store) = wrapped(all());
@@ -89,6 +89,7 @@ async fn a_record_in_another_place_is_corrupt() {
     assert_eq!(kind(&store, &log.key).await, ErrorKind::Corrupt);
 }
 
+/// Guarantees: AT-REST-3.
 #[tokio::test]
 async fn what_is_not_encrypted_is_refused_unless_it_is_allowed() {
     let inner = MemoryStore::new();

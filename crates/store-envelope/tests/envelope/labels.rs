@@ -57,6 +57,7 @@ fn query(user: Option<&str>, labels: &[(&str, &str)]) -> RunQuery {
     query
 }
 
+/// Guarantees: AT-REST-6.
 #[tokio::test]
 async fn a_listing_finds_the_same_runs_with_the_same_facts() {
     let (inner, store) = wrapped(with_labels(1));

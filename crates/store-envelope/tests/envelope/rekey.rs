@@ -51,6 +51,7 @@ async fn records_of(store: &dyn CheckpointStore, run: &RunKey) -> Vec<Record> {
     records
 }
 
+/// Guarantees: AT-REST-8.
 #[tokio::test]
 async fn every_record_comes_under_the_current_key_and_says_what_it_said() {
     let inner = MemoryStore::new();
@@ -125,6 +126,7 @@ async fn a_store_that_cannot_is_told_from_one_that_can() {
     assert!(cannot.resealing().is_none());
 }
 
+/// Guarantees: AT-REST-8.
 #[tokio::test]
 async fn a_rekey_that_is_cut_off_anywhere_is_repeated() {
     let (old, both) = (encrypting(&["old"]), || encrypting(&["new", "old"]));
@@ -163,6 +165,7 @@ async fn a_rekey_that_is_cut_off_anywhere_is_repeated() {
     }
 }
 
+/// Guarantees: AT-REST-5.
 #[tokio::test]
 async fn a_writer_whose_reply_was_lost_repeats_after_the_rekey() {
     let inner = MemoryStore::new();
@@ -214,6 +217,7 @@ async fn at_random(seed: u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Guarantees: AT-REST-8.
     #[test]
     fn nothing_is_lost_whatever_happens_beside_it(seed: u64) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -6,6 +6,7 @@ use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
 
 use super::{all, encrypting, shared};
 
+/// Guarantees: AT-REST-5.
 #[tokio::test]
 async fn an_append_whose_reply_was_lost_is_repeated_with_another_key_or_none() {
     let options = [

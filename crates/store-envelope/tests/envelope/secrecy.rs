@@ -28,7 +28,7 @@ async fn is_found(store: &MemoryStore, log: &Log) -> bool {
     found
 }
 
-/// Guarantees: SECURITY-1.
+/// Guarantees: AT-REST-1, SECURITY-1.
 #[tokio::test]
 async fn nothing_of_a_body_is_in_what_the_store_inside_keeps() {
     for (options, is_there) in [(all(), false), (EnvelopeOptions::default(), true)] {
@@ -47,7 +47,7 @@ async fn nothing_of_a_body_is_in_what_the_store_inside_keeps() {
     }
 }
 
-/// Guarantees: SECURITY-10.
+/// Guarantees: AT-REST-4, SECURITY-10.
 #[tokio::test]
 async fn an_error_shows_nothing_of_what_was_encrypted() {
     let (inner, store) = wrapped(all());
@@ -60,6 +60,7 @@ async fn an_error_shows_nothing_of_what_was_encrypted() {
     assert!(!shown.contains("Ann Fowler"), "{shown}");
 }
 
+/// Guarantees: AT-REST-1.
 #[test]
 fn what_is_said_passes_through_no_store_with_keys() {
     assert!(wrapped(EnvelopeOptions::default()).1.relay().is_some());

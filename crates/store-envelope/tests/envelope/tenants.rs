@@ -81,6 +81,7 @@ fn cached(service: &Arc<Service>) -> (ManualClock, Arc<CachedKeys<Arc<Service>>>
     (clock, Arc::new(cached))
 }
 
+/// Guarantees: AT-REST-10.
 #[tokio::test]
 async fn a_tenant_whose_keys_are_erased_is_unreadable_and_no_other() {
     let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());

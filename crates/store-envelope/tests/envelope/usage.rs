@@ -23,6 +23,7 @@ fn log(tenant: &str, run: &str) -> Log {
     Log::new(RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap())).with_bases_every(3)
 }
 
+/// Guarantees: AT-REST-11.
 #[tokio::test]
 async fn each_record_counts_once_under_the_key_that_it_needs() {
     let inner = MemoryStore::new();

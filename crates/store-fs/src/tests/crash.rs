@@ -139,6 +139,7 @@ fn finish(root: &Path, steps: &[Step], models: &[Model], done: usize) {
     assert_eq!(std::fs::read_dir(root.join("runs/default")).unwrap().count(), 0, "a trace is left");
 }
 
+/// Guarantees: RUN-2.
 #[test]
 fn whatever_the_call_at_which_it_dies_what_was_acknowledged_is_there_and_nothing_is_torn() {
     die_at_every_call(folder, 500);

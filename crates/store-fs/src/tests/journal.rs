@@ -88,6 +88,8 @@ fn what_would_have_to_wait_is_given_back_and_the_rest_of_the_row_goes_on() {
 }
 
 /// A story of two processes that write to the same runs, are killed, and lose power, by chance. What was acknowledged is there.
+///
+/// Guarantees: RUN-2.
 #[test]
 fn whatever_two_processes_do_and_whatever_the_power_takes_what_was_acknowledged_is_there() {
     for seed in 0..100 {

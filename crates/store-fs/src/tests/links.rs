@@ -47,7 +47,7 @@ fn is_refused<T: std::fmt::Debug>(done: Result<T, StoreError>, what: &str) {
     let error = Error::from(done.expect_err(what));
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
     assert!(
-        error.to_string().contains("a link is where the store keeps a file of its own"),
+        error.to_string().contains("a link is where the store keeps a file or a folder of its own"),
         "{what}: {error}"
     );
 }

@@ -4,11 +4,16 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use ferrata_store::AnyTransaction;
-use ferrata_store_conformance::{NestedEnd, StepResult, TransactionStep as Step, TransactionTable};
+use ferrata_store_conformance::{
+    NestedEnd, StatementError, StatementErrors, StepResult, TransactionStep as Step, TransactionTable,
+};
 use ferrata_store_postgres::PostgresTransaction;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::Schema;
+
+/// The server ends the connection that says this.
+const LOSE_CONNECTION: &str = "SELECT pg_terminate_backend(pg_backend_pid())";
 
 /// The numbers of the suite, in a schema.
 pub(crate) struct Numbers {
@@ -70,6 +75,7 @@ impl TransactionTable for Numbers {
             Step::Commit => "COMMIT".to_owned(),
             Step::RollBack => "ROLLBACK".to_owned(),
             Step::Nested(row, end) => return result(self.nest(connection, row, end).await),
+            Step::LoseConnection => LOSE_CONNECTION.to_owned(),
             Step::ViolateAtCommit => format!("INSERT INTO {}.references_to VALUES (-1)", self.schema),
             // This database rolls no transaction back by itself, and a full one is the server's.
             _ => return StepResult::Unsupported,
@@ -83,6 +89,21 @@ impl TransactionTable for Numbers {
         let rows: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await.unwrap();
         connection.close().await.unwrap();
         rows.into_iter().map(|row| u32::try_from(row).unwrap()).collect()
+    }
+
+    async fn statement_errors(&self) -> StatementErrors {
+        let error = async |sql: &str| -> StatementError {
+            let mut connection = PgConnection::connect(&self.url).await.unwrap();
+            execute(&mut connection, sql).await.unwrap_err().into()
+        };
+        // As the server raises them by itself: a serialization failure, a deadlock, a lock that did not come free.
+        let mut transient = vec![error(LOSE_CONNECTION).await];
+        for code in ["40001", "40P01", "55P03"] {
+            let raise = format!("DO $$ BEGIN RAISE EXCEPTION SQLSTATE '{code}'; END $$");
+            transient.push(error(&raise).await);
+        }
+        let permanent = vec![error(&self.insert(0)).await, error("SELECT 1 / 0").await, error("SELEC").await];
+        StatementErrors { transient, permanent }
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use ferrata_store::AnyTransaction;
-use ferrata_store_conformance::{NestedEnd, StepResult, TransactionStep as Step, TransactionTable};
+use ferrata_store_conformance::{
+    NestedEnd, StatementError, StatementErrors, StepResult, TransactionStep as Step, TransactionTable,
+};
 use ferrata_store_sqlite::SqliteTransaction;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
@@ -93,6 +95,29 @@ impl TransactionTable for Numbers {
             sqlx::query_scalar("SELECT n FROM numbers").fetch_all(&mut connection).await.unwrap();
         connection.close().await.unwrap();
         rows.into_iter().collect()
+    }
+
+    async fn statement_errors(&self) -> StatementErrors {
+        let [mut holder, mut other] = [self.connection().await, self.connection().await];
+        execute(&mut other, "PRAGMA busy_timeout = 0").await.unwrap();
+        let mut transient: Vec<StatementError> = Vec::new();
+        // The lock is held, and then it was held since the transaction began to read.
+        execute(&mut holder, "BEGIN IMMEDIATE").await.unwrap();
+        transient.push(execute(&mut other, "BEGIN IMMEDIATE").await.unwrap_err().into());
+        execute(&mut other, "BEGIN; SELECT * FROM numbers").await.unwrap();
+        execute(&mut holder, "INSERT INTO numbers VALUES (50, NULL); COMMIT").await.unwrap();
+        transient.push(execute(&mut other, "DELETE FROM numbers WHERE n = 50").await.unwrap_err().into());
+        execute(&mut other, "ROLLBACK; DELETE FROM numbers WHERE n = 50").await.unwrap();
+        let mut permanent: Vec<StatementError> = Vec::new();
+        for sql in
+            ["INSERT INTO numbers VALUES (0, NULL)", "SELECT", "INSERT INTO numbers VALUES ('a', NULL)"]
+        {
+            permanent.push(execute(&mut other, sql).await.unwrap_err().into());
+        }
+        for connection in [holder, other] {
+            connection.close().await.unwrap();
+        }
+        StatementErrors { transient, permanent }
     }
 }
 

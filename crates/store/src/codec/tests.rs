@@ -83,6 +83,7 @@ fn a_header_is_spelled_out_as_documented() {
     assert_eq!(serde_json::from_str::<RecordHeader>(short).unwrap(), bare);
 }
 
+/// Guarantees: CUSTOM-STORE-4.
 #[test]
 fn json_without_what_is_assumed_comes_back() {
     let all = headers();
@@ -134,6 +135,7 @@ fn json_that_is_no_header_is_refused_and_what_is_unknown_passed_over() {
     assert!(serde_json::from_str::<RecordHeader>(twice).unwrap_err().to_string().contains("duplicate"));
 }
 
+/// Guarantees: CUSTOM-STORE-4.
 #[test]
 fn bytes_come_back() {
     for header in headers() {

@@ -308,6 +308,7 @@ fn explore(planted: Planted, is_counted: bool) -> Result<usize, Box<World>> {
     Ok(seen.len())
 }
 
+/// Guarantees: CUSTOM-STORE-3.
 #[test]
 fn a_run_that_has_a_record_is_always_found() {
     for is_counted in [true, false] {

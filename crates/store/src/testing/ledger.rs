@@ -308,7 +308,7 @@ impl Transactions for LedgerStore {
     }
 
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
-        let rows = connection.downcast_mut::<LedgerRows>().ok_or_else(foreign)?;
+        let rows = connection.downcast_mut::<LedgerRows>().ok_or_else(wrong_connection)?;
         self.check(&append).await?;
         let last = append.records.last().map(|record| record.header.head());
         rows.appends.push(append);
@@ -320,6 +320,12 @@ impl Transactions for LedgerStore {
             .filter_map(|error| error.downcast_ref::<Error>())
             .any(|error| error.kind() == ErrorKind::Unavailable)
     }
+}
+
+fn wrong_connection() -> Error {
+    let message =
+        "the connection is not a `LedgerRows`; of a transaction `tx` of the ledger, pass `&mut *tx`";
+    Error::new(ErrorKind::Invalid, message)
 }
 
 fn foreign() -> Error {

@@ -225,8 +225,9 @@ fn listen(
         // A server that is down: the client, whom the system has let in already, is cut off.
         let number = plan.connection();
         let Ok(connection) = Connection::open(client, upstream, number, Arc::clone(plan)) else { continue };
-        let thread = spawn(move |control| connection.run(&control));
+        // The lock first: a connection that runs and is not listed would miss a cut or a silence.
         let mut connections = lock(connections);
+        let thread = spawn(move |control| connection.run(&control));
         connections.retain(|thread| !thread.handle.is_finished());
         // Without a thread the connection is dropped, as by a machine that has no more to give.
         connections.extend(thread);

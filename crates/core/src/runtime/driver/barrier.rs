@@ -1,6 +1,8 @@
 //! What must be on stable storage before an activation starts: decided by the effect of its node.
 
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Driver;
@@ -8,18 +10,72 @@ use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, NodeCheckpoint};
+use crate::id::{Epoch, ExecutorId, RunKey};
+use crate::node::Ownership;
 use crate::record::body::{Event, Intent};
+use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
+use crate::runtime::shared::Shared;
 use crate::state::State;
 
 /// How often the log is asked for the run's owner before a doubt ends the run here, and the first pause, which doubles.
 const LOOKS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
+/// The longest pause between two questions of an attempt that waits for the answer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// Whether an activation may start.
 pub(super) enum Barrier {
     Open,
     /// It waits until its records are durable, and is started then.
     Waits,
+}
+
+/// Whether this process owns a run, for an attempt that must not be repeated.
+struct RunOwnership {
+    shared: Weak<Shared>,
+    heartbeat: Arc<HeartbeatMonitor>,
+    run: RunKey,
+    /// The owner in the log as long as the run is this process's; absent if the run has no record.
+    owner: Option<(Epoch, Option<ExecutorId>)>,
+    term: u64,
+    /// How often heartbeats had come late when the log was asked last.
+    gaps: AtomicU64,
+}
+
+impl Ownership for RunOwnership {
+    fn is_certain(&self) -> bool {
+        self.heartbeat.certain(self.term) == Some(self.gaps.load(Ordering::Relaxed))
+    }
+
+    fn confirm(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        Box::pin(async move {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                // The driver hears of a loss as well, and drops the attempt.
+                let Ok(gaps) = self.heartbeat.sure(self.term).await else { return false };
+                let Some(shared) = self.shared.upgrade() else { return false };
+                let Some(owner) = self.owner else {
+                    self.gaps.store(gaps, Ordering::Relaxed);
+                    return true;
+                };
+                match shared.store.head(&self.run).await {
+                    Ok(Some(head)) if (head.epoch, head.owner) == owner => {
+                        self.gaps.store(gaps, Ordering::Relaxed);
+                        if self.is_certain() {
+                            return true;
+                        }
+                    }
+                    Ok(_) => return false,
+                    Err(error) => {
+                        tracing::debug!(run = %self.run, %error, "cannot ask who owns the run; asking again");
+                        shared.clock.sleep(pause).await;
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                }
+            }
+        })
+    }
 }
 
 impl<S: State> Driver<S> {
@@ -50,11 +106,14 @@ impl<S: State> Driver<S> {
         Ok(Barrier::Waits)
     }
 
-    /// Tells from now on whether this process has been sure to own the run ever since.
-    pub(super) fn ownership(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
+    /// Follows from now on whether this process owns the run.
+    pub(super) fn ownership(&self) -> Arc<dyn Ownership> {
+        let (shared, run) = (Arc::downgrade(&self.shared), self.journal.run().clone());
         let heartbeat = Arc::clone(&self.shared.heartbeat);
-        let (term, gaps) = (self.registration.term, self.registration.gaps);
-        Box::new(move || heartbeat.certain(term) == Some(gaps))
+        // Of a run without a record, no other process knows.
+        let owner = self.journal.durable().map(|_| (self.journal.epoch(), Some(self.journal.executor())));
+        let (term, gaps) = (self.registration.term, AtomicU64::new(self.registration.gaps));
+        Arc::new(RunOwnership { shared, heartbeat, run, owner, term, gaps })
     }
 
     /// Waits until this process surely owns the run, for an attempt that must not be repeated: whatever passed since its intent was

@@ -96,7 +96,7 @@ impl<S: State> Driver<S> {
             transactions: AttemptTransactions::default(),
             left: Mutex::default(),
             lacks: AtomicBool::new(false),
-            is_owner: external.then(|| self.ownership()),
+            ownership: external.then(|| self.ownership()),
             not_begun: AtomicBool::new(false),
         };
         let scope = Arc::new(scope);

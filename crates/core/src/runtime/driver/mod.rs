@@ -326,6 +326,11 @@ impl<S: State> Driver<S> {
             }
             // The next turn looks at it.
             Control::Stop => Ok(()),
+            Control::Release => {
+                self.stopping.end_within(Duration::ZERO);
+                self.line.abort_all();
+                Ok(())
+            }
             Control::Signal { signal, reply } if self.is_deferred(&signal) => {
                 self.defer(*signal, reply);
                 Ok(())
@@ -402,7 +407,7 @@ impl<S: State> Driver<S> {
             // The next turn looks at it, before anything new starts, as whenever a run is taken up.
             return Ok(());
         }
-        if self.stopping.is_grace_over() {
+        if self.stopping.end_grace() {
             self.line.abort_all();
         }
         Box::pin(self.check_head(None)).await

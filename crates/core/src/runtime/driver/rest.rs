@@ -114,7 +114,10 @@ impl<S: State> Driver<S> {
 
     /// Lets go of a run whose runtime ends: until something moves it if all of it waits, and else for others to claim at once.
     fn let_go(&mut self, none_in_line: bool) -> Result<()> {
-        let reason = "the runtime was shut down";
+        let reason = match self.shared.is_closing() {
+            true => "the runtime was shut down",
+            false => "another graph serves the workflow",
+        };
         let waits = |key: &ActivationKey| self.line.waits(*key, self.waiters.waits(*key));
         // What was broken off is in no line.
         let all_wait = none_in_line && self.machine.in_flight().keys().all(waits);
@@ -160,7 +163,7 @@ impl<S: State> Driver<S> {
         looks: Option<Looks>,
     ) -> Result<()> {
         let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
-        let (reason, orderly) = (reason.into(), false && self.stopping.is_ending());
+        let (reason, orderly) = (reason.into(), self.stopping.is_ending());
         let released = Released { reason, wake, receiving, receivers, begun: Vec::new(), looks, orderly };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }

@@ -124,7 +124,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         transactions: AttemptTransactions::default(),
         left: Default::default(),
         lacks: AtomicBool::new(false),
-        is_owner: None,
+        ownership: None,
         not_begun: AtomicBool::new(false),
     })
 }

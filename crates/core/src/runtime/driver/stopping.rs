@@ -18,6 +18,8 @@ pub(super) struct Stopping {
     deadline_at: Option<Timestamp>,
     /// When the grace of a cancellation or a shutdown is over, by the monotonic clock.
     grace: Option<Duration>,
+    /// Whether the driver has acted on the end of that grace.
+    has_ended_grace: bool,
     /// Whether the runtime ends.
     ending: bool,
     /// Whether the run is about to fail by its deadline.
@@ -40,6 +42,7 @@ impl Stopping {
             deadline: left.map(|left| clock.monotonic().saturating_add(left)),
             deadline_at: deadline.map(|after| created.plus(after)),
             grace: None,
+            has_ended_grace: false,
             ending: false,
             exceeding: false,
             lost: None,
@@ -77,6 +80,7 @@ impl Stopping {
         if !std::mem::replace(&mut self.ending, true) {
             let end = self.clock.monotonic().saturating_add(grace);
             self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
+            self.has_ended_grace = false;
             self.tell();
         }
     }
@@ -95,6 +99,12 @@ impl Stopping {
 
     pub(super) fn is_grace_over(&self) -> bool {
         self.grace.is_some_and(|grace| grace <= self.clock.monotonic())
+    }
+
+    /// Returns whether the grace is over. If so, it is no time to wake for any more.
+    pub(super) fn end_grace(&mut self) -> bool {
+        self.has_ended_grace = self.is_grace_over();
+        self.has_ended_grace
     }
 
     /// Whether the runtime ends.
@@ -134,12 +144,11 @@ impl Stopping {
         }
     }
 
-    /// Returns when the driver must look, by the monotonic clock: at the end of the grace, or at the deadline of a run that goes on. A grace that is over
-    /// is no time to wake for: the run may have something else to wait for.
+    /// Returns when the driver must look, by the monotonic clock: at the end of the grace, unless it has acted on that, or at the deadline of a run
+    /// that goes on.
     pub(super) fn next_wake(&self, is_stopping: bool) -> Option<Duration> {
-        let now = self.clock.monotonic();
         let deadline = self.deadline.filter(|_| !is_stopping);
-        deadline.into_iter().chain(self.grace.filter(|grace| *grace > now)).min()
+        deadline.into_iter().chain(self.grace.filter(|_| !self.has_ended_grace)).min()
     }
 }
 

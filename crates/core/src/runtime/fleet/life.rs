@@ -13,7 +13,7 @@ use crate::clock::within;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, HeadRef, RunKey};
 use crate::record::RunStatus;
-use crate::runtime::requests::signal;
+use crate::runtime::requests::signal::{self, ReleaseResult};
 use crate::runtime::shared::{Control, Phase, Shared};
 use crate::runtime::tasks::spawn;
 use crate::store::{Notice, RunAppend};
@@ -240,8 +240,10 @@ impl Drop for Doubt {
     }
 }
 
-/// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, no other process would
-/// take it up.
+/// Releases a run that stopped here with an error and is this process's by its log: while this process lives, no other process would
+/// claim it.
+///
+/// A store that has no such run is asked again for as long as a heartbeat lives: a folder may be unmounted for a moment, or a replica lag.
 pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &Error) {
     let (weak, run) = (Weak::clone(shared), run.clone());
     // To whoever reads the log, being fenced is that another process took the run: this one still has it.
@@ -250,7 +252,7 @@ pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &
         kind => format!("its driver stopped: {kind}"),
     };
     spawn(async move {
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut missing_since) = (FIRST_PAUSE, None);
         loop {
             let Some(shared) = weak.upgrade() else { return };
             // An executor that has ended owns nothing.
@@ -258,11 +260,14 @@ pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &
                 return;
             }
             match signal::release(&shared, &run, tenure, &reason).await {
-                Ok(released) => {
-                    if released {
-                        shared.recovery.ring();
+                Ok(ReleaseResult::Released) => return shared.recovery.ring(),
+                Ok(ReleaseResult::NotOwned) => return,
+                Ok(ReleaseResult::Missing) => {
+                    let now = shared.clock.monotonic();
+                    let missing_for = now.saturating_sub(*missing_since.get_or_insert(now));
+                    if missing_for >= shared.limits.heartbeat_ttl {
+                        return;
                     }
-                    return;
                 }
                 // In doubt, too: the next try finds whether it was let go of.
                 Err(error)

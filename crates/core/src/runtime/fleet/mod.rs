@@ -10,7 +10,10 @@ pub(crate) mod recovery;
 pub(crate) mod resting;
 mod sightings;
 pub(crate) mod sweep;
+pub(crate) mod sweeper;
 pub(crate) mod tags;
+mod undriven;
 
 pub use admission::RunLimits;
 pub use recovery::Stalled;
+pub use sweeper::SweeperOptions;

@@ -13,6 +13,7 @@ use super::admission::Permit;
 use super::idle_orphans::cancel_idle_orphans;
 use super::read_budget::ReadBudget;
 use super::sweep::sweep;
+use super::undriven::release_undriven;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
@@ -286,6 +287,28 @@ pub(crate) fn serve<S: State>(
     graph: &Graph<S>,
     policy: CheckpointPolicy,
 ) -> Result<()> {
+    add_served(shared, graph, policy, false)
+}
+
+/// As [`serve`], in place of the graph that the workflow is served with, if there is one.
+///
+/// # Errors
+///
+/// As [`serve`], except [`ErrorKind::AlreadyExists`].
+pub(crate) fn replace_served<S: State>(
+    shared: &Arc<Shared>,
+    graph: &Graph<S>,
+    policy: CheckpointPolicy,
+) -> Result<()> {
+    add_served(shared, graph, policy, true)
+}
+
+fn add_served<S: State>(
+    shared: &Arc<Shared>,
+    graph: &Graph<S>,
+    policy: CheckpointPolicy,
+    may_replace: bool,
+) -> Result<()> {
     check_transactions(shared, graph)?;
     let (graph, name) = (graph.clone(), graph.name().clone());
     let claimer: Claimer = Arc::new(move |shared, known, permit| {
@@ -297,7 +320,7 @@ pub(crate) fn serve<S: State>(
         })
     });
     let mut served = shared.recovery.served.lock().unwrap_or_else(PoisonError::into_inner);
-    if served.contains_key(&name) {
+    if served.contains_key(&name) && !may_replace {
         let message =
             format!("the workflow `{name}` is served by this runtime already; serve each workflow once");
         return Err(Error::new(ErrorKind::AlreadyExists, message));
@@ -308,6 +331,7 @@ pub(crate) fn serve<S: State>(
     if first {
         spawn(sweep(Arc::downgrade(shared)));
         spawn(cancel_idle_orphans(Arc::downgrade(shared)));
+        spawn(release_undriven(Arc::downgrade(shared)));
     }
     shared.recovery.ring();
     Ok(())

@@ -1,14 +1,22 @@
-//! When a record becomes a base: only if what was written since the last one outweighs what a base would weigh now.
+//! Decides which records become bases.
+//!
+//! A record becomes a base when the log since the last base outweighs [`BASE_FACTOR`] (`F`) bases of the present state, and [`BASE_FLOOR`].
+//! A check of that encodes a base. Checks are rare: the next one follows a base of `B` bytes after `F * B` bytes, and a check that
+//! found `m` bytes after `(F + 1) * m` bytes. For any state:
+//!
+//! - All bases take at most `1 / F` of the records. Each base has `F` times its size of records in front of it.
+//! - Checks encode at most twice what the run writes. Between two checks lie at least `m` bytes: the first saw at most `F * m`.
+//! - A load reads at most `2 + F` times the size at the last check, and [`BASE_FLOOR`]. The last base has at most `m` bytes, because the check
+//!   came above `F` times its size. At most `(F + 1) * m` bytes follow it.
+//!
+//! A comparison with the size of the last base would copy a growing state again and again.
 
 use crate::engine::fold::Folded;
 
 /// What reading and folding one record costs beside its bytes, in bytes.
 pub(super) const RECORD_COST: u64 = 64;
 
-/// How many times what a base would weigh is written before there is one.
-///
-/// With a factor of F, bases add at most 1/F of what records take, whatever the state does, and a load reads at most 2 + F times
-/// what a base weighed when it was last looked at. ARCHITECTURE.md has the sums.
+/// How many times its own size a base waits for. The module says what follows.
 pub(super) const BASE_FACTOR: u64 = 4;
 
 /// Smaller logs than this are read whole: a base would save nothing.

@@ -1,11 +1,14 @@
 //! What a run is given at its start beside its input: its configuration, and its first messages.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Fingerprint;
+use crate::panics::request_panicked;
 use crate::record::body::{FirstMessage, Item};
 use crate::runtime::print::{in_order, input_print};
 use crate::state::strict;
@@ -26,11 +29,11 @@ pub(crate) struct Recorded {
 
 impl Given {
     pub(crate) fn configure(&mut self, config: &impl Serialize) {
-        self.config = Some(strict::to_raw_value(config).map(item));
+        self.config = Some(written(config));
     }
 
     pub(crate) fn send(&mut self, message: &impl Serialize) {
-        self.messages.push(strict::to_raw_value(message).map(item));
+        self.messages.push(written(message));
     }
 
     /// Checks what is given, each part of which may have so many bytes.
@@ -67,8 +70,11 @@ impl Recorded {
     }
 }
 
-fn item(text: Box<RawValue>) -> Item {
-    Item(text.into())
+/// Serializes what a request of the application is given. A `Serialize` that panics fails the request, and not the caller.
+pub(super) fn written(value: &impl Serialize) -> Result<Item> {
+    let text = catch_unwind(AssertUnwindSafe(|| strict::to_raw_value(value)))
+        .unwrap_or_else(|panic| Err(request_panicked(&*panic)))?;
+    Ok(Item(text.into()))
 }
 
 /// Refuses what is longer than a record may be.

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::{Builder, Uuid, Variant, Version};
 
 use super::amend::Tip;
-use super::system::{check_copy, hold_for_queue, is_held_for_queue};
+use super::system::{check_copy, hold_for_queue, is_held_for_queue, queue_of};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, IdSource, RecordId, RunKey};
 use crate::past::{self, ImportedRun};
 use crate::record::RunStatus;
@@ -45,7 +45,13 @@ pub(crate) async fn import(shared: &Arc<Shared>, text: &str, run: Option<RunKey>
 /// Adds the records that put the run on hold for its queue. Returns whether it is on hold then.
 fn hold_imported(shared: &Shared, imported: &mut ImportedRun) -> Result<bool> {
     let ImportedRun { run, facts, records, .. } = imported;
-    let folded = fold(run, records, None)?;
+    if queue_of(facts).is_none() {
+        return Ok(false);
+    }
+    let folded = fold(run, records, None).map_err(|error| {
+        let message = format!("the records of the file are no log of a run: {}", error.message());
+        Error::new(ErrorKind::Invalid, message).with_source(error)
+    })?;
     let status = folded.machine.status();
     if status == RunStatus::Interrupted && is_held_for_queue(&folded.machine, facts) {
         return Ok(true);

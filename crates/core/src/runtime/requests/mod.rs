@@ -12,6 +12,7 @@ pub(crate) mod import;
 pub(crate) mod line_up;
 pub(crate) mod resume;
 pub(crate) mod runs;
+mod same_input;
 pub(crate) mod send;
 pub(crate) mod signal;
 pub(crate) mod start;

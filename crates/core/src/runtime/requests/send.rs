@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::given::fitting;
+use super::given::{fitting, written};
 use super::signal::SignalRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, RunKey};
@@ -14,7 +14,6 @@ use crate::record::body::{Item, SignalKind};
 use crate::record::pause::MessageKey;
 use crate::runtime::print::in_order;
 use crate::runtime::shared::Shared;
-use crate::state::strict;
 
 /// How long a key may be, in bytes: long enough for an address or two UUIDs.
 const LONGEST: usize = 256;
@@ -39,8 +38,7 @@ pub struct SendRequest {
 
 impl SendRequest {
     pub(crate) fn new(shared: &Arc<Shared>, run: &RunKey, message: &impl Serialize) -> Self {
-        let body = strict::to_raw_value(message).map(|text| Item(text.into()));
-        let body = fitting("message", body, shared.limits.max_body);
+        let body = fitting("message", written(message), shared.limits.max_body);
         Self { shared: Arc::clone(shared), run: run.clone(), body, key: None, by: None }
     }
 

@@ -322,20 +322,30 @@ pub(super) fn paused(machine: &Machine, reason: &str, by: Option<&str>, at: Time
     [Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect()
 }
 
-/// Lets a run go that its log gives to this executor in this tenure. Returns whether it did: not if the run has ended, rests, or has
-/// another owner or life by now.
+/// The result of a [`release`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseResult {
+    Released,
+    /// The run has ended, rests, or has another owner or life by now.
+    NotOwned,
+    /// The store has no such run.
+    Missing,
+}
+
+/// Releases a run that its log gives to this executor in this tenure.
 pub(crate) async fn release(
     shared: &Arc<Shared>,
     run: &RunKey,
     tenure: Tenure,
     reason: &str,
-) -> Result<bool> {
+) -> Result<ReleaseResult> {
     let (term, _) = shared.heartbeat.present()?;
     let owned = (RunStatus::InProgress, tenure.epoch, Some(shared.executor));
     // Mostly another executor has claimed it: then its log is not read.
-    let head = shared.store.head(run).await?;
-    if head.is_none_or(|head| (head.status, head.epoch, head.owner) != owned) {
-        return Ok(false);
+    match shared.store.head(run).await? {
+        None => return Ok(ReleaseResult::Missing),
+        Some(head) if (head.status, head.epoch, head.owner) != owned => return Ok(ReleaseResult::NotOwned),
+        Some(_) => {}
     }
     let mut is_ours = false;
     let released = amend(shared, run, Writer::Owner(term), |tip| {
@@ -358,8 +368,9 @@ pub(crate) async fn release(
     })
     .await;
     match released {
-        // It was purged since.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        released => released.map(|_| is_ours),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(ReleaseResult::Missing),
+        Err(error) => Err(error),
+        Ok(_) if is_ours => Ok(ReleaseResult::Released),
+        Ok(_) => Ok(ReleaseResult::NotOwned),
     }
 }

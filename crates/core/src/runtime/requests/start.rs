@@ -15,6 +15,7 @@ use super::drive::{Parts, drive};
 use super::given::{Given, Recorded};
 use super::line_up::line_up;
 use super::resume::{is_left, resume};
+use super::same_input::has_same_input;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
@@ -415,9 +416,12 @@ impl<S: State> Checked<S> {
         let Some(head) = shared.store.head(run).await? else {
             return if has_begun { Err(unrecorded(run)) } else { Ok(ControlFlow::Continue(self)) };
         };
-        if head.facts.workflow != facts.workflow || head.facts.input != facts.input {
-            let what =
-                if head.facts.workflow == facts.workflow { "another input" } else { "another workflow" };
+        let is_same_workflow = head.facts.workflow == facts.workflow;
+        let is_same = is_same_workflow
+            && (head.facts.input == facts.input
+                || Box::pin(has_same_input(shared, graph, run, facts.input)).await?);
+        if !is_same {
+            let what = if is_same_workflow { "another input" } else { "another workflow" };
             let message = format!("the run was started before with {what}; use another id");
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
         }
@@ -465,7 +469,8 @@ impl<S: State> IntoFuture for StartRequest<S> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let span = self.span();
-            async move { finish(self.checked()?.start()).await }.instrument(span).await
+            // Code of the state writes and reads the input: a panic of it ends this task, and not the caller.
+            async move { finish(async move { self.checked()?.start().await }).await }.instrument(span).await
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Starting a run within a transaction of the application's: the run and the application's rows appear together, or neither does.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -29,11 +29,14 @@ use crate::state::State;
 pub struct StartWithin<'c, S: State> {
     request: StartRequest<S>,
     connection: &'c mut (dyn Any + Send),
+    /// The type of the connection, for an error that names it.
+    given: &'static str,
 }
 
 impl<S: State> StartRequest<S> {
     /// Starts the run within a transaction of the application's on the store's database: the run is there exactly if the transaction
-    /// commits. `connection` is a `sqlx::PgConnection` or `sqlx::SqliteConnection`, as `&mut *tx` of a `sqlx` transaction is.
+    /// commits. `connection` is a `sqlx::PgConnection` or `sqlx::SqliteConnection` of sqlx 0.9. Of a `sqlx` transaction `tx`, pass `&mut *tx`: `&mut tx`
+    /// compiles and is refused.
     ///
     /// Nothing goes on before the commit. After it, [`Ticket::follow`] begins at once; otherwise a process that
     /// [serves](crate::runtime::Runtime::serve) the workflow finds the run at its next look.
@@ -43,7 +46,8 @@ impl<S: State> StartRequest<S> {
     /// Of the `.await`: as [`Runtime::start`](crate::runtime::Runtime::start), and
     /// - [`ErrorKind::AlreadyExists`]: there is a run with the id, whatever its input. Nothing was written for it.
     /// - [`ErrorKind::Unsupported`]: the store has no transactions.
-    /// - [`ErrorKind::Invalid`]: the connection is to another kind of database, or checkpoints are disabled.
+    /// - [`ErrorKind::Invalid`]: `connection` is not the store's connection type, or checkpoints are disabled. The error names the type that was given
+    ///   and the one that the store needs.
     ///
     /// After any error roll the transaction back.
     ///
@@ -71,7 +75,7 @@ impl<S: State> StartRequest<S> {
     ///
     /// <!-- held by: transactional_steps::a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all -->
     pub fn within<C: Any + Send>(self, connection: &mut C) -> StartWithin<'_, S> {
-        StartWithin { request: self, connection }
+        StartWithin { request: self, connection, given: type_name::<C>() }
     }
 }
 
@@ -80,9 +84,14 @@ impl<'c, S: State> IntoFuture for StartWithin<'c, S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { request, connection } = self;
+        let Self { request, connection, given } = self;
         let span = request.span();
-        Box::pin(async move { begin(request.checked()?, connection).await }.instrument(span))
+        let begun = async move {
+            // Code of the state writes and reads the input: a panic of it ends this task, and not the caller.
+            let checked = finish(async move { request.checked() }).await?;
+            begin(checked, connection, given).await
+        };
+        Box::pin(begun.instrument(span))
     }
 }
 
@@ -93,7 +102,11 @@ impl<S: State> fmt::Debug for StartWithin<'_, S> {
 }
 
 /// Writes the first record, of a run that no process has begun with.
-async fn begin<S: State>(mut checked: Checked<S>, connection: &mut (dyn Any + Send)) -> Result<Ticket<S>> {
+async fn begin<S: State>(
+    mut checked: Checked<S>,
+    connection: &mut (dyn Any + Send),
+    given: &str,
+) -> Result<Ticket<S>> {
     let text = checked.text()?;
     let first = checked.first();
     let Checked { shared, graph, run, facts, policy, .. } = checked;
@@ -121,6 +134,10 @@ async fn begin<S: State>(mut checked: Checked<S>, connection: &mut (dyn Any + Se
         Err(error) if error.kind() == ErrorKind::Conflict => {
             let message = "there is a run with the id; use another, or roll the transaction back and start it to find it";
             Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&run).with_source(error))
+        }
+        Err(error) if error.kind() == ErrorKind::Invalid => {
+            let message = format!("{}; `within` was given a `{given}`", error.message());
+            Err(Error::new(ErrorKind::Invalid, message).with_run(&run).with_source(error))
         }
         Err(error) => Err(error.with_run(&run)),
     }

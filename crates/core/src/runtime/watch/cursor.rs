@@ -13,7 +13,8 @@ use crate::record::RecordHeader;
 pub(super) struct Place {
     /// The last record of which everything was told; `None` before the first.
     pub(super) last: Option<Seq>,
-    /// Its id, if that is known: what tells this life of the run from another.
+    /// What tells this life of the run from another, if that is known: the id of the last record, or of the first record while only a part of that was
+    /// told.
     pub(super) id: Option<RecordId>,
     /// How many events of the record after it were told, or passed over.
     pub(super) part: u32,
@@ -28,6 +29,30 @@ impl Place {
     /// The place behind a record.
     pub(super) fn behind(header: &RecordHeader) -> Self {
         Self { last: Some(header.seq), id: Some(header.id), part: 0 }
+    }
+
+    /// The place within the record that follows, of which so many events were told.
+    pub(super) fn within(self, next: &RecordHeader, part: u32) -> Self {
+        let id = match self.last {
+            None => Some(next.id),
+            Some(_) => self.id.or(next.prev),
+        };
+        Self { id, part, ..self }
+    }
+
+    /// The place before the oldest record that is kept.
+    pub(super) fn before(oldest: Seq, prev: Option<RecordId>) -> Self {
+        let last = oldest.get().checked_sub(1).map(Seq::new);
+        Self { last, id: prev.filter(|_| last.is_some()), part: 0 }
+    }
+
+    /// Whether this record is of the same life of the run, as the one that comes next.
+    pub(super) fn leads_to(&self, next: &RecordHeader) -> bool {
+        match (self.last, self.id) {
+            (_, None) => true,
+            (None, Some(id)) => next.seq != Seq::new(0) || next.id == id,
+            (Some(_), Some(id)) => next.prev == Some(id),
+        }
     }
 
     /// Whether everything of the record was told, and nothing of the next.
@@ -160,6 +185,7 @@ mod tests {
         let places = [
             Place::default(),
             Place { part: 2, ..Place::default() },
+            Place { id: Some(id), part: 2, ..Place::default() },
             Place { last: Some(Seq::new(u64::MAX)), id: None, part: 0 },
             Place { last: Some(Seq::new(0)), id: Some(id), part: 0 },
             Place { last: Some(Seq::new(12)), id: Some(id), part: 9 },

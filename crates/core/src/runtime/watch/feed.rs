@@ -13,7 +13,7 @@ use super::relay::Relayed;
 use super::runs::Ear;
 use super::what::{Live, What};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{HeadRef, RunKey, Seq};
+use crate::id::{HeadRef, RecordId, RunKey, Seq};
 use crate::record::RunStatus;
 use crate::runtime::event::Event;
 use crate::runtime::shared::Shared;
@@ -58,8 +58,8 @@ pub(super) enum Read {
     Records(Vec<Arc<Entry>>),
     /// Nothing yet; the run stands so.
     Head(RunStatus),
-    /// The records that follow were pruned, up to this one.
-    Pruned(Seq),
+    /// The records that follow were pruned, up to this one; with the id of the record before it.
+    Pruned(Seq, Option<RecordId>),
     /// There is no such run.
     Missing,
 }
@@ -291,7 +291,7 @@ impl Feed {
         match &read {
             Read::Records(entries) => tail.extend(place, entries),
             Read::Head(_) => {}
-            Read::Pruned(_) | Read::Missing => *tail = Tail::default(),
+            Read::Pruned(..) | Read::Missing => *tail = Tail::default(),
         }
         tail.head = head.map(|(head, status)| (head, status, hints, now));
         Ok(read)
@@ -332,7 +332,7 @@ impl Tail {
         let first = self.entries.front()?;
         let from = usize::try_from(place.next().get().checked_sub(first.header.seq.get())?).ok()?;
         let next = self.entries.get(from)?;
-        if !follows(place, next) {
+        if !place.leads_to(&next.header) {
             return None;
         }
         Some(Read::Records(self.entries.iter().skip(from).take(BATCH as usize).map(Arc::clone).collect()))
@@ -372,11 +372,6 @@ fn another_life(run: &RunKey, seq: Seq) -> Error {
     Error::new(ErrorKind::NotFound, message).with_run(run).with_seq(seq)
 }
 
-/// Whether an entry is the one that follows a place in its log.
-fn follows(place: &Place, next: &Entry) -> bool {
-    place.last.is_none() || place.id.is_none_or(|id| next.header.prev == Some(id))
-}
-
 /// What the store says behind a place, and the head if everything up to it was read.
 type Fetched = (Read, Option<(HeadRef, RunStatus)>);
 
@@ -394,7 +389,8 @@ async fn fetch(shared: &Shared, run: &RunKey, place: &Place) -> Result<Fetched> 
             return Err(another_life(run, last));
         }
         if next < found.first {
-            return Ok((Read::Pruned(found.first), None));
+            let oldest = found.items.iter().find(|header| header.seq == found.first);
+            return Ok((Read::Pruned(found.first, oldest.and_then(|header| header.prev)), None));
         }
         if let Some(known) = found.items.iter().find(|header| Some(header.seq) == place.last) {
             if place.id.is_some_and(|id| id != known.id) {
@@ -433,8 +429,8 @@ async fn fetch(shared: &Shared, run: &RunKey, place: &Place) -> Result<Fetched> 
             };
             let entry =
                 Entry::of(run, record, entries.last().map_or(before, |last| Some(last.header.status)))?;
-            if let Some(last) = after.last.filter(|_| !follows(&after, &entry)) {
-                return Err(another_life(run, last));
+            if !after.leads_to(&entry.header) {
+                return Err(another_life(run, after.last.unwrap_or(entry.header.seq)));
             }
             entries.push(Arc::new(entry));
         }

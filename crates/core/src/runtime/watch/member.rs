@@ -194,7 +194,7 @@ impl Member {
         });
         let event = wanted.next().map(|(_, what)| self.event(Some(entry), what));
         if let Some((part, _)) = wanted.next() {
-            self.place.part = u32::try_from(part).unwrap_or(u32::MAX);
+            self.place = self.place.within(&entry.header, u32::try_from(part).unwrap_or(u32::MAX));
             return Step::Tells { event, child: None };
         }
         drop(wanted);

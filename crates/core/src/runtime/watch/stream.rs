@@ -18,7 +18,7 @@ use super::sse::SseFrames;
 use super::what::{WatchEvent, What};
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{RunId, RunKey, Seq};
+use crate::id::{RunId, RunKey};
 use crate::past::folded_at;
 use crate::record::child::Child;
 use crate::record::parent_link::{PARENT, parent_link};
@@ -246,13 +246,12 @@ impl Watch {
                         self.members[index].is_due = false;
                     }
                 }
-                Read::Pruned(first) => {
+                Read::Pruned(first, prev) => {
                     if self.want.children {
                         self.adopt(index, At::Seq(first)).await?;
                     }
                     let member = &mut self.members[index];
-                    let before = first.get().checked_sub(1).map(Seq::new);
-                    member.place = Place { last: before, id: None, part: 0 };
+                    member.place = Place::before(first, prev);
                     let event = member.event(None, What::Pruned { first });
                     self.ready.push_back(event);
                     has_more = true;

@@ -35,7 +35,7 @@ impl Oracle {
         self.run = Some(run);
         self.begun.clear();
         self.processes.iter_mut().for_each(|process| process.handle = None);
-        self.processes[slot].handle = Some(Handle::Drives(2));
+        self.processes[slot].handle = Some(Handle::Drives(2, revision));
         self.go_on();
         Ok(())
     }

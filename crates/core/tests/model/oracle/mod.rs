@@ -40,8 +40,10 @@ pub(crate) struct Process {
 
 #[derive(Clone, Copy, Debug)]
 enum Handle {
-    /// It took the run, which it has had since this claim.
-    Drives(u64),
+    /// It took the run with this claim, and with code of this revision.
+    Drives(u64, &'static str),
+    /// It took the run with code of this revision, and has told the error with which its driver ended.
+    Drove(&'static str),
     /// It watches the run.
     Watches,
 }
@@ -249,16 +251,40 @@ impl Oracle {
         matches!(self.processes[slot].handle, Some(Handle::Watches))
     }
 
-    /// What the handle of the process tells; nothing while the run goes on.
-    pub(crate) fn told(&self, slot: usize) -> Option<Option<Stand>> {
+    /// The claim whose driver gave the process its handle, once that driver has ended.
+    pub(crate) fn ended_claim(&self, slot: usize) -> Option<u64> {
+        match (self.processes[slot].handle?, self.run.as_ref()?) {
+            (Handle::Drives(epoch, _), run) if run.ends.contains_key(&epoch) => Some(epoch),
+            _ => None,
+        }
+    }
+
+    /// What the handle of the process tells; nothing while the run goes on. `has_changed` says whether the run has a later record than its driver
+    /// left.
+    pub(crate) fn told(&mut self, slot: usize, has_changed: bool) -> Option<Option<Stand>> {
         let (handle, run) = (self.processes[slot].handle?, self.run.as_ref()?);
-        Some(match handle {
-            Handle::Drives(epoch) => run.ends.get(&epoch).cloned(),
-            Handle::Watches => {
-                let goes_on =
-                    run.status == RunStatus::InProgress && (run.owner.is_some() || run.wake.is_none());
-                (!goes_on).then(|| run.stand())
+        let goes_on = run.status == RunStatus::InProgress && (run.owner.is_some() || run.wake.is_none());
+        // Older code does not read the state of newer code.
+        let watched = |revision: &str| match run.revision == "3" && revision != "3" {
+            _ if goes_on => None,
+            true => Some(Stand::Error(ErrorKind::GraphChanged)),
+            false => Some(run.stand()),
+        };
+        let (epoch, revision) = match handle {
+            Handle::Watches => return Some(watched(run.revision)),
+            Handle::Drove(revision) => return Some(watched(revision)),
+            Handle::Drives(epoch, revision) => (epoch, revision),
+        };
+        Some(match run.ends.get(&epoch) {
+            Some(Stand::Completed(_) | Stand::Cancelled(_)) | None => run.ends.get(&epoch).cloned(),
+            // An error of the driver is told once.
+            Some(error @ Stand::Error(_)) => {
+                let error = error.clone();
+                self.processes[slot].handle = Some(Handle::Drove(revision));
+                Some(error)
             }
+            Some(_) if has_changed => watched(revision),
+            Some(end) => Some(end.clone()),
         })
     }
 }

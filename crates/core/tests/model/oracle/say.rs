@@ -31,7 +31,7 @@ impl Oracle {
             run.owner = Some(self.processes[slot].generation);
             run.driver = Some(slot);
             run.activate(family.entry(), None);
-            self.processes[slot].handle = Some(Handle::Drives(1));
+            self.processes[slot].handle = Some(Handle::Drives(1, run.revision));
             self.run = Some(run);
             self.go_on();
             return Ok(());
@@ -95,7 +95,7 @@ impl Oracle {
         if let Some(node) = run.refused.take() {
             run.activate(node, None);
         }
-        self.processes[slot].handle = Some(Handle::Drives(run.epoch));
+        self.processes[slot].handle = Some(Handle::Drives(run.epoch, choice.revision));
         self.go_on();
         Ok(())
     }

@@ -295,8 +295,14 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             found.push(place.put(diagnostic, attributes.span_of(key).unwrap_or_default()).fix(fix));
         }
     };
+    let graph = &view.pipeline().attributes;
     for (_, node) in view.nodes() {
         let attributes = &node.attributes;
+        if !["max_retries", "retry_policy"].iter().any(|key| attributes.get(key).is_some())
+            && graph.get("default_max_retries").is_none()
+        {
+            tell(Place::Node(node), attributes, "retry_on", "give the node retries: `max_retries`");
+        }
         if attributes.get("timeout").is_none() {
             tell(
                 Place::Node(node),
@@ -309,7 +315,6 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             tell(Place::Node(node), attributes, "k", "it is how many successes `join_policy=k_of_n` needs");
         }
     }
-    let graph = &view.pipeline().attributes;
     if ["max_cost", "max_cost_cents", "max_total_tokens", "max_time"]
         .iter()
         .all(|key| graph.get(key).is_none())

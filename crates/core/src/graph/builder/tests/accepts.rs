@@ -156,7 +156,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         transactions: AttemptTransactions::default(),
         left: Default::default(),
         lacks: std::sync::atomic::AtomicBool::new(false),
-        is_owner: None,
+        ownership: None,
         not_begun: Default::default(),
     }));
     let mut state = Context::new();

@@ -217,7 +217,7 @@ impl RunsWatch {
         // What was heard by now is told before it.
         self.live_first = self.ear.waiting();
         let is_another = match &read {
-            Ok(Read::Pruned(_)) => true,
+            Ok(Read::Pruned(..)) => true,
             Err(error) => error.kind() == ErrorKind::NotFound && place != Place::default(),
             Ok(_) => false,
         };
@@ -235,10 +235,9 @@ impl RunsWatch {
                     told.is_over = is_over(status);
                 }
             }
-            Ok(Read::Pruned(first)) => {
+            Ok(Read::Pruned(first, prev)) => {
                 if let Some(told) = self.places.told.get_mut(&run) {
-                    let last = first.get().checked_sub(1).map(Seq::new);
-                    (told.place, told.at) = (Place { last, id: None, part: 0 }, self.shared.clock.now());
+                    (told.place, told.at) = (Place::before(first, prev), self.shared.clock.now());
                 }
                 self.ready.push_back(member.event(None, What::Pruned { first }));
             }

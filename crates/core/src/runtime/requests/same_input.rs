@@ -1,0 +1,43 @@
+//! Comparing the input of a repeated start with a stored input that another version of the state's type wrote.
+
+use super::given::Recorded;
+use crate::error::{ErrorKind, Result};
+use crate::graph::Graph;
+use crate::id::{Fingerprint, RunKey, Seq};
+use crate::record::body::{Event, Started};
+use crate::record::codec;
+use crate::runtime::shared::Shared;
+use crate::state::{Channels, State};
+use crate::store::At;
+
+/// Whether the stored input of a run, migrated to the graph's state, has this fingerprint. False if the first record was pruned, or a newer version
+/// of the state's type wrote it.
+///
+/// # Errors
+///
+/// What the store says; [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the first record cannot be read.
+pub(super) async fn has_same_input<S: State>(
+    shared: &Shared,
+    graph: &Graph<S>,
+    run: &RunKey,
+    print: Fingerprint,
+) -> Result<bool> {
+    let records = match shared.store.load(run, At::Seq(Seq::new(0))).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        records => records?,
+    };
+    let Some(first) = records.as_deref().and_then(<[_]>::first) else { return Ok(false) };
+    first.verify(run)?;
+    let body = codec::decode(run, first)?;
+    let (Event::Start(Started { config, messages, .. }), Some(base)) = (body.event, body.base) else {
+        return Ok(false);
+    };
+    let stored = Channels::from_json(base.state.get())?;
+    let migrated = graph
+        .migrated(&stored, base.version)
+        .and_then(|channels| S::from_channels(channels, graph.schema()))
+        .and_then(|input| input.to_channels_json());
+    // A newer version of the program can read it, or none: to this one it is another input.
+    let Ok(input) = migrated else { return Ok(false) };
+    Ok(Recorded { config, messages }.print(&input)? == print)
+}

@@ -1,0 +1,84 @@
+//! A cursor of a run that was purged is never taken for a place in the next run of its name.
+
+use std::sync::Arc;
+
+use ferrata_core::ErrorKind;
+use ferrata_core::runtime::{RetentionPolicy, Runtime, WatchCursor, What};
+use ferrata_core::state::Context;
+use tokio::sync::Notify;
+
+use super::watching::key;
+use super::watching_live::speaker;
+use super::world::World;
+
+async fn run(runtime: &Runtime) {
+    let may = Arc::new(Notify::new());
+    may.notify_one();
+    runtime.start(&speaker(0, &may), Context::new()).id("r").await.unwrap().completed().await.unwrap();
+}
+
+/// Takes the cursor after each event, as a browser that is cut off there would send it back.
+async fn cursors(runtime: &Runtime, from: Option<WatchCursor>) -> Vec<WatchCursor> {
+    let watch = runtime.watch(&key());
+    let mut watch = match from {
+        Some(cursor) => watch.after(cursor).await.unwrap(),
+        None => watch.await.unwrap(),
+    };
+    let mut cursors = Vec::new();
+    while watch.next().await.unwrap().is_some() {
+        cursors.push(watch.cursor().to_string().parse().unwrap());
+    }
+    cursors
+}
+
+/// A cursor that was taken within the first record held no id: 13 events of the next run followed it, its first one missing.
+#[tokio::test]
+async fn every_cursor_names_its_generation() {
+    let world = World::new();
+    let runtime = world.process().await;
+    run(&runtime).await;
+    let told = cursors(&runtime, None).await;
+    assert!(told.len() > 3 && told[0].seq().is_none(), "the first record is told as several events");
+    // Behind each, the same run goes on.
+    for (place, cursor) in told.iter().enumerate() {
+        assert_eq!(cursors(&runtime, Some(cursor.clone())).await, told[place + 1..], "{cursor}");
+    }
+    runtime.purge(&key()).await.unwrap();
+    run(&runtime).await;
+    for keeps in [false, true] {
+        // What another watcher has read of the next run is kept meanwhile.
+        let mut other = runtime.watch(&key()).await.unwrap();
+        if keeps {
+            other.next().await.unwrap().unwrap();
+        }
+        for cursor in &told {
+            let mut watch = runtime.watch(&key()).after(cursor.clone()).await.unwrap();
+            let error = watch.next().await.expect_err(&cursor.to_string());
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{cursor}: {error}");
+        }
+    }
+}
+
+/// Nor may a cursor that was taken behind records that had been pruned.
+#[tokio::test]
+async fn cursor_behind_pruned_records_names_its_generation() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let prune = async || {
+        run(&runtime).await;
+        let policy = RetentionPolicy::keep_all().keep_last(1);
+        runtime.apply_retention(&key(), &policy).await.unwrap();
+    };
+    prune().await;
+    let mut watch = runtime.watch(&key()).await.unwrap();
+    let first = watch.next().await.unwrap().unwrap();
+    assert!(matches!(first.what, What::Pruned { .. }), "{first:?}");
+    let cursor = watch.cursor();
+    // What it has read would be told once more.
+    drop(watch);
+    assert!(cursors(&runtime, Some(cursor.clone())).await.len() > 1, "the same run goes on behind it");
+    runtime.purge(&key()).await.unwrap();
+    prune().await;
+    let mut watch = runtime.watch(&key()).after(cursor).await.unwrap();
+    assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::NotFound);
+}
