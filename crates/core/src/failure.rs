@@ -187,6 +187,8 @@ mod tests {
     }
 
     /// The innermost cause, which is what went wrong, was dropped from the ninth level on.
+    ///
+    /// Guarantees: CHILD-4.
     #[test]
     fn long_chain_keeps_both_ends() {
         for short in [0, 1, 10, 11, 20] {
@@ -200,6 +202,7 @@ mod tests {
         }
     }
 
+    /// Guarantees: CHILD-4.
     #[test]
     fn chain_of_chains_counts_what_is_left_out() {
         let mut kept = keep_ends(chain(1..=25).into_iter());

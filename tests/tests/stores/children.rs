@@ -155,11 +155,13 @@ macro_rules! on {
         mod $store {
             use super::*;
 
+            /// Guarantees: CHILD-1.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_family_is_whole_after_a_kill_at_every_write() {
                 Space::within($service, killed_at_every_write).await;
             }
 
+            /// Guarantees: CHILD-1.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_family_of_two_processes_is_whole_after_they_were_killed() {
                 Space::within($service, killed_by_the_kernel).await;

@@ -27,6 +27,7 @@ fn slow() -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: CHILD-8.
 #[tokio::test]
 async fn is_a_whole_family_after_a_crash_at_every_write() {
     let child = slow();

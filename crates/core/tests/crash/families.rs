@@ -523,7 +523,7 @@ pub(super) async fn crash_everywhere(case: &Case, stride: usize) {
 macro_rules! cases {
     ($($case:ident $stride:literal),*) => {$(
         mod $case {
-            /// Guarantees: COMPOSE-2.
+            /// Guarantees: CHILD-1, CHILD-15, COMPOSE-2.
             #[tokio::test]
             async fn is_a_whole_family_after_a_crash_at_every_write() {
                 super::crash_everywhere(&super::$case(), $stride).await;
@@ -534,6 +534,7 @@ macro_rules! cases {
 
 cases!(one 1, three 3, nested 3, many 41, mapped 7, asks 1, fails 2, leaves 2, map 3, map_at_rest 5, one_at_rest 1, three_at_rest 5, nested_at_rest 5, asks_at_rest 1);
 
+/// Guarantees: CHILD-1.
 #[tokio::test]
 async fn a_family_survives_two_crashes() {
     let case = one();
@@ -547,6 +548,8 @@ async fn a_family_survives_two_crashes() {
 }
 
 /// Of a parent that is cancelled at any moment, no child goes on, and none begins after it.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn a_parent_that_is_cancelled_at_any_moment_leaves_no_child_behind() {
     for case in [one(), three(), nested(), asks()] {

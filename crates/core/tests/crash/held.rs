@@ -147,6 +147,7 @@ async fn pause_everywhere(case: Case) {
 macro_rules! cases {
     ($($case:ident),*) => {$(
         mod $case {
+            /// Guarantees: CHILD-12.
             #[tokio::test]
             async fn is_paused_and_goes_on_as_a_whole_whatever_crashes() {
                 super::pause_everywhere(super::$case()).await;

@@ -210,6 +210,7 @@ async fn live(seed: u64) -> (Option<RunStatus>, usize) {
     (Some(status), runs.len())
 }
 
+/// Guarantees: CHILD-1.
 #[tokio::test]
 async fn a_random_tree_of_runs_comes_to_what_the_model_says_whatever_crashes() {
     let first = std::env::var(SEED).ok().and_then(|text| text.parse().ok());

@@ -100,6 +100,8 @@ fn serve(runtime: &Runtime, graphs: &[&Graph<Context>]) {
 
 /// Of 4,000 children that asked, 3,681 went on asking for good: their parent dropped the cancellations that it had not sent when its grace was
 /// over. The grace bounds how long it waits for their ends, and not whom it tells.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn cancel_reaches_thousands_of_children() {
     const CHILDREN: usize = 2_000;
@@ -123,6 +125,8 @@ async fn cancel_reaches_thousands_of_children() {
 }
 
 /// A process that dies while it tells the children leaves the rest to the next one: the parent is not `Cancelled` before each was told.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn cancel_survives_crash_of_parent() {
     const CHILDREN: usize = 6;
@@ -159,6 +163,8 @@ async fn cancel_survives_crash_of_parent() {
 }
 
 /// Children that are active in another process are told through their logs.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn cancel_reaches_children_elsewhere() {
     const CHILDREN: usize = 20;
@@ -179,6 +185,8 @@ async fn cancel_reaches_children_elsewhere() {
 }
 
 /// A runtime that ends while it tells the children lets go of the parent, which the next process cancels.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn cancel_survives_shutdown_of_parent() {
     const CHILDREN: usize = 50;
@@ -216,6 +224,8 @@ async fn slow_store_delays_cancel() {
 }
 
 /// A child that came to rest after its parent had ended is claimed by nobody: it waits for an answer that nobody wants. It is found all the same.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn idle_child_of_ended_parent_is_cancelled() {
     let world = World::new();
@@ -232,6 +242,8 @@ async fn idle_child_of_ended_parent_is_cancelled() {
 }
 
 /// A parent that fails by its own deadline left its children going on, and nobody ended them: a retry fails at once.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn deadline_of_parent_ends_children() {
     for (working, asleep) in [(false, false), (false, true), (true, false)] {
@@ -259,6 +271,8 @@ async fn deadline_of_parent_ends_children() {
 }
 
 /// A process that dies between the deadline and the failure leaves both to the next one.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn deadline_survives_crash_of_parent() {
     for write in 0..8 {

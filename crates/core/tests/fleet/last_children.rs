@@ -164,6 +164,8 @@ async fn a_node_that_finds_its_child_while_its_process_ends_does_not_fail() {
 }
 
 /// The store takes the note of the child, and then fails for longer than the committer tries again; it takes heartbeats.
+///
+/// Guarantees: CHILD-20.
 #[tokio::test]
 async fn a_node_whose_store_fails_while_it_starts_a_child_does_not_fail() {
     let world = World::new();

@@ -64,6 +64,8 @@ async fn child_of(world: &World) -> (RunStatus, usize) {
 }
 
 /// Another process has taken the run: what this one's attempt leaves is what the other one waits for.
+///
+/// Guarantees: CHILD-11.
 #[tokio::test]
 async fn a_process_cancels_no_child_of_an_activation_that_another_has_taken() {
     for taken in [true, false] {
@@ -96,6 +98,8 @@ async fn a_process_cancels_no_child_of_an_activation_that_another_has_taken() {
 }
 
 /// Another process may have claimed the run, and the owner does not know: its attempt ends as it goes on after a suspension.
+///
+/// Guarantees: CHILD-11.
 #[tokio::test]
 async fn a_process_in_doubt_cancels_no_child() {
     for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
@@ -125,6 +129,8 @@ async fn a_process_in_doubt_cancels_no_child() {
 
 /// A process whose note of a child came too late looks at the parent, which has not come so far; what the next owner starts after that look
 /// is not what the look was about.
+///
+/// Guarantees: CHILD-11.
 #[tokio::test]
 async fn a_child_that_is_started_after_the_look_at_its_parent_is_not_cancelled() {
     let world = World::new();
@@ -155,6 +161,8 @@ async fn a_child_that_is_started_after_the_look_at_its_parent_is_not_cancelled()
 }
 
 /// The pause is over, and while this process is about to tell the children so, another takes the run, and the run is paused anew.
+///
+/// Guarantees: CHILD-11.
 #[tokio::test]
 async fn a_child_that_the_next_owner_holds_is_not_let_go_on_by_the_one_before() {
     let world = World::new();
@@ -198,6 +206,8 @@ async fn a_child_that_the_next_owner_holds_is_not_let_go_on_by_the_one_before() 
 }
 
 /// The owner has read the child's log and is about to cancel it. The child is purged meanwhile, and another run started under its id.
+///
+/// Guarantees: CHILD-5.
 #[tokio::test]
 async fn what_a_parent_says_reaches_no_other_run_that_has_the_id_of_its_child() {
     let world = World::new();

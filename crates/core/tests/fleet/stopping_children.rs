@@ -14,6 +14,8 @@ use ferrata_core::store::CheckpointStore;
 use super::world::{Gate, World, key};
 
 /// A child has longer to stop than its parent waits for that; so its parent has failed, and is retried, while it stops.
+///
+/// Guarantees: CHILD-3.
 #[tokio::test]
 async fn a_retry_starts_a_child_anew_that_was_told_to_stop_and_has_not() {
     let world = World::new();
@@ -70,6 +72,8 @@ async fn a_retry_starts_a_child_anew_that_was_told_to_stop_and_has_not() {
 }
 
 /// The run came to rest on the sleep while the second attempt was still looking at the child, so that nothing told it of the end.
+///
+/// Guarantees: CHILD-2.
 #[tokio::test]
 async fn a_second_attempt_hears_a_child_of_the_first_beside_a_long_sleep() {
     let world = World::new();

@@ -45,6 +45,8 @@ async fn all(world: &World) -> Vec<RunHead> {
 }
 
 /// A sweeper that did not follow the report's cursor removed 3,000 of 200,000 runs while they were made.
+///
+/// Guarantees: RETAIN-7.
 #[tokio::test]
 async fn sweeper_removes_all_ended_runs() {
     let world = World::new();
@@ -66,6 +68,8 @@ async fn sweeper_removes_all_ended_runs() {
 }
 
 /// Sweepers of several processes that sweep at the same time hold up neither each other nor the runs.
+///
+/// Guarantees: RETAIN-7.
 #[tokio::test]
 async fn several_sweepers_share_store() {
     let world = World::new();

@@ -19,6 +19,7 @@ use ferrata_core::{Error, ErrorKind, NodeName};
 use super::family::*;
 use super::world::World;
 
+/// Guarantees: CHILD-21.
 #[tokio::test]
 async fn one_trivial_child_costs_four_records_beyond_its_own_nodes() {
     let world = World::new();
@@ -60,6 +61,8 @@ async fn several_children_run_at_once_and_bring_their_states() {
 }
 
 /// The log of the parent has to name a run before it can be started.
+///
+/// Guarantees: CHILD-15.
 #[tokio::test]
 async fn a_start_that_is_dropped_before_it_is_noted_is_made_by_the_same_call_of_the_next_attempt() {
     let world = World::new();
@@ -94,6 +97,7 @@ async fn a_start_that_is_dropped_before_it_is_noted_is_made_by_the_same_call_of_
     until(&world, &key("kid"), RunStatus::Completed).await;
 }
 
+/// Guarantees: CHILD-19.
 #[tokio::test]
 async fn two_children_of_one_name_are_refused() {
     let world = World::new();
@@ -118,6 +122,8 @@ async fn two_children_of_one_name_are_refused() {
 
 /// An id that left no room for the number of a later start was taken, and a retry of its parent failed for good. What a name may be was said
 /// otherwise for steps.
+///
+/// Guarantees: CHILD-19.
 #[tokio::test]
 async fn overlong_child_names_are_refused() {
     let world = World::new();
@@ -144,6 +150,7 @@ async fn overlong_child_names_are_refused() {
     world.pass(run.completed()).await.unwrap();
 }
 
+/// Guarantees: CHILD-4.
 #[tokio::test]
 async fn the_failure_of_a_child_names_every_run_and_node_on_the_way_down() {
     let world = World::new();
@@ -195,6 +202,7 @@ async fn the_failure_of_a_child_names_every_run_and_node_on_the_way_down() {
     assert_eq!(failure.node.as_ref().map(NodeName::as_str), Some("publish"));
 }
 
+/// Guarantees: CHILD-6.
 #[tokio::test]
 async fn a_parent_that_waits_for_long_takes_no_memory_and_is_woken_by_the_end_of_its_child() {
     let world = World::new();
@@ -218,6 +226,7 @@ async fn a_parent_that_waits_for_long_takes_no_memory_and_is_woken_by_the_end_of
     assert!(since <= 6, "{since} records: it was told, woken, claimed and completed, beside a look or two");
 }
 
+/// Guarantees: CHILD-2.
 #[tokio::test]
 async fn an_end_that_nobody_told_is_found() {
     let world = World::new();
@@ -241,6 +250,7 @@ async fn an_end_that_nobody_told_is_found() {
     assert_eq!(state.get::<bool>("got").unwrap(), Some(true));
 }
 
+/// Guarantees: CHILD-1.
 #[tokio::test]
 async fn the_id_of_a_child_follows_from_the_life_of_its_parent_and_from_no_chance() {
     let mut ids = Vec::new();
@@ -256,6 +266,7 @@ async fn the_id_of_a_child_follows_from_the_life_of_its_parent_and_from_no_chanc
     assert_ne!(ids[0], ids[2], "another life of the parent has another child");
 }
 
+/// Guarantees: CHILD-2.
 #[tokio::test]
 async fn looks_at_children_that_go_on_are_rarer_each_time_and_never_park_the_parent() {
     let world = World::new();
@@ -297,6 +308,7 @@ async fn a_child_that_was_purged_by_hand_is_told_to_its_parent() {
     assert_eq!(children_of(&world, "p").await, [], "it is not started again behind the operator's back");
 }
 
+/// Guarantees: CHILD-19.
 #[tokio::test]
 async fn the_same_id_given_by_two_parents_is_refused_to_the_second() {
     let world = World::new();
@@ -322,6 +334,7 @@ async fn the_same_id_given_by_two_parents_is_refused_to_the_second() {
     assert_eq!(children_of(&world, "two").await, []);
 }
 
+/// Guarantees: CHILD-18.
 #[tokio::test]
 async fn labels_that_say_who_started_a_run_are_nobody_elses_to_set() {
     let world = World::new();
@@ -348,6 +361,7 @@ fn endless() -> Graph<Context> {
     again(1)
 }
 
+/// Guarantees: CHILD-19.
 #[tokio::test]
 async fn a_workflow_that_starts_itself_for_ever_fails_at_the_limit_and_says_so() {
     let world = World::new();
@@ -366,6 +380,7 @@ async fn a_workflow_that_starts_itself_for_ever_fails_at_the_limit_and_says_so()
     assert_eq!(deepest.kind(), ErrorKind::WrongStatus);
 }
 
+/// Guarantees: CHILD-19.
 #[tokio::test]
 async fn an_activation_has_no_more_children_than_it_may() {
     let world = World::new();

@@ -164,6 +164,8 @@ async fn a_child_of_the_same_process_is_not_read_from_the_store() {
 }
 
 /// One activation was handed one thing at a time, each durable before the next: three appends for each child, one after the other.
+///
+/// Guarantees: CHILD-21.
 #[tokio::test]
 async fn the_children_of_a_node_are_noted_together() {
     for graph in [over(), mapped()] {

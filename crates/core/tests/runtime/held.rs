@@ -37,6 +37,7 @@ async fn yes(runtime: &Runtime, run: &RunKey) {
     runtime.respond(run, "ok", Answer::accept(true).unwrap()).await.unwrap();
 }
 
+/// Guarantees: CHILD-12.
 #[tokio::test]
 async fn a_pause_reaches_the_children_that_end_with_the_parent_at_any_depth_and_no_others() {
     let world = World::new();
@@ -99,6 +100,7 @@ async fn a_pause_reaches_the_children_that_end_with_the_parent_at_any_depth_and_
     }
 }
 
+/// Guarantees: CHILD-12.
 #[tokio::test]
 async fn a_child_that_was_paused_by_itself_stays_paused_when_its_parent_goes_on() {
     let world = World::new();
@@ -121,6 +123,7 @@ async fn a_child_that_was_paused_by_itself_stays_paused_when_its_parent_goes_on(
     world.pass(run.completed()).await.unwrap();
 }
 
+/// Guarantees: CHILD-12.
 #[tokio::test]
 async fn a_child_that_its_parent_holds_is_paused_by_itself_and_let_go_on_by_itself() {
     let world = World::new();
@@ -165,6 +168,7 @@ fn working(child: &Graph<Context>, go: &[Arc<AtomicBool>; 2]) -> Graph<Context> 
         .unwrap()
 }
 
+/// Guarantees: CHILD-12.
 #[tokio::test]
 async fn a_child_that_is_started_during_a_pause_is_paused_and_goes_on_with_its_parent_also_while_nodes_work()
 {
@@ -199,6 +203,8 @@ async fn a_child_that_is_started_during_a_pause_is_paused_and_goes_on_with_its_p
 }
 
 /// A parent that asks a person beside a child that it does not wait for rests without a time at which it is due.
+///
+/// Guarantees: CHILD-12.
 #[tokio::test]
 async fn a_parent_that_rests_over_a_question_pauses_and_cancels_its_children_too() {
     let world = World::new();

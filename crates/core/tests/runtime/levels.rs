@@ -29,6 +29,7 @@ fn two_of(name: &str, child: &Graph<Context>) -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: CHILD-16.
 #[tokio::test]
 async fn questions_of_descendants_are_listed_with_the_way_down_and_answered_by_either_id() {
     let world = World::new();
@@ -70,6 +71,7 @@ async fn questions_of_descendants_are_listed_with_the_way_down_and_answered_by_e
     assert_eq!(runtime.questions(&key("p")).await.unwrap(), []);
 }
 
+/// Guarantees: CHILD-16.
 #[tokio::test]
 async fn a_paused_parent_shows_what_its_child_asks_and_is_answered() {
     let world = World::new();

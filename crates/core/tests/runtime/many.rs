@@ -59,6 +59,7 @@ where
     Graph::<Context>::builder(name).node("map", call).entry("map").build().unwrap()
 }
 
+/// Guarantees: CHILD-7.
 #[tokio::test]
 async fn items_are_mapped_in_order_and_so_many_at_a_time() {
     let (world, load) = (World::new(), Load::default());
@@ -120,6 +121,7 @@ async fn the_first_failure_of_an_item_cancels_those_that_run_and_starts_no_more(
     assert!(children.iter().all(|child| child.status.is_finished()));
 }
 
+/// Guarantees: CHILD-19.
 #[tokio::test]
 async fn as_many_items_as_an_activation_may_have_children_and_no_more() {
     let (world, child) = (World::new(), double());
@@ -141,6 +143,7 @@ async fn as_many_items_as_an_activation_may_have_children_and_no_more() {
     assert_eq!(children_of(&world, "p").await.len(), 200);
 }
 
+/// Guarantees: CHILD-9.
 #[tokio::test]
 async fn a_child_is_cancelled_at_its_deadline_wherever_its_parent_is() {
     for (seconds, rests) in [(10, false), (3_000, true)] {
@@ -227,6 +230,8 @@ fn the_failure_that_came_first_comes_first_again() {
 }
 
 /// Counted by what each run of a node holds: nothing of the node is kept while its run rests, of the parent as of its children.
+///
+/// Guarantees: CHILD-6.
 #[tokio::test]
 async fn a_parent_at_rest_with_a_thousand_children_keeps_nothing_in_memory() {
     let world = World::new();
@@ -270,6 +275,8 @@ fn mixed() -> Graph<Context> {
 }
 
 /// A map whose slowest item decided how long it took: with three answers of five, the other two held the node until a person answered.
+///
+/// Guarantees: CHILD-8.
 #[tokio::test]
 async fn as_many_as_are_needed_end_the_wait_and_the_others_are_cancelled() {
     for bond in [OnParentEnd::Cancel, OnParentEnd::Leave] {
@@ -305,6 +312,8 @@ async fn as_many_as_are_needed_end_the_wait_and_the_others_are_cancelled() {
 }
 
 /// The slow one completed after the wait, and took the place of a faster one when the node ran again: in the order of the items it is before.
+///
+/// Guarantees: CHILD-8.
 #[tokio::test]
 async fn the_children_that_were_enough_are_enough_again() {
     let (world, asking) = (World::new(), gate());
@@ -345,6 +354,7 @@ async fn the_children_that_were_enough_are_enough_again() {
     assert!(places.iter().all(|one| *one == [false, true, true]), "{places:?}");
 }
 
+/// Guarantees: CHILD-8.
 #[tokio::test]
 async fn too_many_failures_leave_too_few_and_a_count_that_cannot_be_is_refused() {
     let world = World::new();
@@ -371,6 +381,8 @@ async fn too_many_failures_leave_too_few_and_a_count_that_cannot_be_is_refused()
 }
 
 /// A workflow that starts children in a loop for ever stopped at no limit: depth and the children of an activation bound it nowhere.
+///
+/// Guarantees: CHILD-19.
 #[tokio::test]
 async fn a_run_that_starts_children_for_ever_is_stopped_and_says_so() {
     let (world, child) = (World::new(), double());

@@ -69,6 +69,8 @@ async fn of_a_family_that_is_torn_apart_each_part_comes_to_an_end() {
 }
 
 /// Two parents give their children one id, at once: one of them has it.
+///
+/// Guarantees: CHILD-19.
 #[tokio::test]
 async fn of_two_parents_that_give_one_id_at_once_one_has_the_child() {
     let world = World::new();

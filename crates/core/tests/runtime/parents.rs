@@ -17,6 +17,7 @@ use ferrata_core::store::{At, CheckpointStore, RunHead};
 use super::family::*;
 use super::world::World;
 
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn a_parent_is_cancelled_when_its_children_are() {
     let world = World::new();
@@ -46,6 +47,7 @@ async fn a_parent_is_cancelled_when_its_children_are() {
     }
 }
 
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn a_child_ends_with_its_activation_unless_it_is_left() {
     let world = World::new();
@@ -69,6 +71,7 @@ async fn a_child_ends_with_its_activation_unless_it_is_left() {
     }
 }
 
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn a_failure_cancels_the_siblings_that_run_before_it_is_on_record() {
     let world = World::new();
@@ -134,6 +137,7 @@ fn pair(one: &Graph<Context>, two: &Graph<Context>, attempts: u32) -> Graph<Cont
         .unwrap()
 }
 
+/// Guarantees: CHILD-3.
 #[tokio::test]
 async fn an_attempt_that_follows_starts_the_failed_child_anew_and_no_other() {
     let world = World::new();
@@ -148,6 +152,7 @@ async fn an_attempt_that_follows_starts_the_failed_child_anew_and_no_other() {
     assert_eq!(children.iter().filter(|child| child.status == RunStatus::Failed).count(), 1);
 }
 
+/// Guarantees: CHILD-3.
 #[tokio::test]
 async fn a_retry_of_the_parent_starts_the_failed_child_anew_and_no_other() {
     let world = World::new();
@@ -165,6 +170,7 @@ async fn a_retry_of_the_parent_starts_the_failed_child_anew_and_no_other() {
     assert_eq!((steadily.load(Ordering::SeqCst), tried.load(Ordering::SeqCst)), (1, 3));
 }
 
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn a_fork_keeps_what_came_of_a_child_and_starts_its_own_for_one_that_runs() {
     let world = World::new();
@@ -213,6 +219,8 @@ async fn a_fork_keeps_what_came_of_a_child_and_starts_its_own_for_one_that_runs(
 }
 
 /// Before the child's start, between, and after its end: a fork starts a child of its own, or has what came of the one that ended.
+///
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn a_fork_at_any_record_of_a_parent_shares_no_child_that_goes_on() {
     for has_ended in [false, true] {
@@ -287,6 +295,7 @@ async fn a_paused_parent_gets_what_came_of_its_child_when_it_is_let_go_on() {
     until(&world, &key("p"), RunStatus::Completed).await;
 }
 
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn a_child_whose_parent_was_cancelled_while_it_was_started_is_cancelled() {
     let world = World::new();

@@ -116,6 +116,8 @@ async fn time_to_hear(moment: Moment, elsewhere: bool) -> Duration {
 
 /// A child that ended while its parent was on its way to rest was told to nobody: its process left that to the parent, which was driven
 /// and would look, and the parent did not look any more. It was found at the first look, seconds after.
+///
+/// Guarantees: CHILD-2.
 #[tokio::test]
 async fn a_child_that_ends_on_the_parents_way_to_rest_is_not_left_to_a_look() {
     let world = World::new();
@@ -139,6 +141,8 @@ async fn a_child_that_ends_on_the_parents_way_to_rest_is_not_left_to_a_look() {
 }
 
 /// The run was let go of until its time, a timer's or its deadline, and was told nothing that happened before.
+///
+/// Guarantees: CHILD-2.
 #[tokio::test]
 async fn a_parent_that_a_shutdown_lets_go_of_hears_of_its_child_before_its_time_comes() {
     for timed in [false, true] {

@@ -38,6 +38,7 @@ async fn is_there(world: &World, run: &str) -> bool {
     world.store.head(&key(run)).await.unwrap().is_some()
 }
 
+/// Guarantees: CHILD-14.
 #[tokio::test]
 async fn a_parent_is_not_purged_while_its_child_goes_on() {
     let world = World::new();
@@ -62,6 +63,7 @@ async fn a_parent_is_not_purged_while_its_child_goes_on() {
     runtime.purge(&child_run).await.unwrap();
 }
 
+/// Guarantees: CHILD-14.
 #[tokio::test]
 async fn a_parent_is_purged_when_its_child_was() {
     let world = World::new();
@@ -78,6 +80,8 @@ async fn a_parent_is_purged_when_its_child_was() {
 
 /// The parent is paused, so it cannot note what came of its child, which is over: who removes the child now would have the parent wait for
 /// nothing, and lose a result that cost hours.
+///
+/// Guarantees: CHILD-14.
 #[tokio::test]
 async fn an_ended_child_stays_until_its_parent_has_noted_its_end() {
     let world = World::new();
@@ -101,6 +105,7 @@ async fn an_ended_child_stays_until_its_parent_has_noted_its_end() {
     assert_eq!(sweep(&runtime).await, 2, "nobody needs them any more");
 }
 
+/// Guarantees: CHILD-14.
 #[tokio::test]
 async fn a_failed_parent_stays_until_its_children_have_ended() {
     let world = World::new();
@@ -139,6 +144,8 @@ async fn a_failed_parent_stays_until_its_children_have_ended() {
 
 /// The process dies when the child's start is durable, and before the parent's log says so. Were the child removed now, nothing would tell
 /// that it was ever there, and it would be started again.
+///
+/// Guarantees: CHILD-14.
 #[tokio::test]
 async fn a_child_is_not_purged_before_its_parent_knows_that_it_was_started() {
     let world = World::new();
@@ -167,6 +174,8 @@ async fn a_child_is_not_purged_before_its_parent_knows_that_it_was_started() {
 
 /// The child with an id of its own was purged, and an application started another run under that id. The parent gets nothing of that, and
 /// does not stop it.
+///
+/// Guarantees: CHILD-5.
 #[tokio::test]
 async fn another_run_that_bears_the_id_of_a_child_by_now_is_not_the_child() {
     for cancels in [false, true] {
@@ -199,6 +208,7 @@ async fn another_run_that_bears_the_id_of_a_child_by_now_is_not_the_child() {
     }
 }
 
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn a_fork_of_a_child_is_nobodys_child() {
     let world = World::new();
@@ -243,6 +253,8 @@ fn fickle(child: &Graph<Context>, attempts: u32) -> Graph<Context> {
 
 /// A process stands still between the note of a child and its start. Another one takes the parent up, whose node does without the child
 /// this time, and goes on. Then the first starts the child, which nobody waits for.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn a_child_that_a_suspended_process_starts_too_late_is_cancelled() {
     for hears in [true, false] {
@@ -280,6 +292,8 @@ async fn starts_too_late(hears: bool) {
 }
 
 /// The start of a child takes longer than its node may. The next attempt does without the child, and what was started is cancelled.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn a_child_whose_start_outlives_its_attempt_is_cancelled() {
     let world = World::new();
@@ -312,6 +326,8 @@ async fn world_seconds(world: &World, seconds: u64) {
 
 /// The first claimer recorded that the child is to be cancelled and left that to its owner, which was dead. Each claimer after it found the
 /// child told already, and left it, too.
+///
+/// Guarantees: CHILD-10.
 #[tokio::test]
 async fn a_child_without_a_parent_is_cancelled_also_if_its_process_died() {
     let world = World::new();

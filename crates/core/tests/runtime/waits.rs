@@ -69,6 +69,8 @@ async fn wait_after_fenced_watches_run() {
 
 /// A child's deadline did not go by the wall clock while its parent was in memory, as all other waits do: a machine that slept for an hour
 /// waited for the rest of it.
+///
+/// Guarantees: CHILD-9.
 #[tokio::test]
 async fn child_deadline_follows_wall_clock() {
     let world = World::new();

@@ -99,6 +99,7 @@ async fn three_levels(world: &World) -> Runtime {
     runtime
 }
 
+/// Guarantees: CHILD-17.
 #[tokio::test]
 async fn events_of_children_are_told_to_who_watches_the_root_with_their_path() {
     let world = World::new();
@@ -167,6 +168,7 @@ async fn a_watcher_of_a_family_that_drops_out_anywhere_misses_nothing_and_hears_
     }
 }
 
+/// Guarantees: CHILD-17.
 #[tokio::test]
 async fn a_family_is_told_while_it_goes_on_elsewhere() {
     let world = World::new();

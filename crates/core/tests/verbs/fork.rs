@@ -59,6 +59,8 @@ async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process, &str
 }
 
 /// A fork starts a child of its own, or has what came of the one that had completed.
+///
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn fork_starts_own_child() {
     at_each_record(Thing::Child, async |world, process, fork, source| {
@@ -91,6 +93,8 @@ async fn fork_meets_unstarted_child() {
 }
 
 /// A child that is left is the child of the run that started it: a fork starts one of its own, unless the node that does so has ended.
+///
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn fork_starts_own_left_child() {
     at_each_record(Thing::Left, async |world, process, fork, source| {
@@ -107,6 +111,8 @@ async fn fork_starts_own_left_child() {
 }
 
 /// A run that its source has spawned stays spawned, once: a fork failed for good over it, because the run was not its own.
+///
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn fork_keeps_spawned_run() {
     at_each_record(Thing::Spawned, async |world, process, fork, source| {

@@ -80,6 +80,8 @@ async fn import_goes_on_with_child() {
 }
 
 /// Neither shares a child with the other: the second to start it failed for good, because the run was not its own.
+///
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn copy_starts_own_child() {
     under_another_id(Thing::Child, async |world, process, source| {
@@ -104,6 +106,7 @@ async fn import_goes_on_with_left_child() {
     .await;
 }
 
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn copy_starts_own_left_child() {
     under_another_id(Thing::Left, async |world, _process, source| {
@@ -128,6 +131,8 @@ async fn import_spawns_no_second_run() {
 }
 
 /// What was spawned at the moment of the copy stays spawned, once; what was not, each spawns for itself.
+///
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn copy_keeps_spawned_run() {
     under_another_id(Thing::Spawned, async |world, _process, source| {

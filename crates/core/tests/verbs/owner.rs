@@ -81,6 +81,8 @@ async fn takeover_fences_owner() {
 
 /// The id of a child that the application chose is one run's: a fork of its parent is refused it, and says so. With an id made of the parent's,
 /// each has a child of its own.
+///
+/// Guarantees: CHILD-13.
 #[tokio::test]
 async fn chosen_child_id_is_refused_to_fork() {
     for own in [false, true] {

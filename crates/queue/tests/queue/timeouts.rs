@@ -56,7 +56,7 @@ fn graph(source: SlotSource, clock: &Arc<dyn Clock>, work: Duration) -> Graph<Co
 /// Twenty nodes with two slots wait for several times their timeout. None fails, in whatever order limit and timeout are declared, whether the
 /// nodes wait in memory or their runs become idle.
 ///
-/// Guarantees: QUEUE-11.
+/// Guarantees: QUEUE-11, TIMER-11.
 #[tokio::test]
 async fn timeout_skips_wait_for_slot() {
     for source in SOURCES {
@@ -80,6 +80,8 @@ async fn timeout_skips_wait_for_slot() {
 }
 
 /// Once the node has its slot, its timeout counts in full, after a wait in memory and after an idle one.
+///
+/// Guarantees: TIMER-11.
 #[tokio::test]
 async fn timeout_counts_work_after_wait() {
     for source in SOURCES {

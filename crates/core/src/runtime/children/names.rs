@@ -91,6 +91,7 @@ mod tests {
         ChildName::of(Some(text), &WorkflowName::new("w").unwrap())
     }
 
+    /// Guarantees: CHILD-19.
     #[test]
     fn longest_id_fits_any_round() {
         let id = RunId::new("x".repeat(LONGEST_ID)).unwrap();
@@ -100,6 +101,7 @@ mod tests {
         assert!(error.to_string().contains("use at most 117"), "{error}");
     }
 
+    /// Guarantees: CHILD-19.
     #[test]
     fn name_check_says_what_fits() {
         name(&"x".repeat(64)).check().unwrap();
