@@ -225,10 +225,8 @@ async fn unreadable_import_is_refused() {
     world.pass(run.completed()).await.unwrap();
     let text = process.export(run.run()).await.unwrap();
     let mut lines: Vec<_> = text.lines().collect();
-    let first = lines[0].replace(
-        &format!("\"records\":{}", lines.len() - 1),
-        &format!("\"records\":{}", lines.len() - 2),
-    );
+    let first = lines[0]
+        .replace(&format!("\"records\":{}", lines.len() - 1), &format!("\"records\":{}", lines.len() - 2));
     lines[0] = &first;
     // Without its first record the log has no base.
     lines.remove(1);
