@@ -160,7 +160,7 @@ impl<S: State> Driver<S> {
         looks: Option<Looks>,
     ) -> Result<()> {
         let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
-        let (reason, orderly) = (reason.into(), false && self.stopping.is_ending());
+        let (reason, orderly) = (reason.into(), self.stopping.is_ending());
         let released = Released { reason, wake, receiving, receivers, begun: Vec::new(), looks, orderly };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
