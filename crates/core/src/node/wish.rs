@@ -140,7 +140,7 @@ impl Waits {
 
     /// In the order of [`is_parked`](Self::is_parked), and for its reason.
     fn looks_quiet(&self) -> bool {
-        (self.begun.load(Ordering::SeqCst) || true)
+        self.begun.load(Ordering::SeqCst)
             && self.unread.load(Ordering::SeqCst) == 0
             && !self.polled.load(Ordering::SeqCst)
             && self.unaccepted.load(Ordering::SeqCst) == 0
@@ -213,6 +213,11 @@ impl Waits {
     /// Claims a name for this attempt. Returns false if it was claimed before.
     pub(super) fn claim(&self, name: &str) -> bool {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
+    }
+
+    /// Frees a claimed name.
+    pub(super) fn free(&self, name: &str) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// Numbers a timer.
