@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::Fault;
+use super::guarantees;
 use super::repo::{Repo, is_test};
 
 const HELD: &str = "<!-- held by:";
@@ -41,7 +42,9 @@ pub(super) fn tests(repo: &Repo) -> Vec<Fault> {
 /// Every section of a page that may promise says by which test it is held, or that it promises nothing.
 pub(super) fn sections(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for (path, text) in repo.ending(".md").filter(|(path, _)| promises(path)) {
+    // The list of guarantees repeats those of the pages, whose tests are checked by their ids.
+    let pages = repo.ending(".md").filter(|(path, _)| promises(path) && *path != guarantees::PAGE);
+    for (path, text) in pages {
         for section in parts(text).into_iter().filter(|section| section.says && !section.marked) {
             let message = format!(
                 "{} names no test; add `{HELD} file::function -->`, or `{NOTHING}`",
