@@ -39,26 +39,6 @@ pub(super) fn tests(repo: &Repo) -> Vec<Fault> {
     faults
 }
 
-<<<<<<< HEAD
-=======
-/// Every section of a page that may promise says by which test it is held, or that it promises nothing.
-pub(super) fn sections(repo: &Repo) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    // The list of guarantees repeats those of the pages, whose tests are checked by their ids.
-    let pages = repo.ending(".md").filter(|(path, _)| promises(path) && *path != guarantees::PAGE);
-    for (path, text) in pages {
-        for section in parts(text).into_iter().filter(|section| section.says && !section.marked) {
-            let message = format!(
-                "{} names no test; add `{HELD} file::function -->`, or `{NOTHING}`",
-                section.title.map_or("the beginning".to_owned(), |title| format!("`{title}`"))
-            );
-            faults.push(Fault::line(path, section.line, message));
-        }
-    }
-    faults
-}
-
->>>>>>> w/flow
 /// Where public calls promise: each that can fail says in its documentation by which test that is held, or that it promises nothing.
 const PROMISING: [&str; 4] =
     ["crates/core/src/node/", "crates/core/src/past/", "crates/core/src/runtime/", "crates/ferrata/src/"];

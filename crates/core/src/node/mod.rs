@@ -34,11 +34,8 @@ pub(crate) use end_waiters::{EndWaiter, EndWaiters};
 pub use error::{Fatal, NodeError};
 pub(crate) use gate::GateNode;
 pub use gate::Taken;
-<<<<<<< HEAD
 pub(crate) use ownership::Ownership;
-=======
 pub use recorded::{RecordedKind, RecordedOperation};
->>>>>>> w/flow
 pub use resources::Resources;
 pub use timeout_pause::TimeoutPause;
 pub use transaction::Transaction;
