@@ -15,7 +15,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ferrata::ask::{Declined, Question, QuestionKind};
+use ferrata::ask::{DeclineReason, Question, QuestionKind};
 use ferrata::prelude::*;
 use ferrata::{ErrorKind, RunId, RunKey, RunStatus};
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,7 @@ fn graph() -> Result<Graph<Invoice>, GraphError> {
         .gate_with(
             "approve",
             |s: &Invoice| Ask::<u32>::new(Payment { payee: s.payee.clone(), eur: s.eur }),
-            |s: &mut Invoice, answer: Result<u32, Declined>| match answer {
+            |s: &mut Invoice, answer: Result<u32, DeclineReason>| match answer {
                 Ok(eur) => s.granted = Some(eur.min(s.eur)),
                 Err(declined) => s.result = format!("not paid, {declined}"),
             },

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata::queue::{Acquire as _, Enqueue as _, Limit as _, Queues as _, Rate};
+use ferrata::queue::{NodeQueueExt as _, StartQueueExt as _, GraphQueueExt as _, RuntimeQueueExt as _, RateLimit};
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::Runtime;
@@ -118,7 +118,7 @@ async fn declare(runtime: &Runtime, per_key: u32) -> ferrata_core::Result<()> {
     let second = Duration::from_secs(1);
     runtime.queue("mail").at_once(MAILS).at_once_per_key(per_key).ageing(AGEING).declare().await?;
     runtime.queue("gpu").at_once(GPUS).declare().await?;
-    runtime.queue("api").at_once(1).rate_of(Rate::new(CALLS, second).burst(BURST)).declare().await?;
+    runtime.queue("api").at_once(1).rate_of(RateLimit::new(CALLS, second).burst(BURST)).declare().await?;
     Ok(())
 }
 

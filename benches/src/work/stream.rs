@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use ferrata::graph::Graph;
-use ferrata::runtime::{Watch, What};
+use ferrata::runtime::{Watch, WatchEventKind};
 use ferrata::store::MemoryStore;
 use ferrata::{Clock as _, Draft, NodeContext, RunKey, Runtime, SystemClock};
 use tokio::sync::broadcast;
@@ -184,8 +184,8 @@ async fn heard(mut watch: Watch) -> Result<u64> {
     let (mut heard, mut others) = (0, 0);
     while let Some(event) = watch.next().await? {
         match event.what {
-            What::Lagged { missed } => heard += missed,
-            What::Live(_) => heard += 1,
+            WatchEventKind::Lagged { missed } => heard += missed,
+            WatchEventKind::Live(_) => heard += 1,
             _ => others += 1,
         }
     }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::blob::Blob;
 use crate::keys::Keys;
 use crate::place::{self, Kind};
-use crate::seal::{self, HEAD, Place, SEGMENT, TAG};
+use crate::seal::{self, HEAD, SegmentPosition, SEGMENT, TAG};
 use crate::upload::{self, PART, Upload};
 
 /// More bytes than any value has; below it, no sum overflows.
@@ -109,7 +109,7 @@ impl Blobs {
 
     /// Returns what values of this tenant are made with now.
     #[cfg(feature = "envelope")]
-    pub(crate) async fn maker(&self) -> Result<crate::keys::Maker> {
+    pub(crate) async fn maker(&self) -> Result<crate::keys::CurrentBlobKey> {
         self.keys.maker(&self.tenant).await
     }
 
@@ -281,7 +281,7 @@ impl Blobs {
             let is_last = index + 1 == seal::segments(blob.len);
             let sealed =
                 (from <= upto).then(|| sealed.slice(from..upto)).ok_or_else(|| place::corrupt(blob))?;
-            let segment = seal.open(Place { index, is_last }, &sealed).ok_or_else(|| place::corrupt(blob))?;
+            let segment = seal.open(SegmentPosition { index, is_last }, &sealed).ok_or_else(|| place::corrupt(blob))?;
             value.extend_from_slice(&segment);
         }
         let value = value.freeze();

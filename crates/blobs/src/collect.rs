@@ -62,7 +62,7 @@ impl CollectOptions {
 /// What a collection found and did; with `dry_run`, what it would do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Collected {
+pub struct CollectionReport {
     /// How many runs were read.
     pub runs: u64,
     /// How many values stay because a record names them.
@@ -78,7 +78,7 @@ pub struct Collected {
 }
 
 /// A value at the place.
-pub(crate) struct Kept {
+pub(crate) struct StoredValue {
     pub(crate) path: Path,
     pub(crate) size: u64,
     modified: SystemTime,
@@ -86,10 +86,10 @@ pub(crate) struct Kept {
 
 /// What is at the place.
 #[derive(Default)]
-pub(crate) struct Found {
-    pub(crate) values: HashMap<(TenantId, Uuid), Kept>,
+pub(crate) struct StoredObjects {
+    pub(crate) values: HashMap<(TenantId, Uuid), StoredValue>,
     pub(crate) entries: HashMap<(TenantId, Uuid), Vec<Path>>,
-    condemned: HashMap<(TenantId, Uuid), Kept>,
+    condemned: HashMap<(TenantId, Uuid), StoredValue>,
 }
 
 impl Blobs {
@@ -116,14 +116,14 @@ impl Blobs {
         &self,
         stores: &[&dyn CheckpointStore],
         options: CollectOptions,
-    ) -> Result<Collected> {
+    ) -> Result<CollectionReport> {
         // The order is what makes it safe: the time and the values first, then what names them.
         let now = if options.dry_run { here() } else { self.time().await? };
         let found = self.found().await?;
         let (named, runs) = named(stores).await?;
         // What is younger than now has no age.
         let is_old = |at: SystemTime| now.duration_since(at).unwrap_or_default() >= options.grace;
-        let mut collected = Collected { runs, ..Collected::default() };
+        let mut collected = CollectionReport { runs, ..CollectionReport::default() };
         for (key, value) in &found.values {
             let condemned = found.condemned.get(key);
             if named.contains(&key.1) {
@@ -188,14 +188,14 @@ impl Blobs {
         Ok(written.last_modified.into())
     }
 
-    pub(crate) async fn found(&self) -> Result<Found> {
-        let mut found = Found::default();
+    pub(crate) async fn found(&self) -> Result<StoredObjects> {
+        let mut found = StoredObjects::default();
         let mut objects = self.objects.list(None);
         while let Some(object) = objects.try_next().await.map_err(place::failed)? {
             let Some((tenant, kind, id)) = place::read(&object.location) else { continue };
             let key = (tenant, id);
             let kept =
-                Kept { path: object.location, size: object.size, modified: object.last_modified.into() };
+                StoredValue { path: object.location, size: object.size, modified: object.last_modified.into() };
             match kind {
                 Kind::Data => drop(found.values.insert(key, kept)),
                 Kind::Index => found.entries.entry(key).or_default().push(kept.path),

@@ -23,13 +23,13 @@ pub(crate) struct Keys {
 }
 
 /// What values are made with.
-pub(crate) struct Maker {
+pub(crate) struct CurrentBlobKey {
     /// The current key and its name.
     #[cfg(feature = "envelope")]
     key: Option<(String, BlobKey)>,
 }
 
-impl Maker {
+impl CurrentBlobKey {
     /// Under a key, the hash of a value tells nothing to who has not that key.
     pub(crate) fn hasher(&self) -> blake3::Hasher {
         #[cfg(feature = "envelope")]
@@ -57,8 +57,8 @@ impl Maker {
 #[cfg(not(feature = "envelope"))]
 #[expect(clippy::unused_async, reason = "with keys, they may have to be asked for")]
 impl Keys {
-    pub(crate) async fn maker(&self, _tenant: &TenantId) -> Result<Maker> {
-        Ok(Maker {})
+    pub(crate) async fn maker(&self, _tenant: &TenantId) -> Result<CurrentBlobKey> {
+        Ok(CurrentBlobKey {})
     }
 
     pub(crate) async fn seal(&self, tenant: &TenantId, blob: &Blob, head: &[u8]) -> Result<Seal> {
@@ -73,13 +73,13 @@ impl Keys {
 #[cfg(feature = "envelope")]
 impl Keys {
     /// Returns what a value of the tenant is made with.
-    pub(crate) async fn maker(&self, tenant: &TenantId) -> Result<Maker> {
-        let Some(provider) = &self.provider else { return Ok(Maker { key: None }) };
+    pub(crate) async fn maker(&self, tenant: &TenantId) -> Result<CurrentBlobKey> {
+        let Some(provider) = &self.provider else { return Ok(CurrentBlobKey { key: None }) };
         let ring = provider.keyring(tenant).await?;
         let key = ring.blob_key(ring.current());
         let key =
             key.ok_or_else(|| Error::new(ErrorKind::Invalid, "the ring of keys is empty; give it one"))?;
-        Ok(Maker { key: Some((ring.current().to_owned(), key.clone())) })
+        Ok(CurrentBlobKey { key: Some((ring.current().to_owned(), key.clone())) })
     }
 
     /// Returns what opens a value of the tenant whose head this is.

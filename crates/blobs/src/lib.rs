@@ -51,7 +51,7 @@ mod usage;
 
 pub use blob::Blob;
 pub use blobs::Blobs;
-pub use collect::{CollectOptions, Collected};
+pub use collect::{CollectOptions, CollectionReport};
 pub use object_store::ObjectStore;
 #[cfg(feature = "envelope")]
 pub use rekey::BlobsRekeyed;

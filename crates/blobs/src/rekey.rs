@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::blob::Blob;
 use crate::blobs::Blobs;
-use crate::keys::Maker;
+use crate::keys::CurrentBlobKey;
 use crate::place;
 use crate::seal::{HEAD, SEGMENT, TAG};
 use crate::upload::{self, PART, Upload};
@@ -110,7 +110,7 @@ impl Blobs {
     }
 
     /// Writes a value over itself; returns its hash under the new key. Readers have it as it was until it is whole.
-    async fn replace(&self, blob: &Blob, path: &Path, first: Bytes, maker: &Maker) -> Result<String> {
+    async fn replace(&self, blob: &Blob, path: &Path, first: Bytes, maker: &CurrentBlobKey) -> Result<String> {
         let (seal, mut hasher) = (maker.seal(&self.tenant, blob.id), maker.hasher());
         hasher.update(&first);
         if blob.len <= PART {

@@ -71,10 +71,10 @@ impl Head {
 /// Closes and opens the segments of one blob.
 pub(crate) struct Seal {
     head: [u8; 80],
-    means: Means,
+    means: SealMethod,
 }
 
-enum Means {
+enum SealMethod {
     /// The state of a hash that has taken in what the segments are bound to.
     Check(Box<blake3::Hasher>),
     #[cfg(feature = "envelope")]
@@ -88,7 +88,7 @@ impl Seal {
         let mut hasher = blake3::Hasher::new_derive_key(CHECK);
         bind(&mut hasher, tenant, id);
         hasher.update(&head);
-        Self { head, means: Means::Check(Box::new(hasher)) }
+        Self { head, means: SealMethod::Check(Box::new(hasher)) }
     }
 
     /// With a key: XChaCha20-Poly1305 under a key of this blob alone, segment by segment, as age does it.
@@ -98,7 +98,7 @@ impl Seal {
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(CIPHER, key));
         bind(&mut hasher, tenant, id);
         let cipher = chacha20poly1305::XChaCha20Poly1305::new(hasher.finalize().as_bytes().into());
-        Self { head: Head::Encrypted(name.to_owned()).write(), means: Means::Cipher(Box::new(cipher)) }
+        Self { head: Head::Encrypted(name.to_owned()).write(), means: SealMethod::Cipher(Box::new(cipher)) }
     }
 
     pub(crate) fn head(&self) -> &[u8] {
@@ -106,14 +106,14 @@ impl Seal {
     }
 
     /// Appends a segment as it is stored.
-    pub(crate) fn close(&self, place: Place, segment: &[u8], into: &mut BytesMut) {
+    pub(crate) fn close(&self, place: SegmentPosition, segment: &[u8], into: &mut BytesMut) {
         match &self.means {
-            Means::Check(hasher) => {
+            SealMethod::Check(hasher) => {
                 into.put_slice(segment);
                 into.put_slice(&check(hasher, place, segment));
             }
             #[cfg(feature = "envelope")]
-            Means::Cipher(cipher) => {
+            SealMethod::Cipher(cipher) => {
                 use chacha20poly1305::aead::{Aead as _, Payload};
                 let sealed = cipher.encrypt(&place.nonce(), Payload { msg: segment, aad: &self.head });
                 // It fails for what is longer than 256 GiB alone.
@@ -123,15 +123,15 @@ impl Seal {
     }
 
     /// Opens a segment; `None` if it is not what was closed for this place.
-    pub(crate) fn open(&self, place: Place, sealed: &Bytes) -> Option<Bytes> {
+    pub(crate) fn open(&self, place: SegmentPosition, sealed: &Bytes) -> Option<Bytes> {
         match &self.means {
-            Means::Check(hasher) => {
+            SealMethod::Check(hasher) => {
                 let at = sealed.len().checked_sub(TAG)?;
                 let (segment, tag) = (sealed.slice(..at), &sealed[at..]);
                 (check(hasher, place, &segment) == *tag).then_some(segment)
             }
             #[cfg(feature = "envelope")]
-            Means::Cipher(cipher) => {
+            SealMethod::Cipher(cipher) => {
                 use chacha20poly1305::aead::{Aead as _, Payload};
                 let opened = cipher.decrypt(&place.nonce(), Payload { msg: sealed, aad: &self.head });
                 opened.ok().map(Bytes::from)
@@ -142,12 +142,12 @@ impl Seal {
 
 /// Where in its blob a segment stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SegmentPosition {
     pub(crate) index: u64,
     pub(crate) is_last: bool,
 }
 
-impl Place {
+impl SegmentPosition {
     #[cfg(feature = "envelope")]
     fn nonce(self) -> chacha20poly1305::XNonce {
         let mut nonce = chacha20poly1305::XNonce::default();
@@ -162,7 +162,7 @@ fn bind(hasher: &mut blake3::Hasher, tenant: &TenantId, id: Uuid) {
     hasher.update(&(tenant.len() as u64).to_le_bytes()).update(tenant).update(id.as_bytes());
 }
 
-fn check(bound: &blake3::Hasher, place: Place, segment: &[u8]) -> [u8; TAG] {
+fn check(bound: &blake3::Hasher, place: SegmentPosition, segment: &[u8]) -> [u8; TAG] {
     let mut hasher = bound.clone();
     hasher.update(&place.index.to_le_bytes()).update(&[u8::from(place.is_last)]).update(segment);
     let mut tag = [0; TAG];
@@ -196,7 +196,7 @@ mod tests {
         let head = |begin: &str| format!("{begin}{}", "0".repeat(160 - begin.len()));
         let mut stored = BytesMut::new();
         let plain = Seal::plain(&TenantId::default(), id());
-        let place = Place { index: 0, is_last: true };
+        let place = SegmentPosition { index: 0, is_last: true };
         plain.close(place, b"three", &mut stored);
         assert_eq!(hex(plain.head()), head("46424c4201"));
         assert_eq!(hex(&stored), "7468726565bc4d38848a6efc163821f471b21b7500");
@@ -212,7 +212,7 @@ mod tests {
         let key = ring.blob_key("2026").unwrap();
         let seal = Seal::encrypted("2026", key.bytes(), &TenantId::default(), id());
         let mut stored = BytesMut::new();
-        let place = Place { index: 0, is_last: true };
+        let place = SegmentPosition { index: 0, is_last: true };
         seal.close(place, b"three", &mut stored);
         assert!(hex(seal.head()).starts_with("46424c4201010432303236000000"));
         assert_eq!(hex(&stored), "0c88c2e77e21d5330b1796a124477a7447d322442d");

@@ -7,7 +7,7 @@ use object_store::{ObjectStore, ObjectStoreExt as _, WriteMultipart};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::place;
-use crate::seal::{self, HEAD, Place, SEGMENT, Seal, TAG};
+use crate::seal::{self, HEAD, SegmentPosition, SEGMENT, Seal, TAG};
 
 /// How much of a value is sent, or read ahead, at a time. A multiple of a segment.
 pub(crate) const PART: u64 = 8 << 20;
@@ -19,17 +19,17 @@ const PARTS: usize = 2;
 pub(crate) fn closed(seal: &Seal, value: &[u8]) -> Bytes {
     let mut stored = BytesMut::with_capacity(stored_len(value.len() as u64));
     stored.extend_from_slice(seal.head());
-    Closing { seal, index: 0 }.write(value, true, &mut stored);
+    SegmentSealer { seal, index: 0 }.write(value, true, &mut stored);
     stored.freeze()
 }
 
 /// Closes the segments of a value, from its first.
-struct Closing<'a> {
+struct SegmentSealer<'a> {
     seal: &'a Seal,
     index: u64,
 }
 
-impl Closing<'_> {
+impl SegmentSealer<'_> {
     /// Closes what follows: whole segments, but for the last.
     fn write(&mut self, value: &[u8], is_end: bool, into: &mut BytesMut) {
         let segment = usize::try_from(SEGMENT).unwrap_or(usize::MAX);
@@ -37,7 +37,7 @@ impl Closing<'_> {
         loop {
             let (now, later) = rest.split_at(rest.len().min(segment));
             let is_last = is_end && later.is_empty();
-            self.seal.close(Place { index: self.index, is_last }, now, into);
+            self.seal.close(SegmentPosition { index: self.index, is_last }, now, into);
             self.index += 1;
             rest = later;
             if rest.is_empty() {
@@ -50,7 +50,7 @@ impl Closing<'_> {
 /// A value that is sent in parts.
 pub(crate) struct Upload<'a> {
     parts: WriteMultipart,
-    closing: Closing<'a>,
+    closing: SegmentSealer<'a>,
 }
 
 impl<'a> Upload<'a> {
@@ -59,7 +59,7 @@ impl<'a> Upload<'a> {
         let part = usize::try_from(PART).unwrap_or(usize::MAX);
         let mut parts = WriteMultipart::new_with_chunk_size(upload, part);
         parts.put(Bytes::copy_from_slice(seal.head()));
-        Ok(Self { parts, closing: Closing { seal, index: 0 } })
+        Ok(Self { parts, closing: SegmentSealer { seal, index: 0 } })
     }
 
     /// Sends what follows, waiting until there is room.

@@ -18,14 +18,14 @@ use crate::output::Format;
 use crate::unreadable::UnreadableRuns;
 
 /// Which run is meant.
-pub(crate) enum Meant {
+pub(crate) enum RunSelector {
     /// The one that a person's word stands for: an id, or a beginning of one.
     Named(String),
     /// This one alone. Where it is gone, no other that begins so is meant.
     Exactly(RunKey),
 }
 
-impl fmt::Display for Meant {
+impl fmt::Display for RunSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(name) => f.write_str(name),
@@ -35,17 +35,17 @@ impl fmt::Display for Meant {
 }
 
 /// The runs that a verb is for.
-pub(crate) struct Chosen {
-    pub(crate) runs: Vec<Meant>,
+pub(crate) struct SelectedRuns {
+    pub(crate) runs: Vec<RunSelector>,
     /// Whether they were chosen and not named.
     pub(crate) by_filter: bool,
 }
 
-impl Chosen {
+impl SelectedRuns {
     /// Says which runs are meant, in a few words.
     pub(crate) fn told(&self) -> String {
         match (self.by_filter, self.runs.len()) {
-            (false, _) => self.runs.iter().map(Meant::to_string).collect::<Vec<_>>().join(" "),
+            (false, _) => self.runs.iter().map(RunSelector::to_string).collect::<Vec<_>>().join(" "),
             (true, 1) => "1 run".to_owned(),
             (true, runs) => format!("{runs} runs"),
         }
@@ -60,28 +60,28 @@ impl Context {
         named: &[String],
         filter: &Filter,
         is_for: &[RunStatus],
-    ) -> Result<Chosen, Failure> {
+    ) -> Result<SelectedRuns, Failure> {
         if !named.is_empty() {
-            return Ok(Chosen { runs: self.named(named)?, by_filter: false });
+            return Ok(SelectedRuns { runs: self.named(named)?, by_filter: false });
         }
         let heads = self.matching(store, filter, is_for).await?;
         if heads.is_empty() && self.out.format == Format::Table {
             self.out.note("no such runs");
         }
-        Ok(Chosen { runs: heads.into_iter().map(|head| Meant::Exactly(head.run)).collect(), by_filter: true })
+        Ok(SelectedRuns { runs: heads.into_iter().map(|head| RunSelector::Exactly(head.run)).collect(), by_filter: true })
     }
 
     /// Returns the runs that words name; `-` stands for those on stdin, one a line, which a command printed in full.
-    fn named(&self, words: &[String]) -> Result<Vec<Meant>, Failure> {
+    fn named(&self, words: &[String]) -> Result<Vec<RunSelector>, Failure> {
         let mut all = Vec::new();
         for word in words {
             if word != "-" {
-                all.push(Meant::Named(word.clone()));
+                all.push(RunSelector::Named(word.clone()));
                 continue;
             }
             let lines = input::text("-")?;
             for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
-                all.push(Meant::Exactly(self.exactly(line)?));
+                all.push(RunSelector::Exactly(self.exactly(line)?));
             }
         }
         Ok(all)
@@ -91,7 +91,7 @@ impl Context {
     pub(crate) async fn print_chosen(
         &self,
         store: &dyn CheckpointStore,
-        chosen: &Chosen,
+        chosen: &SelectedRuns,
     ) -> Result<(), Failure> {
         let heads: Vec<_> =
             each(&chosen.runs, |meant| Box::pin(self.find_meant(store, meant))).try_collect().await?;

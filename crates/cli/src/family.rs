@@ -44,12 +44,12 @@ pub(crate) async fn children(store: &dyn CheckpointStore, head: &RunHead) -> Res
 
 /// A run and those below it.
 #[derive(Debug)]
-pub(crate) struct Family {
+pub(crate) struct RunTree {
     pub(crate) head: RunHead,
     pub(crate) children: Vec<Self>,
 }
 
-impl Family {
+impl RunTree {
     /// Reads the part of a family that begins with a run.
     pub(crate) async fn below(store: &dyn CheckpointStore, head: RunHead) -> Result<Self, Failure> {
         let mut of: BTreeMap<RunKey, Vec<RunHead>> = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferrata::store::{Order, Page, RunHead, RunQuery};
 use ferrata::{CheckpointStore, RunId, RunKey, TenantId};
 
-use crate::choose::Meant;
+use crate::choose::RunSelector;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::quoted;
@@ -18,11 +18,11 @@ impl Context {
     pub(crate) async fn find_meant(
         &self,
         store: &dyn CheckpointStore,
-        meant: &Meant,
+        meant: &RunSelector,
     ) -> Result<RunHead, Failure> {
         match meant {
-            Meant::Named(name) => self.find(store, name).await,
-            Meant::Exactly(run) => head(store, run).await,
+            RunSelector::Named(name) => self.find(store, name).await,
+            RunSelector::Exactly(run) => head(store, run).await,
         }
     }
 

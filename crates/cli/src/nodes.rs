@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use ferrata::Timestamp;
-use ferrata::runtime::{ActivationPhase, Checkpoint, Past, Pending};
+use ferrata::runtime::{ActivationPhase, Checkpoint, PastActivation, PendingActivation};
 use ferrata::store::RunHead;
 use serde_json::Value;
 
 use crate::table::{Cell, Table, clean};
 use crate::time::short;
-use crate::verdict::{self, Came};
+use crate::verdict::{self, NodeVerdict};
 
 /// From how many lines on those that are alike become one: more than a screen.
 const FOLDED: usize = 30;
@@ -35,7 +35,7 @@ impl Moment {
 
 impl Moment {
     /// Returns what an activation does that has not ended.
-    pub(crate) fn phase(self, run: &Checkpoint, pending: &Pending) -> ActivationPhase {
+    pub(crate) fn phase(self, run: &Checkpoint, pending: &PendingActivation) -> ActivationPhase {
         run.phase(pending, self.is_driven, self.now)
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn artifacts(now: &Checkpoint) -> Option<Table> {
 fn lines(now: &Checkpoint, moment: Moment) -> Vec<Line> {
     let ended = now.history.iter().map(ended);
     // That an activation stopped the run is said by its end.
-    let has_ended = |one: &Pending| {
+    let has_ended = |one: &PendingActivation| {
         now.history.iter().any(|past| !past.ok && past.node == one.node && past.visit == one.visit)
     };
     let going =
@@ -136,19 +136,19 @@ fn lines(now: &Checkpoint, moment: Moment) -> Vec<Line> {
     ended.chain(going).chain(skipped).collect()
 }
 
-fn ended(past: &Past) -> Line {
+fn ended(past: &PastActivation) -> Line {
     let led: Vec<String> = past.led_to.iter().map(ToString::to_string).collect();
     let led = if led.is_empty() { String::new() } else { format!("→ {}", led.join(", ")) };
-    let came = Came::of(past);
+    let came = NodeVerdict::of(past);
     let shown = match (came, verdict::word(past)) {
-        (Came::Done, "success") => "done",
+        (NodeVerdict::Done, "success") => "done",
         // What failed for good is told from what the run went on after.
-        (Came::Failed, _) if !past.ok => "failed",
+        (NodeVerdict::Failed, _) if !past.ok => "failed",
         (_, word) => word,
     };
     let details = match (verdict::reason(past), came) {
         ("", _) => led,
-        (why, Came::Done) => clean(why),
+        (why, NodeVerdict::Done) => clean(why),
         (why, _) => format!("{} {led}", clean(why)).trim_end().to_owned(),
     };
     let took = past.took_ms.map(Duration::from_millis);
@@ -157,9 +157,9 @@ fn ended(past: &Past) -> Line {
         visit: Some(past.visit.get()),
         times: 1,
         rank: match came {
-            Came::Failed | Came::Partial => Rank::Failed,
-            Came::Done => Rank::Done,
-            Came::Skipped => Rank::Skipped,
+            NodeVerdict::Failed | NodeVerdict::Partial => Rank::Failed,
+            NodeVerdict::Done => Rank::Done,
+            NodeVerdict::Skipped => Rank::Skipped,
         },
         outcome: format!("{} {}", came.sign(), clean(shown)),
         color: came.color(),
@@ -170,7 +170,7 @@ fn ended(past: &Past) -> Line {
     }
 }
 
-fn going(now: &Checkpoint, moment: Moment, pending: &Pending) -> Line {
+fn going(now: &Checkpoint, moment: Moment, pending: &PendingActivation) -> Line {
     let phase = moment.phase(now, pending);
     let (rank, sign, color) = match phase {
         ActivationPhase::Stopped => (Rank::Failed, "✗", AnsiColor::Red),

@@ -15,7 +15,7 @@ const SUFFIX: &str = "jsonl";
 
 /// A copy of a log up to its damage; it is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Salvaged {
+pub(crate) struct SalvagedLog {
     folder: PathBuf,
     /// The store that the log is in.
     pub(crate) store: String,
@@ -23,7 +23,7 @@ pub(crate) struct Salvaged {
     pub(crate) note: String,
 }
 
-impl Drop for Salvaged {
+impl Drop for SalvagedLog {
     fn drop(&mut self) {
         // What cannot be removed is a copy in the folder for such things.
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -45,7 +45,7 @@ fn read_only(command: &Command) -> Option<&str> {
 }
 
 /// Has the command read a copy of the log up to its damage, if the run that it names in full is damaged; otherwise changes nothing.
-pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<Salvaged>, Failure> {
+pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Failure> {
     let Some(name) = read_only(&cli.command) else { return Ok(None) };
     let key = match name.split_once('/') {
         Some((tenant, id)) => {
@@ -66,7 +66,7 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<Salvaged>, Failure> 
     std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(unwritten)?;
     let url = store::of_folder(&folder);
     let real = std::mem::replace(&mut cli.global.store, url.clone());
-    let mut salvaged = Salvaged { folder: folder.clone(), store: real, note: String::new() };
+    let mut salvaged = SalvagedLog { folder: folder.clone(), store: real, note: String::new() };
     let mut damage = error;
     while let Some(seq) = damage.seq().filter(|seq| seq.get() > 0) {
         let copied = match &source {

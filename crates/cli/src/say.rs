@@ -8,12 +8,12 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use crate::args::Runs;
-use crate::choose::{Chosen, Meant};
+use crate::choose::{SelectedRuns, RunSelector};
 use crate::context::Context;
 use crate::each::each;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::family::Family;
+use crate::family::RunTree;
 use crate::find::shown;
 use crate::table::Table;
 
@@ -22,12 +22,12 @@ const FAMILIES: usize = 10;
 
 /// What became of one run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Done {
+pub(crate) struct BulkOutcome {
     run: RunKey,
     done: &'static str,
 }
 
-impl Done {
+impl BulkOutcome {
     /// Says what was done to a run.
     pub(crate) fn new(run: RunKey, done: &'static str) -> Self {
         Self { run, done }
@@ -40,7 +40,7 @@ impl Context {
         &self,
         target: &Runs,
         done: &'static str,
-        chosen: Chosen,
+        chosen: SelectedRuns,
         what: impl Fn(&Runtime, &RunKey) -> SignalRequest,
     ) -> Result<Exit, Failure> {
         self.say_to(target, done, chosen, what).await.map(|(_, exit)| exit)
@@ -51,14 +51,14 @@ impl Context {
         &self,
         target: &Runs,
         done: &'static str,
-        chosen: Chosen,
+        chosen: SelectedRuns,
         what: impl Fn(&Runtime, &RunKey) -> SignalRequest,
     ) -> Result<(Vec<RunKey>, Exit), Failure> {
         let runtime = self.runtime()?;
         if target.dry_run {
             return self.print_chosen(&**runtime.store(), &chosen).await.map(|()| (Vec::new(), Exit::Done));
         }
-        let say = async |meant: &Meant| {
+        let say = async |meant: &RunSelector| {
             let run = self.find_meant(&**runtime.store(), meant).await?.run;
             let request = what(&runtime, &run);
             let request = match &target.by {
@@ -73,7 +73,7 @@ impl Context {
         while let Some(said) = said.next().await {
             match said {
                 Ok(run) => {
-                    let one = Done::new(run, done);
+                    let one = BulkOutcome::new(run, done);
                     if self.out.is_stream() && written.is_ok() {
                         written = self.print_done(std::slice::from_ref(&one));
                     }
@@ -110,7 +110,7 @@ impl Context {
         let runtime = self.runtime()?;
         for run in runs {
             let Some(head) = runtime.store().head(run).await? else { continue };
-            let below = match Family::below(&**runtime.store(), head).await?.bound() {
+            let below = match RunTree::below(&**runtime.store(), head).await?.bound() {
                 0 => continue,
                 1 => "1 run".to_owned(),
                 below => format!("{below} runs"),
@@ -122,7 +122,7 @@ impl Context {
     }
 
     /// Prints what was done to runs.
-    pub(crate) fn print_done(&self, done: &[Done]) -> Result<(), Failure> {
+    pub(crate) fn print_done(&self, done: &[BulkOutcome]) -> Result<(), Failure> {
         self.out.all(
             done,
             |one| shown(&one.run),

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ferrata::queue::{Overview, Standing, explain_standings};
+use ferrata::queue::{QueueOverview, QueueMembership, explain_standings};
 use ferrata::runtime::RunReason;
 use ferrata::store::RunHead;
 use ferrata::{RunKey, RunStatus, Runtime, Timestamp};
@@ -14,16 +14,16 @@ use crate::table::clean;
 
 /// The queues of the store, read again only as far as they have changed.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<Overview>);
+pub(crate) struct QueueCache(Mutex<QueueOverview>);
 
-impl Turns {
+impl QueueCache {
     /// Says what runs of a listing wait for. No queue is read for runs that cannot wait.
     pub(crate) async fn of(
         &self,
         context: &Context,
         runtime: &Runtime,
         heads: &[RunHead],
-    ) -> HashMap<RunKey, Vec<Standing>> {
+    ) -> HashMap<RunKey, Vec<QueueMembership>> {
         let may_wait: HashSet<&RunKey> =
             heads.iter().filter(|head| may_wait(head)).map(|head| &head.run).collect();
         if may_wait.is_empty() {
@@ -43,14 +43,14 @@ fn may_wait(head: &RunHead) -> bool {
 }
 
 /// Reads the queues. What cannot be read hides nothing else.
-pub(crate) async fn look(context: &Context, runtime: &Runtime, overview: &mut Overview) {
+pub(crate) async fn look(context: &Context, runtime: &Runtime, overview: &mut QueueOverview) {
     if let Err(error) = overview.look(runtime).await {
         context.out.note(&format!("the queues cannot be read: {}", clean(&error.to_string())));
     }
 }
 
 /// Says which slot a run holds.
-pub(crate) fn held(one: &Standing, since: &str) -> String {
+pub(crate) fn held(one: &QueueMembership, since: &str) -> String {
     let slots = match one.places {
         1 => "a slot".to_owned(),
         places => count(places as usize, "slot"),
@@ -58,9 +58,9 @@ pub(crate) fn held(one: &Standing, since: &str) -> String {
     format!("{slots} of queue `{}`, since {since}", clean(&one.queue))
 }
 
-impl Turns {
+impl QueueCache {
     /// As [`explain`], of what was read last.
-    pub(crate) async fn explain(&self, reasons: &mut Vec<RunReason>, standings: &[Standing], now: Timestamp) {
+    pub(crate) async fn explain(&self, reasons: &mut Vec<RunReason>, standings: &[QueueMembership], now: Timestamp) {
         if !standings.is_empty() {
             explain(reasons, standings, &*self.0.lock().await, now);
         }
@@ -70,8 +70,8 @@ impl Turns {
 /// Puts what queues say into the reasons why a run stands as it does.
 pub(crate) fn explain(
     reasons: &mut Vec<RunReason>,
-    standings: &[Standing],
-    overview: &Overview,
+    standings: &[QueueMembership],
+    overview: &QueueOverview,
     now: Timestamp,
 ) {
     explain_standings(reasons, standings, |one| overview.status(&one.queue, now));

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, missing_key};
 use crate::find::shown;
 use crate::output::quoted;
-use crate::watch::Seen;
+use crate::watch::PollResult;
 
 /// How many runs are named.
 const NAMED: usize = 10;
@@ -58,10 +58,10 @@ impl UnreadableRuns {
     }
 
     /// Returns what the command saw: what could not be read, if there is any. `missing` says what of these runs is not listed.
-    pub(crate) fn seen(self, missing: &str) -> Seen {
+    pub(crate) fn seen(self, missing: &str) -> PollResult {
         match self.failure(missing) {
-            Some(failure) => Seen::Partly(failure),
-            None => Seen::MayChange,
+            Some(failure) => PollResult::Partly(failure),
+            None => PollResult::MayChange,
         }
     }
 

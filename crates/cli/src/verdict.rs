@@ -1,11 +1,11 @@
 //! What a node of a pipeline came to, as people see it: a run goes on after many a failure, and none of them is shown as success.
 
 use anstyle::AnsiColor;
-use ferrata::runtime::Past;
+use ferrata::runtime::PastActivation;
 
 /// What a node came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum NodeVerdict {
     /// It did what it was to do, or ended with a word of its own.
     Done,
     /// It did a part, and the run goes on.
@@ -16,7 +16,7 @@ pub(crate) enum Came {
     Skipped,
 }
 
-impl Came {
+impl NodeVerdict {
     /// Reads the word of an outcome.
     pub(crate) fn of_word(word: &str) -> Self {
         match word {
@@ -28,7 +28,7 @@ impl Came {
     }
 
     /// Reads it off an activation that ended.
-    pub(crate) fn of(past: &Past) -> Self {
+    pub(crate) fn of(past: &PastActivation) -> Self {
         match &past.verdict {
             _ if !past.ok => Self::Failed,
             Some(verdict) => Self::of_word(&verdict.outcome),
@@ -68,7 +68,7 @@ impl Came {
 }
 
 /// Returns the word of an activation's outcome: what it said itself, or what the runtime knows.
-pub(crate) fn word(past: &Past) -> &str {
+pub(crate) fn word(past: &PastActivation) -> &str {
     match &past.verdict {
         Some(verdict) if past.ok => &verdict.outcome,
         _ if past.ok => "success",
@@ -77,7 +77,7 @@ pub(crate) fn word(past: &Past) -> &str {
 }
 
 /// Returns why it came to that; empty if none was given.
-pub(crate) fn reason(past: &Past) -> &str {
+pub(crate) fn reason(past: &PastActivation) -> &str {
     let said = past.verdict.as_ref().map(|verdict| &*verdict.reason).filter(|reason| !reason.is_empty());
     let failed = past.failure.as_ref().map(|failure| &*failure.message);
     failed.or(said).or(past.notes.as_deref()).unwrap_or_default()

@@ -32,13 +32,13 @@ impl Watch {
     pub(crate) async fn run(
         self,
         context: &Context,
-        once: impl AsyncFn() -> Result<Seen, Failure>,
+        once: impl AsyncFn() -> Result<PollResult, Failure>,
     ) -> Result<Exit, Failure> {
         let Some(every) = self.every else {
             return match once().await? {
                 // What was printed is not all that there is.
-                Seen::Partly(failure) => Err(failure),
-                Seen::Over(_) | Seen::MayChange => Ok(Exit::Done),
+                PollResult::Partly(failure) => Err(failure),
+                PollResult::Over(_) | PollResult::MayChange => Ok(Exit::Done),
             };
         };
         let mut first = true;
@@ -56,14 +56,14 @@ impl Watch {
                 context.out.failure(failure, &context.global);
             } else {
                 let seen = seen?;
-                if let Seen::Partly(failure) = &seen {
+                if let PollResult::Partly(failure) = &seen {
                     context.out.note(&failure.lines());
                 }
                 context.out.end_screen()?;
                 match seen {
-                    Seen::Over(exit) => return Ok(exit),
+                    PollResult::Over(exit) => return Ok(exit),
                     _ if !context.out.is_read() => return Ok(Exit::Done),
-                    Seen::MayChange | Seen::Partly(_) => {}
+                    PollResult::MayChange | PollResult::Partly(_) => {}
                 }
             }
             first = false;
@@ -80,7 +80,7 @@ impl Watch {
 
 /// What a look saw.
 #[derive(Debug)]
-pub(crate) enum Seen {
+pub(crate) enum PollResult {
     /// Something that may change.
     MayChange,
     /// A run that has ended: so the command ends if it watches.
@@ -89,7 +89,7 @@ pub(crate) enum Seen {
     Partly(Failure),
 }
 
-impl Seen {
+impl PollResult {
     /// Tells of a run whether it may change.
     pub(crate) fn of(head: &RunHead) -> Self {
         let exit = Exit::of_status(head.status).filter(|_| head.status.is_finished());

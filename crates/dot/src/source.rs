@@ -31,27 +31,27 @@ impl Span {
 ///
 /// Two of them are equal if they say the same; where it was said is no part of that.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spanned<T> {
+pub struct SpannedValue<T> {
     /// What stands there.
     pub value: T,
     /// Where it stands; empty for what no source says, as a transform's additions.
     pub span: Span,
 }
 
-impl<T> Spanned<T> {
+impl<T> SpannedValue<T> {
     /// Says that `value` stands at `span`.
     pub const fn new(value: T, span: Span) -> Self {
         Self { value, span }
     }
 }
 
-impl<T: PartialEq> PartialEq for Spanned<T> {
+impl<T: PartialEq> PartialEq for SpannedValue<T> {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
     }
 }
 
-impl<T: Eq> Eq for Spanned<T> {}
+impl<T: Eq> Eq for SpannedValue<T> {}
 
 /// A place as people count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::source::Spanned;
+use crate::source::SpannedValue;
 use crate::value::Value;
 
 /// A whole file: one `digraph`.
@@ -23,7 +23,7 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// The name after `digraph`.
-    pub name: Spanned<Arc<str>>,
+    pub name: SpannedValue<Arc<str>>,
     /// What stands between the braces.
     pub statements: Vec<Statement>,
 }
@@ -52,16 +52,16 @@ pub enum Statement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
     /// The key, dotted or not.
-    pub key: Spanned<Arc<str>>,
+    pub key: SpannedValue<Arc<str>>,
     /// The value.
-    pub value: Spanned<Value>,
+    pub value: SpannedValue<Value>,
 }
 
 /// A scope of defaults, whose label becomes a class of its nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subgraph {
     /// The name, if it has one.
-    pub name: Option<Spanned<Arc<str>>>,
+    pub name: Option<SpannedValue<Arc<str>>>,
     /// What stands between its braces.
     pub statements: Vec<Statement>,
 }
@@ -70,7 +70,7 @@ pub struct Subgraph {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStatement {
     /// The node.
-    pub id: Spanned<Arc<str>>,
+    pub id: SpannedValue<Arc<str>>,
     /// What its brackets hold.
     pub attributes: Vec<Attribute>,
 }
@@ -79,7 +79,7 @@ pub struct NodeStatement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EdgeStatement {
     /// The nodes along the chain, at least two.
-    pub path: Vec<Spanned<Arc<str>>>,
+    pub path: Vec<SpannedValue<Arc<str>>>,
     /// What the brackets hold.
     pub attributes: Vec<Attribute>,
 }

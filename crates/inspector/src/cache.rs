@@ -21,7 +21,7 @@ const STATES: usize = 8 * 1024 * 1024;
 
 /// What an answer is about.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct CacheKey {
     pub(crate) run: RunKey,
     /// The head for which it holds: a run of the same name in another life has another.
     pub(crate) head: RecordId,
@@ -30,11 +30,11 @@ pub(crate) struct About {
 }
 
 /// Answers that stay true as long as a run's head is the same.
-pub(crate) struct Cache(Mutex<Kept>);
+pub(crate) struct Cache(Mutex<CacheEntry>);
 
-struct Kept {
+struct CacheEntry {
     /// The oldest first.
-    all: VecDeque<(About, Arc<Value>, usize)>,
+    all: VecDeque<(CacheKey, Arc<Value>, usize)>,
     bytes: usize,
     most: usize,
     /// The most bytes of one answer.
@@ -54,22 +54,22 @@ impl Cache {
     }
 
     fn of(most: usize, each: usize) -> Self {
-        Self(Mutex::new(Kept { all: VecDeque::new(), bytes: 0, most, each }))
+        Self(Mutex::new(CacheEntry { all: VecDeque::new(), bytes: 0, most, each }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, CacheEntry> {
         // What is in there is whole at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds an answer.
-    pub(crate) fn get(&self, about: &About) -> Option<Arc<Value>> {
+    pub(crate) fn get(&self, about: &CacheKey) -> Option<Arc<Value>> {
         let kept = self.lock();
         kept.all.iter().rev().find(|(known, ..)| known == about).map(|(_, value, _)| Arc::clone(value))
     }
 
     /// Keeps an answer, in the place of an older one of the same run.
-    pub(crate) fn put(&self, about: About, value: Value) -> Arc<Value> {
+    pub(crate) fn put(&self, about: CacheKey, value: Value) -> Arc<Value> {
         let (size, value) = (bytes(&value), Arc::new(value));
         let mut kept = self.lock();
         kept.all.retain(|(known, ..)| known.run != about.run || known.what != about.what);
@@ -99,9 +99,9 @@ mod tests {
 
     use super::*;
 
-    fn about(run: usize, ids: &RandomIds) -> About {
+    fn about(run: usize, ids: &RandomIds) -> CacheKey {
         let run = RunKey::try_from(format!("run-{run}").as_str()).unwrap();
-        About { run, head: RecordId::from_uuid(ids.next(Timestamp::from_unix_ms(0))), what: "run".into() }
+        CacheKey { run, head: RecordId::from_uuid(ids.next(Timestamp::from_unix_ms(0))), what: "run".into() }
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         let large = about(0, &ids);
         assert_eq!(cache.put(large.clone(), json!("x".repeat(4_000))).as_str().unwrap().len(), 4_000);
         assert!(cache.get(&large).is_none(), "what is too large is made anew");
-        let all: Vec<About> = (1..=40).map(|run| about(run, &ids)).collect();
+        let all: Vec<CacheKey> = (1..=40).map(|run| about(run, &ids)).collect();
         for one in &all {
             cache.put(one.clone(), json!("x".repeat(1_000)));
         }

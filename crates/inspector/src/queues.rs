@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrata_core::record::RunStatus;
 use ferrata_core::store::RunHead;
 use ferrata_core::{Clock as _, Timestamp};
-use ferrata_queue::{Held, Overview, QUEUE_LABEL, QueueStatus, Standing, Waiting};
+use ferrata_queue::{SlotHolder, QueueOverview, QUEUE_LABEL, QueueStatus, QueueMembership, SlotWaiter};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -27,11 +27,11 @@ const NAMED: usize = 10;
 
 /// The queues of the store as they were looked at last.
 #[derive(Default)]
-pub(crate) struct QueueBoard(Mutex<Looked>);
+pub(crate) struct QueueBoard(Mutex<QueueListing>);
 
 #[derive(Default)]
-struct Looked {
-    overview: Overview,
+struct QueueListing {
+    overview: QueueOverview,
     at: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ impl QueueBoard {
         &self,
         call: &Call,
         age: Duration,
-        tell: impl FnOnce(&Overview, Timestamp) -> T,
+        tell: impl FnOnce(&QueueOverview, Timestamp) -> T,
     ) -> Result<T, Problem> {
         let mut looked = self.0.lock().await;
         let now = call.app.clock.monotonic();
@@ -62,7 +62,7 @@ impl QueueBoard {
 
 /// Tells of all queues that the viewer may see: those first that let no run in, or in which a run waits.
 pub(crate) async fn all(call: &Call) -> Result<Value, Problem> {
-    let told = |overview: &Overview, now| (overview.statuses(now), overview.unreadable());
+    let told = |overview: &QueueOverview, now| (overview.statuses(now), overview.unreadable());
     let (mut known, unreadable) = call.app.queues.tell(call, Duration::ZERO, told).await?;
     known.retain(|one| call.viewer.sees(&one.run));
     known.sort_by_key(|one| one.overrides.paused.is_none() && one.closed_until.is_none() && one.waiting == 0);
@@ -113,11 +113,11 @@ fn queue(one: &QueueStatus, viewer: &Viewer, hides: &Redaction) -> Value {
     })
 }
 
-fn holder(held: &Held) -> Value {
+fn holder(held: &SlotHolder) -> Value {
     json!({ "run": key(&held.run), "for": held.kind, "key": held.key, "places": held.places, "since": held.at })
 }
 
-fn waits(before: usize, waiting: &Waiting) -> Value {
+fn waits(before: usize, waiting: &SlotWaiter) -> Value {
     json!({
         "run": key(&waiting.run), "for": waiting.kind, "key": waiting.key, "places": waiting.places, "since": waiting.since,
         "before": before, "priority": waiting.priority, "not_before": waiting.not_before, "deadline": waiting.deadline,
@@ -126,15 +126,15 @@ fn waits(before: usize, waiting: &Waiting) -> Value {
 
 /// How a run stands in queues, what it waits for first.
 #[derive(Default)]
-pub(crate) struct RunStandings(Vec<(Standing, Option<QueueStatus>)>);
+pub(crate) struct RunStandings(Vec<(QueueMembership, Option<QueueStatus>)>);
 
 impl RunStandings {
-    pub(crate) fn all(&self) -> Vec<Standing> {
+    pub(crate) fn all(&self) -> Vec<QueueMembership> {
         self.0.iter().map(|(one, _)| one.clone()).collect()
     }
 
     /// Returns how a queue stands, if the viewer may know: how long its line is says something of the runs of others.
-    pub(crate) fn status(&self, standing: &Standing) -> Option<QueueStatus> {
+    pub(crate) fn status(&self, standing: &QueueMembership) -> Option<QueueStatus> {
         self.0.iter().find(|(one, _)| one.queue == standing.queue).and_then(|(_, status)| status.clone())
     }
 
@@ -152,8 +152,8 @@ pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Re
     if head.status.is_finished() || !(is_busy || is_in_one) {
         return Ok(RunStandings::default());
     }
-    let tell = |overview: &Overview, now: Timestamp| -> RunStandings {
-        let of = |one: Standing| {
+    let tell = |overview: &QueueOverview, now: Timestamp| -> RunStandings {
+        let of = |one: QueueMembership| {
             let status = overview.status(&one.queue, now).filter(|status| call.viewer.sees(&status.run));
             (one, status)
         };
@@ -172,7 +172,7 @@ fn waits_for_a_place(id: &Value) -> bool {
     id.as_str().is_some_and(|id| id.contains(":queue."))
 }
 
-fn standing(one: &Standing, status: Option<&QueueStatus>, hides: &Redaction) -> Value {
+fn standing(one: &QueueMembership, status: Option<&QueueStatus>, hides: &Redaction) -> Value {
     let mut told = json!({
         "queue": one.queue, "for": one.kind, "places": one.places, "key": one.key, "since": one.since,
         "waits": one.before.is_some(), "not_before": one.not_before, "deadline": one.deadline,

@@ -34,9 +34,9 @@ pub(crate) struct RunsBelow {
 
 /// The counts of a tenant's roots as they were counted last.
 #[derive(Default)]
-pub(crate) struct TreeBoard(Mutex<Option<Counted>>);
+pub(crate) struct TreeBoard(Mutex<Option<TreeCount>>);
 
-struct Counted {
+struct TreeCount {
     tenant: Option<TenantId>,
     /// Runs that began since then were counted.
     from: Timestamp,
@@ -65,7 +65,7 @@ impl TreeBoard {
         };
         let mut known = self.0.lock().await;
         let now = call.app.clock.monotonic();
-        let holds = |known: &Counted| {
+        let holds = |known: &TreeCount| {
             known.tenant == query.tenant && known.from <= oldest && now.saturating_sub(known.at) < AGE
         };
         let counted = match known.take().filter(holds) {
@@ -86,7 +86,7 @@ async fn count(
     tenant: Option<TenantId>,
     oldest: Timestamp,
     at: Duration,
-) -> Result<Counted, Problem> {
+) -> Result<TreeCount, Problem> {
     let from = Timestamp::from_unix_ms(oldest.unix_ms().saturating_sub(SKEW_MS));
     let mut query = RunQuery::default();
     (query.tenant, query.created_from) = (tenant.clone(), Some(from));
@@ -105,7 +105,7 @@ async fn count(
         }
         page = Page::first(Page::MAX).with_cursor(next);
     }
-    Ok(Counted { tenant, from: oldest, at, below, end })
+    Ok(TreeCount { tenant, from: oldest, at, below, end })
 }
 
 fn word(status: RunStatus) -> String {

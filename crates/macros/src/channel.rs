@@ -7,7 +7,7 @@ use syn::{ExprPath, Field, GenericArgument, Ident, Path, PathArguments, Type};
 
 use crate::fit;
 use crate::options::{Kind, Options, Reducer};
-use crate::serde_attr::{self, Container, Missing};
+use crate::serde_attr::{self, Container, MissingField};
 
 pub(crate) struct Channel<'a> {
     pub(crate) ident: &'a Ident,
@@ -119,13 +119,13 @@ impl<'a> Channel<'a> {
 }
 
 /// The value that serde gives a skipped field: by what the field says, else by what the struct says, else by its type.
-fn missing(ident: &Ident, ty: &Type, field: Option<&Missing>, container: Option<&Missing>) -> TokenStream {
+fn missing(ident: &Ident, ty: &Type, field: Option<&MissingField>, container: Option<&MissingField>) -> TokenStream {
     let of_type = quote_spanned!(type_span(ty)=> <#ty as ::std::default::Default>::default());
     match (field, container) {
-        (Some(Missing::Function(path)), _) => quote!(#path()),
-        (None, Some(Missing::Function(path))) => quote!({ let state: Self = #path(); state.#ident }),
-        (None, Some(Missing::Default)) => quote!(<Self as ::std::default::Default>::default().#ident),
-        (Some(Missing::Default), _) | (None, None) => of_type,
+        (Some(MissingField::Function(path)), _) => quote!(#path()),
+        (None, Some(MissingField::Function(path))) => quote!({ let state: Self = #path(); state.#ident }),
+        (None, Some(MissingField::Default)) => quote!(<Self as ::std::default::Default>::default().#ident),
+        (Some(MissingField::Default), _) | (None, None) => of_type,
     }
 }
 

@@ -6,14 +6,14 @@ use syn::{Attribute, ExprPath, LitStr, Token};
 use crate::rename::Rule;
 
 /// What serde takes for a field that is not in what it reads.
-pub(crate) enum Missing {
+pub(crate) enum MissingField {
     /// What the type has for it.
     Default,
     /// What a function returns.
     Function(ExprPath),
 }
 
-impl Missing {
+impl MissingField {
     /// Reads `default` or `default = "path"`.
     fn read(meta: &ParseNestedMeta<'_>) -> syn::Result<Self> {
         if meta.input.peek(Token![=]) {
@@ -28,7 +28,7 @@ impl Missing {
 pub(crate) struct Container {
     pub(crate) rule: Rule,
     /// Where the values of missing fields come from, if the struct says it.
-    pub(crate) missing: Option<Missing>,
+    pub(crate) missing: Option<MissingField>,
 }
 
 /// Reads `rename_all` and `default`, and refuses what would make the struct anything but an object of its fields.
@@ -44,7 +44,7 @@ pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<Container> {
                 Ok(())
             }
             "default" => {
-                container.missing = Some(Missing::read(&meta)?);
+                container.missing = Some(MissingField::read(&meta)?);
                 Ok(())
             }
             "tag" | "untagged" | "transparent" | "from" | "try_from" | "into" | "remote" => {
@@ -67,7 +67,7 @@ pub(crate) struct Field {
     /// The function that serialises the field in the place of its type.
     pub(crate) serialize_with: Option<ExprPath>,
     /// Where its value comes from when it is missing, if the field says it.
-    pub(crate) missing: Option<Missing>,
+    pub(crate) missing: Option<MissingField>,
     /// Whether serde neither writes nor reads it.
     pub(crate) skip: bool,
 }
@@ -103,7 +103,7 @@ pub(crate) fn field(attrs: &[Attribute], ephemeral: bool) -> syn::Result<Field> 
                 Ok(())
             }
             "default" => {
-                field.missing = Some(Missing::read(&meta)?);
+                field.missing = Some(MissingField::read(&meta)?);
                 Ok(())
             }
             "skip" | "skip_serializing" | "skip_deserializing" => Err(meta.error(format!(

@@ -13,8 +13,8 @@ use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use crate::desk::{Asker, Command, Desk, closed};
-use crate::ledger::{Ask, Kind, LONGEST_CLOSED, NODE, Op, Said, Waiting};
+use crate::desk::{AttemptRequestGuard, QueueCommand, QueueHandle, closed};
+use crate::ledger::{SlotRequest, SlotKind, LONGEST_CLOSED, NODE, QueueOp, OpResult, SlotWaiter};
 use crate::settings::check_key;
 
 /// How often a node waits at rest for one place: each time it is woken it asks again.
@@ -31,7 +31,7 @@ const TURN: &str = "queue.turn";
 const LONGEST: usize = 32;
 
 /// What [`NodeContext`] has for limits.
-pub trait Acquire {
+pub trait NodeQueueExt {
     /// Asks for places of a queue; `.await` waits until they are there. A dropped [`Place`] is given back.
     ///
     /// The node's [timeout](ferrata_core::graph::ModifyNode::timeout) does not count the wait: it begins in full when the node has the slot.
@@ -72,7 +72,7 @@ pub trait Acquire {
     fn acquire(&self, queue: impl Into<String>, places: u32) -> AcquireRequest<'_>;
 }
 
-impl Acquire for NodeContext {
+impl NodeQueueExt for NodeContext {
     fn acquire(&self, queue: impl Into<String>, places: u32) -> AcquireRequest<'_> {
         AcquireRequest {
             cx: self,
@@ -140,7 +140,7 @@ impl<'a> AcquireRequest<'a> {
         self
     }
 
-    async fn acquire(self) -> Result<Place> {
+    async fn acquire(self) -> Result<QueueSlot> {
         let Self { cx, queue, places, key, priority, name } = self;
         check_key(&key)?;
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -150,19 +150,19 @@ impl<'a> AcquireRequest<'a> {
             return Err(Error::new(ErrorKind::Invalid, message).with_node(cx.node()));
         }
         let runtime = Runtime::of(cx)?;
-        let desk = Desk::open(&runtime, &queue)?;
+        let desk = QueueHandle::open(&runtime, &queue)?;
         // An imported copy has the idempotency keys of the run that was exported, and needs slots of its own.
         let id = format!("{NODE}{}:{}:{name}", cx.run(), cx.idempotency_key());
-        let Some(asker) = Asker::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
+        let Some(asker) = AttemptRequestGuard::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
             let message = format!(
                 "the node has a place of the queue `{queue}` already, by its `limit` or an `acquire`, or waits for one; give that back before, or \
                  tell the two apart with `.name(..)`"
             );
             return Err(Error::new(ErrorKind::Invalid, message).with_node(cx.node()));
         };
-        let waiting = Waiting {
+        let waiting = SlotWaiter {
             run: cx.run().clone(),
-            kind: Kind::Node,
+            kind: SlotKind::Node,
             places,
             key,
             priority,
@@ -180,7 +180,7 @@ impl<'a> AcquireRequest<'a> {
         loop {
             let (turn, granted) = oneshot::channel();
             let mut wait = MemoryWait { granted, _timeout: cx.pause_timeout() };
-            let ask = Ask {
+            let ask = SlotRequest {
                 id: id.clone(),
                 waiting: waiting.clone(),
                 once: None,
@@ -189,7 +189,7 @@ impl<'a> AcquireRequest<'a> {
                 is_on_record: false,
             };
             // Dropped from here on, it leaves: what the desk has taken in is taken back.
-            let mut place = Place {
+            let mut place = QueueSlot {
                 desk: Arc::clone(&desk),
                 id: Some(id.clone()),
                 executor: waiting.executor,
@@ -197,9 +197,9 @@ impl<'a> AcquireRequest<'a> {
                 asker: Arc::clone(&asker),
             };
             let said = match desk.ask(ask, turn).await {
-                Ok(Said::Stale(executor, epoch)) => {
+                Ok(OpResult::Stale(executor, epoch)) => {
                     place.id = None;
-                    give_up(&runtime, cx, &desk, Op::Lost { id: id.clone(), executor, epoch })
+                    give_up(&runtime, cx, &desk, QueueOp::Lost { id: id.clone(), executor, epoch })
                         .await
                         .map(|()| None)
                 }
@@ -207,14 +207,14 @@ impl<'a> AcquireRequest<'a> {
             };
             match said {
                 Ok(None) => continue,
-                Ok(Some(Said::Granted)) => {
+                Ok(Some(OpResult::Granted)) => {
                     if waits {
                         tell(cx, TURN, &queue, &waiting);
                     }
                     return Ok(place);
                 }
-                Ok(Some(Said::Waits)) if waits => {}
-                Ok(Some(Said::Waits)) => {
+                Ok(Some(OpResult::Waits)) if waits => {}
+                Ok(Some(OpResult::Waits)) => {
                     waits = true;
                     tell(cx, WAITS, &queue, &waiting);
                 }
@@ -267,7 +267,7 @@ struct MemoryWait {
 }
 
 /// Gives up the place that an owner of before has asked for, if the run is this process's.
-async fn give_up(runtime: &Runtime, cx: &NodeContext, desk: &Desk, lost: Op) -> Result<()> {
+async fn give_up(runtime: &Runtime, cx: &NodeContext, desk: &QueueHandle, lost: QueueOp) -> Result<()> {
     match is_owner(runtime, cx).await? {
         true => desk.call(lost).await.map(drop),
         // It is about to find out that it has lost the run.
@@ -290,7 +290,7 @@ async fn is_owner(runtime: &Runtime, cx: &NodeContext) -> Result<bool> {
 }
 
 /// Tells who watches the run in this process that a node waits for a place, or has it after a wait.
-fn tell(cx: &NodeContext, what: &str, queue: &str, waiting: &Waiting) {
+fn tell(cx: &NodeContext, what: &str, queue: &str, waiting: &SlotWaiter) {
     // Names and numbers that are JSON: it cannot fail.
     let _ = cx.emit(what, json!({ "queue": queue, "places": waiting.places, "since": waiting.since }));
 }
@@ -298,9 +298,9 @@ fn tell(cx: &NodeContext, what: &str, queue: &str, waiting: &Waiting) {
 /// Waits as a question, which its turn answers.
 async fn rest(
     cx: &NodeContext,
-    place: &mut Place,
+    place: &mut QueueSlot,
     wait: MemoryWait,
-    waiting: &Waiting,
+    waiting: &SlotWaiter,
     queue: &str,
     name: &str,
     rounds: &mut std::ops::Range<u32>,
@@ -321,7 +321,7 @@ async fn rest(
         let asked = cx.ask::<String>(question.clone(), json!(about));
         let question = format!("{}@{}:{question}", cx.node(), cx.visit());
         // The queue knows it before the run rests: if the process died in between, nothing would ever wake the run.
-        let rests = Op::Rest { id: id.clone(), waiting: Box::new(waiting.clone()), question };
+        let rests = QueueOp::Rest { id: id.clone(), waiting: Box::new(waiting.clone()), question };
         while let Err(error) = desk.call(rests.clone()).await {
             if !may_be_mended(&error) {
                 return Err(error.with_node(cx.node()));
@@ -346,32 +346,32 @@ async fn rest(
     Err(Error::new(ErrorKind::Unavailable, message).with_node(cx.node()))
 }
 
-pub(crate) fn refused(queue: &str, said: &Said) -> Error {
+pub(crate) fn refused(queue: &str, said: &OpResult) -> Error {
     match said {
-        Said::Full(waiting) => {
+        OpResult::Full(waiting) => {
             let message = format!("the queue `{queue}` is full: {waiting} wait already; try again later");
             Error::new(ErrorKind::Unavailable, message)
         }
-        Said::Seen(keys) => {
+        OpResult::Seen(keys) => {
             let message = format!(
                 "the queue `{queue}` remembers {keys} keys of `once`, as many as it may; try again when the time of one is over, \
                  or give them less time"
             );
             Error::new(ErrorKind::Unavailable, message)
         }
-        Said::NoRoom { bytes, room } => {
+        OpResult::NoRoom { bytes, room } => {
             let message = format!(
                 "the queue `{queue}` is full: with this one, those in it would take {bytes} bytes of a state that has room for {room}; \
                  try again later, with shorter ids and keys, or raise `RuntimeBuilder::max_body` in all processes"
             );
             Error::new(ErrorKind::Unavailable, message)
         }
-        Said::TooManyForKey(places) => {
+        OpResult::TooManyForKey(places) => {
             let message =
                 format!("the queue `{queue}` has {places} slots for one key; ask for at most {places}");
             Error::new(ErrorKind::Invalid, message)
         }
-        Said::TooMany(places) => {
+        OpResult::TooMany(places) => {
             let message = format!("the queue `{queue}` has {places} places and no more; ask for fewer");
             Error::new(ErrorKind::Invalid, message)
         }
@@ -380,7 +380,7 @@ pub(crate) fn refused(queue: &str, said: &Said) -> Error {
 }
 
 impl<'a> IntoFuture for AcquireRequest<'a> {
-    type Output = Result<Place>;
+    type Output = Result<QueueSlot>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -402,16 +402,16 @@ impl fmt::Debug for AcquireRequest<'_> {
 ///
 /// <!-- held by: nodes::a_place_that_an_earlier_attempt_gives_back_is_not_that_of_the_next -->
 #[must_use = "a place that is dropped is given back"]
-pub struct Place {
-    desk: Arc<Desk>,
+pub struct QueueSlot {
+    desk: Arc<QueueHandle>,
     id: Option<String>,
     executor: ExecutorId,
     clock: Arc<dyn Clock>,
     /// The place may be asked for again when it was given back.
-    asker: Arc<Asker>,
+    asker: Arc<AttemptRequestGuard>,
 }
 
-impl Place {
+impl QueueSlot {
     /// Tells that whom the limit protects wants to be left alone for so long, a day at most: nobody is given a place until then, in no process.
     ///
     /// # Errors
@@ -425,7 +425,7 @@ impl Place {
     /// <!-- held by: nodes::a_provider_that_wants_to_be_left_alone_is -->
     pub async fn retry_after(&self, time: Duration) -> Result<()> {
         let until = self.clock.now().plus(time.min(LONGEST_CLOSED));
-        self.desk.call(Op::Close(until)).await.map(|_| ())
+        self.desk.call(QueueOp::Close(until)).await.map(|_| ())
     }
 
     /// Gives the place back, and comes back when that is recorded.
@@ -442,8 +442,8 @@ impl Place {
     pub async fn release(mut self) -> Result<()> {
         let Some(id) = self.id.clone() else { return Ok(()) };
         let (reply, said) = oneshot::channel();
-        let op = Op::LeaveNode { id, executor: self.executor };
-        if self.asker.leave(Command::Do { op, reply: Some(reply) }) {
+        let op = QueueOp::LeaveNode { id, executor: self.executor };
+        if self.asker.leave(QueueCommand::Do { op, reply: Some(reply) }) {
             said.await.map_err(|_| closed())??;
         }
         self.id = None;
@@ -451,16 +451,16 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            let op = Op::LeaveNode { id, executor: self.executor };
-            self.asker.leave(Command::Do { op, reply: None });
+            let op = QueueOp::LeaveNode { id, executor: self.executor };
+            self.asker.leave(QueueCommand::Do { op, reply: None });
         }
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for QueueSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Place").field("id", &self.id).finish_non_exhaustive()
     }

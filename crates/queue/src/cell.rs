@@ -5,8 +5,8 @@ use ferrata_core::runtime::{CellNews, Runtime, StateCell};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind, Result, RunId, RunKey};
 
-use crate::ledger::{Ledger, Op, Said};
-use crate::settings::{Settings, check_name};
+use crate::ledger::{QueueState, QueueOp, OpResult};
+use crate::settings::{QueueSettings, check_name};
 
 /// The label of runs that go through a queue, and of the run that is the queue: its name.
 pub const QUEUE: &str = "queue";
@@ -45,10 +45,10 @@ pub(crate) fn run_of(name: &str) -> Result<RunKey> {
 /// # Errors
 ///
 /// [`ErrorKind::NotFound`] if nobody has declared it; else what the store says.
-pub(crate) async fn look(runtime: &Runtime, name: &str) -> Result<Ledger> {
+pub(crate) async fn look(runtime: &Runtime, name: &str) -> Result<QueueState> {
     let mut cell = StateCell::new(run_of(name)?);
     let (channels, _) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
-    Ledger::read(channels)
+    QueueState::read(channels)
 }
 
 /// Returns a queue as of what the cell appends after: what is known of it, with what came since; and whether anything did.
@@ -60,17 +60,17 @@ pub(crate) async fn current(
     runtime: &Runtime,
     name: &str,
     cell: &mut StateCell,
-    known: Option<Ledger>,
-) -> Result<(Ledger, bool)> {
+    known: Option<QueueState>,
+) -> Result<(QueueState, bool)> {
     let (channels, news) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
     match (known, news) {
         (Some(ledger), CellNews::Changes(changes)) if changes.is_empty() => Ok((ledger, false)),
         (Some(ledger), CellNews::Changes(changes)) => {
             let followed = ledger.follow(&changes)?;
-            let ledger = followed.map_or_else(|| Ledger::read(channels), Ok)?;
+            let ledger = followed.map_or_else(|| QueueState::read(channels), Ok)?;
             Ok((ledger.for_process(runtime), true))
         }
-        _ => Ok((Ledger::read(channels)?.for_process(runtime), true)),
+        _ => Ok((QueueState::read(channels)?.for_process(runtime), true)),
     }
 }
 
@@ -83,8 +83,8 @@ pub(crate) async fn change(
     runtime: &Runtime,
     name: &str,
     by: &str,
-    mut decide: impl FnMut(&Ledger) -> Result<Op>,
-) -> Result<Said> {
+    mut decide: impl FnMut(&QueueState) -> Result<QueueOp>,
+) -> Result<OpResult> {
     let (mut cell, mut known) = (StateCell::new(run_of(name)?), None);
     for _ in 0..RACES {
         let (mut ledger, _) = current(runtime, name, &mut cell, known.take()).await?;
@@ -110,12 +110,12 @@ pub(crate) async fn change(
 /// # Errors
 ///
 /// [`ErrorKind::AlreadyExists`] if others are stored under the version; else what the store says.
-pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &Settings) -> Result<()> {
-    let declared = |_: &Ledger| Ok(Op::Declare(Box::new(settings.clone())));
+pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &QueueSettings) -> Result<()> {
+    let declared = |_: &QueueState| Ok(QueueOp::Declare(Box::new(settings.clone())));
     for _ in 0..RACES {
         // Boxed: a state that is read is large, and callers await this in futures of theirs.
         let stored = match Box::pin(change(runtime, name, BY, declared)).await {
-            Ok(Said::Differs(stored)) => stored,
+            Ok(OpResult::Differs(stored)) => stored,
             Ok(_) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => match begin(runtime, name, settings).await {
                 Ok(()) => return Ok(()),
@@ -135,12 +135,12 @@ pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &Settings) 
     Err(Error::new(ErrorKind::Unavailable, "other processes begin and purge the queue; try again"))
 }
 
-async fn begin(runtime: &Runtime, name: &str, settings: &Settings) -> Result<()> {
+async fn begin(runtime: &Runtime, name: &str, settings: &QueueSettings) -> Result<()> {
     let graph = Graph::<Context>::builder(WORKFLOW).node("rest", async |_cx, s| Ok(s)).entry("rest").build();
     let graph = graph.map_err(|source| {
         Error::new(ErrorKind::Invalid, "the queue cannot be made a workflow").with_source(source)
     })?;
-    let state = Ledger::new(settings.clone()).first()?;
+    let state = QueueState::new(settings.clone()).first()?;
     runtime
         .start(&graph, state)
         .id(run_of(name)?.run)

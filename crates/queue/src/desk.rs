@@ -19,14 +19,14 @@ use ferrata_core::store::RunHead;
 use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-pub(crate) use self::askers::Asker;
-use self::askers::Askers;
-use self::clerk::Clerk;
+pub(crate) use self::askers::AttemptRequestGuard;
+use self::askers::AttemptRequests;
+use self::clerk::QueueActor;
 use self::recorded::RecordedStarts;
-use self::starts::Lives;
-pub(crate) use self::starts::Starting;
+use self::starts::StartIds;
+pub(crate) use self::starts::PendingStart;
 use crate::cell::{QUEUE, run_of};
-use crate::ledger::{Ask, Entered, Life, Op, RUN, Said};
+use crate::ledger::{SlotRequest, EnqueueUndo, StartId, QueueOp, RUN, OpResult};
 use crate::settings::check_name;
 use crate::tasks::spawn;
 
@@ -37,31 +37,31 @@ const READS: usize = 16;
 pub(crate) type Tags = BTreeSet<String>;
 
 /// What a start is told.
-pub(crate) struct Started {
-    pub(crate) said: Said,
+pub(crate) struct EnqueueReply {
+    pub(crate) said: OpResult,
     /// What the run is to ask for.
     pub(crate) tags: Tags,
     /// What it has entered; nothing if the run was in the queue before.
-    pub(crate) entered: Option<Arc<Entered>>,
+    pub(crate) entered: Option<Arc<EnqueueUndo>>,
 }
 
 /// What is asked of the task.
-pub(crate) enum Command {
+pub(crate) enum QueueCommand {
     /// A node asks for a place; `turn` tells when its turn has come.
-    Ask { ask: Box<Ask>, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
+    Ask { ask: Box<SlotRequest>, reply: oneshot::Sender<Result<OpResult>>, turn: oneshot::Sender<()> },
     /// A caller starts a run.
-    Start { ask: Box<Ask>, reply: oneshot::Sender<Result<Started>> },
+    Start { ask: Box<SlotRequest>, reply: oneshot::Sender<Result<EnqueueReply>> },
     /// A start was refused: what it has entered is taken back.
-    TakeBack { id: String, life: Life, entered: Arc<Entered> },
+    TakeBack { id: String, life: StartId, entered: Arc<EnqueueUndo> },
     /// A run ended at this record, or was purged: its place is given back, and that of no other start of its name. Where its record does not say of
     /// which it is, the place that it has by now.
-    Ended { id: String, life: Option<Life>, ended_at: Seq },
+    Ended { id: String, life: Option<StartId>, ended_at: Seq },
     /// A verb of this process left a run on hold for the queue.
     Held(RunKey),
     /// A scan found these runs on hold, and asks which of them are not in the queue.
     FindMissing { held: Vec<RunHead>, reply: oneshot::Sender<Vec<RunHead>> },
     /// Something is done to the queue.
-    Do { op: Op, reply: Option<oneshot::Sender<Result<Said>>> },
+    Do { op: QueueOp, reply: Option<oneshot::Sender<Result<OpResult>>> },
     /// Somebody wants to know whether a run is still held back.
     IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
     /// A task of the queue is about to act for a run, and asks whether what was due at that moment still is.
@@ -74,15 +74,15 @@ pub(crate) enum Command {
 
 /// The way to the task.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    commands: mpsc::UnboundedSender<Command>,
+pub(crate) struct QueueHandle {
+    commands: mpsc::UnboundedSender<QueueCommand>,
     changed: watch::Receiver<u64>,
-    askers: Askers,
-    lives: Lives,
+    askers: AttemptRequests,
+    lives: StartIds,
     recorded: RecordedStarts,
 }
 
-impl Desk {
+impl QueueHandle {
     /// Returns the desk of a queue in this process, which is there once.
     ///
     /// # Errors
@@ -90,54 +90,54 @@ impl Desk {
     /// [`ErrorKind::Invalid`] if the name is none.
     pub(crate) fn open(runtime: &Runtime, name: &str) -> Result<Arc<Self>> {
         check_name(name)?;
-        runtime.extension(|| Desks::new(runtime)).open(runtime, name)
+        runtime.extension(|| QueueHandles::new(runtime)).open(runtime, name)
     }
 
     /// Returns the desk of a queue if this process has it.
     fn of(runtime: &Runtime, name: &str) -> Option<Arc<Self>> {
-        runtime.extension(|| Desks::new(runtime)).all().get(name).map(Arc::clone)
+        runtime.extension(|| QueueHandles::new(runtime)).all().get(name).map(Arc::clone)
     }
 
-    pub(crate) fn send(&self, command: Command) {
+    pub(crate) fn send(&self, command: QueueCommand) {
         // The task ends with the runtime alone, and then nothing is kept.
         let _ = self.commands.send(command);
     }
 
     /// Does something to the queue, and comes back when it is durable.
-    pub(crate) async fn call(&self, op: Op) -> Result<Said> {
+    pub(crate) async fn call(&self, op: QueueOp) -> Result<OpResult> {
         let (reply, said) = oneshot::channel();
-        self.send(Command::Do { op, reply: Some(reply) });
+        self.send(QueueCommand::Do { op, reply: Some(reply) });
         said.await.map_err(|_| closed())?
     }
 
     /// Asks for a place for a node.
-    pub(crate) async fn ask(&self, ask: Ask, turn: oneshot::Sender<()>) -> Result<Said> {
+    pub(crate) async fn ask(&self, ask: SlotRequest, turn: oneshot::Sender<()>) -> Result<OpResult> {
         let (reply, said) = oneshot::channel();
-        self.send(Command::Ask { ask: Box::new(ask), reply, turn });
+        self.send(QueueCommand::Ask { ask: Box::new(ask), reply, turn });
         said.await.map_err(|_| closed())?
     }
 
     /// Asks for a place for a run that is to be started.
-    pub(crate) async fn start(&self, ask: Ask) -> Result<Started> {
+    pub(crate) async fn start(&self, ask: SlotRequest) -> Result<EnqueueReply> {
         let (reply, said) = oneshot::channel();
-        self.send(Command::Start { ask: Box::new(ask), reply });
+        self.send(QueueCommand::Start { ask: Box::new(ask), reply });
         said.await.map_err(|_| closed())?
     }
 
     pub(crate) async fn tags(&self) -> Result<Tags> {
         let (reply, tags) = oneshot::channel();
-        self.send(Command::Tags(reply));
+        self.send(QueueCommand::Tags(reply));
         tags.await.map_err(|_| closed())?
     }
 
     pub(crate) async fn is_held_back(&self, id: String) -> Result<bool> {
         let (reply, said) = oneshot::channel();
-        self.send(Command::IsHeldBack { id, reply });
+        self.send(QueueCommand::IsHeldBack { id, reply });
         said.await.map_err(|_| closed())?
     }
 
     /// Notes that a run of this start is on record: if it is missing later, it was purged.
-    pub(crate) fn note_recorded(&self, id: &str, start: Life) {
+    pub(crate) fn note_recorded(&self, id: &str, start: StartId) {
         self.recorded.add(id, start);
     }
 
@@ -152,9 +152,9 @@ pub(crate) fn closed() -> Error {
 }
 
 /// The desks of a process.
-struct Desks(Mutex<HashMap<String, Arc<Desk>>>);
+struct QueueHandles(Mutex<HashMap<String, Arc<QueueHandle>>>);
 
-impl Desks {
+impl QueueHandles {
     fn new(runtime: &Runtime) -> Self {
         let (weak, mut news) = (runtime.downgrade(), runtime.news());
         spawn(async move {
@@ -176,11 +176,11 @@ impl Desks {
         Self(Mutex::default())
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Desk>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<QueueHandle>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self, runtime: &Runtime, name: &str) -> Result<Arc<Desk>> {
+    fn open(&self, runtime: &Runtime, name: &str) -> Result<Arc<QueueHandle>> {
         let mut desks = self.all();
         if let Some(desk) = desks.get(name) {
             return Ok(Arc::clone(desk));
@@ -189,10 +189,10 @@ impl Desks {
         let (changes, changed) = watch::channel(0);
         let weak: WeakRuntime = runtime.downgrade();
         let recorded = RecordedStarts::default();
-        let clerk = Clerk::new(runtime, name, asked, commands.downgrade(), changes, recorded.clone())?;
+        let clerk = QueueActor::new(runtime, name, asked, commands.downgrade(), changes, recorded.clone())?;
         spawn(clerk.work(weak));
-        let (askers, lives) = (Askers::default(), Lives::default());
-        let desk = Arc::new(Desk { commands, changed, askers, lives, recorded });
+        let (askers, lives) = (AttemptRequests::default(), StartIds::default());
+        let desk = Arc::new(QueueHandle { commands, changed, askers, lives, recorded });
         desks.insert(name.to_owned(), Arc::clone(&desk));
         Ok(desk)
     }
@@ -201,7 +201,7 @@ impl Desks {
 /// News of a run that cannot be passed on at once: its queue is not open in this process, or its head has to be read.
 enum SlowNews {
     Left { run: RunKey, facts: Option<Arc<RunFacts>> },
-    Of { queue: String, command: Command },
+    Of { queue: String, command: QueueCommand },
 }
 
 /// Passes on what this process has changed of a run. Returns what takes a read.
@@ -212,23 +212,23 @@ fn take_in(runtime: &Runtime, news: RunNews) -> Option<SlowNews> {
             _ if facts.labels.get(QUEUE).is_none() => return None,
             // A queue that is not open here is one that the end has to be read for: its label may name none.
             Some(ended_at)
-                if facts.labels.get(QUEUE).is_some_and(|name| Desk::of(runtime, name).is_some()) =>
+                if facts.labels.get(QUEUE).is_some_and(|name| QueueHandle::of(runtime, name).is_some()) =>
             {
-                let life = Life::of(&facts);
-                (facts, Command::Ended { id: id_of(&run), life, ended_at })
+                let life = StartId::of(&facts);
+                (facts, QueueCommand::Ended { id: id_of(&run), life, ended_at })
             }
             _ => return Some(SlowNews::Left { run, facts: Some(facts) }),
         },
         RunNews::Left(LeftRun { run, .. }) => return Some(SlowNews::Left { run, facts: None }),
-        RunNews::Held { run, facts, .. } => (facts, Command::Held(run)),
+        RunNews::Held { run, facts, .. } => (facts, QueueCommand::Held(run)),
         RunNews::Purged { run, facts } => {
-            let life = Life::of(&facts);
-            (facts, Command::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) })
+            let life = StartId::of(&facts);
+            (facts, QueueCommand::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) })
         }
         _ => return None,
     };
     let queue = facts.labels.get(QUEUE)?;
-    match Desk::of(runtime, queue) {
+    match QueueHandle::of(runtime, queue) {
         Some(desk) => {
             desk.send(command);
             None
@@ -245,9 +245,9 @@ impl SlowNews {
                 // It was purged while it was driven here.
                 Ok(None) => {
                     let queue = facts.as_ref().and_then(|facts| queue_of(facts));
-                    let life = facts.as_ref().and_then(|facts| Life::of(facts));
+                    let life = facts.as_ref().and_then(|facts| StartId::of(facts));
                     if let Some(queue) = queue {
-                        let ended = Command::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) };
+                        let ended = QueueCommand::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) };
                         send_if_declared(runtime, queue, ended).await;
                     }
                 }
@@ -270,16 +270,16 @@ pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
 /// Gives back the place of a run that has ended, as its head says.
 async fn give_back_as(runtime: &Runtime, head: &RunHead) {
     let Some(name) = head.facts.labels.get(QUEUE).filter(|_| head.status.is_finished()) else { return };
-    let (life, ended_at) = (Life::of(&head.facts), head.seq);
-    send_if_declared(runtime, name, Command::Ended { id: id_of(&head.run), life, ended_at }).await;
+    let (life, ended_at) = (StartId::of(&head.facts), head.seq);
+    send_if_declared(runtime, name, QueueCommand::Ended { id: id_of(&head.run), life, ended_at }).await;
 }
 
 /// Sends a command to a queue if there is one. The label of a run may name none: then no desk is opened, which would ask for that for ever.
-async fn send_if_declared(runtime: &Runtime, name: &str, command: Command) {
-    let desk = match Desk::of(runtime, name) {
+async fn send_if_declared(runtime: &Runtime, name: &str, command: QueueCommand) {
+    let desk = match QueueHandle::of(runtime, name) {
         Some(desk) => Ok(desk),
         None => match run_of(name) {
-            Ok(queue) if matches!(runtime.head(&queue).await, Ok(Some(_))) => Desk::open(runtime, name),
+            Ok(queue) if matches!(runtime.head(&queue).await, Ok(Some(_))) => QueueHandle::open(runtime, name),
             _ => return,
         },
     };

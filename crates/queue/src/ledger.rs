@@ -22,26 +22,26 @@ use ferrata_core::{Epoch, ExecutorId, RunKey, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::choose::LONGEST_CLOSED;
-pub use self::debounce::Debounced;
-pub(crate) use self::debounce::{Debounce, Replaced};
-pub(crate) use self::entered::Entered;
-pub(crate) use self::entry::Late;
+pub use self::debounce::DebounceGroup;
+pub(crate) use self::debounce::{DebounceOptions, ReplacedStart};
+pub(crate) use self::entered::EnqueueUndo;
+pub(crate) use self::entry::ExpiredStart;
 use self::entry::text;
-pub use self::entry::{Held, Kind, Waiting};
-use self::keys::Keys;
-pub(crate) use self::life::{FoundRun, Life, OverStart};
-use self::line::Line;
+pub use self::entry::{SlotHolder, SlotKind, SlotWaiter};
+use self::keys::KeyTable;
+pub(crate) use self::life::{FoundRun, StartId, OverStart};
+use self::line::WaitQueue;
 pub(crate) use self::line::{NODE, RUN};
 use self::once::OnceEntry;
-use self::table::Table;
-use crate::settings::{Overrides, Settings};
+use self::table::TrackedMap;
+use crate::settings::{QueueOverrides, QueueSettings};
 
 /// How many bytes of a queue are its settings, names and counters, at the most.
 const FIXED: usize = 2_048;
 
 /// How far the queue has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pulse {
+pub(crate) struct GrantState {
     /// How many places were given.
     turn: u64,
     /// When a place may be given at the rate, in microseconds.
@@ -53,29 +53,29 @@ pub(crate) struct Pulse {
 
 /// A request for a place.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct SlotRequest {
     pub(crate) id: String,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: SlotWaiter,
     /// What is not to be started twice, and for how many milliseconds.
     pub(crate) once: Option<(String, u64)>,
     /// For what others it waits.
-    pub(crate) debounce: Option<Debounce>,
+    pub(crate) debounce: Option<DebounceOptions>,
     /// Starts of the run in this process that came to an end without knowing what became of them.
-    pub(crate) doubts: Vec<Life>,
+    pub(crate) doubts: Vec<StartId>,
     /// Whether the run is stored and on hold: the queue unpauses it once it has a slot.
     pub(crate) is_on_record: bool,
 }
 
 /// What is done to a queue.
 #[derive(Clone, Debug)]
-pub(crate) enum Op {
-    Ask(Box<Ask>),
+pub(crate) enum QueueOp {
+    Ask(Box<SlotRequest>),
     /// The one who waits rests from now on, and is woken by the answer of this question. Who is not in the line any more stands in it again: his
     /// run may have been seen at rest before this was recorded, and his place been given back. Where the run goes on in another process since, what
     /// stands there is of the node in that one, and stays.
     Rest {
         id: String,
-        waiting: Box<Waiting>,
+        waiting: Box<SlotWaiter>,
         question: String,
     },
     /// A run ended at this record, or was purged: its start is taken out, unless the run was revived since. Where the run or its entry does not say
@@ -83,7 +83,7 @@ pub(crate) enum Op {
     /// last, of that slot alone.
     LeaveRun {
         id: String,
-        life: Option<Life>,
+        life: Option<StartId>,
         ended_at: Seq,
         place: Option<(Timestamp, ExecutorId)>,
     },
@@ -94,7 +94,7 @@ pub(crate) enum Op {
         found: Option<FoundRun>,
     },
     /// A start found the run of an earlier one: nothing was started by its key of `once`.
-    UndoOnce(Arc<Entered>),
+    UndoOnce(Arc<EnqueueUndo>),
     /// A place is given back, or the line left, of a node of this process: where the run goes on in another one since, what stands there is of the node in that one.
     LeaveNode {
         id: String,
@@ -105,13 +105,13 @@ pub(crate) enum Op {
     /// A place is given back, or the line left, of a run whose start in this process has entered it and was refused.
     TakeBack {
         id: String,
-        life: Life,
-        entered: Arc<Entered>,
+        life: StartId,
+        entered: Arc<EnqueueUndo>,
     },
     /// A place is given back, if it is still as it was seen: its node may have come for it since.
     Gone {
         id: String,
-        seen: Box<Held>,
+        seen: Box<SlotHolder>,
     },
     /// A run that was to begin at once begins on hold: its starter died before it was recorded, and this process takes no runs; or it is on record
     /// on hold, of before the queue was purged.
@@ -145,13 +145,13 @@ pub(crate) enum Op {
     },
     /// Nobody is let in until then.
     Close(Timestamp),
-    Declare(Box<Settings>),
-    Override(Box<Overrides>),
+    Declare(Box<QueueSettings>),
+    Override(Box<QueueOverrides>),
 }
 
 /// What came of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum OpResult {
     Done,
     Granted,
     Waits,
@@ -173,12 +173,12 @@ pub(crate) enum Said {
     /// This run was started for the key, or in its place.
     Before(RunKey),
     /// These settings are stored under this version.
-    Differs(Box<Settings>),
+    Differs(Box<QueueSettings>),
 }
 
 /// What was changed since the last patch beside the entries.
 #[derive(Debug, Default)]
-struct Touched {
+struct DirtyFlags {
     pulse: bool,
     settings: bool,
     overrides: bool,
@@ -186,7 +186,7 @@ struct Touched {
 
 /// To whom a process gives places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
+enum GrantScope {
     All,
     /// It lacks a tag of the queue, so it would not take up the runs.
     NodesAlone,
@@ -194,48 +194,48 @@ enum Takes {
 
 /// A queue.
 #[derive(Debug)]
-pub(crate) struct Ledger {
-    pub(crate) settings: Settings,
-    pub(crate) overrides: Overrides,
-    pub(crate) held: Table<Held>,
-    pub(crate) waiting: Line,
+pub(crate) struct QueueState {
+    pub(crate) settings: QueueSettings,
+    pub(crate) overrides: QueueOverrides,
+    pub(crate) held: TrackedMap<SlotHolder>,
+    pub(crate) waiting: WaitQueue,
     /// Runs that came too late and are to be cancelled.
-    pub(crate) late: Table<Late>,
+    pub(crate) late: TrackedMap<ExpiredStart>,
     /// Runs whose place another start has taken, and that are to be cancelled.
-    pub(crate) replaced: Table<Replaced>,
-    pulse: Pulse,
-    keys: Keys,
+    pub(crate) replaced: TrackedMap<ReplacedStart>,
+    pulse: GrantState,
+    keys: KeyTable,
     /// The runs that were started by a key of `once`.
-    seen: Table<OnceEntry>,
+    seen: TrackedMap<OnceEntry>,
     /// How many places are held.
     in_use: u32,
     /// How many bytes it may have in the state.
     room: usize,
-    touched: Touched,
+    touched: DirtyFlags,
     /// To whom places are given in this process.
-    takes: Takes,
+    takes: GrantScope,
     /// Who was given a place since it was asked last.
     given: Vec<String>,
     /// What was entered by starts that were not told yet.
-    entered: Vec<(String, Entered)>,
+    entered: Vec<(String, EnqueueUndo)>,
 }
 
-impl Ledger {
-    pub(crate) fn new(settings: Settings) -> Self {
+impl QueueState {
+    pub(crate) fn new(settings: QueueSettings) -> Self {
         Self {
             settings,
-            overrides: Overrides::default(),
-            held: Table::new(BTreeMap::new()),
-            waiting: Line::default(),
-            late: Table::new(BTreeMap::new()),
-            replaced: Table::new(BTreeMap::new()),
-            pulse: Pulse::default(),
-            keys: Keys::new(BTreeMap::new()),
-            seen: Table::new(BTreeMap::new()),
+            overrides: QueueOverrides::default(),
+            held: TrackedMap::new(BTreeMap::new()),
+            waiting: WaitQueue::default(),
+            late: TrackedMap::new(BTreeMap::new()),
+            replaced: TrackedMap::new(BTreeMap::new()),
+            pulse: GrantState::default(),
+            keys: KeyTable::new(BTreeMap::new()),
+            seen: TrackedMap::new(BTreeMap::new()),
             in_use: 0,
             room: usize::MAX,
-            touched: Touched::default(),
-            takes: Takes::All,
+            touched: DirtyFlags::default(),
+            takes: GrantScope::All,
             given: Vec::new(),
             entered: Vec::new(),
         }
@@ -244,7 +244,7 @@ impl Ledger {
     /// Has places be given as this process may: to no run if it lacks a tag of the queue. Takes in no more than this process can read at once.
     pub(crate) fn for_process(mut self, runtime: &Runtime) -> Self {
         let has_tags = runtime.has_tags(self.settings.tags.iter().map(String::as_str));
-        self.takes = if has_tags { Takes::All } else { Takes::NodesAlone };
+        self.takes = if has_tags { GrantScope::All } else { GrantScope::NodesAlone };
         // An eighth is left for what becomes of those who are in it.
         let room = StateCell::room(runtime);
         self.room = room - room / 8;
@@ -257,13 +257,13 @@ impl Ledger {
     }
 
     /// Returns what was entered by a start, of several of the same run in their order; nothing if the run was there before.
-    pub(crate) fn take_entered(&mut self, id: &str) -> Option<Entered> {
+    pub(crate) fn take_entered(&mut self, id: &str) -> Option<EnqueueUndo> {
         let at = self.entered.iter().position(|(entered, _)| entered == id)?;
         Some(self.entered.remove(at).1)
     }
 
     /// What it allows now.
-    pub(crate) fn effective(&self) -> Settings {
+    pub(crate) fn effective(&self) -> QueueSettings {
         self.overrides.over(&self.settings)
     }
 
@@ -280,15 +280,15 @@ impl Ledger {
     }
 
     /// Does something to the queue. Places that become free are given by [`grant`](Self::grant).
-    pub(crate) fn apply(&mut self, op: Op, now: Timestamp) -> Said {
+    pub(crate) fn apply(&mut self, op: QueueOp, now: Timestamp) -> OpResult {
         match op {
-            Op::Ask(ask) => return self.ask(*ask, now),
-            Op::Rest { id, waiting, question } => match self.asked_by(&id) {
-                None => self.enter(id, Waiting { question: Some(question), ..*waiting }),
+            QueueOp::Ask(ask) => return self.ask(*ask, now),
+            QueueOp::Rest { id, waiting, question } => match self.asked_by(&id) {
+                None => self.enter(id, SlotWaiter { question: Some(question), ..*waiting }),
                 Some((_, epoch)) if epoch > waiting.epoch => {}
                 Some(_) => self.ask_again(&id, &waiting, Some(question)),
             },
-            Op::LeaveRun { id, life, ended_at, place } => match life.filter(|_| self.lives(&id).is_some()) {
+            QueueOp::LeaveRun { id, life, ended_at, place } => match life.filter(|_| self.lives(&id).is_some()) {
                 Some(start) => self.settle(&id, &[OverStart { start, ended_at }], None),
                 None => {
                     let has =
@@ -298,35 +298,35 @@ impl Ledger {
                     }
                 }
             },
-            Op::Settle { id, gone, found } => self.settle(&id, &gone, found),
-            Op::UndoOnce(entered) => self.undo_once(&entered),
-            Op::LeaveNode { id, executor } => {
+            QueueOp::Settle { id, gone, found } => self.settle(&id, &gone, found),
+            QueueOp::UndoOnce(entered) => self.undo_once(&entered),
+            QueueOp::LeaveNode { id, executor } => {
                 if self.asked_by(&id).is_some_and(|(by, _)| by == executor) {
                     self.leave(&id);
                 }
             }
-            Op::LeaveExecutor(executor) => {
+            QueueOp::LeaveExecutor(executor) => {
                 for id in self.waiting_nodes(executor) {
                     self.leave(&id);
                 }
             }
-            Op::TakeBack { id, life, entered } => self.take_back(&id, life, &entered, now),
-            Op::Gone { id, seen } => {
+            QueueOp::TakeBack { id, life, entered } => self.take_back(&id, life, &entered, now),
+            QueueOp::Gone { id, seen } => {
                 if self.held.get(&id) == Some(&*seen) {
                     self.leave(&id);
                 }
             }
-            Op::Lost { id, executor, epoch } => {
+            QueueOp::Lost { id, executor, epoch } => {
                 if self.asked_by(&id) == Some((executor, epoch)) {
                     self.leave(&id);
                 }
             }
-            Op::Hold(id) => {
-                if self.held.get(&id).is_some_and(|held| held.kind == Kind::Run && !held.on_hold) {
+            QueueOp::Hold(id) => {
+                if self.held.get(&id).is_some_and(|held| held.kind == SlotKind::Run && !held.on_hold) {
                     self.held.update(&id, |held| held.on_hold = true);
                 }
             }
-            Op::Begun { id, at, run } => {
+            QueueOp::Begun { id, at, run } => {
                 if self.held.get(&id).is_some_and(|held| held.on_hold && held.at == at) {
                     self.settle(&id, &[], run);
                     // The run of another start is on hold as well, or about to be.
@@ -334,13 +334,13 @@ impl Ledger {
                     self.held.update(&id, |held| held.on_hold = !is_alone);
                 }
             }
-            Op::Woken { id, question } => {
-                let waits = |held: &Held| held.question.as_ref() == Some(&question) && held.woken.is_none();
+            QueueOp::Woken { id, question } => {
+                let waits = |held: &SlotHolder| held.question.as_ref() == Some(&question) && held.woken.is_none();
                 if self.held.get(&id).is_some_and(waits) {
                     self.held.update(&id, |held| held.woken = Some(now));
                 }
             }
-            Op::Forgotten { id, at } => {
+            QueueOp::Forgotten { id, at } => {
                 if self.replaced.get(&id).is_some_and(|replaced| replaced.at == at) {
                     self.replaced.remove(&id);
                 }
@@ -348,32 +348,32 @@ impl Ledger {
                     self.late.remove(&id);
                 }
             }
-            Op::Restore { id, by } => self.restore(&id, &by, now),
-            Op::Close(until) => {
+            QueueOp::Restore { id, by } => self.restore(&id, &by, now),
+            QueueOp::Close(until) => {
                 if self.pulse.closed_until.is_none_or(|closed| closed < until) {
                     self.pulse.closed_until = Some(until);
                     self.touched.pulse = true;
                 }
             }
-            Op::Declare(settings) => return self.declare(*settings),
-            Op::Override(overrides) => {
+            QueueOp::Declare(settings) => return self.declare(*settings),
+            QueueOp::Override(overrides) => {
                 self.touched.overrides |= self.overrides != *overrides;
                 self.overrides = *overrides;
             }
         }
-        Said::Done
+        OpResult::Done
     }
 
     /// The settings of the highest version hold.
-    fn declare(&mut self, settings: Settings) -> Said {
+    fn declare(&mut self, settings: QueueSettings) -> OpResult {
         if settings.version == self.settings.version && settings != self.settings {
-            return Said::Differs(Box::new(self.settings.clone()));
+            return OpResult::Differs(Box::new(self.settings.clone()));
         }
         if settings.version > self.settings.version {
             self.settings = settings;
             self.touched.settings = true;
         }
-        Said::Done
+        OpResult::Done
     }
 
     /// Returns the nodes of a process that wait in its memory.
@@ -382,7 +382,7 @@ impl Ledger {
         nodes.map(|(id, _)| id.clone()).collect()
     }
 
-    fn enter(&mut self, id: String, waiting: Waiting) {
+    fn enter(&mut self, id: String, waiting: SlotWaiter) {
         self.keys.come(&waiting.key, self.pulse.turn);
         self.waiting.insert(id, waiting);
     }

@@ -6,10 +6,10 @@ use ferrata_core::graph::GraphBuilder;
 use ferrata_core::node::NodeError;
 use ferrata_core::state::State;
 
-use crate::acquire::{Acquire as _, AcquireRequest};
+use crate::acquire::{NodeQueueExt as _, AcquireRequest};
 
 /// What [`GraphBuilder`] has for limits.
-pub trait Limit<S: State>: Sized {
+pub trait GraphQueueExt<S: State>: Sized {
     /// Has each attempt of the node added last wait for a place of a queue, which it has until it returns. An error that asks for its next
     /// attempt [after a time](NodeError::retry_after) closes the queue for so long: no other attempt need ask to be told the same.
     ///
@@ -74,7 +74,7 @@ pub trait Limit<S: State>: Sized {
             + 'static;
 }
 
-impl<S: State> Limit<S> for GraphBuilder<S> {
+impl<S: State> GraphQueueExt<S> for GraphBuilder<S> {
     fn limit_as<F>(self, queue: impl Into<String>, place: F) -> Self
     where
         F: for<'a> Fn(AcquireRequest<'a>, &S) -> Result<AcquireRequest<'a>, NodeError>

@@ -7,7 +7,7 @@ use ferrata_core::{ErrorKind, RecordId, Result, RunKey, Timestamp};
 use serde::Serialize;
 
 use crate::cell::{look, run_of};
-use crate::ledger::{Kind, Ledger};
+use crate::ledger::{SlotKind, QueueState};
 use crate::queue::{QueueStatus, listed, status_of};
 
 /// All queues of a store, as an operator's page shows them. Looking again reads the list, and only those queues that have changed since.
@@ -31,15 +31,15 @@ use crate::queue::{QueueStatus, listed, status_of};
 /// # }
 /// ```
 #[derive(Debug, Default)]
-pub struct Overview {
-    known: BTreeMap<String, Known>,
+pub struct QueueOverview {
+    known: BTreeMap<String, CachedQueue>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedQueue {
     /// The newest record when it was read.
     head: RecordId,
-    ledger: std::result::Result<Ledger, UnreadableQueue>,
+    ledger: std::result::Result<QueueState, UnreadableQueue>,
 }
 
 /// A queue that is listed and cannot be read.
@@ -57,13 +57,13 @@ pub struct UnreadableQueue {
 /// How a run stands in a queue: a place that it holds, or one that it waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Standing {
+pub struct QueueMembership {
     /// The name of the queue.
     pub queue: String,
     /// The run that is the queue.
     pub run: RunKey,
     /// What the place is for.
-    pub kind: Kind,
+    pub kind: SlotKind,
     /// How many places it has or waits for.
     pub places: u32,
     /// For whom.
@@ -81,7 +81,7 @@ pub struct Standing {
     pub lacks: Vec<String>,
 }
 
-impl Overview {
+impl QueueOverview {
     /// Makes an overview that knows no queue yet.
     #[must_use]
     pub fn new() -> Self {
@@ -126,7 +126,7 @@ impl Overview {
                 }
                 Err(error) => return Err(error),
             };
-            self.known.insert(name, Known { head, ledger });
+            self.known.insert(name, CachedQueue { head, ledger });
         }
         Ok(())
     }
@@ -153,11 +153,11 @@ impl Overview {
 
     /// Returns how a run stood in each queue at the last look, with those before it as of `now`: what it waits for first.
     #[must_use]
-    pub fn standings(&self, run: &RunKey, now: Timestamp) -> Vec<Standing> {
+    pub fn standings(&self, run: &RunKey, now: Timestamp) -> Vec<QueueMembership> {
         let (mut waits, mut holds) = (Vec::new(), Vec::new());
         for (name, ledger) in self.readable() {
             let Ok(queue) = run_of(name) else { continue };
-            holds.extend(ledger.held.values().filter(|held| held.run == *run).map(|held| Standing {
+            holds.extend(ledger.held.values().filter(|held| held.run == *run).map(|held| QueueMembership {
                 queue: name.clone(),
                 run: queue.clone(),
                 kind: held.kind,
@@ -181,8 +181,8 @@ impl Overview {
 
     /// Returns what each run waited for at the last look, with those before it as of `now`: for a listing of many runs.
     #[must_use]
-    pub fn waits(&self, now: Timestamp) -> HashMap<RunKey, Vec<Standing>> {
-        let mut waits: HashMap<RunKey, Vec<Standing>> = HashMap::new();
+    pub fn waits(&self, now: Timestamp) -> HashMap<RunKey, Vec<QueueMembership>> {
+        let mut waits: HashMap<RunKey, Vec<QueueMembership>> = HashMap::new();
         for (name, ledger) in self.readable() {
             let Ok(queue) = run_of(name) else { continue };
             for (run, standing) in lined_up(name, &queue, ledger, now) {
@@ -192,7 +192,7 @@ impl Overview {
         waits
     }
 
-    fn readable(&self) -> impl Iterator<Item = (&String, &Ledger)> {
+    fn readable(&self) -> impl Iterator<Item = (&String, &QueueState)> {
         self.known.iter().filter_map(|(name, known)| Some((name, known.ledger.as_ref().ok()?)))
     }
 }
@@ -201,12 +201,12 @@ impl Overview {
 fn lined_up<'a>(
     name: &'a str,
     queue: &'a RunKey,
-    ledger: &'a Ledger,
+    ledger: &'a QueueState,
     now: Timestamp,
-) -> impl Iterator<Item = (&'a RunKey, Standing)> {
+) -> impl Iterator<Item = (&'a RunKey, QueueMembership)> {
     let lacks = ledger.lacks(now);
     ledger.line(now).into_iter().enumerate().map(move |(before, (_, waiting))| {
-        let standing = Standing {
+        let standing = QueueMembership {
             queue: name.to_owned(),
             run: queue.clone(),
             kind: waiting.kind,
@@ -216,7 +216,7 @@ fn lined_up<'a>(
             before: Some(before),
             not_before: waiting.not_before.filter(|at| *at > now),
             deadline: waiting.deadline,
-            lacks: if waiting.kind == Kind::Run { lacks.clone() } else { Vec::new() },
+            lacks: if waiting.kind == SlotKind::Run { lacks.clone() } else { Vec::new() },
         };
         (&waiting.run, standing)
     })

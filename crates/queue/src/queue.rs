@@ -11,15 +11,15 @@ use ferrata_core::{Result, RunKey, Timestamp};
 use serde::Serialize;
 
 use crate::cell::{BY, LEDGER, QUEUE, ROLE, WORKFLOW, change, declare, look, run_of};
-use crate::desk::Desk;
-use crate::ledger::{Held, Ledger, Op, Waiting};
-use crate::settings::{Overrides, Rate, Settings, check_name, ms};
+use crate::desk::QueueHandle;
+use crate::ledger::{SlotHolder, QueueState, QueueOp, SlotWaiter};
+use crate::settings::{QueueOverrides, RateLimit, QueueSettings, check_name, ms};
 
 /// How many of those who wait are told of.
 const SHOWN: usize = 100;
 
 /// What [`Runtime`] has for queues.
-pub trait Queues {
+pub trait RuntimeQueueExt {
     /// Begins to declare a queue, or to find one.
     ///
     /// # Examples
@@ -42,9 +42,9 @@ pub trait Queues {
     fn queue(&self, name: impl Into<String>) -> QueueRequest;
 }
 
-impl Queues for Runtime {
+impl RuntimeQueueExt for Runtime {
     fn queue(&self, name: impl Into<String>) -> QueueRequest {
-        QueueRequest { runtime: self.clone(), name: name.into(), settings: Settings::new() }
+        QueueRequest { runtime: self.clone(), name: name.into(), settings: QueueSettings::new() }
     }
 }
 
@@ -53,7 +53,7 @@ impl Queues for Runtime {
 pub struct QueueRequest {
     runtime: Runtime,
     name: String,
-    settings: Settings,
+    settings: QueueSettings,
 }
 
 impl QueueRequest {
@@ -78,17 +78,17 @@ impl QueueRequest {
 
     /// Sets how many times a place is given in each period, one after the other, over all processes.
     pub fn rate(self, starts: u32, period: Duration) -> Self {
-        self.rate_of(Rate::new(starts, period))
+        self.rate_of(RateLimit::new(starts, period))
     }
 
     /// Sets how often a place is given, with a burst.
-    pub fn rate_of(mut self, rate: Rate) -> Self {
+    pub fn rate_of(mut self, rate: RateLimit) -> Self {
         self.settings.rate = Some(rate);
         self
     }
 
     /// Sets how often one key is given a place.
-    pub fn rate_per_key(mut self, rate: Rate) -> Self {
+    pub fn rate_per_key(mut self, rate: RateLimit) -> Self {
         self.settings.rate_per_key = Some(rate);
         self
     }
@@ -135,7 +135,7 @@ impl QueueRequest {
         self.settings.check()?;
         declare(&self.runtime, &self.name, &self.settings).await?;
         // Who declares it looks after it.
-        Desk::open(&self.runtime, &self.name)?;
+        QueueHandle::open(&self.runtime, &self.name)?;
         Ok(Queue { runtime: self.runtime, name: self.name, by: BY.to_owned() })
     }
 
@@ -182,23 +182,23 @@ pub struct QueueStatus {
     /// The run that is the queue.
     pub run: RunKey,
     /// What the code says.
-    pub settings: Settings,
+    pub settings: QueueSettings,
     /// What an operator says instead.
-    pub overrides: Overrides,
+    pub overrides: QueueOverrides,
     /// Until when nobody is let in, because whom the limit protects asked for it.
     pub closed_until: Option<Timestamp>,
     /// Who holds places.
-    pub held: Vec<Held>,
+    pub held: Vec<SlotHolder>,
     /// How many wait.
     pub waiting: usize,
     /// The first hundred of them, in the order of their turns as it is now.
-    pub line: Vec<Waiting>,
+    pub line: Vec<SlotWaiter>,
 }
 
 impl QueueStatus {
     /// Returns the limits that hold now: what an operator set, and else what the code says.
     #[must_use]
-    pub fn limits(&self) -> Settings {
+    pub fn limits(&self) -> QueueSettings {
         self.overrides.over(&self.settings)
     }
 }
@@ -294,12 +294,12 @@ impl Queue {
     /// Dropped, it is changed or not.
     ///
     /// <!-- held by: steering::an_operator_sees_and_changes_a_queue, steering::with_fewer_places_nobody_loses_one, steering::concurrent_overrides_both_hold -->
-    pub async fn set(&self, mut change_it: impl FnMut(&mut Overrides)) -> Result<()> {
-        let decide = |ledger: &Ledger| {
+    pub async fn set(&self, mut change_it: impl FnMut(&mut QueueOverrides)) -> Result<()> {
+        let decide = |ledger: &QueueState| {
             let mut overrides = ledger.overrides.clone();
             change_it(&mut overrides);
             overrides.check(&ledger.settings)?;
-            Ok(Op::Override(Box::new(overrides)))
+            Ok(QueueOp::Override(Box::new(overrides)))
         };
         // Boxed: a state that is read is large, and callers await this in futures of theirs.
         Box::pin(change(&self.runtime, &self.name, &self.by, decide)).await.map(|_| ())
@@ -334,8 +334,8 @@ pub(crate) async fn listed(runtime: &Runtime) -> Result<Vec<(String, RunHead)>> 
 }
 
 /// Tells how a queue stands.
-pub(crate) fn status_of(name: &str, ledger: &Ledger, now: Timestamp) -> Result<QueueStatus> {
-    let Ledger { settings, overrides, held, waiting, .. } = ledger;
+pub(crate) fn status_of(name: &str, ledger: &QueueState, now: Timestamp) -> Result<QueueStatus> {
+    let QueueState { settings, overrides, held, waiting, .. } = ledger;
     Ok(QueueStatus {
         name: name.to_owned(),
         run: run_of(name)?,

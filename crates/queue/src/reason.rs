@@ -4,10 +4,10 @@ use ferrata_core::Timestamp;
 use ferrata_core::runtime::{ReasonKind, RunReason, queue_hold};
 use ferrata_core::wording::count;
 
-use crate::ledger::Kind;
-use crate::overview::Standing;
+use crate::ledger::SlotKind;
+use crate::overview::QueueMembership;
 use crate::queue::QueueStatus;
-impl Standing {
+impl QueueMembership {
     /// Returns why its run stands as it does, if it waits. `status` has what the queue allows, where that may be told; `is_paused` tells whether the
     /// run is paused. A run that waits and is not paused was unpaused by hand, before its turn.
     #[must_use]
@@ -28,13 +28,13 @@ impl Standing {
             format!(" ({ahead}, {held})")
         };
         let ahead = status.map(ahead).unwrap_or_default();
-        if self.kind == Kind::Run && !is_paused {
+        if self.kind == SlotKind::Run && !is_paused {
             let text = format!(
                 "runs without {slots}: it was unpaused before its turn, and takes the slot when its turn comes{ahead}"
             );
             return Some(RunReason::new(ReasonKind::Queue, text));
         }
-        let who = if self.kind == Kind::Run { "waits for" } else { "has a node that waits for" };
+        let who = if self.kind == SlotKind::Run { "waits for" } else { "has a node that waits for" };
         let mut text = format!("{who} {slots}{ahead}");
         let mut until: Option<Timestamp> = None;
         if let Some(why) = status.and_then(|status| status.overrides.paused.as_ref()) {
@@ -64,8 +64,8 @@ impl Standing {
 /// queued run begins, and the question that the turn of a node answers. `status` returns what may be told of a queue.
 pub fn explain_standings(
     reasons: &mut Vec<RunReason>,
-    standings: &[Standing],
-    status: impl Fn(&Standing) -> Option<QueueStatus>,
+    standings: &[QueueMembership],
+    status: impl Fn(&QueueMembership) -> Option<QueueStatus>,
 ) {
     let is_paused = reasons.iter().any(|reason| reason.kind == ReasonKind::Paused);
     let mut told = Vec::new();

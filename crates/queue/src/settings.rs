@@ -22,7 +22,7 @@ const LONGEST_REASON: usize = 1_000;
 /// In any period, whenever it begins, at most `starts + burst - 1` start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Rate {
+pub struct RateLimit {
     /// How many start in a period.
     pub starts: u32,
     /// How long it is, in milliseconds.
@@ -31,7 +31,7 @@ pub struct Rate {
     pub burst: u32,
 }
 
-impl Rate {
+impl RateLimit {
     /// So many in each period, one after the other.
     pub fn new(starts: u32, period: Duration) -> Self {
         Self { starts, period_ms: ms(period), burst: 1 }
@@ -73,7 +73,7 @@ pub(crate) fn ms(time: Duration) -> u64 {
 /// What a queue allows, over all processes of its store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Settings {
+pub struct QueueSettings {
     /// Which of two settings is the newer one.
     pub version: u32,
     /// How many places there are; any number if absent.
@@ -84,10 +84,10 @@ pub struct Settings {
     pub at_once_per_key: Option<u32>,
     /// How often a place is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Rate>,
+    pub rate: Option<RateLimit>,
     /// How often one key is given a place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate_per_key: Option<Rate>,
+    pub rate_per_key: Option<RateLimit>,
     /// How many may wait.
     pub max_waiting: u32,
     /// After how many milliseconds of waiting a priority counts as one higher.
@@ -97,7 +97,7 @@ pub struct Settings {
     pub tags: BTreeSet<String>,
 }
 
-impl Settings {
+impl QueueSettings {
     pub(crate) fn new() -> Self {
         Self {
             version: 1,
@@ -133,7 +133,7 @@ impl Settings {
         {
             return refuse("a queue has up to 8 tags, each of 1 to 24 of A-Z a-z 0-9 . _ -");
         }
-        [self.rate, self.rate_per_key].iter().flatten().try_for_each(Rate::check)
+        [self.rate, self.rate_per_key].iter().flatten().try_for_each(RateLimit::check)
     }
 
     /// Names what differs, but for the version.
@@ -156,7 +156,7 @@ impl Settings {
 /// What an operator says instead of the code, until that is taken back: whatever version the code is of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Overrides {
+pub struct QueueOverrides {
     /// Why nobody is let in, if nobody is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
@@ -168,19 +168,19 @@ pub struct Overrides {
     pub at_once_per_key: Option<u32>,
     /// How often a place is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Rate>,
+    pub rate: Option<RateLimit>,
     /// How often one key is given a place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate_per_key: Option<Rate>,
+    pub rate_per_key: Option<RateLimit>,
 }
 
-impl Overrides {
+impl QueueOverrides {
     /// Checks what is said, laid over what the code says.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`].
-    pub(crate) fn check(&self, settings: &Settings) -> Result<()> {
+    pub(crate) fn check(&self, settings: &QueueSettings) -> Result<()> {
         if let Some(reason) = &self.paused
             && reason.len() > LONGEST_REASON
         {
@@ -194,8 +194,8 @@ impl Overrides {
     }
 
     /// Lays them over what the code says.
-    pub(crate) fn over(&self, settings: &Settings) -> Settings {
-        Settings {
+    pub(crate) fn over(&self, settings: &QueueSettings) -> QueueSettings {
+        QueueSettings {
             at_once: self.at_once.or(settings.at_once),
             at_once_per_key: self.at_once_per_key.or(settings.at_once_per_key),
             rate: self.rate.or(settings.rate),

@@ -15,13 +15,13 @@ use serde_json::Value;
 
 use crate::acquire::refused;
 use crate::cell::{DEADLINE, KEY, LIFE, NOT_BEFORE, PRIORITY, QUEUE};
-use crate::desk::{Command, Desk, Started, Starting, give_back, id_of};
-use crate::ledger::{Ask, Debounce, Kind, Op, Said, Waiting};
+use crate::desk::{QueueCommand, QueueHandle, EnqueueReply, PendingStart, give_back, id_of};
+use crate::ledger::{SlotRequest, DebounceOptions, SlotKind, QueueOp, OpResult, SlotWaiter};
 use crate::settings::{check_key, ms};
 use crate::tasks::spawn;
 
 /// What [`StartRequest`] has for queues.
-pub trait Enqueue<S: State> {
+pub trait StartQueueExt<S: State> {
     /// Has the run wait for its turn in a queue. It has its place until it has ended.
     ///
     /// [Serve](Runtime::serve) the workflow: a run that waited is begun by a process that does.
@@ -54,12 +54,12 @@ pub trait Enqueue<S: State> {
     fn queue(self, name: impl Into<String>) -> QueuedStart<S>;
 }
 
-impl<S: State> Enqueue<S> for StartRequest<S> {
+impl<S: State> StartQueueExt<S> for StartRequest<S> {
     fn queue(self, name: impl Into<String>) -> QueuedStart<S> {
         QueuedStart {
             request: self,
             queue: name.into(),
-            key: Key::Is(String::new()),
+            key: KeySource::Is(String::new()),
             priority: 0,
             not_before: None,
             deadline: None,
@@ -71,13 +71,13 @@ impl<S: State> Enqueue<S> for StartRequest<S> {
 }
 
 /// For whom a start is.
-enum Key {
+enum KeySource {
     Is(String),
     /// The field of the input that says it.
     Field(String),
 }
 
-impl Key {
+impl KeySource {
     fn of<S: State>(self, input: &S) -> Result<String> {
         let pointer = match self {
             Self::Is(key) => return Ok(key),
@@ -121,19 +121,19 @@ impl Key {
 pub struct QueuedStart<S: State> {
     request: StartRequest<S>,
     queue: String,
-    key: Key,
+    key: KeySource,
     priority: i32,
     not_before: Option<Timestamp>,
     deadline: Option<Timestamp>,
     once: Option<(String, Duration)>,
-    debounce: Option<Debounce>,
+    debounce: Option<DebounceOptions>,
     debounce_at_most: Option<Duration>,
 }
 
 impl<S: State> QueuedStart<S> {
     /// Sets for whom it is: keys take turns, and may have limits of their own. At most 256 bytes.
     pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = Key::Is(key.into());
+        self.key = KeySource::Is(key.into());
         self
     }
 
@@ -163,7 +163,7 @@ impl<S: State> QueuedStart<S> {
     ///
     /// <!-- held by: starts::a_key_is_taken_from_a_field_of_the_input -->
     pub fn key_by(mut self, pointer: impl Into<String>) -> Self {
-        self.key = Key::Field(pointer.into());
+        self.key = KeySource::Field(pointer.into());
         self
     }
 
@@ -200,7 +200,7 @@ impl<S: State> QueuedStart<S> {
     /// Waits for a slot until no other start with this key came for `quiet`. Each start replaces the one before, and the run of that one is cancelled
     /// unless it has begun. So the last input counts. An empty key is refused.
     pub fn debounce(mut self, key: impl Into<String>, quiet: Duration) -> Self {
-        self.debounce = Some(Debounce { key: key.into(), period: ms(quiet), most: None });
+        self.debounce = Some(DebounceOptions { key: key.into(), period: ms(quiet), most: None });
         self
     }
 
@@ -214,7 +214,7 @@ impl<S: State> QueuedStart<S> {
     }
 
     /// Refuses what cannot be one start, and returns its debounce.
-    fn check(&mut self, key: &str) -> Result<Option<Debounce>> {
+    fn check(&mut self, key: &str) -> Result<Option<DebounceOptions>> {
         let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
         let mut debounce = self.debounce.take();
         let keys = self.once.iter().map(|(key, _)| key).chain(debounce.iter().map(|debounce| &debounce.key));
@@ -237,12 +237,12 @@ impl<S: State> QueuedStart<S> {
         Ok(debounce)
     }
 
-    async fn start(mut self) -> Result<Queued<S>> {
-        let key = std::mem::replace(&mut self.key, Key::Is(String::new())).of(self.request.input())?;
+    async fn start(mut self) -> Result<QueuedRun<S>> {
+        let key = std::mem::replace(&mut self.key, KeySource::Is(String::new())).of(self.request.input())?;
         let mut debounce = self.check(&key)?;
         let Self { request, queue, priority, not_before, deadline, once, .. } = self;
         let runtime = request.runtime();
-        let desk = Desk::open(&runtime, &queue)?;
+        let desk = QueueHandle::open(&runtime, &queue)?;
         let mut request = request.label(QUEUE, &queue);
         // What a run says again that is revived.
         let time = |at: Timestamp| at.unix_ms().to_string();
@@ -258,9 +258,9 @@ impl<S: State> QueuedStart<S> {
         }
         let run = request.choose_id()?;
         let id = id_of(&run);
-        let mut waiting = Waiting {
+        let mut waiting = SlotWaiter {
             run: run.clone(),
-            kind: Kind::Run,
+            kind: SlotKind::Run,
             places: 1,
             key,
             priority,
@@ -278,33 +278,33 @@ impl<S: State> QueuedStart<S> {
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
             if desk.is_held_back(id.clone()).await? || !is_on_hold(&runtime, &run, &queue).await? {
                 let handle = request.only_in(desk.tags().await?).on_hold(queue_hold(&queue)).await?;
-                return Ok(Queued { runtime, desk, run, handle: Some(handle) });
+                return Ok(QueuedRun { runtime, desk, run, handle: Some(handle) });
             }
             // The queue has forgotten it.
             debounce = None;
         }
         let once = once.map(|(key, within)| (key, ms(within)));
-        let starting = Starting::new(&desk, &id, waiting.executor, waiting.since);
+        let starting = PendingStart::new(&desk, &id, waiting.executor, waiting.since);
         let life = starting.life();
         waiting.is_of(vec![life]);
         let (request, doubts) = (request.label(LIFE, life.to_string()), starting.doubts());
-        let Started { said, tags, entered } =
-            desk.start(Ask { id: id.clone(), waiting, once, debounce, doubts, is_on_record: false }).await?;
+        let EnqueueReply { said, tags, entered } =
+            desk.start(SlotRequest { id: id.clone(), waiting, once, debounce, doubts, is_on_record: false }).await?;
         let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
-        let begins_here = said == Said::Granted && takes_it;
+        let begins_here = said == OpResult::Granted && takes_it;
         let request = request.only_in(tags);
         let started = match said {
-            Said::Granted if takes_it => request.await,
-            Said::Granted => {
+            OpResult::Granted if takes_it => request.await,
+            OpResult::Granted => {
                 if runtime.head(&run).await?.is_none() || is_on_hold(&runtime, &run, &queue).await? {
-                    desk.call(Op::Hold(id.clone())).await?;
+                    desk.call(QueueOp::Hold(id.clone())).await?;
                 }
                 request.on_hold(queue_hold(&queue)).await
             }
-            Said::Waits => request.on_hold(queue_hold(&queue)).await,
-            Said::Before(run) => {
+            OpResult::Waits => request.on_hold(queue_hold(&queue)).await,
+            OpResult::Before(run) => {
                 starting.settled();
-                return Ok(Queued { runtime, desk, run, handle: None });
+                return Ok(QueuedRun { runtime, desk, run, handle: None });
             }
             said => {
                 starting.settled();
@@ -314,7 +314,7 @@ impl<S: State> QueuedStart<S> {
         match started {
             Ok(handle) => {
                 // Its turn may have come before it was there; and one that was started before may have ended.
-                desk.send(Command::Look);
+                desk.send(QueueCommand::Look);
                 let is_driven_here = handle.is_driven_here();
                 match is_driven_here && entered.is_some() {
                     true => starting.recorded(),
@@ -323,10 +323,10 @@ impl<S: State> QueuedStart<S> {
                 if !is_driven_here {
                     // It was recorded before, and the queue has forgotten it: it is let go as one whose turn has come in the line.
                     if begins_here && is_on_hold(&runtime, &run, &queue).await? {
-                        desk.call(Op::Hold(id)).await?;
+                        desk.call(QueueOp::Hold(id)).await?;
                     }
                 }
-                Ok(Queued { runtime, desk, run, handle: Some(handle) })
+                Ok(QueuedRun { runtime, desk, run, handle: Some(handle) })
             }
             Err(error) => {
                 // One in doubt may be recorded yet. Of every other one nothing was written: if its caller starts it again, it is a new start.
@@ -334,7 +334,7 @@ impl<S: State> QueuedStart<S> {
                     match entered {
                         Some(entered) => {
                             starting.settled();
-                            desk.send(Command::TakeBack { id, life, entered });
+                            desk.send(QueueCommand::TakeBack { id, life, entered });
                         }
                         // What is there is of a start before; its run may have ended meanwhile.
                         None => {
@@ -359,7 +359,7 @@ async fn is_on_hold(runtime: &Runtime, run: &RunKey, queue: &str) -> Result<bool
 }
 
 impl<S: State> IntoFuture for QueuedStart<S> {
-    type Output = Result<Queued<S>>;
+    type Output = Result<QueuedRun<S>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -381,14 +381,14 @@ impl<S: State> fmt::Debug for QueuedStart<S> {
 }
 
 /// A run that waits for its turn, or has had it. Dropped, it changes nothing.
-pub struct Queued<S: State> {
+pub struct QueuedRun<S: State> {
     runtime: Runtime,
-    desk: Arc<Desk>,
+    desk: Arc<QueueHandle>,
     run: RunKey,
     handle: Option<RunHandle<S>>,
 }
 
-impl<S: State> Queued<S> {
+impl<S: State> QueuedRun<S> {
     /// Returns the run; the one that was started before, if this start was [not new](Self::is_new).
     pub fn run(&self) -> &RunKey {
         &self.run
@@ -444,7 +444,7 @@ impl<S: State> Queued<S> {
     }
 }
 
-impl<S: State> fmt::Debug for Queued<S> {
+impl<S: State> fmt::Debug for QueuedRun<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queued")
             .field("run", &self.run)

@@ -16,9 +16,9 @@ use serde_json::Value;
 
 use crate::definition::Definition;
 use crate::policy::Overlap;
-use crate::progress::{Progress, Span, TickEnd};
+use crate::progress::{Progress, RunSpan, TickEnd};
 use crate::times::{Times, name_of};
-use crate::unread::{self, Unread};
+use crate::unread::{self, OpaqueState};
 
 /// The channels.
 pub(crate) const DEFINITION: &str = "definition";
@@ -36,7 +36,7 @@ const TICK_AT: &str = "schedule.tick";
 const TICKS_OF_A_LOG: u32 = 250;
 
 /// What the nodes of a schedule know.
-pub(crate) struct Clockwork<S: State> {
+pub(crate) struct ScheduleNodes<S: State> {
     pub(crate) definition: Definition,
     pub(crate) times: Times,
     pub(crate) workflow: String,
@@ -57,7 +57,7 @@ struct Plan {
 
 /// Makes the workflow of a schedule. Its state has the version of the definition: a process that knows an older one leaves the run alone,
 /// and one that knows a newer one brings the state forward, which is to put its own definition into it.
-pub(crate) fn graph<S: State>(work: &Arc<Clockwork<S>>) -> Result<Graph<Context>> {
+pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Context>> {
     let patient = RetryPolicy::standard().with_attempts(u32::MAX);
     let definition = serde_json::to_value(&work.definition).map_err(|source| {
         Error::new(ErrorKind::Invalid, "the schedule cannot be stored").with_source(source)
@@ -118,7 +118,7 @@ pub(crate) fn first(definition: &Definition, progress: &Progress) -> Result<Cont
 
 /// Waits until the next tick is due, and says which ticks start runs then.
 async fn wait<S: State>(
-    work: &Arc<Clockwork<S>>,
+    work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
     mut state: Draft<Context>,
 ) -> Result<ferrata_core::state::Update<Context>, NodeError> {
@@ -170,7 +170,7 @@ async fn wait<S: State>(
 
 /// Goes on in a new log: a run of the same workflow, of which this one starts exactly one.
 async fn move_on<S: State>(
-    work: &Arc<Clockwork<S>>,
+    work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
     progress: &Progress,
 ) -> Result<(), NodeError> {
@@ -187,14 +187,14 @@ async fn move_on<S: State>(
 
 /// By what the run of a tick is started and waited for, whatever definition comes meanwhile.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Terms {
+struct TickOptions {
     overlap: Overlap,
     workflow: String,
 }
 
 /// Starts the run of the first tick that is due, and waits for its end where the policy asks for it.
 async fn tick<S: State>(
-    work: &Arc<Clockwork<S>>,
+    work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
     mut state: Draft<Context>,
 ) -> Result<ferrata_core::state::Update<Context>, NodeError> {
@@ -210,7 +210,7 @@ async fn tick<S: State>(
     };
     progress.decided = Some(decided);
     let (by, (run, end)) = carry_out(work, cx, tick, decided).await?;
-    let span: Span = cx
+    let span: RunSpan = cx
         .step("ended", async || {
             let head = match &run {
                 Some(run) => work.store.head(run).await?,
@@ -220,7 +220,7 @@ async fn tick<S: State>(
             let began = head.as_ref().map_or(now, |head| head.facts.created.min(now));
             let ended =
                 head.filter(|head| head.status.is_finished()).map_or(now, |head| head.updated.min(now));
-            Ok::<_, Error>(Span { began, ended })
+            Ok::<_, Error>(RunSpan { began, ended })
         })
         .await?;
     progress.ended(&by, &work.times, end, span);
@@ -228,20 +228,20 @@ async fn tick<S: State>(
     Ok(state.into())
 }
 
-type Ended = (Option<RunKey>, TickEnd);
+type EndedTick = (Option<RunKey>, TickEnd);
 
 /// Starts the run of a tick, or finds the one that was started by the terms of another definition. Returns what came of it, and by which
 /// definition.
 async fn carry_out<S: State>(
-    work: &Clockwork<S>,
+    work: &ScheduleNodes<S>,
     cx: &NodeContext,
     tick: Timestamp,
     decided: Timestamp,
-) -> Result<(Definition, Ended), NodeError> {
+) -> Result<(Definition, EndedTick), NodeError> {
     let definition = &work.definition;
     let mut round = 0;
     loop {
-        let ours = Terms { overlap: definition.overlap, workflow: definition.workflow.clone() };
+        let ours = TickOptions { overlap: definition.overlap, workflow: definition.workflow.clone() };
         let step = nth("began", round);
         let terms = cx.step(step, async || Ok::<_, NodeError>(ours)).await?;
         let by = Definition { overlap: terms.overlap, ..definition.clone() };
@@ -250,7 +250,7 @@ async fn carry_out<S: State>(
             let ended = start.carry_out(&work.graph, &work.input).await?;
             return Ok((by, ended));
         }
-        match start.carry_out(&unread::graph(&terms.workflow)?, &Unread).await? {
+        match start.carry_out(&unread::graph(&terms.workflow)?, &OpaqueState).await? {
             // It was not started before the newer definition came, so that starts its own.
             (_, TickEnd::Refused(_)) => round += 1,
             ended => return Ok((by, ended)),
@@ -275,7 +275,7 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    async fn carry_out<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<Ended, NodeError> {
+    async fn carry_out<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
         match self.by.overlap {
             Overlap::Allow => self.beside(graph, input).await,
             Overlap::CancelOld => self.until_the_next(graph, input).await,
@@ -284,7 +284,7 @@ impl Start<'_> {
     }
 
     /// Starts a run that is nothing to the schedule from then on.
-    async fn beside<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<Ended, NodeError> {
+    async fn beside<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
         let started = self
             .cx
             .spawn(graph, input.clone())
@@ -306,7 +306,7 @@ impl Start<'_> {
         graph: &Graph<W>,
         input: &W,
         bond: OnParentEnd,
-    ) -> Result<Ended, NodeError> {
+    ) -> Result<EndedTick, NodeError> {
         let handle = match self.child(graph, input, bond).start().await {
             Ok(handle) => handle,
             Err(error) => return Ok((None, end_of(error)?)),
@@ -316,7 +316,7 @@ impl Start<'_> {
     }
 
     /// Starts a run that is cancelled when the next tick comes, and waits for either.
-    async fn until_the_next<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<Ended, NodeError> {
+    async fn until_the_next<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
         let Some(next) = self.times.after(self.tick.max(self.decided)) else {
             return self.to_the_end(graph, input, OnParentEnd::Cancel).await;
         };

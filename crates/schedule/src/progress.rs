@@ -28,7 +28,7 @@ pub struct Progress {
     /// How many ticks were missed because no process was there in time. Of more than a thousand at once, a thousand are counted.
     pub missed: u64,
     /// What came of the latest ticks, the oldest first.
-    pub recent: VecDeque<Happened>,
+    pub recent: VecDeque<TickResult>,
     /// How many logs the schedule had before this one.
     pub(crate) generation: u32,
     /// How many ticks this log has.
@@ -37,7 +37,7 @@ pub struct Progress {
 
 /// From when to when a run went on.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Span {
+pub(crate) struct RunSpan {
     pub(crate) began: Timestamp,
     pub(crate) ended: Timestamp,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Span {
 /// What came of a tick.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Happened {
+pub struct TickResult {
     /// The tick.
     pub tick: Timestamp,
     /// What came of it.
@@ -90,7 +90,7 @@ pub enum TickEnd {
 }
 
 /// In a few words, as in `skipped, the last of 3`.
-impl fmt::Display for Happened {
+impl fmt::Display for TickResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.end {
             TickEnd::Started => f.write_str("started"),
@@ -135,13 +135,13 @@ impl Progress {
     }
 
     /// Takes in the result of the run of the first due tick, and the ticks that came until the run ended.
-    pub(crate) fn ended(&mut self, definition: &Definition, times: &Times, end: TickEnd, span: Span) {
+    pub(crate) fn ended(&mut self, definition: &Definition, times: &Times, end: TickEnd, span: RunSpan) {
         let Some(tick) = self.due.pop_front() else { return };
         self.ticks = self.ticks.saturating_add(1);
         if !matches!(end, TickEnd::Refused(_)) {
             self.started += 1;
         }
-        self.say(Happened { tick, end, count: 1 });
+        self.say(TickResult { tick, end, count: 1 });
         self.decide_during(definition, times, span);
     }
 
@@ -149,7 +149,7 @@ impl Progress {
     /// started, and the ticks since are decided.
     ///
     /// A decision on a tick depends on no later tick, so what this returns is what [`ended`](Self::ended) takes in.
-    pub(crate) fn with_active_run(&self, definition: &Definition, times: &Times, span: Span) -> Self {
+    pub(crate) fn with_active_run(&self, definition: &Definition, times: &Times, span: RunSpan) -> Self {
         let mut progress = self.clone();
         if progress.due.pop_front().is_some() {
             progress.started += 1;
@@ -159,7 +159,7 @@ impl Progress {
     }
 
     /// Decides on the ticks that came before a run began, for it was late itself, and while it was active.
-    fn decide_during(&mut self, definition: &Definition, times: &Times, span: Span) {
+    fn decide_during(&mut self, definition: &Definition, times: &Times, span: RunSpan) {
         let room = match definition.overlap {
             Overlap::Skip => 0,
             Overlap::Queue(most) => (most as usize).saturating_sub(self.due.len()),
@@ -225,11 +225,11 @@ impl Progress {
 
     fn say_all(&mut self, ticks: &[Timestamp], end: TickEnd) {
         if let Some(&tick) = ticks.last() {
-            self.say(Happened { tick, end, count: ticks.len() as u64 });
+            self.say(TickResult { tick, end, count: ticks.len() as u64 });
         }
     }
 
-    fn say(&mut self, happened: Happened) {
+    fn say(&mut self, happened: TickResult) {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }

@@ -11,7 +11,7 @@ use ferrata_core::state::{Context, State};
 use ferrata_core::{Error, ErrorKind, Result, TenantId};
 use serde_json::json;
 
-use crate::clockwork::{self, CLOCK, Clockwork, ROLE, SCHEDULE};
+use crate::clockwork::{self, CLOCK, ScheduleNodes, ROLE, SCHEDULE};
 use crate::definition::{Definition, check_name};
 use crate::policy::{CatchUp, Overlap};
 use crate::progress::Progress;
@@ -161,7 +161,7 @@ impl ScheduleRequest {
         let definition = self.define(graph, &input)?;
         let times = definition.check()?;
         let schedule = Schedule::new(self.runtime, tenant, &self.name)?;
-        let work = Arc::new(Clockwork {
+        let work = Arc::new(ScheduleNodes {
             definition,
             times,
             workflow: schedule.workflow().to_owned(),

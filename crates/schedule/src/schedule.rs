@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::clockwork::{CLOCK, DEFINITION, PROGRESS, ROLE, SCHEDULE, TICK, run_id};
 use crate::definition::{Definition, check_name};
-use crate::progress::{Progress, Span};
+use crate::progress::{Progress, RunSpan};
 use crate::times::Times;
 
 /// How many logs of one schedule are looked at: that in which it goes on, and those that retention has not removed.
@@ -166,7 +166,7 @@ impl Schedule {
         };
         let now = self.runtime.clock().now();
         let started_at = head.facts.created;
-        let span = Span { began: started_at.min(now), ended: now };
+        let span = RunSpan { began: started_at.min(now), ended: now };
         let times = Times::new(&status.definition.cron, &status.definition.timezone)?;
         status.progress = status.progress.with_active_run(&status.definition, &times, span);
         status.active = Some(ActiveTick { tick, run, started_at });

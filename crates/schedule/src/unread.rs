@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 
 /// A state that is neither read nor written, so that no run can be started or taken up with it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Unread;
+pub(crate) struct OpaqueState;
 
-impl State for Unread {
+impl State for OpaqueState {
     type Update = ();
 
     fn schema() -> Schema {
@@ -45,7 +45,7 @@ fn refused() -> Error {
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] if the name is none.
-pub(crate) fn graph(workflow: &str) -> Result<Graph<Unread>> {
+pub(crate) fn graph(workflow: &str) -> Result<Graph<OpaqueState>> {
     Graph::builder(workflow).node("unread", async |_cx, s| Ok(s)).entry("unread").build().map_err(|error| {
         Error::new(ErrorKind::Invalid, "the run of a tick has a workflow that is none").with_source(error)
     })

@@ -8,7 +8,7 @@ use chacha20poly1305::XNonce;
 use chacha20poly1305::aead::{Aead as _, AeadInOut as _, Payload};
 use ferrata_store::{Error, ErrorKind, Record, RecordHeader, Result, RunKey};
 
-use crate::keys::{Derived, Keyring};
+use crate::keys::{DerivedKeys, Keyring};
 use crate::store::EnvelopeOptions;
 
 /// The first byte of every envelope. No body begins with it: it is JSON, and in UTF-8 the byte has no meaning.
@@ -164,7 +164,7 @@ pub(crate) fn open(
     }
 }
 
-fn encrypt(key: &Derived, flags: u8, run: &RunKey, header: &RecordHeader, inside: &[u8]) -> Result<Bytes> {
+fn encrypt(key: &DerivedKeys, flags: u8, run: &RunKey, header: &RecordHeader, inside: &[u8]) -> Result<Bytes> {
     let name = key.name.as_bytes();
     // A name has 64 bytes at most.
     let length = u8::try_from(name.len()).unwrap_or(u8::MAX);

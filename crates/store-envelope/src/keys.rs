@@ -82,13 +82,13 @@ impl fmt::Debug for Key {
 /// # Ok::<(), ferrata_store::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Keyring(Arc<Vec<Arc<Derived>>>);
+pub struct Keyring(Arc<Vec<Arc<DerivedKeys>>>);
 
 /// AES-256-GCM-SIV. Named by its parts, because `aes` is what wipes the key.
 pub(crate) type Aes256GcmSiv = AesGcmSiv<Aes256>;
 
 /// A key by its name, as the keys that are derived from it. It stays where it is: a list that grows leaves copies of its items behind.
-pub(crate) struct Derived {
+pub(crate) struct DerivedKeys {
     pub(crate) name: String,
     /// They overwrite their memory themselves.
     pub(crate) cipher: Aes256GcmSiv,
@@ -97,7 +97,7 @@ pub(crate) struct Derived {
     blobs: BlobKey,
 }
 
-impl Derived {
+impl DerivedKeys {
     /// What this leaves on the stack, [`wipe_stack`] overwrites.
     #[inline(never)]
     fn new(name: String, key: &Key) -> Arc<Self> {
@@ -160,7 +160,7 @@ impl Keyring {
         if self.find(name.as_bytes()).is_some() {
             return Err(invalid(format!("two keys have the name {name}; give each its own")));
         }
-        Arc::make_mut(&mut self.0).push(Derived::new(name, key));
+        Arc::make_mut(&mut self.0).push(DerivedKeys::new(name, key));
         wipe_stack();
         Ok(self)
     }
@@ -213,11 +213,11 @@ impl Keyring {
         self.find(name.as_bytes()).map(|key| &key.blobs)
     }
 
-    pub(crate) fn newest(&self) -> Option<&Derived> {
+    pub(crate) fn newest(&self) -> Option<&DerivedKeys> {
         self.0.first().map(|key| &**key)
     }
 
-    pub(crate) fn find(&self, name: &[u8]) -> Option<&Derived> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&DerivedKeys> {
         self.0.iter().find(|key| key.name.as_bytes() == name).map(|key| &**key)
     }
 }

@@ -98,14 +98,14 @@ impl LabelKey {
     pub(crate) fn opened(&self, mut head: RunHead) -> RunHead {
         let mut labels = Labels::default();
         let opened = |(key, value)| {
-            labels.insert(key, self.open(About::Label(key), value).unwrap_or_else(|| value.to_owned()))
+            labels.insert(key, self.open(LabelContext::Label(key), value).unwrap_or_else(|| value.to_owned()))
         };
         // What was encrypted was a label, and what was not is one.
         if head.facts.labels.iter().try_for_each(opened).is_ok() {
             head.facts.labels = labels;
         }
         if let Some(user) = &mut head.facts.user
-            && let Some(opened) = self.open(About::User, user)
+            && let Some(opened) = self.open(LabelContext::User, user)
         {
             *user = opened;
         }
@@ -113,17 +113,17 @@ impl LabelKey {
     }
 
     fn user(&self, user: &str) -> Result<String> {
-        self.close(About::User, user)
+        self.close(LabelContext::User, user)
     }
 
     fn label(&self, key: &str, value: &str) -> Result<String> {
         if key.starts_with(OWN) {
             return Ok(value.to_owned());
         }
-        self.close(About::Label(key), value)
+        self.close(LabelContext::Label(key), value)
     }
 
-    fn close(&self, about: About<'_>, text: &str) -> Result<String> {
+    fn close(&self, about: LabelContext<'_>, text: &str) -> Result<String> {
         if text.len() > MOST {
             let message = format!(
                 "{about} has {} bytes; an encrypted one has at most {MOST}, so use a shorter one",
@@ -142,7 +142,7 @@ impl LabelKey {
         Ok(format!("{MARK}{}", URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat())))
     }
 
-    fn open(&self, about: About<'_>, text: &str) -> Option<String> {
+    fn open(&self, about: LabelContext<'_>, text: &str) -> Option<String> {
         let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(MARK)?).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_BYTES)?;
         let nonce = XNonce::try_from(nonce).ok()?;
@@ -159,12 +159,12 @@ impl fmt::Debug for LabelKey {
 
 /// What a text is: the same one is another under another label.
 #[derive(Clone, Copy)]
-enum About<'a> {
+enum LabelContext<'a> {
     User,
     Label(&'a str),
 }
 
-impl About<'_> {
+impl LabelContext<'_> {
     fn bytes(self) -> Vec<u8> {
         match self {
             Self::User => vec![0],
@@ -173,7 +173,7 @@ impl About<'_> {
     }
 }
 
-impl fmt::Display for About<'_> {
+impl fmt::Display for LabelContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User => f.write_str("the user"),

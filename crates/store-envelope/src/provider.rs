@@ -105,14 +105,14 @@ pub struct CachedKeys<P> {
 
 #[derive(Default)]
 struct Entry {
-    said: Mutex<Said>,
+    said: Mutex<TenantKeys>,
     /// Held by the one who asks while it asks.
     asking: tokio::sync::Mutex<()>,
 }
 
 /// What was said of a tenant.
 #[derive(Default)]
-struct Said {
+struct TenantKeys {
     /// The newest ring, and since when it is known.
     ring: Option<(Arc<Keyring>, Duration)>,
     /// What the last question failed with, if it did, and when.
@@ -179,7 +179,7 @@ impl<P: KeyProvider> CachedKeys<P> {
         let now = self.clock.monotonic();
         let mut said = entry.said();
         match &ring {
-            Ok(ring) => *said = Said { ring: Some((Arc::clone(ring), now)), failed: None },
+            Ok(ring) => *said = TenantKeys { ring: Some((Arc::clone(ring), now)), failed: None },
             Err(error) => {
                 // A question that fails says nothing of the ring that was known, unless that its keys were erased.
                 let is_erased = error.kind() == ErrorKind::Unsupported;
@@ -194,15 +194,15 @@ impl<P: KeyProvider> CachedKeys<P> {
     fn holds(&self, entry: &Entry, life: Duration) -> Option<Result<Arc<Keyring>>> {
         let is_within = |life, at: Duration| self.clock.monotonic().saturating_sub(at) < life;
         match &*entry.said() {
-            Said { ring: Some((ring, at)), .. } if is_within(life, *at) => Some(Ok(Arc::clone(ring))),
-            Said { failed: Some((error, at)), .. } if is_within(PAUSE, *at) => Some(Err(error.clone())),
+            TenantKeys { ring: Some((ring, at)), .. } if is_within(life, *at) => Some(Ok(Arc::clone(ring))),
+            TenantKeys { failed: Some((error, at)), .. } if is_within(PAUSE, *at) => Some(Err(error.clone())),
             _ => None,
         }
     }
 }
 
 impl Entry {
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn said(&self) -> MutexGuard<'_, TenantKeys> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -85,9 +85,9 @@ pub async fn key_usage(store: &dyn CheckpointStore, tenant: Option<&TenantId>) -
     Ok(usage.collect())
 }
 
-type Counted = BTreeMap<(TenantId, Option<String>), (u64, u64)>;
+type KeyCount = BTreeMap<(TenantId, Option<String>), (u64, u64)>;
 
-async fn count(store: &dyn CheckpointStore, head: &RunHead, counted: &mut Counted) -> Result<()> {
+async fn count(store: &dyn CheckpointStore, head: &RunHead, counted: &mut KeyCount) -> Result<()> {
     let mut seen = BTreeSet::new();
     let take = |record: &Record| {
         let key = match envelope::key_of(&head.run, &record.header, &record.body)? {

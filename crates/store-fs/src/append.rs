@@ -10,17 +10,17 @@ use ferrata_store::{
 };
 
 use crate::caller::Caller;
-use crate::create::Unborn;
+use crate::create::UnnamedLog;
 use crate::disk::sync_each;
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::inner::{Inner, MOVES, Writer};
-use crate::journal::{Behind, Entry, Written};
+use crate::journal::{EntryAnchor, Entry, WrittenAppend};
 use crate::line::{self, MAX_BODY, Part};
 use crate::lock::Locked;
 use crate::log::Log;
 use crate::slots::Slot;
 use crate::tail::Tail;
-use crate::walk::{Walk, complete};
+use crate::walk::{ReverseReader, complete};
 
 /// What is written for one append.
 pub(crate) struct Lines {
@@ -30,33 +30,33 @@ pub(crate) struct Lines {
 }
 
 /// What an append has written, locked until it is on stable storage, or given up.
-pub(crate) struct Begun<'a> {
+pub(crate) struct StartedAppend<'a> {
     slot: &'a Slot,
     entry: &'a RunAppend,
     /// What was written, and where.
     journaled: Entry<'a>,
-    to: To,
+    to: AppendTarget,
 }
 
 /// What it was written to.
-enum To {
+enum AppendTarget {
     Log(Writer),
     /// A file that is not yet a log.
-    Unborn(Unborn),
+    Unborn(UnnamedLog),
 }
 
-impl Begun<'_> {
-    fn written(&self) -> Written<'_> {
+impl StartedAppend<'_> {
+    fn written(&self) -> WrittenAppend<'_> {
         let (file, ident) = match &self.to {
-            To::Log(writer) => (&writer.log.file, writer.log.ident),
-            To::Unborn(unborn) => (&unborn.file, unborn.ident),
+            AppendTarget::Log(writer) => (&writer.log.file, writer.log.ident),
+            AppendTarget::Unborn(unborn) => (&unborn.file, unborn.ident),
         };
-        Written { entry: &self.journaled, file, ident }
+        WrittenAppend { entry: &self.journaled, file, ident }
     }
 }
 
 /// What is on stable storage, but perhaps for its name.
-struct Stored<'a> {
+struct DurableAppend<'a> {
     slot: &'a Slot,
     log: Log,
     _lock: Locked,
@@ -66,7 +66,7 @@ struct Stored<'a> {
 pub(crate) enum Begin<'a> {
     /// The log ended with it already, and is on stable storage.
     Done(HeadRef),
-    Begun(Box<Begun<'a>>),
+    Begun(Box<StartedAppend<'a>>),
     /// Another writer made the run meanwhile.
     Again,
 }
@@ -107,7 +107,7 @@ impl Inner {
         let head = writer.log.head();
         if entry.expected == Some(head) {
             let journaled = self.write(slot, &writer, entry, &lines.bytes)?;
-            return Ok(Begin::Begun(Box::new(Begun { slot, entry, journaled, to: To::Log(writer) })));
+            return Ok(Begin::Begun(Box::new(StartedAppend { slot, entry, journaled, to: AppendTarget::Log(writer) })));
         }
         if self.ends_with(&writer, entry)? {
             // Whoever wrote them may have died before they, or the file's name, were on stable storage.
@@ -129,9 +129,9 @@ impl Inner {
             return Err(StoreError::Conflict { expected: entry.expected, actual: None });
         }
         let Some(unborn) = self.write_unborn(&entry.run, lines, patience)? else { return Ok(Begin::Again) };
-        let behind = Behind::Nothing(unborn.made);
+        let behind = EntryAnchor::Nothing(unborn.made);
         let journaled = Entry { run: entry.run.clone(), behind, at: 0, bytes: &lines.bytes };
-        Ok(Begin::Begun(Box::new(Begun { slot, entry, journaled, to: To::Unborn(unborn) })))
+        Ok(Begin::Begun(Box::new(StartedAppend { slot, entry, journaled, to: AppendTarget::Unborn(unborn) })))
     }
 
     fn write<'a>(
@@ -150,20 +150,20 @@ impl Inner {
         if let Err(source) = self.disk.write_at(&log.file, bytes, end) {
             slot.forget();
             return Err(match self.disk.set_len(&log.file, end) {
-                Ok(()) => StoreError::io(Doing::Write, &path(), source),
+                Ok(()) => StoreError::io(FileOperation::Write, &path(), source),
                 // What was written of it is no whole append, but that is only known of the part that was.
                 Err(_) => StoreError::Unsure { path: path(), source },
             });
         }
-        Ok(Entry { run: entry.run.clone(), behind: Behind::Record(log.head().id), at: end, bytes })
+        Ok(Entry { run: entry.run.clone(), behind: EntryAnchor::Record(log.head().id), at: end, bytes })
     }
 
     /// Brings to stable storage what was written, all at once if it can be, and says of each whether it is.
-    pub(crate) fn settle(&self, row: Vec<Begun<'_>>, caller: &Caller) -> Vec<Result<HeadRef, StoreError>> {
-        let is_small = |begun: &Begun<'_>| self.journal.takes(begun.journaled.bytes.len());
+    pub(crate) fn settle(&self, row: Vec<StartedAppend<'_>>, caller: &Caller) -> Vec<Result<HeadRef, StoreError>> {
+        let is_small = |begun: &StartedAppend<'_>| self.journal.takes(begun.journaled.bytes.len());
         let small: Vec<_> = row.iter().filter(|begun| is_small(begun)).map(|begun| begun.written()).collect();
         let kept = if small.is_empty() { Ok(true) } else { self.journal.keep(self, &small) };
-        let is_alone = |begun: &Begun<'_>| matches!(kept, Ok(false)) || !is_small(begun);
+        let is_alone = |begun: &StartedAppend<'_>| matches!(kept, Ok(false)) || !is_small(begun);
         let alone = row.iter().filter(|begun| is_alone(begun));
         let files: Vec<_> = alone.map(|begun| Arc::clone(begun.written().file)).collect();
         let mut synced = sync_each(&*self.disk, &files, self.options.parallel.get()).into_iter();
@@ -186,31 +186,31 @@ impl Inner {
     /// Gives a log that was made its name, now that its content is safe.
     fn stored<'a>(
         &self,
-        begun: Begun<'a>,
+        begun: StartedAppend<'a>,
         synced: io::Result<()>,
         caller: &Caller,
-    ) -> Result<Stored<'a>, StoreError> {
-        let Begun { slot, entry, journaled, to } = begun;
+    ) -> Result<DurableAppend<'a>, StoreError> {
+        let StartedAppend { slot, entry, journaled, to } = begun;
         let end = journaled.at + journaled.bytes.len() as u64;
         let tail = Tail { end, head: last(entry).header.clone() };
         match to {
-            To::Unborn(unborn) => {
+            AppendTarget::Unborn(unborn) => {
                 let (log, lock) = self.bear(unborn, entry, tail, synced, caller)?;
-                Ok(Stored { slot, log, _lock: lock })
+                Ok(DurableAppend { slot, log, _lock: lock })
             }
-            To::Log(writer) => {
+            AppendTarget::Log(writer) => {
                 synced.map_err(|source| self.suspect(slot, &entry.run, source))?;
-                Ok(Stored { slot, log: Log { tail, ..writer.log }, _lock: writer.lock })
+                Ok(DurableAppend { slot, log: Log { tail, ..writer.log }, _lock: writer.lock })
             }
         }
     }
 
     fn finish(
         &self,
-        stored: Stored<'_>,
+        stored: DurableAppend<'_>,
         named: &mut HashMap<TenantId, io::Result<()>>,
     ) -> Result<HeadRef, StoreError> {
-        let Stored { slot, mut log, _lock } = stored;
+        let DurableAppend { slot, mut log, _lock } = stored;
         let run = log.opening.run.clone();
         if self.suspects().contains(&run) {
             // The journal could not sync it meanwhile, and no sync after that one tells the truth.
@@ -251,7 +251,7 @@ impl Inner {
             return Ok(false);
         }
         let path = self.layout.log(&entry.run);
-        let mut walk = Walk::new(&*self.disk, log, &path);
+        let mut walk = ReverseReader::new(&*self.disk, log, &path);
         let mut headers: Vec<RecordHeader> = Vec::with_capacity(entry.records.len() + 1);
         // And the one before, as the oldest may have left to it to say its id.
         while headers.len() <= entry.records.len()

@@ -6,7 +6,7 @@ use std::path::Path;
 use memchr::memrchr;
 
 use crate::disk::Disk;
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::line::MAX_LINE;
 
 /// What is read at first: most tails fit, and it is one call.
@@ -29,7 +29,7 @@ impl Source<'_> {
         let read = self
             .disk
             .read_at(self.file, buffer, at)
-            .map_err(|e| StoreError::io(Doing::Read, self.path, e))?;
+            .map_err(|e| StoreError::io(FileOperation::Read, self.path, e))?;
         if read < buffer.len() {
             // Another writer cut a torn end off meanwhile; a reader under the lock sees the end that is left.
             return Err(StoreError::damaged(self.path, at + read as u64, "the file ends early"));

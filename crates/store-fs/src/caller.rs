@@ -6,7 +6,7 @@ use crate::error::StoreError;
 
 /// Held by the future that a caller polls; dropped with it.
 #[derive(Debug)]
-pub(crate) struct Waiting(Arc<()>);
+pub(crate) struct CallerGuard(Arc<()>);
 
 /// The caller of an operation, as the thread that does it knows it.
 ///
@@ -15,7 +15,7 @@ pub(crate) struct Waiting(Arc<()>);
 #[derive(Debug)]
 pub(crate) struct Caller(Weak<()>);
 
-impl Waiting {
+impl CallerGuard {
     pub(crate) fn new() -> Self {
         Self(Arc::new(()))
     }

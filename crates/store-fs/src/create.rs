@@ -10,7 +10,7 @@ use ferrata_store::{RunAppend, RunKey, Seq};
 use crate::append::Lines;
 use crate::caller::Caller;
 use crate::disk::{Access, Ident};
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::inner::{Inner, MOVES};
 use crate::line::Opening;
 use crate::lock::{Locked, Mode};
@@ -18,7 +18,7 @@ use crate::log::Log;
 use crate::tail::Tail;
 
 /// A file that is not yet a log, held by whoever makes it one.
-pub(crate) struct Unborn {
+pub(crate) struct UnnamedLog {
     pub(crate) file: Arc<std::fs::File>,
     pub(crate) ident: Ident,
     /// When it was written, in nanoseconds since the machine was started: of two with the same name, the later replaced the other.
@@ -37,9 +37,9 @@ impl Inner {
         run: &RunKey,
         lines: &Lines,
         patience: Duration,
-    ) -> Result<Option<Unborn>, StoreError> {
+    ) -> Result<Option<UnnamedLog>, StoreError> {
         let tenant = self.layout.tenant(&run.tenant);
-        self.disk.make_dir(&tenant).map_err(|e| StoreError::io(Doing::MakeDir, &tenant, e))?;
+        self.disk.make_dir(&tenant).map_err(|e| StoreError::io(FileOperation::MakeDir, &tenant, e))?;
         let path = self.layout.unborn(run);
         let mut unborn = self.hold_unborn(&path, patience)?;
         if self.stat(&self.layout.log(run))?.is_some() {
@@ -50,8 +50,8 @@ impl Inner {
             let path = &path;
             move |e| StoreError::io(doing, path, e)
         };
-        let written = (self.disk.set_len(&unborn.file, 0).map_err(failed(Doing::Cut)))
-            .and_then(|()| self.disk.write_at(&unborn.file, &lines.bytes, 0).map_err(failed(Doing::Write)));
+        let written = (self.disk.set_len(&unborn.file, 0).map_err(failed(FileOperation::Cut)))
+            .and_then(|()| self.disk.write_at(&unborn.file, &lines.bytes, 0).map_err(failed(FileOperation::Write)));
         if let Err(fault) = written {
             // Should it stay, the next who makes or purges the run finds it.
             let _removed = self.remove(&path);
@@ -67,40 +67,40 @@ impl Inner {
     /// The name is free: all who make the run hold the same file first, and then look.
     pub(crate) fn bear(
         &self,
-        unborn: Unborn,
+        unborn: UnnamedLog,
         entry: &RunAppend,
         tail: Tail,
         synced: io::Result<()>,
         caller: &Caller,
     ) -> Result<(Log, Locked), StoreError> {
         let (from, to) = (self.layout.unborn(&entry.run), self.layout.log(&entry.run));
-        let named = (synced.map_err(|e| StoreError::io(Doing::Sync, &from, e)))
+        let named = (synced.map_err(|e| StoreError::io(FileOperation::Sync, &from, e)))
             .and_then(|()| caller.must_wait())
-            .and_then(|()| self.disk.rename(&from, &to).map_err(|e| StoreError::io(Doing::Rename, &from, e)));
+            .and_then(|()| self.disk.rename(&from, &to).map_err(|e| StoreError::io(FileOperation::Rename, &from, e)));
         if let Err(fault) = named {
             let _removed = self.remove(&from);
             return Err(fault);
         }
         let facts = entry.facts.clone().expect("a new run comes with facts, as was checked first");
         let opening = Arc::new(Opening { run: entry.run.clone(), first: Seq::new(0), facts });
-        let Unborn { file, ident, floor, lock, .. } = unborn;
+        let UnnamedLog { file, ident, floor, lock, .. } = unborn;
         // The run can be seen from here on, and its name is still to be synced.
         Ok((Log { file, ident, opening, floor, tail, named: false }, lock))
     }
 
     /// Opens the file in which the run's log is made, and locks it against others who make or purge the same run.
-    fn hold_unborn(&self, path: &Path, patience: Duration) -> Result<Unborn, StoreError> {
+    fn hold_unborn(&self, path: &Path, patience: Duration) -> Result<UnnamedLog, StoreError> {
         for _ in 0..MOVES {
             let file =
-                self.disk.open(path, Access::Create).map_err(|e| StoreError::io(Doing::Open, path, e))?;
+                self.disk.open(path, Access::Create).map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
             let file = Arc::new(file);
             let lock = Locked::wait(Arc::clone(&file), path, Mode::Exclusive, patience)?;
-            let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
+            let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
             let ident = Ident::of(&metadata);
             if self.stat(path)?.map(|named| Ident::of(&named)) != Some(ident) {
                 continue;
             }
-            return Ok(Unborn { file, ident, made: 0, floor: 0, lock });
+            return Ok(UnnamedLog { file, ident, made: 0, floor: 0, lock });
         }
         Err(StoreError::Restless { path: path.into() })
     }

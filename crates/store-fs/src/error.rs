@@ -11,7 +11,7 @@ use crate::roomy::is_exhaustion;
 
 /// What the store was doing to a file when the system refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum FileOperation {
     Open,
     Read,
     Write,
@@ -26,7 +26,7 @@ pub(crate) enum Doing {
     SetUp,
 }
 
-impl Doing {
+impl FileOperation {
     const fn words(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -48,7 +48,7 @@ impl Doing {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("cannot {} {}: {}", doing.words(), path.display(), remedy(*doing, source))]
-    Io { doing: Doing, path: PathBuf, source: io::Error },
+    Io { doing: FileOperation, path: PathBuf, source: io::Error },
     #[error(
         "it is unknown whether {} reached stable storage; retry with the same records, and look at the disk",
         path.display()
@@ -124,7 +124,7 @@ pub(crate) enum StoreError {
 }
 
 /// What the system's refusal means for the caller, and what to do about it.
-fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
+fn verdict(doing: FileOperation, source: &io::Error) -> (ErrorKind, &'static str) {
     use io::ErrorKind as Io;
     match source.kind() {
         Io::StorageFull | Io::QuotaExceeded => {
@@ -137,7 +137,7 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
         Io::Unsupported => {
             (ErrorKind::Unsupported, "the file system cannot do it; use a local one with locks")
         }
-        Io::PermissionDenied | Io::ReadOnlyFilesystem if doing == Doing::SetUp => (
+        Io::PermissionDenied | Io::ReadOnlyFilesystem if doing == FileOperation::SetUp => (
             ErrorKind::Invalid,
             "it may not be written to; name another directory, or give this process the right",
         ),
@@ -153,7 +153,7 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
         ),
         Io::IsADirectory => (ErrorKind::Corrupt, "a directory is where a file should be; move it away"),
         Io::NotADirectory => (ErrorKind::Corrupt, "a file is where a directory should be; move it away"),
-        Io::NotFound if doing == Doing::SetUp => {
+        Io::NotFound if doing == FileOperation::SetUp => {
             (ErrorKind::Invalid, "the directory above it does not exist; make it, or name another")
         }
         _ if is_exhaustion(source) => {
@@ -168,12 +168,12 @@ fn is_link(source: &io::Error) -> bool {
     [Errno::LOOP, Errno::MLINK].iter().any(|link| source.raw_os_error() == Some(link.raw_os_error()))
 }
 
-fn remedy(doing: Doing, source: &io::Error) -> &'static str {
+fn remedy(doing: FileOperation, source: &io::Error) -> &'static str {
     verdict(doing, source).1
 }
 
 impl StoreError {
-    pub(crate) fn io(doing: Doing, path: &Path, source: io::Error) -> Self {
+    pub(crate) fn io(doing: FileOperation, path: &Path, source: io::Error) -> Self {
         Self::Io { doing, path: path.into(), source }
     }
 
@@ -207,7 +207,7 @@ impl StoreError {
 
     /// Tells whether the names in a directory could not be read.
     pub(crate) fn is_of_listing(&self) -> bool {
-        matches!(self, Self::Io { doing: Doing::List, .. })
+        matches!(self, Self::Io { doing: FileOperation::List, .. })
     }
 
     /// Tells whether a file was where a directory should be.

@@ -10,7 +10,7 @@ use ferrata_store::{ExecutorId, Timestamp};
 use serde::Deserialize;
 
 use crate::disk::{Access, Ident};
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::inner::{Inner, MOVES};
 use crate::line::{check_sum, write_sum};
 use crate::lock::{Locked, Mode};
@@ -43,7 +43,7 @@ struct Heartbeat {
 
 /// The second line: when it expires by the time since the machine was started, which no wall clock moves.
 #[derive(Deserialize)]
-struct Until {
+struct ExpiryLine {
     until_ms: u64,
 }
 
@@ -68,12 +68,12 @@ impl Inner {
         if let Some(file) = known
             && self.is_named(&file, &path)?
         {
-            return self.disk.write_at(&file, &line, 0).map_err(|e| StoreError::io(Doing::Write, &path, e));
+            return self.disk.write_at(&file, &line, 0).map_err(|e| StoreError::io(FileOperation::Write, &path, e));
         }
         self.sweep();
         for _ in 0..MOVES {
             let file =
-                self.disk.open(&path, Access::Create).map_err(|e| StoreError::io(Doing::Open, &path, e))?;
+                self.disk.open(&path, Access::Create).map_err(|e| StoreError::io(FileOperation::Open, &path, e))?;
             let file = Arc::new(file);
             // Whoever else has it for longer than a look is this process by another path, so it is known to live.
             let lock = match Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, OWN_LOCK) {
@@ -82,7 +82,7 @@ impl Inner {
                 Err(fault) => return Err(fault),
             };
             // Never synced: after a crash of the machine no executor lives, and none of their ids comes again.
-            self.disk.write_at(&file, &line, 0).map_err(|e| StoreError::io(Doing::Write, &path, e))?;
+            self.disk.write_at(&file, &line, 0).map_err(|e| StoreError::io(FileOperation::Write, &path, e))?;
             if self.is_named(&file, &path)? {
                 if let Some(lock) = lock {
                     lock.keep();
@@ -107,7 +107,7 @@ impl Inner {
         let path = self.layout.executor(executor);
         let alive = || -> Result<bool, StoreError> {
             let file = Arc::new(
-                self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(Doing::Open, &path, e))?,
+                self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, &path, e))?,
             );
             // Whoever looks shares the lock with others who look; only the executor excludes them.
             if Locked::try_now(Arc::clone(&file), &path, Mode::Shared)?.is_some() {
@@ -132,9 +132,9 @@ impl Inner {
         for _ in 0..READS {
             let mut bytes = [0; LENGTH];
             let read =
-                self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(Doing::Read, path, e))?;
+                self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(FileOperation::Read, path, e))?;
             let (first, second) = bytes[..read].split_at(read.min(LINE));
-            if let (Some(Heartbeat { expires_ms }), Some(Until { until_ms })) = (parse(first), parse(second))
+            if let (Some(Heartbeat { expires_ms }), Some(ExpiryLine { until_ms })) = (parse(first), parse(second))
             {
                 let (at, until) = (Timestamp::from_unix_ms(expires_ms), Duration::from_millis(until_ms));
                 return Ok(Some(Expiry { at, until }));
@@ -161,7 +161,7 @@ impl Inner {
     fn remove_expired(&self, executor: &ExecutorId) -> Result<(), StoreError> {
         let path = self.layout.executor(executor);
         let file =
-            Arc::new(self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(Doing::Open, &path, e))?);
+            Arc::new(self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, &path, e))?);
         let Some(_lock) = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)? else {
             return Ok(());
         };
@@ -173,7 +173,7 @@ impl Inner {
     }
 
     fn is_named(&self, file: &File, path: &Path) -> Result<bool, StoreError> {
-        let own = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
+        let own = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
         Ok(self.stat(path)?.map(|named| Ident::of(&named)) == Some(Ident::of(&own)))
     }
 }

@@ -13,12 +13,12 @@ use ferrata_store::{Clock, RunKey, TenantId};
 
 use crate::config::FsOptions;
 use crate::disk::{Access, Disk, Ident};
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::journal::{Journal, Limits};
 use crate::layout::Layout;
 use crate::lock::{Locked, Mode};
 use crate::log::Log;
-use crate::roomy::{self, Roomy, Turns};
+use crate::roomy::{self, FdLimitedDisk, CallPermits};
 use crate::slots::{Slot, Slots};
 
 /// How often to open a file again that was replaced while it was being opened. Each time another caller pruned, purged or
@@ -36,7 +36,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: FsOptions,
     pub(crate) slots: Arc<Slots>,
-    pub(crate) turns: Turns,
+    pub(crate) turns: CallPermits,
     /// Whether the marker was seen to name a layout that this version knows.
     pub(crate) marked: AtomicBool,
     /// Whether this instance has set up the folder. The marker alone is no sign of that: who wrote it may have died before
@@ -79,11 +79,11 @@ impl Inner {
             NonZeroUsize::new(room.logs).map_or(NonZeroUsize::MIN, |logs| options.open_files.min(logs));
         let slots = Arc::new(Slots::new(logs));
         Self {
-            disk: Arc::new(Roomy { inner: disk, slots: Arc::clone(&slots) }),
+            disk: Arc::new(FdLimitedDisk { inner: disk, slots: Arc::clone(&slots) }),
             layout,
             clock,
             slots,
-            turns: Turns::new(room.calls),
+            turns: CallPermits::new(room.calls),
             options,
             marked: AtomicBool::new(false),
             ready: AtomicBool::new(false),
@@ -116,14 +116,14 @@ impl Inner {
                         true => return Ok(None),
                         false => continue,
                     },
-                    Err(error) => return Err(StoreError::io(Doing::Open, &path, error)),
+                    Err(error) => return Err(StoreError::io(FileOperation::Open, &path, error)),
                 },
             };
             let lock = Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, patience)?;
             // Only now is it certain that no other caller removes or replaces the file, so only now its name is compared.
             let ident = match &known {
                 Some(log) => log.ident,
-                None => Ident::of(&file.metadata().map_err(|e| StoreError::io(Doing::Open, &path, e))?),
+                None => Ident::of(&file.metadata().map_err(|e| StoreError::io(FileOperation::Open, &path, e))?),
             };
             let metadata = match self.stat(&path)? {
                 Some(metadata) if Ident::of(&metadata) == ident => metadata,
@@ -162,9 +162,9 @@ impl Inner {
             path = %path.display(), bytes = torn, at = log.tail.end,
             "cut off a write that was never acknowledged"
         );
-        self.disk.set_len(&log.file, log.tail.end).map_err(|e| StoreError::io(Doing::Cut, path, e))?;
+        self.disk.set_len(&log.file, log.tail.end).map_err(|e| StoreError::io(FileOperation::Cut, path, e))?;
         // So that no crash brings back a part of it behind what is written there next.
-        self.disk.sync(&log.file).map_err(|e| StoreError::io(Doing::Sync, path, e))
+        self.disk.sync(&log.file).map_err(|e| StoreError::io(FileOperation::Sync, path, e))
     }
 
     /// Shows the run's log to `read` without locking it; `None` if there is no such run.
@@ -225,7 +225,7 @@ impl Inner {
         read: impl Fn(&Log, &Path) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
         if metadata.is_dir() {
-            return Err(StoreError::io(Doing::Read, path, io::ErrorKind::IsADirectory.into()));
+            return Err(StoreError::io(FileOperation::Read, path, io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
             // Opening a pipe would wait for whoever writes to it.
@@ -234,10 +234,10 @@ impl Inner {
         let file = match self.disk.open(path, Access::Read) {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StoreError::io(Doing::Open, path, error)),
+            Err(error) => return Err(StoreError::io(FileOperation::Open, path, error)),
         };
         let _lock = mode.map(|mode| self.lock(&file, path, mode)).transpose()?;
-        let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
+        let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
         if mode.is_some() && self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
             return Err(StoreError::Restless { path: path.into() });
         }
@@ -274,7 +274,7 @@ impl Inner {
         match self.disk.stat(path) {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::io(Doing::Open, path, error)),
+            Err(error) => Err(StoreError::io(FileOperation::Open, path, error)),
         }
     }
 
@@ -283,7 +283,7 @@ impl Inner {
         match self.disk.remove(path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(StoreError::io(Doing::Remove, path, error)),
+            Err(error) => Err(StoreError::io(FileOperation::Remove, path, error)),
         }
     }
 

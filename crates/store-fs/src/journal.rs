@@ -17,11 +17,11 @@ use std::time::Duration;
 use ferrata_store::{IdSource, RandomIds, RunKey};
 
 use crate::disk::{Access, Ident, sync_each};
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::inner::Inner;
 use crate::lock::{Locked, Mode};
 
-pub(crate) use format::{Behind, Entry, Found, JOURNAL as VERSION, read};
+pub(crate) use format::{EntryAnchor, Entry, JournalContents, JOURNAL as VERSION, read};
 use format::{Group, Heading, SECTOR};
 
 /// How long it holds anything while the instance has an executor.
@@ -65,11 +65,11 @@ pub(crate) struct Journal {
 #[derive(Debug)]
 enum State {
     Unmade,
-    Made(Made),
+    Made(OpenJournal),
 }
 
 #[derive(Debug)]
-struct Made {
+struct OpenJournal {
     file: Arc<File>,
     path: PathBuf,
     ident: Ident,
@@ -89,7 +89,7 @@ struct Made {
 
 /// What an append has written to its log.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Written<'a> {
+pub(crate) struct WrittenAppend<'a> {
     pub(crate) entry: &'a Entry<'a>,
     pub(crate) file: &'a Arc<File>,
     pub(crate) ident: Ident,
@@ -128,7 +128,7 @@ impl Journal {
     /// # Errors
     ///
     /// That of the sync: what became of the entries is unknown then.
-    pub(crate) fn keep(&self, folder: &Inner, row: &[Written<'_>]) -> io::Result<bool> {
+    pub(crate) fn keep(&self, folder: &Inner, row: &[WrittenAppend<'_>]) -> io::Result<bool> {
         let mut group = Group::default();
         row.iter().for_each(|written| group.add(written.entry));
         let Some((file, end)) = self.write(folder, &group, row) else { return Ok(false) };
@@ -150,7 +150,7 @@ impl Journal {
     }
 
     /// Writes a group, and returns what to sync, and how far.
-    fn write(&self, folder: &Inner, group: &Group, row: &[Written<'_>]) -> Option<(Arc<File>, u64)> {
+    fn write(&self, folder: &Inner, group: &Group, row: &[WrittenAppend<'_>]) -> Option<(Arc<File>, u64)> {
         let mut state = self.state();
         let made = self.ready(&mut state, folder, group.room(), row)?;
         let safe = usize::try_from(self.synced.load(Ordering::Acquire).saturating_sub(made.origin));
@@ -175,8 +175,8 @@ impl Journal {
         state: &'s mut State,
         folder: &Inner,
         room: usize,
-        row: &[Written<'_>],
-    ) -> Option<&'s mut Made> {
+        row: &[WrittenAppend<'_>],
+    ) -> Option<&'s mut OpenJournal> {
         if self.broken.load(Ordering::Acquire) || SECTOR + room > self.limits.most || row.len() > self.logs {
             return None;
         }
@@ -193,7 +193,7 @@ impl Journal {
                 return None;
             }
             self.direct.store(0, Ordering::Relaxed);
-            match Made::new(folder, self.written.load(Ordering::Acquire)) {
+            match OpenJournal::new(folder, self.written.load(Ordering::Acquire)) {
                 Ok(made) => *state = State::Made(made),
                 Err(fault) => {
                     tracing::warn!(error = %fault, "syncs each log by itself, as no journal can be made");
@@ -215,7 +215,7 @@ impl Journal {
     }
 
     /// Syncs all logs that it holds something of. `None` if one cannot be: then it is left as it is, and never written to again.
-    fn empty(&self, made: &mut Made, folder: &Inner) -> Option<()> {
+    fn empty(&self, made: &mut OpenJournal, folder: &Inner) -> Option<()> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let (runs, files): (Vec<_>, Vec<_>) = made.logs.drain().map(|(run, (_, file))| (run, file)).unzip();
         let synced = sync_each(&*folder.disk, &files, folder.options.parallel.get());
@@ -231,7 +231,7 @@ impl Journal {
     }
 
     /// Begins again from its start, where nothing of the lap before is left.
-    fn turn(&self, made: &mut Made, folder: &Inner) -> Option<()> {
+    fn turn(&self, made: &mut OpenJournal, folder: &Inner) -> Option<()> {
         self.empty(made, folder)?;
         if let Err(error) = made.begin_again(folder, self.written.load(Ordering::Acquire)) {
             tracing::warn!(path = %made.path.display(), %error, "syncs each log by itself, as the journal cannot be begun again");
@@ -279,22 +279,22 @@ impl Journal {
     }
 }
 
-impl Made {
+impl OpenJournal {
     fn new(folder: &Inner, written: u64) -> Result<Self, StoreError> {
         static IDS: LazyLock<RandomIds> = LazyLock::new(RandomIds::new);
         let journals = folder.layout.journals();
         // Another program may have removed it. Nothing is lost: the logs of a live process hold all that its journal did.
-        folder.disk.make_dir(journals).map_err(|e| StoreError::io(Doing::MakeDir, journals, e))?;
+        folder.disk.make_dir(journals).map_err(|e| StoreError::io(FileOperation::MakeDir, journals, e))?;
         let path = folder.layout.journal(IDS.next(folder.clock.now()));
         let failed = |doing| {
             let path = path.clone();
             move |e| StoreError::io(doing, &path, e)
         };
-        let file = Arc::new(folder.disk.open(&path, Access::Create).map_err(failed(Doing::Open))?);
+        let file = Arc::new(folder.disk.open(&path, Access::Create).map_err(failed(FileOperation::Open))?);
         // Another process that finds it without a lock takes it for that of a dead one, and removes it.
         let lock = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)?
             .ok_or_else(|| StoreError::Restless { path: path.clone() })?;
-        let ident = Ident::of(&file.metadata().map_err(failed(Doing::Open))?);
+        let ident = Ident::of(&file.metadata().map_err(failed(FileOperation::Open))?);
         if folder.stat(&path)?.map(|named| Ident::of(&named)) != Some(ident) {
             return Err(StoreError::Restless { path });
         }
@@ -311,8 +311,8 @@ impl Made {
             since: Duration::ZERO,
             _lock: lock,
         };
-        made.begin_again(folder, written).map_err(failed(Doing::Write))?;
-        folder.disk.sync_dir(journals).map_err(|e| StoreError::io(Doing::Sync, journals, e))?;
+        made.begin_again(folder, written).map_err(failed(FileOperation::Write))?;
+        folder.disk.sync_dir(journals).map_err(|e| StoreError::io(FileOperation::Sync, journals, e))?;
         Ok(made)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ferrata_store::{ExecutorId, Listing, Order, Page, Paged, RunHead, RunKey, RunPlace, RunQuery, TenantId};
 
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::inner::Inner;
 use crate::layout::Layout;
 use crate::roomy::with_room;
@@ -18,7 +18,7 @@ use crate::slots::Slots;
 const LISTINGS: usize = 3;
 
 /// The first heads of a listing, in its order, as far as a page and one more go.
-struct Best {
+struct TopHeads {
     order: Order,
     after: Option<RunPlace>,
     limit: usize,
@@ -36,7 +36,7 @@ impl Inner {
             let stamp = self.stamp(query.tenant.as_ref())?;
             let mut alive = HashMap::new();
             let after = after.clone();
-            let mut best = Best { order: page.order, after, limit: page.len() + 1, heads: Vec::new() };
+            let mut best = TopHeads { order: page.order, after, limit: page.len() + 1, heads: Vec::new() };
             self.for_each_log(query, |run| {
                 if let Some(head) = self.readable_head(run, query, &best, &mut alive)?
                     && query.matches(&head, now)
@@ -60,7 +60,7 @@ impl Inner {
         &self,
         run: &RunKey,
         query: &RunQuery,
-        best: &Best,
+        best: &TopHeads,
         alive: &mut HashMap<ExecutorId, bool>,
     ) -> Result<Option<RunHead>, StoreError> {
         let seen = self.look(run, |log, _| {
@@ -134,7 +134,7 @@ fn for_each_name(
     path: &Path,
     mut see: impl FnMut(&str) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let failed = |e| StoreError::io(Doing::List, path, e);
+    let failed = |e| StoreError::io(FileOperation::List, path, e);
     let entries = match with_room(slots, || fs::read_dir(path)).map_err(failed) {
         Err(fault) if fault.is_absence() => return Ok(()),
         entries => entries?,
@@ -147,7 +147,7 @@ fn for_each_name(
     Ok(())
 }
 
-impl Best {
+impl TopHeads {
     /// Tells whether a run may be in the page.
     fn wants(&self, place: &RunPlace) -> bool {
         self.after.as_ref().is_none_or(|after| self.is_before(after, place))

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 
 /// How long to wait before the second try: an append that holds the lock takes about as long.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
@@ -79,7 +79,7 @@ fn try_lock(file: &File, path: &Path, mode: Mode) -> Result<bool, StoreError> {
             Ok(()) => return Ok(true),
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(TryLockError::Error(error)) => return Err(StoreError::io(Doing::Lock, path, error)),
+            Err(TryLockError::Error(error)) => return Err(StoreError::io(FileOperation::Lock, path, error)),
         }
     }
 }

@@ -10,14 +10,14 @@ use ferrata_store::{HeadRef, Removed, RunKey};
 use crate::backward::Source;
 use crate::caller::Caller;
 use crate::disk::{Access, Ident};
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::inner::{Inner, MOVES};
 use crate::lock::Mode;
 use crate::log::Log;
 use crate::rewrite::tally;
 
 /// A log that has no name any more, held open so that no other file gets its number.
-type Gone = (Arc<fs::File>, Ident);
+type UnlinkedLog = (Arc<fs::File>, Ident);
 
 impl Inner {
     /// Removes the run's log, if its head is the expected one, and what crashes left beside it.
@@ -51,7 +51,7 @@ impl Inner {
         let tenant = self.layout.tenant(&run.tenant);
         match self.disk.sync_dir(&tenant) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(StoreError::io(Doing::Sync, &tenant, error))
+                Err(StoreError::io(FileOperation::Sync, &tenant, error))
             }
             _ => {
                 // Before that, a crash could bring the name back, and what only the journal holds is still part of the run.
@@ -67,7 +67,7 @@ impl Inner {
         path: &Path,
         expected: Option<HeadRef>,
         caller: &Caller,
-    ) -> Result<(Removed, Option<Gone>), StoreError> {
+    ) -> Result<(Removed, Option<UnlinkedLog>), StoreError> {
         match self.stat(path)? {
             None if !self.is_absent(run)? => return Err(StoreError::Restless { path: path.into() }),
             None => {
@@ -80,7 +80,7 @@ impl Inner {
             Some(metadata) if metadata.is_dir() => {
                 // Nothing here makes one. An empty one goes; what is in another is not ours to remove.
                 fs::remove_dir(path)
-                    .map_err(|_| StoreError::io(Doing::Remove, path, io::ErrorKind::IsADirectory.into()))?;
+                    .map_err(|_| StoreError::io(FileOperation::Remove, path, io::ErrorKind::IsADirectory.into()))?;
                 return Ok((Removed::default(), None));
             }
             Some(metadata) if !metadata.is_file() => {
@@ -95,10 +95,10 @@ impl Inner {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(StoreError::Restless { path: path.into() });
             }
-            Err(error) => return Err(StoreError::io(Doing::Open, path, error)),
+            Err(error) => return Err(StoreError::io(FileOperation::Open, path, error)),
         };
         let _lock = self.lock(&file, path, Mode::Exclusive)?;
-        let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
+        let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
         if self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
             return Err(StoreError::Restless { path: path.into() });
         }

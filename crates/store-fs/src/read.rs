@@ -10,7 +10,7 @@ use crate::inner::Inner;
 use crate::line;
 use crate::log::Log;
 use crate::tail::flawed;
-use crate::walk::{Onward, Walk, complete};
+use crate::walk::{HeaderReader, ReverseReader, complete};
 
 /// What is read on rather than searched: as much as one read brings.
 const NEAR: u64 = 64 << 10;
@@ -47,7 +47,7 @@ impl Inner {
             return Err(absent());
         }
         let mut records: Vec<Record> = Vec::new();
-        let mut walk = Walk::new(&*self.disk, log, path);
+        let mut walk = ReverseReader::new(&*self.disk, log, path);
         while let Some((at, line)) = walk.previous()? {
             let header = &line.header;
             let is_wanted = match wanted {
@@ -105,7 +105,7 @@ impl Inner {
     /// Reads headers from the head back to a record.
     fn newest(&self, log: &Log, path: &Path, begin: Seq) -> Result<Vec<RecordHeader>, StoreError> {
         let mut headers: Vec<RecordHeader> = Vec::new();
-        let mut walk = Walk::new(&*self.disk, log, path);
+        let mut walk = ReverseReader::new(&*self.disk, log, path);
         while let Some((_, line)) = walk.previous()? {
             complete(headers.last_mut(), line.header.id);
             if line.header.seq < begin {
@@ -122,9 +122,9 @@ impl Inner {
         let mut walk = match begin.get().checked_sub(1).map(Seq::new) {
             // The record before tells the first one's `prev`, if its line leaves that out.
             Some(before) if before >= log.opening.first => {
-                Onward::at(&*self.disk, log, path, self.place_before(log, path, before)?)
+                HeaderReader::at(&*self.disk, log, path, self.place_before(log, path, before)?)
             }
-            _ => Onward::new(&*self.disk, log, path),
+            _ => HeaderReader::new(&*self.disk, log, path),
         };
         let mut headers: Vec<RecordHeader> = Vec::new();
         while let Some((_, header)) = walk.next()? {

@@ -15,15 +15,15 @@ use ferrata_store::{RecordId, RunKey, Seq};
 
 use crate::backward::{Backward, Source};
 use crate::disk::{Access, Ident};
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::forward::Forward;
 use crate::inner::{Inner, MOVES};
-use crate::journal::{self, Behind, Entry, Found};
+use crate::journal::{self, EntryAnchor, Entry, JournalContents};
 use crate::line::{self, Flaw};
 use crate::lock::{Locked, Mode};
 
 /// A journal of a process that is gone.
-struct Dead {
+struct DeadJournal {
     path: PathBuf,
     ident: Ident,
     bytes: Vec<u8>,
@@ -31,17 +31,17 @@ struct Dead {
 }
 
 /// When a run was made: whether since the machine was started, and at what time after a start of it.
-type Making = (bool, u64);
+type CreationTime = (bool, u64);
 
 /// When each run was made last, as far as journals know: if its log has lost its beginning, that is the one it had.
-type Newest = HashMap<RunKey, Making>;
+type Newest = HashMap<RunKey, CreationTime>;
 
-fn newest(found: &[Option<Found<'_>>]) -> Newest {
+fn newest(found: &[Option<JournalContents<'_>>]) -> Newest {
     let mut newest = Newest::new();
     for found in found.iter().flatten() {
         let is_of_now = found.heading.is_since(journal::boot());
         for entry in &found.entries {
-            if let Behind::Nothing(made) = entry.behind {
+            if let EntryAnchor::Nothing(made) = entry.behind {
                 let known = newest.entry(entry.run.clone()).or_insert((is_of_now, made));
                 *known = (*known).max((is_of_now, made));
             }
@@ -50,12 +50,12 @@ fn newest(found: &[Option<Found<'_>>]) -> Newest {
     newest
 }
 
-impl Dead {
+impl DeadJournal {
     /// What it holds; `None` if it was never begun.
-    fn found(&self) -> Result<Option<Found<'_>>, StoreError> {
+    fn found(&self) -> Result<Option<JournalContents<'_>>, StoreError> {
         match journal::read(&self.bytes) {
             // A copy that was made while it was written to has gaps, and the copies of the logs lack nothing of it.
-            Ok(Some(Found { heading, gap: Some(at), .. })) if heading.is_of(self.ident.inode()) => {
+            Ok(Some(JournalContents { heading, gap: Some(at), .. })) if heading.is_of(self.ident.inode()) => {
                 Err(unreadable(&self.path, at, Flaw::Sum))
             }
             Ok(found) => Ok(found),
@@ -83,22 +83,22 @@ impl Inner {
                 self.recovered.store(true, Ordering::Release);
                 return Ok(());
             }
-            Err(error) => return Err(StoreError::io(Doing::Open, journals, error)),
+            Err(error) => return Err(StoreError::io(FileOperation::Open, journals, error)),
         };
         // Another process that comes meanwhile waits until it is done.
         let _alone = self.lock(&folder, journals, Mode::Exclusive)?;
         let mut dead = Vec::new();
-        for path in journal::all(journals).map_err(|e| StoreError::io(Doing::List, journals, e))? {
+        for path in journal::all(journals).map_err(|e| StoreError::io(FileOperation::List, journals, e))? {
             dead.extend(self.take_over(path)?);
         }
-        let found = dead.iter().map(Dead::found).collect::<Result<Vec<_>, _>>()?;
+        let found = dead.iter().map(DeadJournal::found).collect::<Result<Vec<_>, _>>()?;
         let newest = newest(&found);
         let mut removed = false;
         for (dead, found) in dead.iter().zip(&found) {
             removed |= self.put_back_all(dead, found.as_ref(), &newest)?;
         }
         if removed {
-            self.disk.sync_dir(journals).map_err(|e| StoreError::io(Doing::Sync, journals, e))?;
+            self.disk.sync_dir(journals).map_err(|e| StoreError::io(FileOperation::Sync, journals, e))?;
         }
         self.recovered.store(true, Ordering::Release);
         Ok(())
@@ -123,7 +123,7 @@ impl Inner {
     }
 
     /// Locks and reads a journal, unless its process lives.
-    fn take_over(&self, path: PathBuf) -> Result<Option<Dead>, StoreError> {
+    fn take_over(&self, path: PathBuf) -> Result<Option<DeadJournal>, StoreError> {
         // Opening a pipe would wait for its writer.
         if !self.stat(&path)?.is_some_and(|metadata| metadata.is_file()) {
             return Ok(None);
@@ -131,23 +131,23 @@ impl Inner {
         let file = match self.disk.open(&path, Access::Read) {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StoreError::io(Doing::Open, &path, error)),
+            Err(error) => return Err(StoreError::io(FileOperation::Open, &path, error)),
         };
         let Some(lock) = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)? else {
             return Ok(None);
         };
-        let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, &path, e))?;
+        let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, &path, e))?;
         let too_long = |_| StoreError::damaged(&path, 0, "it is longer than any journal");
         let mut bytes = vec![0; usize::try_from(metadata.len()).map_err(too_long)?];
         Source { disk: &*self.disk, file: &file, path: &path }.read(&mut bytes, 0)?;
-        Ok(Some(Dead { path, ident: Ident::of(&metadata), bytes, _lock: lock }))
+        Ok(Some(DeadJournal { path, ident: Ident::of(&metadata), bytes, _lock: lock }))
     }
 
     /// Does for one journal what there is to do, and says whether it was removed.
     fn put_back_all(
         &self,
-        dead: &Dead,
-        found: Option<&Found<'_>>,
+        dead: &DeadJournal,
+        found: Option<&JournalContents<'_>>,
         newest: &Newest,
     ) -> Result<bool, StoreError> {
         let entries = found.map_or(&[][..], |found| &found.entries);
@@ -206,17 +206,17 @@ impl Inner {
         &self,
         run: &RunKey,
         entries: &[&Entry<'_>],
-        newest: Option<Making>,
+        newest: Option<CreationTime>,
     ) -> Result<usize, StoreError> {
         let path = self.layout.log(run);
         for _ in 0..MOVES {
             let file = match self.disk.open(&path, Access::Write) {
                 Ok(file) => Arc::new(file),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
-                Err(error) => return Err(StoreError::io(Doing::Open, &path, error)),
+                Err(error) => return Err(StoreError::io(FileOperation::Open, &path, error)),
             };
             let _lock = self.lock(&file, &path, Mode::Exclusive)?;
-            let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, &path, e))?;
+            let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, &path, e))?;
             match self.stat(&path)? {
                 None => return Ok(0),
                 Some(named) if Ident::of(&named) != Ident::of(&metadata) => continue,
@@ -226,22 +226,22 @@ impl Inner {
             let (mut len, mut missing) = (metadata.len(), 0);
             for entry in entries {
                 let is_missing = match entry.behind {
-                    Behind::Record(record) => {
+                    EntryAnchor::Record(record) => {
                         !is_whole(source, len, entry)? && ends_at(source, len, entry.at, record)?
                     }
-                    Behind::Nothing(made) => {
+                    EntryAnchor::Nothing(made) => {
                         newest.is_some_and(|newest| newest.1 == made) && !begins_whole(source, len)?
                     }
                 };
                 if is_missing {
                     self.disk
                         .write_at(&file, entry.bytes, entry.at)
-                        .map_err(|e| StoreError::io(Doing::Write, &path, e))?;
+                        .map_err(|e| StoreError::io(FileOperation::Write, &path, e))?;
                     len = len.max(entry.at + entry.bytes.len() as u64);
                     missing += entry.bytes.len();
                 }
             }
-            self.disk.sync(&file).map_err(|e| StoreError::io(Doing::Sync, &path, e))?;
+            self.disk.sync(&file).map_err(|e| StoreError::io(FileOperation::Sync, &path, e))?;
             return Ok(missing);
         }
         Err(StoreError::Restless { path })

@@ -10,20 +10,20 @@ use ferrata_store::{
 use crate::backward::Source;
 use crate::caller::Caller;
 use crate::disk::{Access, Ident};
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::forward::Forward;
 use crate::inner::Inner;
 use crate::line::{self, Opening, Part};
 use crate::log::Log;
 use crate::slots::Slot;
 use crate::tail::{Tail, flawed};
-use crate::walk::Walk;
+use crate::walk::ReverseReader;
 
 /// How much to gather before it is written.
 const WRITE: usize = 1 << 20;
 
 /// What a copy keeps of a log.
-struct Kept<'a> {
+struct RetainedRange<'a> {
     /// The oldest record kept, and the line where copying begins.
     first: Seq,
     from: u64,
@@ -53,7 +53,7 @@ impl Inner {
         if at > log.floor || base.is_some() {
             let from = if base.is_some() { end } else { at };
             let (log, _) =
-                self.copy(&slot, log, &path, &Kept { first: cut.at, from, base, resealed: &[] })?;
+                self.copy(&slot, log, &path, &RetainedRange { first: cut.at, from, base, resealed: &[] })?;
             slot.keep(log);
         }
         Ok(Removed { records, bytes })
@@ -70,7 +70,7 @@ impl Inner {
         if !records.iter().any(|record| kept.contains(&record.header.seq)) {
             return Ok(0);
         }
-        let kept = Kept { first: log.opening.first, from: log.floor, base: None, resealed: records };
+        let kept = RetainedRange { first: log.opening.first, from: log.floor, base: None, resealed: records };
         let (log, replaced) = self.copy(&slot, log, &path, &kept)?;
         slot.keep(log);
         Ok(replaced)
@@ -80,7 +80,7 @@ impl Inner {
     pub(crate) fn renew(&self, slot: &Slot, log: &Log) -> Result<Log, StoreError> {
         let run = &log.opening.run;
         let path = self.layout.log(run);
-        let kept = Kept { first: log.opening.first, from: log.floor, base: None, resealed: &[] };
+        let kept = RetainedRange { first: log.opening.first, from: log.floor, base: None, resealed: &[] };
         let (renewed, _) = self.copy(slot, log, &path, &kept).map_err(|fault| match fault {
             // The records in doubt still are.
             StoreError::Io { source, .. } => StoreError::Unsure { path: path.clone(), source },
@@ -92,7 +92,7 @@ impl Inner {
 
     /// Finds a record's line: where it begins, where it ends, and its whole header.
     fn find(&self, log: &Log, path: &Path, seq: Seq) -> Result<(u64, u64, RecordHeader), StoreError> {
-        let mut walk = Walk::new(&*self.disk, log, path);
+        let mut walk = ReverseReader::new(&*self.disk, log, path);
         let mut end = log.tail.end;
         while let Some((at, line)) = walk.previous()? {
             if line.header.seq == seq {
@@ -114,11 +114,11 @@ impl Inner {
     ///
     /// The caller must hold the lock on the log. The new file is not locked: whoever opens it syncs its name before
     /// saying that anything in it is safe.
-    fn copy(&self, slot: &Slot, log: &Log, path: &Path, kept: &Kept<'_>) -> Result<(Log, u64), StoreError> {
+    fn copy(&self, slot: &Slot, log: &Log, path: &Path, kept: &RetainedRange<'_>) -> Result<(Log, u64), StoreError> {
         let run = &log.opening.run;
         let copy_path = self.layout.copy(run);
         let written = self.write_copy(log, path, &copy_path, kept).and_then(|copy| {
-            self.disk.rename(&copy_path, path).map_err(|e| StoreError::io(Doing::Rename, path, e))?;
+            self.disk.rename(&copy_path, path).map_err(|e| StoreError::io(FileOperation::Rename, path, e))?;
             Ok(copy)
         });
         let (mut copy, resealed) = match written {
@@ -140,12 +140,12 @@ impl Inner {
         log: &Log,
         path: &Path,
         copy_path: &Path,
-        kept: &Kept<'_>,
+        kept: &RetainedRange<'_>,
     ) -> Result<(Log, u64), StoreError> {
         let run = &log.opening.run;
         let failed = |doing| move |e| StoreError::io(doing, copy_path, e);
-        let file = self.disk.open(copy_path, Access::Create).map_err(failed(Doing::Open))?;
-        self.disk.set_len(&file, 0).map_err(failed(Doing::Cut))?;
+        let file = self.disk.open(copy_path, Access::Create).map_err(failed(FileOperation::Open))?;
+        self.disk.set_len(&file, 0).map_err(failed(FileOperation::Cut))?;
         let mut bytes = Vec::new();
         line::write_opening(&mut bytes, run, kept.first, &log.opening.facts);
         let floor = bytes.len() as u64;
@@ -158,7 +158,7 @@ impl Inner {
         }
         let mut written = 0;
         let mut flush = |bytes: &mut Vec<u8>| {
-            self.disk.write_at(&file, bytes, written).map_err(failed(Doing::Write))?;
+            self.disk.write_at(&file, bytes, written).map_err(failed(FileOperation::Write))?;
             written += bytes.len() as u64;
             bytes.clear();
             Ok(written)
@@ -183,8 +183,8 @@ impl Inner {
             }
         }
         let end = flush(&mut bytes)?;
-        self.disk.sync(&file).map_err(failed(Doing::Sync))?;
-        let ident = Ident::of(&file.metadata().map_err(failed(Doing::Open))?);
+        self.disk.sync(&file).map_err(failed(FileOperation::Sync))?;
+        let ident = Ident::of(&file.metadata().map_err(failed(FileOperation::Open))?);
         let opening = Opening { run: run.clone(), first: kept.first, facts: log.opening.facts.clone() };
         let tail = Tail { end, head };
         let copy = Log { file: Arc::new(file), ident, opening: Arc::new(opening), floor, tail, named: false };

@@ -30,30 +30,30 @@ const CALLS: usize = 128;
 const PART: usize = 8;
 
 /// How many calls may be at work at once, and how many logs be kept open, and as many again wait in the journal.
-pub(crate) struct Room {
+pub(crate) struct FdLimits {
     pub(crate) calls: usize,
     pub(crate) logs: usize,
 }
 
-pub(crate) fn room() -> Room {
+pub(crate) fn room() -> FdLimits {
     let most = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit.saturating_sub(OTHERS));
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let calls = (most / PART).clamp(1, CALLS);
-    Room { calls, logs: (most.saturating_sub(calls * EACH) / 2).max(1) }
+    FdLimits { calls, logs: (most.saturating_sub(calls * EACH) / 2).max(1) }
 }
 
 /// The turns of the calls: one that needs a second file must not wait for others that do.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct CallPermits {
     most: usize,
     free: Mutex<usize>,
     changed: Condvar,
 }
 
 /// A turn, or several, until it is dropped.
-pub(crate) struct Turn<'t>(&'t Turns, usize);
+pub(crate) struct CallPermit<'t>(&'t CallPermits, usize);
 
-impl Turns {
+impl CallPermits {
     pub(crate) fn new(most: usize) -> Self {
         Self { most, free: Mutex::new(most), changed: Condvar::new() }
     }
@@ -63,21 +63,21 @@ impl Turns {
     }
 
     /// Waits for a turn.
-    pub(crate) fn take(&self) -> Turn<'_> {
+    pub(crate) fn take(&self) -> CallPermit<'_> {
         self.take_some(1)
     }
 
     /// Waits for as many turns as that at once, which must be no more than there are.
-    pub(crate) fn take_some(&self, number: usize) -> Turn<'_> {
+    pub(crate) fn take_some(&self, number: usize) -> CallPermit<'_> {
         // A count is whole after a panic, whoever had it.
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_while(free, |free| *free < number);
         *waited.unwrap_or_else(PoisonError::into_inner) -= number;
-        Turn(self, number)
+        CallPermit(self, number)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
         *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += self.1;
         // Not all callers that wait need as many.
@@ -108,12 +108,12 @@ pub(crate) fn with_room<T>(slots: &Slots, mut open: impl FnMut() -> io::Result<T
 
 /// A disk that makes room for what it is to open.
 #[derive(Debug)]
-pub(crate) struct Roomy {
+pub(crate) struct FdLimitedDisk {
     pub(crate) inner: Arc<dyn Disk>,
     pub(crate) slots: Arc<Slots>,
 }
 
-impl Disk for Roomy {
+impl Disk for FdLimitedDisk {
     fn open(&self, path: &Path, access: Access) -> io::Result<File> {
         with_room(&self.slots, || self.inner.open(path, access))
     }

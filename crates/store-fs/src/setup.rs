@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Serialize};
 
 use crate::disk::Access;
-use crate::error::{Doing, StoreError};
+use crate::error::{FileOperation, StoreError};
 use crate::inner::Inner;
 use crate::layout::VERSION;
 use crate::lock::{Locked, Mode};
@@ -41,7 +41,7 @@ impl Inner {
         }
         for path in [root, self.layout.runs(), self.layout.executors(), self.layout.journals()] {
             if !self.stat(path)?.is_some_and(|metadata| metadata.is_dir()) {
-                self.disk.make_dir(path).map_err(|e| StoreError::io(Doing::SetUp, path, e))?;
+                self.disk.make_dir(path).map_err(|e| StoreError::io(FileOperation::SetUp, path, e))?;
             }
         }
         let path = self.layout.marker();
@@ -57,10 +57,10 @@ impl Inner {
             match self.disk.sync_dir(above) {
                 // The root's own name is in a directory that may not be ours to read, and was there before in that case.
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
-                done => done.map_err(|e| StoreError::io(Doing::SetUp, above, e))?,
+                done => done.map_err(|e| StoreError::io(FileOperation::SetUp, above, e))?,
             }
         }
-        self.disk.sync_dir(root).map_err(|e| StoreError::io(Doing::SetUp, root, e))?;
+        self.disk.sync_dir(root).map_err(|e| StoreError::io(FileOperation::SetUp, root, e))?;
         self.recover()?;
         self.ready.store(true, Ordering::Relaxed);
         Ok(())
@@ -69,7 +69,7 @@ impl Inner {
     /// Checks that a lock excludes another open file, as everything here rests on it. Where locks belong to a process or
     /// mean nothing, as on many network file systems, the second is granted as well.
     fn check_locks(&self, path: &Path) -> Result<(), StoreError> {
-        let open = || self.disk.open(path, Access::Read).map_err(|e| StoreError::io(Doing::Open, path, e));
+        let open = || self.disk.open(path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, path, e));
         let (first, second) = (Arc::new(open()?), Arc::new(open()?));
         let _lock = self.lock(&first, path, Mode::Exclusive)?;
         match Locked::try_now(second, path, Mode::Exclusive)? {
@@ -100,12 +100,12 @@ impl Inner {
         if self.stat(path)?.is_none() {
             return Ok(false);
         }
-        let file = self.disk.open(path, Access::Read).map_err(|e| StoreError::io(Doing::Open, path, e))?;
+        let file = self.disk.open(path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
         self.read_marker(&file, path)
     }
 
     fn write_marker(&self, path: &Path) -> Result<(), StoreError> {
-        let failed = |e| StoreError::io(Doing::SetUp, path, e);
+        let failed = |e| StoreError::io(FileOperation::SetUp, path, e);
         let file = Arc::new(self.disk.open(path, Access::Create).map_err(failed)?);
         let _lock = self.lock(&file, path, Mode::Exclusive)?;
         if self.read_marker(&file, path)? {
@@ -120,7 +120,7 @@ impl Inner {
     fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<bool, StoreError> {
         let mut bytes = vec![0; MARKER];
         let read =
-            self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(Doing::Read, path, e))?;
+            self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(FileOperation::Read, path, e))?;
         bytes.truncate(read);
         if bytes.is_empty() || (bytes.last() != Some(&b'\n') && read < MARKER) {
             return Ok(false);

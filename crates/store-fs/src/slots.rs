@@ -55,11 +55,11 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Slots {
     capacity: NonZeroUsize,
-    used: Mutex<Used>,
+    used: Mutex<RecentSlots>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct RecentSlots {
     slots: HashMap<RunKey, (Arc<Slot>, u64)>,
     tick: u64,
 }
@@ -98,12 +98,12 @@ impl Slots {
         slots.iter().for_each(|slot| slot.forget());
     }
 
-    fn used(&self) -> MutexGuard<'_, Used> {
+    fn used(&self) -> MutexGuard<'_, RecentSlots> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Used {
+impl RecentSlots {
     /// Drops the eighth that was not used for the longest time, so that finding it is paid for by many.
     fn drop_oldest(&mut self) {
         let mut ticks: Vec<u64> = self.slots.values().map(|(_, tick)| *tick).collect();

@@ -13,7 +13,7 @@ use ferrata_store::{
 use tokio::task::spawn_blocking;
 
 use crate::batch::Batch;
-use crate::caller::Waiting;
+use crate::caller::CallerGuard;
 use crate::clock::MachineClock;
 use crate::config::{FsOptions, path_of_url};
 use crate::disk::{Disk, RealDisk};
@@ -141,7 +141,7 @@ impl CheckpointStore for FsStore {
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let row = row::LONGEST.min(self.folder.turns.most());
-        let (batch, waiting) = (Arc::new(Batch::new(batch, row)), Waiting::new());
+        let (batch, waiting) = (Arc::new(Batch::new(batch, row)), CallerGuard::new());
         // What the rows put off is done behind them.
         for _ in 0..2 {
             let (rows, singles) = batch.waiting();
@@ -220,7 +220,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        let waiting = Waiting::new();
+        let waiting = CallerGuard::new();
         let caller = waiting.caller();
         let prune = move |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;
@@ -230,7 +230,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        let waiting = Waiting::new();
+        let waiting = CallerGuard::new();
         let caller = waiting.caller();
         let purge = move |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;

@@ -15,7 +15,7 @@ use crate::tail::flawed;
 /// The records of a log, the last one first: dense, chained, each with a right checksum, or an error that names the one
 /// that is not.
 #[derive(Debug)]
-pub(crate) struct Walk<'a> {
+pub(crate) struct ReverseReader<'a> {
     lines: Backward<'a>,
     path: &'a Path,
     first: Seq,
@@ -24,7 +24,7 @@ pub(crate) struct Walk<'a> {
     id: Option<RecordId>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ReverseReader<'a> {
     /// Starts at the head.
     pub(crate) fn new(disk: &'a dyn Disk, log: &'a Log, path: &'a Path) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl<'a> Walk<'a> {
 
 /// The headers of a log's records in order, held to the same as [`Walk`]'s records.
 #[derive(Debug)]
-pub(crate) struct Onward<'a> {
+pub(crate) struct HeaderReader<'a> {
     lines: Forward<'a>,
     path: &'a Path,
     /// The number that comes next, unless it is the first of a walk that begins in the middle.
@@ -73,7 +73,7 @@ pub(crate) struct Onward<'a> {
     before: Option<RecordId>,
 }
 
-impl<'a> Onward<'a> {
+impl<'a> HeaderReader<'a> {
     /// Starts at the oldest record.
     pub(crate) fn new(disk: &'a dyn Disk, log: &'a Log, path: &'a Path) -> Self {
         let lines = log.forward(disk, path, log.floor);

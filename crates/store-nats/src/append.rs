@@ -13,7 +13,7 @@ use tokio::task::unconstrained;
 
 use crate::error::{Doubt, IN_FLIGHT, NO_STREAM, StoreError, WRONG_LAST};
 use crate::layout::LAYOUT;
-use crate::message::{Base, Said, Sent};
+use crate::message::{Base, MessageContent, OutgoingMessage};
 use crate::notices;
 use crate::read::{ATTEMPTS, End};
 use crate::store::Inner;
@@ -29,7 +29,7 @@ const LANDING: Duration = Duration::from_millis(20);
 
 /// Where a run stood with its last message, for as long as that is its last.
 #[derive(Clone, Debug)]
-pub(crate) struct Stood {
+pub(crate) struct KnownHead {
     at: u64,
     /// The connection on which that was read or written: a server may come back without its last messages.
     connection: u64,
@@ -39,8 +39,8 @@ pub(crate) struct Stood {
     facts: Arc<RunFacts>,
 }
 
-impl Stood {
-    fn after(connection: u64, at: u64, said: &Said) -> Self {
+impl KnownHead {
+    fn after(connection: u64, at: u64, said: &MessageContent) -> Self {
         let base = Base { at: if said.base.at == 0 { at } else { said.base.at }, ..said.base };
         let (first, facts) = (said.first, Arc::new(said.facts.clone()));
         Self { at, connection, head: said.head.head(), first, base, facts }
@@ -49,11 +49,11 @@ impl Stood {
 
 /// The runs that this process wrote last, by their subjects.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Mutex<HashMap<String, Stood>>);
+pub(crate) struct KnownHeads(Mutex<HashMap<String, KnownHead>>);
 
-impl Known {
-    fn at(&self, subject: &str, connection: u64, head: HeadRef) -> Option<Stood> {
-        let is_so = |stood: &&Stood| stood.head == head && stood.connection == connection;
+impl KnownHeads {
+    fn at(&self, subject: &str, connection: u64, head: HeadRef) -> Option<KnownHead> {
+        let is_so = |stood: &&KnownHead| stood.head == head && stood.connection == connection;
         self.runs().get(subject).filter(is_so).cloned()
     }
 
@@ -62,7 +62,7 @@ impl Known {
         self.runs().get(subject).map_or(0, |stood| stood.at)
     }
 
-    fn remember(&self, subject: &str, stood: Stood) {
+    fn remember(&self, subject: &str, stood: KnownHead) {
         let mut runs = self.runs();
         if runs.len() >= MOST && !runs.contains_key(subject) {
             // All at once: a list of who came last would cost every append more than this costs one in ten thousand.
@@ -75,7 +75,7 @@ impl Known {
         self.runs().remove(subject);
     }
 
-    fn runs(&self) -> MutexGuard<'_, HashMap<String, Stood>> {
+    fn runs(&self) -> MutexGuard<'_, HashMap<String, KnownHead>> {
         // What is remembered is compared by the server before it counts.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,7 +103,7 @@ impl Inner {
                 (known.as_ref().map_or(0, |known| known.at), known)
             } else {
                 let end = self.end(&subject).await.map_err(fail(Doubt::None))?;
-                let found = end.stored.as_ref().map(|stored| Stood::after(connection, end.at, &stored.said));
+                let found = end.stored.as_ref().map(|stored| KnownHead::after(connection, end.at, &stored.said));
                 if end.head() != append.expected {
                     if let Some(found) = found {
                         self.known.remember(&subject, found);
@@ -114,10 +114,10 @@ impl Inner {
             };
             let said = said_by(append, stood.as_ref())
                 .ok_or_else(|| refusal::conflict(run, append.expected, None))?;
-            let sent = Sent::of(&said, at, &append.records).map_err(fail(Doubt::None))?;
+            let sent = OutgoingMessage::of(&said, at, &append.records).map_err(fail(Doubt::None))?;
             match self.link.publish(Some(connection), &subject, sent).await {
                 Ok(at) => {
-                    self.known.remember(&subject, Stood::after(connection, at, &said));
+                    self.known.remember(&subject, KnownHead::after(connection, at, &said));
                     self.notice(run, Some(said.head.head()));
                     return Ok(said.head.head());
                 }
@@ -172,7 +172,7 @@ impl Inner {
             Some(head) => notice.with_head(head),
             None => notice,
         });
-        let sent = Sent { headers: notices::headers(head), ..Sent::plain(run.to_string()) };
+        let sent = OutgoingMessage { headers: notices::headers(head), ..OutgoingMessage::plain(run.to_string()) };
         let told = self.link.tell(self.layout.notices(), sent);
         // What is stored waits for no room in the connection, and a task that has done much is not taken for one.
         match unconstrained(told).now_or_never() {
@@ -183,7 +183,7 @@ impl Inner {
 }
 
 /// What the message of an append says; `None` if the append needs a run and there is none.
-fn said_by(append: &RunAppend, stood: Option<&Stood>) -> Option<Said> {
+fn said_by(append: &RunAppend, stood: Option<&KnownHead>) -> Option<MessageContent> {
     let records: Vec<_> = append.records.iter().map(|record| record.header.clone()).collect();
     let own = records.iter().rev().find(|header| header.base);
     let own = own.map(|header| Base { record: header.seq, at: 0 });
@@ -191,5 +191,5 @@ fn said_by(append: &RunAppend, stood: Option<&Stood>) -> Option<Said> {
         (Some(stood), _) => (stood.first, own.unwrap_or(stood.base), (*stood.facts).clone()),
         (None, facts) => (Seq::new(0), own?, facts.clone()?),
     };
-    Some(Said { first, base, head: records.last()?.clone(), records, is_cut: false, layout: LAYOUT, facts })
+    Some(MessageContent { first, base, head: records.last()?.clone(), records, is_cut: false, layout: LAYOUT, facts })
 }

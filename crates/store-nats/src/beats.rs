@@ -8,7 +8,7 @@ use ferrata_store::{ExecutorId, Timestamp};
 use futures_util::future::try_join_all;
 
 use crate::error::StoreError;
-use crate::message::Sent;
+use crate::message::OutgoingMessage;
 use crate::store::Inner;
 
 /// How long what a server said of its time is reckoned on from, where a moment more or less decides nothing.
@@ -37,13 +37,13 @@ impl Inner {
         // Rounded up: a heartbeat never ends before its time.
         let ms = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let subject = self.layout.beat(executor);
-        self.link.publish(None, &subject, Sent::plain(ms.to_string())).await.map(drop)
+        self.link.publish(None, &subject, OutgoingMessage::plain(ms.to_string())).await.map(drop)
     }
 
     /// Asks the server for its time: what it gives to a message that is written now.
     pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
         let subject = self.layout.now();
-        self.link.publish(None, &subject, Sent::default()).await?;
+        self.link.publish(None, &subject, OutgoingMessage::default()).await?;
         let got = self.last(&self.layout.beats(), &subject).await?;
         let time = got.ok_or_else(|| StoreError::strange("no message where one was written"))?.time;
         self.time.heard(self.clock.monotonic(), time);

@@ -6,7 +6,7 @@ use ferrata_store::Record;
 
 use crate::error::StoreError;
 use crate::layout::RESEALED;
-use crate::message::{Base, Said, Sent};
+use crate::message::{Base, MessageContent, OutgoingMessage};
 use crate::read::{Entry, Log};
 
 /// The place of a message that is not stored yet.
@@ -29,7 +29,7 @@ impl Log {
         place: usize,
         records: &[Record],
         layout: u64,
-    ) -> Result<Sent, StoreError> {
+    ) -> Result<OutgoingMessage, StoreError> {
         for record in records {
             if let Some(place) = self.place(record.header.seq) {
                 self.entries[place].replace(record.clone(), SENT, layout);
@@ -42,7 +42,7 @@ impl Log {
         let newest = kept.iter().rposition(|entry| entry.record.header.base).unwrap_or(0);
         // One that was put in another envelope stands behind what follows it.
         let stored = kept[newest..].iter().map(|entry| entry.at).filter(|at| *at != SENT);
-        self.last = Said {
+        self.last = MessageContent {
             first: kept[0].record.header.seq,
             base: Base { record: kept[newest].record.header.seq, at: stored.min().unwrap_or(SENT) },
             head: self.last.head.clone(),
@@ -51,7 +51,7 @@ impl Log {
             layout,
             facts: self.last.facts.clone(),
         };
-        Sent::of(&self.last, self.end, records)
+        OutgoingMessage::of(&self.last, self.end, records)
     }
 
     /// Says where the message of the last change was stored.

@@ -17,7 +17,7 @@ use tokio::sync::watch::{Receiver, Sender};
 
 use crate::config::{Target, User};
 use crate::error::StoreError;
-use crate::message::Sent;
+use crate::message::OutgoingMessage;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -40,27 +40,27 @@ pub(crate) struct Link {
 /// The place of a client, once it is connected.
 #[derive(Default)]
 struct Slot {
-    client: OnceCell<Arc<Connected>>,
+    client: OnceCell<Arc<NatsConnection>>,
     /// How many connections the clients before had.
     before: u64,
 }
 
 /// A client, whose tasks live in the runtime in which it was made.
-pub(crate) struct Connected {
+pub(crate) struct NatsConnection {
     client: Client,
     before: u64,
     /// Held by these tasks.
     tasks: Weak<()>,
 }
 
-impl Connected {
+impl NatsConnection {
     /// Counts the connections of a store.
     fn number(&self) -> u64 {
         self.before.saturating_add(self.client.statistics().connects.load(Ordering::Relaxed))
     }
 }
 
-impl Deref for Connected {
+impl Deref for NatsConnection {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -79,7 +79,7 @@ impl Link {
     }
 
     /// Returns the client once it is connected.
-    pub(crate) async fn client(&self) -> Result<Arc<Connected>> {
+    pub(crate) async fn client(&self) -> Result<Arc<NatsConnection>> {
         let slot = self.slot();
         let connected = async {
             let client = slot.client.get_or_try_init(|| Box::pin(self.connect(slot.before))).await?;
@@ -105,7 +105,7 @@ impl Link {
         Arc::clone(&slot)
     }
 
-    async fn connect(&self, before: u64) -> Result<Arc<Connected>> {
+    async fn connect(&self, before: u64) -> Result<Arc<NatsConnection>> {
         let Target { servers, user, options } = &self.target;
         let lost = Arc::clone(&self.lost);
         let held = Arc::new(());
@@ -146,7 +146,7 @@ impl Link {
             }
             kind => StoreError::Unreachable { why: kind.to_string() },
         })?;
-        Ok(Arc::new(Connected { client, before, tasks }))
+        Ok(Arc::new(NatsConnection { client, before, tasks }))
     }
 
     /// Sends a request once, if this is the connection that the caller names, and waits for its reply. Without one it may
@@ -179,7 +179,7 @@ impl Link {
     }
 
     /// Sends what needs no reply; it may be lost.
-    pub(crate) async fn tell(&self, subject: String, sent: Sent) -> Result<()> {
+    pub(crate) async fn tell(&self, subject: String, sent: OutgoingMessage) -> Result<()> {
         let client = self.client().await?;
         let told = client.publish_with_headers(subject, sent.headers, sent.payload);
         let told = self.bounded(&mut self.lost.subscribe(), told).await?;
@@ -209,25 +209,25 @@ impl Link {
 
     /// Stores a message; one that follows from what was read on a connection, only on that: the server may have come back
     /// without it.
-    pub(crate) async fn publish(&self, on: Option<u64>, subject: &str, sent: Sent) -> Result<u64> {
+    pub(crate) async fn publish(&self, on: Option<u64>, subject: &str, sent: OutgoingMessage) -> Result<u64> {
         let request = Request::new().headers(sent.headers).payload(sent.payload);
         let reply = self.request(on, subject.to_owned(), request).await?;
-        answer::<Stored>(&reply.payload).map(|stored| stored.seq)
+        answer::<StoredReply>(&reply.payload).map(|stored| stored.seq)
     }
 }
 
 #[derive(serde::Deserialize)]
-struct Stored {
+struct StoredReply {
     seq: u64,
 }
 
 #[derive(serde::Deserialize)]
 struct Refusal {
-    error: Refused,
+    error: RefusedReply,
 }
 
 #[derive(serde::Deserialize)]
-struct Refused {
+struct RefusedReply {
     code: u64,
     #[serde(default)]
     err_code: u64,
@@ -236,7 +236,7 @@ struct Refused {
 }
 
 fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T> {
-    if let Ok(Refusal { error: Refused { code, err_code, description } }) = serde_json::from_slice(reply) {
+    if let Ok(Refusal { error: RefusedReply { code, err_code, description } }) = serde_json::from_slice(reply) {
         return Err(StoreError::Refused { code: err_code, status: code, description });
     }
     // It was done, or not: that cannot be read from the answer.

@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::error::{Doubt, NO_CONSUMER, StoreError};
-use crate::message::{self, Said};
+use crate::message::{self, MessageContent};
 use crate::store::Inner;
 use crate::stream::{Bodies, Delivered, EMPTY, Feed, From};
 
@@ -39,7 +39,7 @@ pub(crate) struct Mirror {
     read: u64,
     /// When the last reading began, by the monotonic clock.
     began: Duration,
-    heads: HashMap<RunKey, Known>,
+    heads: HashMap<RunKey, ListedRun>,
     /// Why the last message of a run cannot be read.
     unreadable: BTreeMap<RunKey, StoreError>,
     /// The ends of lives, and when they were written.
@@ -47,7 +47,7 @@ pub(crate) struct Mirror {
 }
 
 #[derive(Debug)]
-struct Known {
+struct ListedRun {
     first: Seq,
     head: RecordHeader,
     facts: RunFacts,
@@ -59,8 +59,8 @@ impl Mirror {
         self.unreadable.remove(&run);
         match message::read(message.at, message.said.as_deref(), &message.payload) {
             Ok(Some(stored)) => {
-                let Said { first, head, facts, .. } = stored.said;
-                self.heads.insert(run, Known { first, head, facts });
+                let MessageContent { first, head, facts, .. } = stored.said;
+                self.heads.insert(run, ListedRun { first, head, facts });
             }
             Ok(None) => {
                 self.heads.remove(&run);
@@ -75,7 +75,7 @@ impl Mirror {
     }
 
     fn head(&self, run: &RunKey, alive: &HashSet<ExecutorId>) -> Option<RunHead> {
-        let Known { first, head, facts } = self.heads.get(run)?;
+        let ListedRun { first, head, facts } = self.heads.get(run)?;
         let is_alive = head.owner.is_some_and(|owner| alive.contains(&owner));
         Some(RunHead::after(run.clone(), *first, head, is_alive, facts.clone()))
     }
@@ -97,7 +97,7 @@ impl Inner {
             return Err(fault.clone().of_run("store.runs", run, Doubt::None));
         }
         // Taken for dead, an owner keeps no run out: so these are all that may be meant, and more.
-        let meets = |run: &RunKey, known: &Known| {
+        let meets = |run: &RunKey, known: &ListedRun| {
             query.meets_facts(run, &known.facts)
                 && query.meets_standing(&Standing::after(&known.head), false, now)
         };

@@ -35,7 +35,7 @@ pub(crate) struct Base {
 
 /// What a message says.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct MessageContent {
     /// The oldest record that is kept.
     pub(crate) first: Seq,
     pub(crate) base: Base,
@@ -51,7 +51,7 @@ pub(crate) struct Said {
 
 /// The same as JSON.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct MessageJson {
     v: u64,
     first: Seq,
     base: Base,
@@ -77,12 +77,12 @@ struct Version {
 
 /// A message, as it is sent: only if `expected` is the last of its subject, or there is none and it is 0.
 #[derive(Default)]
-pub(crate) struct Sent {
+pub(crate) struct OutgoingMessage {
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Bytes,
 }
 
-impl Sent {
+impl OutgoingMessage {
     /// What says nothing but its body, and follows from nothing.
     pub(crate) fn plain(payload: impl Into<Bytes>) -> Self {
         Self { payload: payload.into(), ..Self::default() }
@@ -100,7 +100,7 @@ impl Sent {
     }
 
     /// What says `said`, with the bodies of its records.
-    pub(crate) fn of(said: &Said, expected: u64, records: &[Record]) -> Result<Self, StoreError> {
+    pub(crate) fn of(said: &MessageContent, expected: u64, records: &[Record]) -> Result<Self, StoreError> {
         let newest = |header: &RecordHeader| match header.base {
             true => header.seq,
             false => said.base.record.min(header.seq),
@@ -114,9 +114,9 @@ impl Sent {
         let is_long = texts.iter().map(String::len).sum::<usize>() > MOST_SAID;
         let before = if is_long { std::mem::take(&mut texts).join(" ") } else { String::new() };
         let head = (said.is_cut || is_long).then(|| encode(&said.head, newest(&said.head))).transpose()?;
-        let Said { first, base, is_cut: cut, layout: v, facts, .. } = said.clone();
+        let MessageContent { first, base, is_cut: cut, layout: v, facts, .. } = said.clone();
         let inside = is_long.then_some(before.len());
-        let written = Written { v, first, base, records: texts, inside, head, cut, facts };
+        let written = MessageJson { v, first, base, records: texts, inside, head, cut, facts };
         let payload = match records {
             [one] if !is_long => one.body.clone(),
             all => {
@@ -167,7 +167,7 @@ fn decode(text: &str) -> Result<RecordHeader, StoreError> {
 }
 
 /// Reads a message; `None` at the end of a life.
-pub(crate) fn read(at: u64, text: Option<&str>, payload: &Bytes) -> Result<Option<Stored>, StoreError> {
+pub(crate) fn read(at: u64, text: Option<&str>, payload: &Bytes) -> Result<Option<StoredMessage>, StoreError> {
     let fault =
         |error: String| StoreError::corrupt(None, format!("what a message says cannot be read ({error})"));
     let text = text.ok_or_else(|| fault("it says nothing".to_owned()))?;
@@ -178,8 +178,8 @@ pub(crate) fn read(at: u64, text: Option<&str>, payload: &Bytes) -> Result<Optio
     if gone {
         return Ok(None);
     }
-    let written: Written = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
-    let Written { first, base, records, inside, head, cut: is_cut, facts, .. } = written;
+    let written: MessageJson = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
+    let MessageJson { first, base, records, inside, head, cut: is_cut, facts, .. } = written;
     let inside = inside.unwrap_or(0);
     let lacks_body = inside > payload.len();
     let (before, payload) = match lacks_body {
@@ -193,23 +193,23 @@ pub(crate) fn read(at: u64, text: Option<&str>, payload: &Bytes) -> Result<Optio
         Some(text) => decode(text)?,
         None => records.last().cloned().ok_or_else(|| fault("it holds no record".to_owned()))?,
     };
-    let said = Said { first, base, head, records, is_cut, layout: v, facts };
-    Ok(Some(Stored { at, said, payload, lacks_body }))
+    let said = MessageContent { first, base, head, records, is_cut, layout: v, facts };
+    Ok(Some(StoredMessage { at, said, payload, lacks_body }))
 }
 
 /// A message as it was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredMessage {
     /// Its place in the stream.
     pub(crate) at: u64,
-    pub(crate) said: Said,
+    pub(crate) said: MessageContent,
     /// The bodies of its records, or nothing if they were not asked for.
     pub(crate) payload: Bytes,
     /// Whether it says its records in its body, which was not asked for.
     pub(crate) lacks_body: bool,
 }
 
-impl Stored {
+impl StoredMessage {
     /// Returns its records, each with its body; what is missing of a body is for its checksum to tell.
     pub(crate) fn into_records(self) -> impl Iterator<Item = Record> {
         let mut rest = self.payload;

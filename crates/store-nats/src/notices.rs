@@ -31,10 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What this process hears, from the first subscriber on until the store is gone.
 #[derive(Default)]
-pub(crate) struct Hearing(Mutex<Option<Running>>);
+pub(crate) struct NoticeListener(Mutex<Option<Running>>);
 
 struct Running {
-    heard: Arc<Heard>,
+    heard: Arc<NoticeSubscribers>,
     /// What this store says itself goes through the task that listens: behind what the server has sent before.
     own: mpsc::UnboundedSender<Arc<str>>,
     task: AbortHandle,
@@ -42,13 +42,13 @@ struct Running {
     _store: oneshot::Sender<()>,
 }
 
-struct Heard {
+struct NoticeSubscribers {
     runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
     listens: watch::Sender<bool>,
 }
 
-impl Hearing {
+impl NoticeListener {
     /// Tells the subscribers of this store of what it did itself. The server does not: its connection asks for no echo.
     pub(crate) fn tell(&self, notice: Notice) {
         if let Some(running) = &*self.running() {
@@ -92,7 +92,7 @@ impl Hearing {
     }
 
     /// Begins to listen, unless that has begun.
-    fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<Heard>> {
+    fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<NoticeSubscribers>> {
         let mut running = self.running();
         if let Some(running) = running.as_ref().filter(|running| !running.task.is_finished()) {
             return Some(Arc::clone(&running.heard));
@@ -103,7 +103,7 @@ impl Hearing {
             Some(ended) => ended.heard,
             None => {
                 let (runs, said) = (broadcast::Sender::new(BEHIND), broadcast::Sender::new(BEHIND));
-                Arc::new(Heard { runs, said, listens: watch::Sender::new(false) })
+                Arc::new(NoticeSubscribers { runs, said, listens: watch::Sender::new(false) })
             }
         };
         heard.listens.send_replace(false);
@@ -119,7 +119,7 @@ impl Hearing {
 async fn hear(
     link: Arc<Link>,
     layout: Layout,
-    to: Arc<Heard>,
+    to: Arc<NoticeSubscribers>,
     mut own: mpsc::UnboundedReceiver<Arc<str>>,
     gone: oneshot::Receiver<()>,
 ) {
@@ -143,7 +143,7 @@ async fn hear(
 async fn listen(
     link: &Link,
     layout: &Layout,
-    to: &Heard,
+    to: &NoticeSubscribers,
     own: &mut mpsc::UnboundedReceiver<Arc<str>>,
 ) -> Result<(), StoreError> {
     let client = link.client().await?;

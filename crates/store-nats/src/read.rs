@@ -8,7 +8,7 @@ use ferrata_store::{
 };
 
 use crate::error::{Doubt, StoreError};
-use crate::message::{self, Said, Stored};
+use crate::message::{self, MessageContent, StoredMessage};
 use crate::store::Inner;
 use crate::stream::{Bodies, Source};
 
@@ -26,7 +26,7 @@ pub(crate) struct End {
     /// The place of the last message; 0 if there is none.
     pub(crate) at: u64,
     /// What it says; `None` if there is no run.
-    pub(crate) stored: Option<Stored>,
+    pub(crate) stored: Option<StoredMessage>,
 }
 
 impl End {
@@ -47,7 +47,7 @@ pub(crate) struct Entry {
 /// What was read of a run.
 pub(crate) struct Log {
     pub(crate) end: u64,
-    pub(crate) last: Said,
+    pub(crate) last: MessageContent,
     /// Those that are kept, in order.
     pub(crate) entries: Vec<Entry>,
     /// Every message that was read.
@@ -55,7 +55,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn of(read: Vec<Stored>) -> Option<Self> {
+    pub(crate) fn of(read: Vec<StoredMessage>) -> Option<Self> {
         let (end, last) = read.last().map(|stored| (stored.at, stored.said.clone()))?;
         let (mut entries, mut messages) = (Vec::<Entry>::new(), Vec::new());
         for stored in read {
@@ -126,7 +126,7 @@ impl Inner {
     pub(crate) async fn log(
         &self,
         subject: &str,
-        from: impl Fn(&Said, u64) -> u64,
+        from: impl Fn(&MessageContent, u64) -> u64,
         bodies: Bodies,
     ) -> Result<Option<Log>, StoreError> {
         for _ in 0..ATTEMPTS {
@@ -170,7 +170,7 @@ impl Inner {
 
     pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
         let Some(stored) = self.end(&self.subject(run).await?).await?.stored else { return Ok(None) };
-        let Said { first, head, facts, .. } = stored.said;
+        let MessageContent { first, head, facts, .. } = stored.said;
         let is_alive = match &head.owner {
             Some(owner) => self.is_alive(owner).await?,
             None => false,
@@ -231,7 +231,7 @@ impl Inner {
         const OPERATION: &str = "store.headers";
         let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
         let life = self.life().await.map_err(fail)?;
-        let from = |said: &Said, at: u64| match range.within(said.first, said.head.seq) {
+        let from = |said: &MessageContent, at: u64| match range.within(said.first, said.head.seq) {
             Some((begin, _)) if begin >= said.base.record => from_base(said, at),
             Some(_) => 1,
             None => at,
@@ -256,7 +256,7 @@ impl Log {
     }
 }
 
-fn from_base(said: &Said, at: u64) -> u64 {
+fn from_base(said: &MessageContent, at: u64) -> u64 {
     match said.base.at {
         0 => at,
         base => base,

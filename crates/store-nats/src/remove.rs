@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Doubt, StoreError};
 use crate::layout::LAYOUT;
-use crate::message::{self, Sent};
+use crate::message::{self, OutgoingMessage};
 use crate::read::{ATTEMPTS, Entry, Log};
 use crate::store::Inner;
 use crate::stream::{Bodies, Delivered};
@@ -101,7 +101,7 @@ impl Inner {
                     return Err(refusal::conflict(run, Some(expected), actual).with_operation(OPERATION));
                 }
             }
-            let sent = Sent::end(expected.map(|_| got.at)).map_err(fail)?;
+            let sent = OutgoingMessage::end(expected.map(|_| got.at)).map_err(fail)?;
             match self.link.publish(Some(connection), &subject, sent).await {
                 Ok(end) => {
                     self.known.forget(&subject);

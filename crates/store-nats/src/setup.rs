@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::error::{NO_STREAM, OVERLAP, StoreError};
 use crate::layout::{DESCRIBED, LAYOUT};
-use crate::message::Sent;
+use crate::message::OutgoingMessage;
 use crate::store::Inner;
 
 /// Another process made the stream meanwhile, or it is there with other settings.
@@ -121,7 +121,7 @@ impl Inner {
         let asked = async {
             loop {
                 // Stored by no stream: none has this name.
-                let mut sent = Sent::default();
+                let mut sent = OutgoingMessage::default();
                 sent.headers.insert(EXPECTED_STREAM, "-");
                 match self.link.publish(None, &subject, sent).await {
                     Err(StoreError::Absent) => self.clock.sleep(NOT_YET).await,

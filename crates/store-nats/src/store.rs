@@ -12,15 +12,15 @@ use ferrata_store::{
     Texts, check_said,
 };
 
-use crate::append::Known;
+use crate::append::KnownHeads;
 use crate::beats::ServerTime;
 use crate::config::{NatsOptions, target};
 use crate::error::Doubt;
 use crate::layout::Layout;
 use crate::link::Link;
 use crate::list::Mirror;
-use crate::message::Sent;
-use crate::notices::Hearing;
+use crate::message::OutgoingMessage;
+use crate::notices::NoticeListener;
 
 /// Keeps each run as the messages of one subject in a stream of NATS JetStream.
 ///
@@ -37,14 +37,14 @@ pub(crate) struct Inner {
     pub(crate) layout: Layout,
     pub(crate) options: NatsOptions,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) known: Known,
+    pub(crate) known: KnownHeads,
     pub(crate) time: ServerTime,
     pub(crate) life: Mutex<Option<Arc<str>>>,
     /// Whether several servers keep the logs, one of which may be behind the others.
     pub(crate) is_replicated: AtomicBool,
     /// Held while a listing brings it up to date and reads it.
     pub(crate) mirror: tokio::sync::Mutex<Mirror>,
-    pub(crate) hearing: Hearing,
+    pub(crate) hearing: NoticeListener,
 }
 
 impl NatsStore {
@@ -69,12 +69,12 @@ impl NatsStore {
             link: Arc::new(Link::new(target, Arc::clone(&clock))),
             options,
             clock,
-            known: Known::default(),
+            known: KnownHeads::default(),
             time: ServerTime::default(),
             life: Mutex::default(),
             is_replicated: AtomicBool::default(),
             mirror: tokio::sync::Mutex::default(),
-            hearing: Hearing::default(),
+            hearing: NoticeListener::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -178,7 +178,7 @@ impl Relay for NatsStore {
         let Inner { hearing, link, layout, .. } = &*self.inner;
         let said = async {
             for text in &texts {
-                link.tell(layout.said(), Sent::plain(text.clone())).await?;
+                link.tell(layout.said(), OutgoingMessage::plain(text.clone())).await?;
             }
             // What others said before has come by then, too.
             link.settle(&layout.logs()).await

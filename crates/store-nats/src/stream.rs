@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{NO_CONSUMER, NO_MESSAGE, StoreError};
-use crate::message::{self, SAID, Sent, Stored};
+use crate::message::{self, SAID, OutgoingMessage, StoredMessage};
 use crate::store::Inner;
 
 /// How many messages one request asks for at most.
@@ -31,7 +31,7 @@ pub(crate) const EMPTY: u32 = 5;
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
 /// A message that the leader of the stream was asked for.
-pub(crate) struct Got {
+pub(crate) struct StreamMessage {
     pub(crate) at: u64,
     pub(crate) time: Timestamp,
     pub(crate) said: Option<String>,
@@ -54,18 +54,18 @@ struct GotMessage {
 }
 
 impl GotMessage {
-    fn read(self) -> Option<Got> {
+    fn read(self) -> Option<StreamMessage> {
         let headers = String::from_utf8(STANDARD.decode(self.hdrs).ok()?).ok()?;
         let said = headers.lines().find_map(|line| line.strip_prefix(SAID)?.strip_prefix(": "));
         let time = self.time.parse::<jiff::Timestamp>().ok()?;
         let payload = STANDARD.decode(self.data).ok()?.into();
         let time = Timestamp::from_unix_ms(time.as_millisecond());
-        Some(Got { at: self.seq, time, said: said.map(str::to_owned), payload })
+        Some(StreamMessage { at: self.seq, time, said: said.map(str::to_owned), payload })
     }
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct StreamCreation {
     name: String,
 }
 
@@ -132,7 +132,7 @@ pub(crate) enum Source {
 }
 
 /// What became of a walk through the messages of a subject.
-enum Walked {
+enum ScanResult {
     Whole(Vec<Delivered>),
     /// The message at its end is there no more.
     Gone,
@@ -145,7 +145,7 @@ const ATTEMPTS: usize = 8;
 
 impl Inner {
     /// Asks the leader of a stream for a message; `None` if there is none.
-    pub(crate) async fn get(&self, stream: &str, which: Value) -> Result<Option<Got>, StoreError> {
+    pub(crate) async fn get(&self, stream: &str, which: Value) -> Result<Option<StreamMessage>, StoreError> {
         match self.link.api::<GotAnswer>(&format!("STREAM.MSG.GET.{stream}"), &which).await {
             Ok(answer) => {
                 let got = answer.message.read();
@@ -157,7 +157,7 @@ impl Inner {
     }
 
     /// Asks for the last message of a subject.
-    pub(crate) async fn last(&self, stream: &str, subject: &str) -> Result<Option<Got>, StoreError> {
+    pub(crate) async fn last(&self, stream: &str, subject: &str) -> Result<Option<StreamMessage>, StoreError> {
         self.get(stream, json!({ "last_by_subj": subject })).await
     }
 
@@ -167,7 +167,7 @@ impl Inner {
         at: u64,
         said: Option<String>,
         payload: Bytes,
-    ) -> Result<Option<Stored>, StoreError> {
+    ) -> Result<Option<StoredMessage>, StoreError> {
         let read = message::read(at, said.as_deref(), &payload)?;
         if !read.as_ref().is_some_and(|stored| stored.lacks_body) {
             return Ok(read);
@@ -203,7 +203,7 @@ impl Inner {
             From::LastOfEach => config["deliver_policy"] = json!("last_per_subject"),
         }
         let body = json!({ "stream_name": stream, "config": config });
-        let made: Made = self.link.api(&format!("CONSUMER.CREATE.{stream}"), &body).await?;
+        let made: StreamCreation = self.link.api(&format!("CONSUMER.CREATE.{stream}"), &body).await?;
         Ok(Feed { stream: stream.to_owned(), name: made.name })
     }
 
@@ -247,7 +247,7 @@ impl Inner {
     /// Closes a feed; the server forgets by itself one that is not closed.
     pub(crate) async fn close(&self, feed: Feed) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", feed.stream, feed.name);
-        if let Err(fault) = self.link.tell(subject, Sent::default()).await {
+        if let Err(fault) = self.link.tell(subject, OutgoingMessage::default()).await {
             tracing::debug!(%fault, "left a consumer for the server to forget");
         }
     }
@@ -265,9 +265,9 @@ impl Inner {
             let walked = self.walk_feed(&feed, to).await;
             self.close(feed).await;
             match walked {
-                Ok(Walked::Whole(found)) => return Ok(Some(found)),
-                Ok(Walked::Gone) => return Ok(None),
-                Ok(Walked::Stuck) => {}
+                Ok(ScanResult::Whole(found)) => return Ok(Some(found)),
+                Ok(ScanResult::Gone) => return Ok(None),
+                Ok(ScanResult::Stuck) => {}
                 // Its server is gone, or gave its part of it away: another one has it in a moment.
                 Err(fault) if fault.code() == Some(NO_CONSUMER) => self.clock.sleep(PATIENCE).await,
                 Err(fault) => return Err(fault),
@@ -276,7 +276,7 @@ impl Inner {
         Err(StoreError::Busy { what: "a replica of the stream is far behind" })
     }
 
-    async fn walk_feed(&self, feed: &Feed, to: u64) -> Result<Walked, StoreError> {
+    async fn walk_feed(&self, feed: &Feed, to: u64) -> Result<ScanResult, StoreError> {
         let mut found: Vec<Delivered> = Vec::new();
         let mut empty = 0;
         while empty < EMPTY {
@@ -285,17 +285,17 @@ impl Inner {
                 empty += 1;
                 // The consumer lives on some replica, which may be behind.
                 if self.get(&feed.stream, json!({ "seq": to })).await?.is_none() {
-                    return Ok(Walked::Gone);
+                    return Ok(ScanResult::Gone);
                 }
             }
             found.extend(pulled);
             if found.last().is_some_and(|last| last.at >= to) {
                 found.retain(|message| message.at <= to);
                 let is_whole = found.last().is_some_and(|last| last.at == to);
-                return Ok(if is_whole { Walked::Whole(found) } else { Walked::Gone });
+                return Ok(if is_whole { ScanResult::Whole(found) } else { ScanResult::Gone });
             }
         }
-        Ok(Walked::Stuck)
+        Ok(ScanResult::Stuck)
     }
 
     /// As [`walk`](Self::walk), one request a message: asks the leader of the stream, which lacks nothing that was acknowledged.
@@ -307,7 +307,7 @@ impl Inner {
         let (mut found, mut next) = (Vec::new(), from.max(1));
         while next <= to {
             let which = json!({ "seq": next, "next_by_subj": subject });
-            let Some(Got { at, time, said, payload }) = self.get(&self.layout.logs(), which).await? else {
+            let Some(StreamMessage { at, time, said, payload }) = self.get(&self.layout.logs(), which).await? else {
                 break;
             };
             next = at + 1;
@@ -324,7 +324,7 @@ impl Inner {
         between: (u64, u64),
         bodies: Bodies,
         from: Source,
-    ) -> Result<Option<Vec<Stored>>, StoreError> {
+    ) -> Result<Option<Vec<StoredMessage>>, StoreError> {
         let walked = match from {
             Source::Replica => self.walk(subject, between, bodies).await?,
             Source::Leader => self.walk_leader(subject, between).await?,

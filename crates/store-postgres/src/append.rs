@@ -10,9 +10,9 @@ use sqlx::{PgConnection, Postgres, Row as _};
 use crate::batch::{Batch, check};
 use crate::db::{Db, Sql};
 use crate::error::{Call, StoreError, fault};
-use crate::shown::Shown;
+use crate::shown::RowWriteMode;
 use crate::single::Single;
-use crate::statement::{Statements, Waits};
+use crate::statement::{Statements, LockMode};
 use crate::tail;
 
 const OPERATION: &str = "store.append";
@@ -31,12 +31,12 @@ pub(crate) struct Appending {
 }
 
 /// Where an append goes: through the pool, or into a caller's transaction.
-pub(crate) enum Via<'c> {
+pub(crate) enum AppendRoute<'c> {
     Pool(&'c Db),
     Transaction { connection: &'c mut PgConnection, prepared: bool },
 }
 
-impl Via<'_> {
+impl AppendRoute<'_> {
     async fn write(
         &mut self,
         query: Query<'static, Postgres, PgArguments>,
@@ -76,7 +76,7 @@ impl Results {
 
 impl Appending {
     /// Appends each entry, and says what became of each.
-    pub(crate) async fn run(&self, mut via: Via<'_>, batch: &[RunAppend]) -> Vec<Result<HeadRef>> {
+    pub(crate) async fn run(&self, mut via: AppendRoute<'_>, batch: &[RunAppend]) -> Vec<Result<HeadRef>> {
         let mut results = Results(vec![None; batch.len()]);
         let mut seen = HashSet::new();
         let mut waiting = Vec::with_capacity(batch.len());
@@ -104,22 +104,22 @@ impl Appending {
     }
 
     /// Writes the entries at these places with one statement; if a value of one is refused, each with its own.
-    async fn write(&self, via: &mut Via<'_>, batch: &[RunAppend], places: &[usize], results: &mut Results) {
+    async fn write(&self, via: &mut AppendRoute<'_>, batch: &[RunAppend], places: &[usize], results: &mut Results) {
         // An entry alone waits for one run, which no order makes safer; and in a caller's transaction nothing can be tried.
-        let is_pooled = matches!(via, Via::Pool(_));
-        let waits = if is_pooled && places.len() > 1 { Waits::Briefly } else { Waits::InOrder };
+        let is_pooled = matches!(via, AppendRoute::Pool(_));
+        let waits = if is_pooled && places.len() > 1 { LockMode::Briefly } else { LockMode::InOrder };
         let mut sent = self.write_together(via, batch, places, waits, results).await;
         // What an earlier statement has decided stays so, whatever becomes of a later one.
         let mut open = results.open(places);
-        if waits == Waits::Briefly && sent.as_ref().is_err_and(StoreError::is_of_a_lock) {
-            sent = self.write_together(via, batch, &open, Waits::InOrder, results).await;
+        if waits == LockMode::Briefly && sent.as_ref().is_err_and(StoreError::is_of_a_lock) {
+            sent = self.write_together(via, batch, &open, LockMode::InOrder, results).await;
             open = results.open(&open);
         }
         let Err(refused) = sent else { return };
         // In a caller's transaction nothing more can be done once a statement has failed.
         if refused.is_of_values() && open.len() > 1 && is_pooled {
             for place in &open {
-                let alone = self.write_together(via, batch, &[*place], Waits::InOrder, results).await;
+                let alone = self.write_together(via, batch, &[*place], LockMode::InOrder, results).await;
                 if let Err(refused) = alone {
                     results.0[*place] = Some(Err(refused.of_run(OPERATION, &batch[*place].run)));
                 }
@@ -136,7 +136,7 @@ impl Appending {
         &self,
         batch: &[RunAppend],
         places: &[usize],
-        (waits, shown): (Waits, Shown),
+        (waits, shown): (LockMode, RowWriteMode),
         results: &mut Results,
     ) -> Option<(Query<'static, Postgres, PgArguments>, Vec<usize>)> {
         if let [place] = places
@@ -159,18 +159,18 @@ impl Appending {
 
     async fn write_together(
         &self,
-        via: &mut Via<'_>,
+        via: &mut AppendRoute<'_>,
         batch: &[RunAppend],
         places: &[usize],
-        waits: Waits,
+        waits: LockMode,
         results: &mut Results,
     ) -> Result<(), StoreError> {
-        let again = self.write_as(via, batch, places, (waits, Shown::AsItSeems), results).await?;
+        let again = self.write_as(via, batch, places, (waits, RowWriteMode::AsItSeems), results).await?;
         if again.is_empty() {
             return Ok(());
         }
         // Their heads were as expected: so it was their runs' rows that had to change, though it did not seem so.
-        let left = self.write_as(via, batch, &again, (waits, Shown::Written), results).await?;
+        let left = self.write_as(via, batch, &again, (waits, RowWriteMode::Written), results).await?;
         for place in left {
             results.0[place] = Some(Err(tail::changed_back(&batch[place].run)));
         }
@@ -180,10 +180,10 @@ impl Appending {
     /// Writes the entries, looks again at those that were not written, and returns the places of those whose head is the expected one.
     async fn write_as(
         &self,
-        via: &mut Via<'_>,
+        via: &mut AppendRoute<'_>,
         batch: &[RunAppend],
         places: &[usize],
-        how: (Waits, Shown),
+        how: (LockMode, RowWriteMode),
         results: &mut Results,
     ) -> Result<Vec<usize>, StoreError> {
         let mut again = Vec::new();

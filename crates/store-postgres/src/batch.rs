@@ -7,13 +7,13 @@ use crate::columns::{Values, bind_each, bind_shared};
 use crate::db::roomy;
 use crate::error::StoreError;
 use crate::row::{code, fingerprint_to_uuid};
-use crate::shown::Shown;
-use crate::statement::{Statements, Waits};
+use crate::shown::RowWriteMode;
+use crate::statement::{Statements, LockMode};
 
 /// Entries that stand in one statement.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
-    shown: Shown,
+    shown: RowWriteMode,
     grows: Vec<Entry<'a>>,
     starts: Vec<Entry<'a>>,
     facts: Vec<Facts<'a>>,
@@ -47,7 +47,7 @@ pub(crate) const RECORD_BYTES: usize = 160;
 const PARAMETERS: usize = 110;
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(shown: Shown) -> Self {
+    pub(crate) fn new(shown: RowWriteMode) -> Self {
         Self {
             shown,
             grows: Vec::new(),
@@ -79,7 +79,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Binds the columns to the statement that fits.
-    pub(crate) fn query(&self, statements: &Statements, waits: Waits) -> Values {
+    pub(crate) fn query(&self, statements: &Statements, waits: LockMode) -> Values {
         let (grows, starts) = (!self.grows.is_empty(), !self.starts.is_empty());
         let mut query = roomy(statements.of(grows, starts, waits), PARAMETERS, self.bytes);
         if grows {
@@ -128,7 +128,7 @@ fn headers<'h>(query: Values, headers: &(impl Iterator<Item = &'h RecordHeader> 
 }
 
 /// Binds the columns `EXPECTED`.
-fn expected(query: Values, entries: &[Entry<'_>], shown: Shown) -> Values {
+fn expected(query: Values, entries: &[Entry<'_>], shown: RowWriteMode) -> Values {
     let expected = || entries.iter().map(|entry| entry.append.expected);
     let query = bind_shared(query, expected().map(|head| head.map(|head| number(head.seq))));
     let query = bind_each(query, expected().map(|head| head.map(|head| *head.id.as_uuid())));

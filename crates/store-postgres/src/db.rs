@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::config::PostgresOptions;
 use crate::error::{Call, StoreError, fault, is_lost, unreachable};
-use crate::held::Held;
+use crate::held::DetachedConnection;
 use crate::idle::{IdleConnections, TRUSTED};
 use crate::tasks::to_its_end;
 
@@ -109,7 +109,7 @@ impl Db {
     }
 
     /// Waits for a connection, for a bounded time; nothing was sent if this fails.
-    pub(crate) async fn hold(&self) -> Result<Held, StoreError> {
+    pub(crate) async fn hold(&self) -> Result<DetachedConnection, StoreError> {
         let pool = self.pool.get_or_init(|| pool(self.connect.clone(), &self.options));
         let is_full = pool.size() >= self.options.connections.get();
         let comes = match self.idle.as_ref().map(|idle| idle.take(is_full)) {
@@ -125,13 +125,13 @@ impl Db {
     async fn wait_for(
         &self,
         pool: &PgPool,
-        comes: Option<oneshot::Receiver<Held>>,
-    ) -> Result<Held, StoreError> {
+        comes: Option<oneshot::Receiver<DetachedConnection>>,
+    ) -> Result<DetachedConnection, StoreError> {
         tokio::select! {
             biased;
             held = handed(comes) => Ok(held),
             acquired = pool.acquire() => match acquired {
-                Ok(connection) => Ok(Held::new(connection, patience(&self.options))),
+                Ok(connection) => Ok(DetachedConnection::new(connection, patience(&self.options))),
                 Err(sqlx::Error::PoolTimedOut) if pool.size() == 0 => Err(self.why_none().await),
                 Err(error) => Err(fault(&error, Call::Read)),
             },
@@ -197,7 +197,7 @@ impl Db {
     /// Sends one statement, in a transaction of its own.
     async fn send<T: Send + Unpin + 'static>(
         &self,
-        held: Held,
+        held: DetachedConnection,
         query: Query<'static, Postgres, PgArguments>,
         map: impl FnMut(PgRow) -> T + Send + 'static,
         call: Call,
@@ -230,7 +230,7 @@ impl Db {
     }
 
     /// Has the next caller use a connection again on which all is done; the application's pool gets its own back.
-    pub(crate) fn keep(&self, mut held: Held) {
+    pub(crate) fn keep(&self, mut held: DetachedConnection) {
         held.answered();
         if let Some(idle) = &self.idle {
             idle.keep(held);
@@ -238,7 +238,7 @@ impl Db {
     }
 
     /// Gives a connection back to the pool, but not one that is dead.
-    pub(crate) fn put_back<T>(mut held: Held, sent: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+    pub(crate) fn put_back<T>(mut held: DetachedConnection, sent: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         if sent.as_ref().err().is_none_or(|error| !is_lost(error)) {
             held.answered();
         }
@@ -257,7 +257,7 @@ impl Db {
 }
 
 /// Waits for a connection that another caller hands on.
-async fn handed(comes: Option<oneshot::Receiver<Held>>) -> Held {
+async fn handed(comes: Option<oneshot::Receiver<DetachedConnection>>) -> DetachedConnection {
     match comes {
         Some(comes) => match comes.await {
             Ok(held) => held,

@@ -21,12 +21,12 @@ pub(crate) struct StoreError {
     kind: ErrorKind,
     message: String,
     source: Option<Cause>,
-    obstacle: Obstacle,
+    obstacle: RetryReason,
 }
 
 /// What stood in the way, as far as the statement is to be made again in another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Obstacle {
+enum RetryReason {
     /// A value was refused: the other entries of a batch may be accepted without it.
     Values,
     /// Another transaction held what was needed.
@@ -49,7 +49,7 @@ impl StdError for Cause {}
 impl StoreError {
     /// Says what went wrong in our own words.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None, obstacle: Obstacle::Other }
+        Self { kind, message: message.into(), source: None, obstacle: RetryReason::Other }
     }
 
     #[cfg(test)]
@@ -59,12 +59,12 @@ impl StoreError {
 
     /// Tells whether a value was refused, so that the other entries of a batch may be accepted without it.
     pub(crate) fn is_of_values(&self) -> bool {
-        self.obstacle == Obstacle::Values
+        self.obstacle == RetryReason::Values
     }
 
     /// Tells whether the server rolled the statement back because it waited for another transaction.
     pub(crate) fn is_of_a_lock(&self) -> bool {
-        self.obstacle == Obstacle::Lock
+        self.obstacle == RetryReason::Lock
     }
 
     /// The error for the caller.
@@ -171,13 +171,13 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
         _ => (lost, "the driver failed; retry".to_owned()),
     };
     let obstacle = match error {
-        sqlx::Error::Encode(_) => Obstacle::Values,
+        sqlx::Error::Encode(_) => RetryReason::Values,
         sqlx::Error::Database(error) => match error.code().unwrap_or_default() {
-            code if code.starts_with("22") || code.starts_with("54") => Obstacle::Values,
-            code if code == "55P03" || code == "40P01" => Obstacle::Lock,
-            _ => Obstacle::Other,
+            code if code.starts_with("22") || code.starts_with("54") => RetryReason::Values,
+            code if code == "55P03" || code == "40P01" => RetryReason::Lock,
+            _ => RetryReason::Other,
         },
-        _ => Obstacle::Other,
+        _ => RetryReason::Other,
     };
     StoreError { kind, message, source: Some(cause(error)), obstacle }
 }

@@ -16,7 +16,7 @@ use tokio::runtime::{Handle, Id};
 /// The driver would give the last kind back, too: within a transaction that no client knows of, or after a wait for the answer that
 /// nothing bounds.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct DetachedConnection {
     connection: PoolConnection<Postgres>,
     /// Since when it is away from the pool.
     pub(crate) since: Duration,
@@ -35,7 +35,7 @@ enum UnderWay {
     Unknown,
 }
 
-impl Held {
+impl DetachedConnection {
     /// Holds a connection that just came from the pool.
     pub(crate) fn new(connection: PoolConnection<Postgres>, patience: Duration) -> Self {
         let (since, runtime) = (SystemClock::new().monotonic(), Handle::try_current().ok());
@@ -63,7 +63,7 @@ impl Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for DetachedConnection {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -71,13 +71,13 @@ impl Deref for Held {
     }
 }
 
-impl DerefMut for Held {
+impl DerefMut for DetachedConnection {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.connection
     }
 }
 
-impl Drop for Held {
+impl Drop for DetachedConnection {
     fn drop(&mut self) {
         // The way back is a task, which needs a runtime also where the connection is dropped outside of one.
         let _runtime = self.runtime.as_ref().map(Handle::enter);

@@ -12,8 +12,8 @@ use ferrata_store::{Clock as _, SystemClock};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Notify, oneshot};
 
-use crate::held::Held;
-use crate::tasks::Single;
+use crate::held::DetachedConnection;
+use crate::tasks::ExclusiveTask;
 
 /// How long a connection may have been idle before it is asked whether it is still there.
 ///
@@ -26,12 +26,12 @@ const AWAY: Duration = Duration::from_secs(60);
 /// The idle connections, and the task that gives them back.
 #[derive(Debug, Default)]
 pub(crate) struct IdleConnections {
-    kept: Arc<Kept>,
-    sweeper: Single,
+    kept: Arc<IdleState>,
+    sweeper: ExclusiveTask,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct IdleState {
     state: Mutex<State>,
     changed: Notify,
 }
@@ -40,29 +40,29 @@ struct Kept {
 struct State {
     idle: Vec<IdleConnection>,
     /// Those who wait, here and at the pool: who came first is first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingCaller>,
 }
 
 /// A connection that waits for its next use, on the runtime that it belongs to.
 #[derive(Debug)]
 struct IdleConnection {
-    held: Held,
+    held: DetachedConnection,
     used: Duration,
 }
 
 /// A caller that waits.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCaller {
     /// The runtime that it waits on, if a connection may be handed to it: not while the pool makes one for it, which that would break off,
     /// so that the pool would never grow.
     runtime: Option<Id>,
-    place: oneshot::Sender<Held>,
+    place: oneshot::Sender<DetachedConnection>,
 }
 
 impl IdleConnections {
     /// Takes a connection; without any, returns where one may come that another caller does not need any more, and counts the caller as
     /// waiting for the pool until that is dropped.
-    pub(crate) fn take(&self, pool_is_full: bool) -> Result<Held, oneshot::Receiver<Held>> {
+    pub(crate) fn take(&self, pool_is_full: bool) -> Result<DetachedConnection, oneshot::Receiver<DetachedConnection>> {
         let mut state = self.kept.lock();
         // One of another runtime may be dead, as may be one that no sweep took out because its runtime was busy.
         let now = SystemClock::new().monotonic();
@@ -77,7 +77,7 @@ impl IdleConnections {
         let odd = std::mem::take(&mut state.idle);
         let (place, comes) = oneshot::channel();
         state.first_in_line();
-        state.waiting.push_back(Waiting { runtime: runtime.filter(|_| pool_is_full), place });
+        state.waiting.push_back(WaitingCaller { runtime: runtime.filter(|_| pool_is_full), place });
         drop(state);
         // After the lock, which the way back must not wait for.
         drop(odd);
@@ -85,7 +85,7 @@ impl IdleConnections {
     }
 
     /// Hands a connection on after a call that succeeded, to who waits or to who comes next, unless the pool is to have it.
-    pub(crate) fn keep(&self, held: Held) {
+    pub(crate) fn keep(&self, held: DetachedConnection) {
         let used = SystemClock::new().monotonic();
         let Some(runtime) = held.runtime_id() else { return };
         if used.saturating_sub(held.since) > AWAY {
@@ -111,7 +111,7 @@ impl IdleConnections {
     }
 }
 
-impl Kept {
+impl IdleState {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,14 +119,14 @@ impl Kept {
 
 impl State {
     /// Returns who has waited longest of those who still do.
-    fn first_in_line(&mut self) -> Option<&Waiting> {
+    fn first_in_line(&mut self) -> Option<&WaitingCaller> {
         while self.waiting.pop_front_if(|waiting| waiting.place.is_closed()).is_some() {}
         self.waiting.front()
     }
 }
 
 /// Gives back what no caller uses, until the store is gone and ends the task.
-async fn sweep(kept: Arc<Kept>) {
+async fn sweep(kept: Arc<IdleState>) {
     let clock = SystemClock::new();
     loop {
         kept.changed.notified().await;

@@ -23,7 +23,7 @@ const OF_SINCE: usize = 2;
 
 /// The statements: by position, as [`At`] has them.
 #[derive(Clone, Debug)]
-pub(crate) struct Loading {
+pub(crate) struct LoadStatements {
     pub(crate) latest: Sql,
     pub(crate) by_seq: Sql,
     pub(crate) by_id: Sql,
@@ -67,7 +67,7 @@ pub(crate) fn since() -> String {
     )
 }
 
-impl Loading {
+impl LoadStatements {
     /// Loads what came after a record, or as much as a load of the head if that record is not kept.
     pub(crate) async fn since(&self, db: &Db, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
         let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
@@ -108,11 +108,11 @@ impl Loading {
         let of = run.clone();
         let mut is_first = true;
         let read = move |row: PgRow| match mem::take(&mut is_first) {
-            true => Loaded {
+            true => LoadedRow {
                 bounds: Some(bounds(&row)),
                 record: record_of(&row, Columns::new(&row, BEFORE), &of),
             },
-            false => Loaded { bounds: None, record: record_of(&row, Columns::of_next(&row, BEFORE), &of) },
+            false => LoadedRow { bounds: None, record: record_of(&row, Columns::of_next(&row, BEFORE), &of) },
         };
         let rows = db.read_as(make, read).await;
         let rows = rows.map_err(|failed| failed.of_run(OPERATION, run))?;
@@ -124,7 +124,7 @@ impl Loading {
 }
 
 /// A row: what the first says of the run, and the record; `None` where there is none to load.
-struct Loaded {
+struct LoadedRow {
     bounds: Option<Result<Bounds>>,
     record: Result<Option<Record>>,
 }
@@ -143,7 +143,7 @@ fn bounds(row: &PgRow) -> Result<Bounds> {
     Ok((seq(columns.next()?)?, seq(columns.next()?)?, columns.next::<Option<i64>>()?.map(seq).transpose()?))
 }
 
-fn records(rows: Vec<Loaded>, run: &RunKey, at: At) -> Result<Vec<Record>> {
+fn records(rows: Vec<LoadedRow>, run: &RunKey, at: At) -> Result<Vec<Record>> {
     let mut records = Vec::with_capacity(rows.len());
     let mut end = None;
     for row in rows {

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
-use crate::tasks::Single;
+use crate::tasks::ExclusiveTask;
 
 /// How many notices a slow subscriber may be behind before it is told that it missed some.
 const CAPACITY: usize = 1_024;
@@ -44,15 +44,15 @@ pub(crate) const SQL_IN: &str = "SELECT pg_notify($1, $2)";
 /// Passes notices on, within the process and to others.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    heard: Arc<Heard>,
+    heard: Arc<NoticeSubscribers>,
     remote: Option<Arc<Remote>>,
-    sender: Single,
-    listener: Single,
+    sender: ExclusiveTask,
+    listener: ExclusiveTask,
 }
 
 /// Who is told of what is heard.
 #[derive(Debug)]
-struct Heard {
+struct NoticeSubscribers {
     runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
     /// Whether the server knows that this process listens.
@@ -88,8 +88,8 @@ impl Hub {
             Arc::new(Remote { db, sql, channel, said_channel, tag, listen, changed, wake })
         });
         let (runs, said) = (broadcast::Sender::new(CAPACITY), broadcast::Sender::new(CAPACITY));
-        let heard = Arc::new(Heard { runs, said, listens: watch::Sender::new(false) });
-        Self { heard, remote, sender: Single::default(), listener: Single::default() }
+        let heard = Arc::new(NoticeSubscribers { runs, said, listens: watch::Sender::new(false) });
+        Self { heard, remote, sender: ExclusiveTask::default(), listener: ExclusiveTask::default() }
     }
 
     /// Tells whether notices are sent and received.
@@ -176,7 +176,7 @@ async fn send(remote: Arc<Remote>) {
 
 /// Listens to what others send, and begins anew when the connection is lost, until the store is gone and ends the
 /// task.
-async fn listen(remote: Arc<Remote>, to: Arc<Heard>) {
+async fn listen(remote: Arc<Remote>, to: Arc<NoticeSubscribers>) {
     let clock = SystemClock::new();
     let mut failures = 0;
     loop {
@@ -191,7 +191,7 @@ async fn listen(remote: Arc<Remote>, to: Arc<Heard>) {
 }
 
 /// Passes notices on until the connection is lost.
-async fn hear(remote: &Remote, to: &Heard, failures: &mut usize) -> sqlx::Error {
+async fn hear(remote: &Remote, to: &NoticeSubscribers, failures: &mut usize) -> sqlx::Error {
     // A pool of its own, so that listening never takes a connection from the calls.
     let pool: PgPool = PgPoolOptions::new()
         .max_connections(1)

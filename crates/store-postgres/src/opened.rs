@@ -9,7 +9,7 @@ use sqlx_core::transaction::TransactionManager as _;
 
 use crate::db::Db;
 use crate::error::{Call, StoreError, fault, is_lost};
-use crate::held::Held;
+use crate::held::DetachedConnection;
 
 /// Begins a transaction and marks it by a setting that ends with it, whatever ends it.
 const BEGIN: &str = "BEGIN; SET LOCAL ferrata.transaction = 'open'";
@@ -19,24 +19,24 @@ const IS_OPEN: &str = "SELECT coalesce(current_setting('ferrata.transaction', tr
 
 /// A connection with a transaction under way, which is rolled back unless it was committed.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    held: Held,
+pub(crate) struct OpenTransaction {
+    held: DetachedConnection,
     db: Db,
 }
 
 impl Db {
     /// Begins a transaction; nothing was written if this fails.
-    pub(crate) async fn begin(&self) -> Result<Opened, StoreError> {
+    pub(crate) async fn begin(&self) -> Result<OpenTransaction, StoreError> {
         let mut held = self.hold().await?;
         held.send();
         let begun = self.in_time(1, PgTransactionManager::begin(&mut held, Some(BEGIN.into_sql_str()))).await;
         begun.map_err(|error| fault(&error, Call::Read))?;
         held.opened();
-        Ok(Opened { held, db: self.clone() })
+        Ok(OpenTransaction { held, db: self.clone() })
     }
 }
 
-impl Opened {
+impl OpenTransaction {
     /// Refuses a transaction that has ended, or that has a transaction of the driver open in it: the driver would release that, and leave the
     /// transaction open.
     pub(crate) async fn check(&mut self) -> Result<(), StoreError> {
@@ -75,7 +75,7 @@ impl Opened {
     }
 }
 
-impl Deref for Opened {
+impl Deref for OpenTransaction {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -83,7 +83,7 @@ impl Deref for Opened {
     }
 }
 
-impl DerefMut for Opened {
+impl DerefMut for OpenTransaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.held
     }

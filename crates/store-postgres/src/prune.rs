@@ -31,7 +31,7 @@ const VALUES: usize = 18;
 
 /// The statements of pruning and purging.
 #[derive(Clone, Debug)]
-pub(crate) struct Removing {
+pub(crate) struct PurgeStatements {
     pub(crate) cut: Sql,
     pub(crate) prune: Sql,
     pub(crate) find: Sql,
@@ -109,7 +109,7 @@ pub(crate) const PURGE_RECORDS: &str = "\
 
 /// A run that is to be purged.
 #[derive(Clone, Copy)]
-struct Found {
+struct PurgeTarget {
     /// The key of its row and its records.
     key: i64,
     /// Where its head leads.
@@ -117,7 +117,7 @@ struct Found {
     last: Option<i64>,
 }
 
-impl Found {
+impl PurgeTarget {
     /// Reads the answer to [`find`].
     fn read(row: &PgRow) -> Result<Self> {
         let mut columns = Columns::new(row, 1);
@@ -136,7 +136,7 @@ impl Found {
     }
 }
 
-impl Removing {
+impl PurgeStatements {
     pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         // A base that no store takes is not sent; the look tells why, or that there is nothing to cut.
         let is_sound =
@@ -200,7 +200,7 @@ impl Removing {
             let find = || query(&self.find).bind(run.tenant.as_str()).bind(run.run.as_str());
             let rows = db.read(find).await.map_err(|failed| failed.of_run(PURGE, run))?;
             let Some(row) = rows.first() else { return Ok(Removed::default()) };
-            let found = Found::read(row).map_err(|error| error.with_operation(PURGE).with_run(run))?;
+            let found = PurgeTarget::read(row).map_err(|error| error.with_operation(PURGE).with_run(run))?;
             if expected.is_some() {
                 let head =
                     found.sound_head(row).map_err(|error| error.with_operation(PURGE).with_run(run))?;
@@ -233,7 +233,7 @@ impl Removing {
     async fn purge_on(
         &self,
         connection: &mut PgConnection,
-        (named, found): (&RunKey, Found),
+        (named, found): (&RunKey, PurgeTarget),
         expected: Option<HeadRef>,
         prepared: bool,
     ) -> Result<Option<Vec<PgRow>>, sqlx::Error> {

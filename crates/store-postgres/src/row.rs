@@ -135,7 +135,7 @@ pub(crate) fn head(row: &PgRow) -> Result<RunHead> {
 }
 
 fn head_of(run: RunKey, columns: &mut Columns<'_>) -> Result<RunHead> {
-    let mut last = Found::default();
+    let mut last = HeaderFields::default();
     last.read(&[Field::Seq, Field::Id], columns)?;
     let first = seq(columns.next()?)?;
     last.read(&OF_HEAD, columns)?;
@@ -192,9 +192,9 @@ pub(crate) fn fingerprint_to_uuid(fingerprint: Fingerprint) -> Result<Uuid> {
 
 /// The fields of a header, read in an order of their own.
 #[derive(Default)]
-struct Found([Option<Value>; Field::ALL.len()]);
+struct HeaderFields([Option<Value>; Field::ALL.len()]);
 
-impl Found {
+impl HeaderFields {
     fn read<'f>(
         &mut self,
         fields: impl IntoIterator<Item = &'f Field>,

@@ -90,7 +90,7 @@ async fn set_up(connection: &mut PgConnection, names: &Names) -> Result<Result<(
     transaction.commit().await.map(Ok)
 }
 
-struct Look {
+struct ServerSettings {
     server: i32,
     encoding: String,
     fsync: String,
@@ -99,14 +99,14 @@ struct Look {
     has_schema: bool,
 }
 
-async fn look(connection: &mut PgConnection, names: &Names) -> Result<Look, sqlx::Error> {
+async fn look(connection: &mut PgConnection, names: &Names) -> Result<ServerSettings, sqlx::Error> {
     let row = sqlx::query(LOOK)
         .persistent(false)
         .bind(names.of("migrations"))
         .bind(names.schema())
         .fetch_one(connection)
         .await?;
-    Ok(Look {
+    Ok(ServerSettings {
         server: row.try_get(0)?,
         encoding: row.try_get(1)?,
         fsync: row.try_get(2)?,
@@ -116,7 +116,7 @@ async fn look(connection: &mut PgConnection, names: &Names) -> Result<Look, sqlx
     })
 }
 
-impl Look {
+impl ServerSettings {
     fn check(&self) -> Result<(), StoreError> {
         if self.server < OLDEST_SERVER {
             let message = format!("the server is PostgreSQL {}; use 14 or later", self.server / 10_000);

@@ -7,14 +7,14 @@ use ferrata_store::{RecordHeader, RecordKind, RunStatus};
 /// A guess costs nothing but time: a statement that leaves the row as it is writes nothing unless these are as before, which it
 /// compares in the head that it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum RowWriteMode {
     /// The row is left alone where a record tells of a run's work, as most do.
     AsItSeems,
     /// The row is written whatever the record is.
     Written,
 }
 
-impl Shown {
+impl RowWriteMode {
     /// Tells whether the row is to be written with a head that is this header.
     pub(crate) fn may_change(self, head: &RecordHeader) -> bool {
         let is_of_work = matches!(

@@ -11,7 +11,7 @@ use sqlx::query::Query;
 use crate::batch::{ENTRY_BYTES, RECORD_BYTES, number};
 use crate::db::{Sql, roomy};
 use crate::row::code;
-use crate::shown::Shown;
+use crate::shown::RowWriteMode;
 
 /// Moves the head if it is the expected one, and if its record is where it leads: what is appended must not go into another run's log.
 const MOVE: &str = "\
@@ -58,7 +58,7 @@ impl Single {
     pub(crate) fn bind(
         &self,
         append: &RunAppend,
-        shown: Shown,
+        shown: RowWriteMode,
     ) -> Option<Query<'static, Postgres, PgArguments>> {
         let (Some(expected), [record]) = (&append.expected, append.records.as_slice()) else { return None };
         let header = &record.header;

@@ -66,7 +66,7 @@ const PATIENCE_MS: u32 = 100;
 /// A batch that waits in order may hold what an impatient one waits for, and the other way round; but the impatient one gives
 /// up, so no two batches ever wait for each other longer than [`PATIENCE_MS`], whatever runs they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub(crate) enum LockMode {
     /// In the order in which the server comes to the rows, and not for long: then nothing is written.
     Briefly,
     /// As long as it takes, in one order that all share: first the heads of the runs that grow are locked, by key; then new runs
@@ -85,14 +85,14 @@ pub(crate) struct Statements {
 impl Statements {
     pub(crate) fn new(names: &Names) -> Self {
         let sql = |grows, starts, waits| names.fill(&statement(grows, starts, waits)).into();
-        let each = |starts| [Waits::Briefly, Waits::InOrder].map(|waits| sql(true, starts, waits));
+        let each = |starts| [LockMode::Briefly, LockMode::InOrder].map(|waits| sql(true, starts, waits));
         // New runs alone are inserted in order anyway.
-        Self { start: sql(false, true, Waits::InOrder), grow: each(false), both: each(true) }
+        Self { start: sql(false, true, LockMode::InOrder), grow: each(false), both: each(true) }
     }
 
     /// Returns the statement for entries some of which grow or start.
-    pub(crate) fn of(&self, grows: bool, starts: bool, waits: Waits) -> &Sql {
-        let place = usize::from(waits == Waits::InOrder);
+    pub(crate) fn of(&self, grows: bool, starts: bool, waits: LockMode) -> &Sql {
+        let place = usize::from(waits == LockMode::InOrder);
         match (grows, starts) {
             (true, true) => &self.both[place],
             (true, false) => &self.grow[place],
@@ -111,19 +111,19 @@ impl Statements {
 /// matched, which keeps it out of what the server evaluates again.
 ///
 /// The names of the tables stand early in it: the server shows the beginning of what it does, by which an operator finds it.
-fn statement(grows: bool, starts: bool, waits: Waits) -> String {
+fn statement(grows: bool, starts: bool, waits: LockMode) -> String {
     let mut sql = String::from("WITH ");
     let mut parameter = 0;
     // Writing into a string cannot fail.
     let patience = format!("(SELECT set_config('lock_timeout', '{PATIENCE_MS}', true)) IS NOT NULL");
     let after = |part: &str| match waits {
-        Waits::Briefly => patience.clone(),
-        Waits::InOrder => format!("(SELECT count(*) FROM {part}) >= 0"),
+        LockMode::Briefly => patience.clone(),
+        LockMode::InOrder => format!("(SELECT count(*) FROM {part}) >= 0"),
     };
     let grow = grows.then(|| Rows::new(&mut parameter, "g", &[ENTRY, HEADERS, EXPECTED]));
     if let Some(g) = &grow {
         let _ = write!(sql, "given AS (SELECT * FROM {}), ", g.from);
-        if waits == Waits::InOrder {
+        if waits == LockMode::InOrder {
             let _ = write!(
                 sql,
                 "locked AS MATERIALIZED (SELECT h.key FROM given g JOIN {{heads}} h ON h.run = g.run AND h.tenant = {} \

@@ -12,16 +12,16 @@ use ferrata_store::{
 };
 use sqlx::{PgConnection, PgPool};
 
-use crate::append::{Appending, Via};
+use crate::append::{Appending, AppendRoute};
 use crate::config::{PostgresOptions, read_url};
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
 use crate::headers::{self, Ranges};
-use crate::load::{self, Loading};
+use crate::load::{self, LoadStatements};
 use crate::migrations::{self, Migration};
 use crate::names::Names;
 use crate::notices::{self, Hub};
-use crate::prune::{self, Removing};
+use crate::prune::{self, PurgeStatements};
 use crate::reseal::{self, Replacing};
 use crate::single::{self, Single};
 use crate::statement::Statements;
@@ -40,9 +40,9 @@ struct Inner {
     db: Db,
     names: Names,
     appending: Appending,
-    loading: Loading,
+    loading: LoadStatements,
     ranges: Ranges,
-    removing: Removing,
+    removing: PurgeStatements,
     replacing: Replacing,
     head: Sql,
     heartbeat: Sql,
@@ -106,7 +106,7 @@ impl PostgresStore {
                 single: Single { plain: sql(&single::plain()), moves: sql(&single::moves()) },
                 look: sql(&tail::statement()),
             },
-            loading: Loading {
+            loading: LoadStatements {
                 latest: sql(&load::statement(load::LATEST)),
                 by_seq: sql(&load::statement(load::BY_SEQ)),
                 by_id: sql(&load::statement(load::BY_ID)),
@@ -116,7 +116,7 @@ impl PostgresStore {
                 from: sql(&headers::statement(headers::FROM)),
                 up_to: sql(&headers::statement(headers::UP_TO)),
             },
-            removing: Removing {
+            removing: PurgeStatements {
                 cut: sql(&prune::cut()),
                 prune: sql(&prune::prune()),
                 find: sql(&prune::find()),
@@ -198,7 +198,7 @@ impl PostgresStore {
         let mut results = self
             .inner
             .appending
-            .run(Via::Transaction { connection: &mut *transaction, prepared }, std::slice::from_ref(&append))
+            .run(AppendRoute::Transaction { connection: &mut *transaction, prepared }, std::slice::from_ref(&append))
             .await;
         let head = results.swap_remove(0)?;
         if let Some(payload) = self.inner.hub.payload(&run) {
@@ -248,7 +248,7 @@ impl CheckpointStore for PostgresStore {
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        let results = self.inner.appending.run(Via::Pool(&self.inner.db), &batch).await;
+        let results = self.inner.appending.run(AppendRoute::Pool(&self.inner.db), &batch).await;
         let changed = batch.iter().zip(&results).filter_map(|(append, result)| {
             result.as_ref().ok().map(|head| Notice::new(append.run.clone()).with_head(*head))
         });

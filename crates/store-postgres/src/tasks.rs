@@ -27,9 +27,9 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
 
 /// A task of which there is one at a time; it ends when this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Single(Mutex<Option<AbortHandle>>);
+pub(crate) struct ExclusiveTask(Mutex<Option<AbortHandle>>);
 
-impl Single {
+impl ExclusiveTask {
     /// Starts the task unless it is running; tells whether there is a runtime to run it on.
     pub(crate) fn ensure<F>(&self, task: impl FnOnce() -> F) -> bool
     where
@@ -45,7 +45,7 @@ impl Single {
     }
 }
 
-impl Drop for Single {
+impl Drop for ExclusiveTask {
     fn drop(&mut self) {
         if let Some(task) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
             task.abort();

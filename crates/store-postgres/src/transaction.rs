@@ -11,9 +11,9 @@ use ferrata_store::{
 };
 use sqlx::PgConnection;
 
-use crate::append::Via;
+use crate::append::AppendRoute;
 use crate::error::{Call, StoreError, fault, is_lost};
-use crate::opened::Opened;
+use crate::opened::OpenTransaction;
 use crate::store::PostgresStore;
 
 const BEGIN: &str = "store.begin";
@@ -36,7 +36,7 @@ impl Database for Postgres {
 ///
 /// <!-- held by: transactions::ended_transaction_refuses_commit -->
 pub struct PostgresTransaction {
-    opened: Opened,
+    opened: OpenTransaction,
 }
 
 impl Deref for PostgresTransaction {
@@ -74,7 +74,7 @@ impl Transactions for PostgresStore {
         let of_run = |failed: StoreError| failed.of_run(COMMIT, &append.run);
         opened.check().await.map_err(of_run)?;
         let appending = async {
-            let via = Via::Transaction { connection: &mut opened, prepared };
+            let via = AppendRoute::Transaction { connection: &mut opened, prepared };
             Ok(self.appending().run(via, std::slice::from_ref(&append)).await.swap_remove(0))
         };
         let appended =

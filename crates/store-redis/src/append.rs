@@ -12,11 +12,11 @@ use ferrata_store::{
 };
 use redis::Value;
 
-use crate::entry::{Head, Said};
+use crate::entry::{Head, RunFactsEntry};
 use crate::error::{Doubt, StoreError};
 use crate::header::{header_of, write_header};
 use crate::index::{Index, Placement};
-use crate::known::{Placed, Stood};
+use crate::known::{IndexEntry, KnownHead};
 use crate::layout::{Member, fixed_places};
 use crate::link::{Call, Wait};
 use crate::reply::{Parts, bytes};
@@ -36,7 +36,7 @@ struct Entry {
     /// Where the run will stand with the last record.
     moving: Option<Standing>,
     /// Where the run stands with the expected head; absent if that is no longer its head, so that nothing will be written.
-    stood: Option<Stood>,
+    stood: Option<KnownHead>,
     result: Option<Result<HeadRef>>,
 }
 
@@ -109,11 +109,11 @@ impl Inner {
         let moving = append.records.last().map(|record| Standing::after(&record.header));
         let stood = match (&append.facts, append.expected) {
             _ if check.is_err() => None,
-            (Some(facts), _) => append.records.first().map(|first| Stood {
+            (Some(facts), _) => append.records.first().map(|first| KnownHead {
                 head: first.header.id,
                 base: Seq::new(0),
                 moving: None,
-                placed: Arc::new(Placed {
+                placed: Arc::new(IndexEntry {
                     member: Member::new(&append.run, facts.created, first.header.id),
                     fixed: fixed_places(&append.run, facts),
                 }),
@@ -217,7 +217,7 @@ impl Inner {
             .arg(what);
         beside.into_iter().for_each(|part| call.push(part));
         if let Some((facts, stood)) = facts.as_ref().zip(entry.stood.as_ref()) {
-            call.push(Said::write(&stood.placed.member, facts)?);
+            call.push(RunFactsEntry::write(&stood.placed.member, facts)?);
         }
         // Where nothing is known of the head, nothing will be written, and the script looks at the id alone.
         let mut base = entry.stood.as_ref().map_or(Seq::new(0), |stood| stood.base);
@@ -260,7 +260,7 @@ impl Inner {
             if let Some(stood) = entry.stood.take() {
                 let newest = entry.append.records.iter().rev().find(|record| record.header.base);
                 let base = newest.map_or(stood.base, |record| record.header.seq);
-                let stood = Stood { head: head.id, base, moving: entry.moving, ..stood };
+                let stood = KnownHead { head: head.id, base, moving: entry.moving, ..stood };
                 self.known.remember(&entry.append.run, stood);
             }
             return Ok(Ok(head));
@@ -269,7 +269,7 @@ impl Inner {
         let run = &entry.append.run;
         match reply.text()?.as_str() {
             "differs" => {
-                let found = Found::read(run, reply)?;
+                let found = ActualHead::read(run, reply)?;
                 self.known.forget(run);
                 if found.is_repeat(&entry.append)? {
                     return Ok(Ok(found.head));
@@ -296,27 +296,27 @@ impl Inner {
 }
 
 /// Where a run stands, from its head; `None` if what is stored of it in the index is not of this store.
-fn stood(run: &RunKey, head: &Head) -> Option<Stood> {
+fn stood(run: &RunKey, head: &Head) -> Option<KnownHead> {
     let member = Member::parse(head.said.member.as_bytes())?;
-    Some(Stood {
+    Some(KnownHead {
         head: head.last.id,
         base: head.base,
         moving: Some(Standing::after(&head.last)),
-        placed: Arc::new(Placed { member, fixed: fixed_places(run, &head.said.facts) }),
+        placed: Arc::new(IndexEntry { member, fixed: fixed_places(run, &head.said.facts) }),
     })
 }
 
 /// What is there instead of the expected head.
-struct Found {
+struct ActualHead {
     head: HeadRef,
-    said: Said,
+    said: RunFactsEntry,
     newest_first: Vec<Value>,
 }
 
-impl Found {
+impl ActualHead {
     fn read(run: &RunKey, mut reply: Parts) -> Result<Self, StoreError> {
         let head = header_of(&reply.bytes()?, None)?.head();
-        let said = Said::read(run, &reply.bytes()?)?;
+        let said = RunFactsEntry::read(run, &reply.bytes()?)?;
         Ok(Self { head, said, newest_first: reply.parts()?.collect() })
     }
 

@@ -10,7 +10,7 @@ use crate::reply::Parts;
 
 /// What is said of a run at its start: the first element of its list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct RunFactsEntry {
     layout: u64,
     /// Its name in the index.
     pub(crate) member: String,
@@ -23,7 +23,7 @@ struct Version {
     layout: u64,
 }
 
-impl Said {
+impl RunFactsEntry {
     pub(crate) fn write(member: &Member, facts: &RunFacts) -> Result<String, StoreError> {
         let said = Self { layout: LAYOUT, member: member.as_str().to_owned(), facts: facts.clone() };
         serde_json::to_string(&said)
@@ -68,7 +68,7 @@ pub(crate) struct Head {
     /// The number of the newest base.
     pub(crate) base: Seq,
     pub(crate) first: Seq,
-    pub(crate) said: Said,
+    pub(crate) said: RunFactsEntry,
 }
 
 impl Head {
@@ -78,7 +78,7 @@ impl Head {
             return Ok(None);
         }
         let mut reply = Parts::of(reply)?;
-        let said = Said::read(run, &reply.bytes()?)?;
+        let said = RunFactsEntry::read(run, &reply.bytes()?)?;
         let first = header_of(&reply.bytes()?, None)?.seq;
         let (last, base) = read(&reply.bytes()?, None)?;
         Ok(Some(Self { last, base, first, said }))

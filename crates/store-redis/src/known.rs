@@ -13,33 +13,33 @@ const MOST: usize = 10_000;
 
 /// Where a run stood with one record. Right for as long as that record is the head, whoever wrote since.
 #[derive(Clone, Debug)]
-pub(crate) struct Stood {
+pub(crate) struct KnownHead {
     pub(crate) head: RecordId,
     /// The number of the newest base.
     pub(crate) base: Seq,
     /// Absent for a run that is not yet there.
     pub(crate) moving: Option<Standing>,
-    pub(crate) placed: Arc<Placed>,
+    pub(crate) placed: Arc<IndexEntry>,
 }
 
 /// Where a run stands for good.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct IndexEntry {
     pub(crate) member: Member,
     pub(crate) fixed: Vec<String>,
 }
 
 /// The runs that this process wrote last.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Mutex<HashMap<RunKey, Stood>>);
+pub(crate) struct KnownHeads(Mutex<HashMap<RunKey, KnownHead>>);
 
-impl Known {
+impl KnownHeads {
     /// Returns where the run stood with this record.
-    pub(crate) fn at(&self, run: &RunKey, head: RecordId) -> Option<Stood> {
+    pub(crate) fn at(&self, run: &RunKey, head: RecordId) -> Option<KnownHead> {
         self.runs().get(run).filter(|stood| stood.head == head).cloned()
     }
 
-    pub(crate) fn remember(&self, run: &RunKey, stood: Stood) {
+    pub(crate) fn remember(&self, run: &RunKey, stood: KnownHead) {
         let mut runs = self.runs();
         if let Some(known) = runs.get_mut(run) {
             *known = stood;
@@ -56,7 +56,7 @@ impl Known {
         self.runs().remove(run);
     }
 
-    fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, Stood>> {
+    fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, KnownHead>> {
         // What is remembered is compared with the head before it is used.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

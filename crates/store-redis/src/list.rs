@@ -217,7 +217,7 @@ impl Inner {
 /// Takes a run out of a place it has left.
 fn stale_place(index: &Index, run: &RunKey, candidate: &Candidate, head: &Head) -> Option<Call> {
     let (moving, fixed) = (Standing::after(&head.last), fixed_places(run, &head.said.facts));
-    let shown = Shown { candidate, fixed: &fixed };
+    let shown = ListedPlace { candidate, fixed: &fixed };
     match shown.check(Some((&candidate.member, head.last.seq, &moving))) {
         Check::Stale => {
             let placement =
@@ -229,12 +229,12 @@ fn stale_place(index: &Index, run: &RunKey, candidate: &Candidate, head: &Head) 
 }
 
 /// A place in which a run was found, of a life that is there.
-struct Shown<'a> {
+struct ListedPlace<'a> {
     candidate: &'a Candidate,
     fixed: &'a [String],
 }
 
-impl IndexEntry for Shown<'_> {
+impl IndexEntry for ListedPlace<'_> {
     type Life = Member;
 
     fn life(&self) -> &Member {

@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The one connection that hears notices, once there is a subscriber.
 #[derive(Debug)]
-pub(crate) struct Hearing {
+pub(crate) struct NoticeListener {
     /// The word that ends the notices of this store's own appends, and is no name of a run: they were told here by then, with the head.
     tag: String,
     running: Mutex<Option<Running>>,
@@ -42,7 +42,7 @@ pub(crate) struct Hearing {
 
 #[derive(Debug)]
 struct Running {
-    heard: Arc<Heard>,
+    heard: Arc<NoticeSubscribers>,
     task: AbortHandle,
     /// Dropped with the store, which ends the task.
     _store: oneshot::Sender<()>,
@@ -50,16 +50,16 @@ struct Running {
 
 /// Who is told of what is heard.
 #[derive(Debug)]
-struct Heard {
+struct NoticeSubscribers {
     runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
     /// Whether the server knows that this process listens to what is said.
-    listens: watch::Sender<Listens>,
+    listens: watch::Sender<ListenState>,
 }
 
 /// Whether a process listens to what is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listens {
+enum ListenState {
     /// There is no connection now.
     No,
     Yes,
@@ -67,7 +67,7 @@ enum Listens {
     Forbidden,
 }
 
-impl Hearing {
+impl NoticeListener {
     pub(crate) fn new() -> Self {
         // Chance is enough: two stores with the same tag would not hear each other, and poll.
         let tag = RandomIds::new().next(SystemClock::new().now()).simple();
@@ -99,11 +99,11 @@ impl Hearing {
             return refuse(ErrorKind::Unavailable, "there is no tokio runtime; call this within one");
         };
         let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
-        let known = listens.wait_for(|listens| *listens != Listens::No);
+        let known = listens.wait_for(|listens| *listens != ListenState::No);
         let listens = within(&SystemClock::new(), PATIENCE, known).await.and_then(Result::ok).map(|now| *now);
         match listens {
-            Some(Listens::Yes) => Ok(Texts::new(receiver)),
-            Some(Listens::Forbidden) => {
+            Some(ListenState::Yes) => Ok(Texts::new(receiver)),
+            Some(ListenState::Forbidden) => {
                 let channel = String::from_utf8_lossy(&layout.said_channel()).into_owned();
                 refuse(
                     ErrorKind::Invalid,
@@ -118,7 +118,7 @@ impl Hearing {
     }
 
     /// Begins to listen, unless that has begun.
-    fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<Heard>> {
+    fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<NoticeSubscribers>> {
         let mut running = self.running();
         if let Some(running) = running.as_ref().filter(|running| !running.task.is_finished()) {
             return Some(Arc::clone(&running.heard));
@@ -129,10 +129,10 @@ impl Hearing {
             Some(ended) => ended.heard,
             None => {
                 let (runs, said) = (broadcast::Sender::new(NOTICES), broadcast::Sender::new(NOTICES));
-                Arc::new(Heard { runs, said, listens: watch::Sender::new(Listens::No) })
+                Arc::new(NoticeSubscribers { runs, said, listens: watch::Sender::new(ListenState::No) })
             }
         };
-        heard.listens.send_replace(Listens::No);
+        heard.listens.send_replace(ListenState::No);
         let (store, gone) = oneshot::channel();
         let channels = [layout.channel(), layout.said_channel()];
         let task =
@@ -151,7 +151,7 @@ async fn hear(
     link: Arc<Link>,
     channels: [Bytes; 2],
     tag: String,
-    to: Arc<Heard>,
+    to: Arc<NoticeSubscribers>,
     gone: oneshot::Receiver<()>,
 ) {
     let clock = SystemClock::new();
@@ -160,7 +160,7 @@ async fn hear(
             if let Err(fault) = listen(&link, &channels, &tag, &to, attempt).await {
                 tracing::debug!(%fault, "cannot hear notices; trying again");
             }
-            to.listens.send_replace(Listens::No);
+            to.listens.send_replace(ListenState::No);
             clock.sleep(PAUSE).await;
         }
     };
@@ -175,7 +175,7 @@ async fn listen(
     link: &Link,
     [channel, said]: &[Bytes; 2],
     tag: &str,
-    to: &Heard,
+    to: &NoticeSubscribers,
     attempt: usize,
 ) -> Result<(), StoreError> {
     let node = link.listener(attempt).await?;
@@ -184,10 +184,10 @@ async fn listen(
     link.in_time(async { heard.subscribe(&channel[..]).await.map_err(lost) }).await?;
     // The user may have been made for the other channel alone.
     match link.in_time(async { Ok(heard.subscribe(&said[..]).await) }).await? {
-        Ok(()) => drop(to.listens.send_replace(Listens::Yes)),
+        Ok(()) => drop(to.listens.send_replace(ListenState::Yes)),
         Err(source) if source.code() == Some("NOPERM") => {
             tracing::warn!(%source, "chunks of streams from other processes do not reach this one; {REMEDY}");
-            to.listens.send_replace(Listens::Forbidden);
+            to.listens.send_replace(ListenState::Forbidden);
         }
         Err(source) => return Err(lost(source)),
     }

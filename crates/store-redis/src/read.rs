@@ -16,7 +16,7 @@ use crate::scripts::{HEADERS, LOAD, SINCE};
 use crate::store::Inner;
 
 /// What a script says of a run, before what it was asked for.
-pub(crate) enum Found {
+pub(crate) enum ScriptRun {
     Yes(Parts),
     /// There is no such run.
     Absent,
@@ -30,7 +30,7 @@ pub(crate) enum Found {
     Differs(Parts),
 }
 
-impl Found {
+impl ScriptRun {
     pub(crate) fn of(reply: Value) -> Result<Self, StoreError> {
         let mut reply = Parts::of(reply)?;
         Ok(match reply.text()?.as_str() {
@@ -70,10 +70,10 @@ impl Inner {
             At::Seq(seq) => call.arg("seq").arg(seq.to_string()),
             At::Record(id) => call.arg("id").arg(Bytes::copy_from_slice(id.as_uuid().as_bytes())),
         };
-        let found = self.link.call(call).await.and_then(Found::of);
+        let found = self.link.call(call).await.and_then(ScriptRun::of);
         let records = match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
-            Found::Yes(reply) => loaded(reply),
-            Found::Absent => return Ok(None),
+            ScriptRun::Yes(reply) => loaded(reply),
+            ScriptRun::Absent => return Ok(None),
             _ => {
                 return Err(refusal::no_record(OPERATION, run, at));
             }
@@ -93,10 +93,10 @@ impl Inner {
         const OPERATION: &str = "store.load";
         let call = Call::script(&SINCE, self.layout.run(run)).arg(known.seq.to_string());
         let call = call.arg(Bytes::copy_from_slice(known.id.as_uuid().as_bytes()));
-        let found = self.link.call(call).await.and_then(Found::of);
+        let found = self.link.call(call).await.and_then(ScriptRun::of);
         let records = match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
-            Found::Yes(reply) => loaded(reply),
-            Found::Absent => return Ok(None),
+            ScriptRun::Yes(reply) => loaded(reply),
+            ScriptRun::Absent => return Ok(None),
             _ => return self.load(run, At::Latest).await,
         };
         let (_, records) = records.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
@@ -115,9 +115,9 @@ impl Inner {
             .arg(anchor)
             .arg(seq.to_string())
             .arg(range.limit().to_string());
-        let found = self.link.call(call).await.and_then(Found::of);
+        let found = self.link.call(call).await.and_then(ScriptRun::of);
         match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
-            Found::Yes(reply) => {
+            ScriptRun::Yes(reply) => {
                 let (kept, items) =
                     listed(reply, range).map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
                 Headers::checked(run, range, kept, items)

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use ferrata_store::codec::binary::beginning;
 use ferrata_store::{Error, ErrorKind, HeadRef, PruneCut, Removed, Result, RunKey, check_prune, refusal};
 
-use crate::entry::Said;
+use crate::entry::RunFactsEntry;
 use crate::error::{Doubt, StoreError};
 use crate::header::{header_of, write_header};
 use crate::index::Index;
 use crate::layout::{Member, name};
 use crate::link::Call;
-use crate::read::Found;
+use crate::read::ScriptRun;
 use crate::reply::Parts;
 use crate::scripts::{AT, PRUNE, PURGE};
 use crate::store::Inner;
@@ -25,10 +25,10 @@ impl Inner {
         let key = self.layout.run(run);
         for _ in 0..ATTEMPTS {
             let look = Call::script(&AT, key.clone()).arg(cut.at.to_string());
-            let found = match self.link.call(look).await.and_then(Found::of) {
-                Ok(Found::Yes(mut reply)) => reply.bytes().map_err(fail)?,
-                Ok(Found::Pruned) => return Ok(Removed::default()),
-                Ok(Found::Absent) => return Err(refusal::no_run(OPERATION, run)),
+            let found = match self.link.call(look).await.and_then(ScriptRun::of) {
+                Ok(ScriptRun::Yes(mut reply)) => reply.bytes().map_err(fail)?,
+                Ok(ScriptRun::Pruned) => return Ok(Removed::default()),
+                Ok(ScriptRun::Absent) => return Err(refusal::no_run(OPERATION, run)),
                 Ok(_) => {
                     let message = format!("the run does not hold record {}; it was never written", cut.at);
                     return Err(Error::new(ErrorKind::NotFound, message)
@@ -46,13 +46,13 @@ impl Inner {
             };
             let call =
                 Call::script(&PRUNE, key.clone()).arg(cut.at.to_string()).arg(found).arg(header).arg(body);
-            let said = self.link.call(self.with_notice(call, run)).await.and_then(Found::of);
+            let said = self.link.call(self.with_notice(call, run)).await.and_then(ScriptRun::of);
             match said.map_err(fail)? {
-                Found::Yes(mut reply) => {
+                ScriptRun::Yes(mut reply) => {
                     let (records, bytes) = (reply.number().map_err(fail)?, reply.number().map_err(fail)?);
                     return Ok(Removed { records, bytes });
                 }
-                Found::Absent => return Err(refusal::no_run(OPERATION, run)),
+                ScriptRun::Absent => return Err(refusal::no_run(OPERATION, run)),
                 _ => {}
             }
         }
@@ -67,9 +67,9 @@ impl Inner {
         let beginning = expected.as_ref().map(beginning).unwrap_or_default();
         let call = Call::script(&PURGE, self.layout.run(run)).arg(beginning);
         let reply = self.link.call(self.with_notice(call, run)).await;
-        match reply.and_then(Found::of).map_err(fail)? {
-            Found::Yes(reply) => self.purged(run, index, reply).await.map_err(fail),
-            Found::Differs(mut reply) => {
+        match reply.and_then(ScriptRun::of).map_err(fail)? {
+            ScriptRun::Yes(reply) => self.purged(run, index, reply).await.map_err(fail),
+            ScriptRun::Differs(mut reply) => {
                 let head = reply.bytes().and_then(|head| header_of(&head, None)).map_err(fail)?;
                 Err(refusal::conflict(run, expected, Some(head.head())).with_operation(OPERATION))
             }
@@ -82,7 +82,7 @@ impl Inner {
         let purged = Removed { records: reply.number()?, bytes: reply.number()? };
         self.known.forget(run);
         // Without a member of its own the run was damaged, or there is none: entries that name it lapse.
-        let said = Said::read(run, &reply.bytes()?).ok();
+        let said = RunFactsEntry::read(run, &reply.bytes()?).ok();
         if let Some(member) = said.and_then(|said| Member::parse(said.member.as_bytes())) {
             self.link.call(index.forget(run, &member)).await?;
         }

@@ -5,7 +5,7 @@ use ferrata_store::{Record, Result, RunKey, check_reseal, has_place, refusal};
 use crate::error::{Doubt, StoreError};
 use crate::header::{header_of, read, write_header};
 use crate::link::Call;
-use crate::read::Found;
+use crate::read::ScriptRun;
 use crate::scripts::{AT, RESEAL};
 use crate::store::Inner;
 
@@ -28,9 +28,9 @@ impl Inner {
     async fn reseal_one(&self, run: &RunKey, record: &Record) -> Result<Option<bool>, StoreError> {
         let (key, seq) = (self.layout.run(run), record.header.seq);
         let look = Call::script(&AT, key.clone()).arg(seq.to_string());
-        let found = match self.link.call(look).await.and_then(Found::of)? {
-            Found::Yes(mut reply) => reply.bytes()?,
-            Found::Absent => return Ok(None),
+        let found = match self.link.call(look).await.and_then(ScriptRun::of)? {
+            ScriptRun::Yes(mut reply) => reply.bytes()?,
+            ScriptRun::Absent => return Ok(None),
             _ => return Ok(Some(false)),
         };
         if !has_place(&header_of(&found, Some(seq))?, &record.header) {
@@ -38,9 +38,9 @@ impl Inner {
         }
         let header = write_header(&record.header, read(&found, Some(seq))?.1)?;
         let call = Call::script(&RESEAL, key).arg(seq.to_string()).arg(found).arg(header);
-        match self.link.call(call.arg(record.body.clone())).await.and_then(Found::of)? {
-            Found::Yes(_) => Ok(Some(true)),
-            Found::Absent => Ok(None),
+        match self.link.call(call.arg(record.body.clone())).await.and_then(ScriptRun::of)? {
+            ScriptRun::Yes(_) => Ok(Some(true)),
+            ScriptRun::Absent => Ok(None),
             // It was pruned or purged in between, or another call has put it in an envelope.
             _ => Ok(Some(false)),
         }

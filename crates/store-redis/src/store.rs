@@ -19,10 +19,10 @@ use crate::config::{MAX_KEEP, RedisOptions, target};
 use crate::entry::check_layout;
 use crate::error::{Doubt, StoreError};
 use crate::index::Index;
-use crate::known::Known;
+use crate::known::KnownHeads;
 use crate::layout::{CLUSTER_SHARDS, LAYOUT, Layout};
 use crate::link::{Call, Link};
-use crate::notices::Hearing;
+use crate::notices::NoticeListener;
 use crate::persistence::{self, Persistence};
 use crate::reply;
 
@@ -41,12 +41,12 @@ pub(crate) struct Inner {
     pub(crate) layout: Layout,
     pub(crate) options: RedisOptions,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) known: Known,
+    pub(crate) known: KnownHeads,
     pub(crate) persistence: OnceLock<Persistence>,
     checked: Mutex<Checked>,
     durable: OnceLock<bool>,
     index: OnceCell<Index>,
-    pub(crate) hearing: Hearing,
+    pub(crate) hearing: NoticeListener,
 }
 
 impl RedisStore {
@@ -71,8 +71,8 @@ impl RedisStore {
         let link = Arc::new(Link::new(target, Arc::clone(&clock))?);
         let inner = Inner {
             layout: Layout::new(options.prefix.clone()),
-            hearing: Hearing::new(),
-            known: Known::default(),
+            hearing: NoticeListener::new(),
+            known: KnownHeads::default(),
             persistence: OnceLock::new(),
             checked: Mutex::default(),
             durable: OnceLock::new(),

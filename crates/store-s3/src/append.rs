@@ -5,22 +5,22 @@ use std::sync::Arc;
 use ferrata_store::index::{Move, Standing};
 use ferrata_store::{FORMAT, HeadRef, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
-use crate::bucket::{Answer, Put, ServerTime};
-use crate::codes::Sort;
+use crate::bucket::{Answer, PutResult, ServerTime};
+use crate::codes::RefusalKind;
 use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::inner::{ATTEMPTS, Inner, TRUSTED};
 use crate::layout::{ObjectPlace, Tree};
 use crate::line::Tag;
 use crate::object::{GONE, Head};
-use crate::view::{Look, Seen};
+use crate::view::{Look, CachedHead};
 
 /// The most bytes of bodies in one append: an object of this size goes out within the default time on a slow line, and the
 /// server takes it in one request.
 pub(crate) const MOST_BYTES: u64 = 256 * 1_024 * 1_024;
 
 /// What an append is to the head that was found.
-enum Judged {
+enum AppendVerdict {
     /// It is written already.
     Repeat(HeadRef),
     /// It comes next.
@@ -31,7 +31,7 @@ enum Judged {
 
 /// What the attempts of one append have left behind.
 #[derive(Default)]
-struct Tried {
+struct AppendAttempts {
     /// Why an earlier attempt may have been written without our knowledge.
     doubt: Option<StoreError>,
     /// Where the records were last put.
@@ -66,11 +66,11 @@ impl Inner {
         if len > MOST_BYTES {
             return Err(StoreError::Large { len, max: MOST_BYTES });
         }
-        let mut tried = Tried::default();
+        let mut tried = AppendAttempts::default();
         let done = self.try_append(append, &mut tried, stale).await;
         match done {
             Err(fault @ StoreError::Conflict { .. }) => self.settle(append, tried, fault, stale).await,
-            Err(fault) if tried.doubt.is_some() && fault.sort() != Sort::Lost => {
+            Err(fault) if tried.doubt.is_some() && fault.sort() != RefusalKind::Lost => {
                 Err(StoreError::Unsure(Box::new(tried.doubt.unwrap_or(fault))))
             }
             done => done,
@@ -82,7 +82,7 @@ impl Inner {
     async fn settle(
         &self,
         append: &RunAppend,
-        tried: Tried,
+        tried: AppendAttempts,
         conflict: StoreError,
         stale: &mut Vec<String>,
     ) -> Result<HeadRef, StoreError> {
@@ -112,7 +112,7 @@ impl Inner {
     async fn try_append(
         &self,
         append: &RunAppend,
-        tried: &mut Tried,
+        tried: &mut AppendAttempts,
         stale: &mut Vec<String>,
     ) -> Result<HeadRef, StoreError> {
         let run = &append.run;
@@ -130,9 +130,9 @@ impl Inner {
                 None => self.look(run).await?,
             };
             match self.judge(&look, append).await? {
-                Judged::Repeat(head) => return self.repeated(head, tried).await,
-                Judged::Lost(fault) => return Err(fault),
-                Judged::Next => {}
+                AppendVerdict::Repeat(head) => return self.repeated(head, tried).await,
+                AppendVerdict::Lost(fault) => return Err(fault),
+                AppendVerdict::Next => {}
             }
             let mut draft = self.draft(&look, append).await?;
             if let Some(entry) = &draft.entry {
@@ -146,19 +146,19 @@ impl Inner {
             tried.place = Some(draft.place);
             let bytes = draft.head.encode(self.layout.below_logs(&key), &append.records);
             match self.bucket.put_new(&key, bytes).await {
-                Ok(Answer { value: Put::Done(etag), at }) => {
+                Ok(Answer { value: PutResult::Done(etag), at }) => {
                     return self.appended(run, draft, etag, at, stale).await;
                 }
                 // A writer was first, perhaps this one: the log tells.
-                Ok(Answer { value: Put::Lost, .. }) if attempt == 0 => continue,
-                Ok(Answer { value: Put::Lost, .. }) => {}
-                Ok(Answer { value: Put::Undecided, .. }) => {
+                Ok(Answer { value: PutResult::Lost, .. }) if attempt == 0 => continue,
+                Ok(Answer { value: PutResult::Lost, .. }) => {}
+                Ok(Answer { value: PutResult::Undecided, .. }) => {
                     let (status, code) = (409, "ConditionalRequestConflict".to_owned());
-                    failed = StoreError::Refused { doing: crate::error::Doing::Put, key, status, code };
+                    failed = StoreError::Refused { doing: crate::error::S3Operation::Put, key, status, code };
                 }
                 Err(fault) => match fault.sort() {
-                    Sort::Busy => failed = fault,
-                    Sort::Unsure => tried.doubt = Some(fault),
+                    RefusalKind::Busy => failed = fault,
+                    RefusalKind::Unsure => tried.doubt = Some(fault),
                     _ => return Err(fault),
                 },
             }
@@ -169,14 +169,14 @@ impl Inner {
         // Once more: the last attempt may have come through.
         let look = self.look(run).await?;
         match self.judge(&look, append).await? {
-            Judged::Repeat(head) => self.repeated(head, tried).await,
-            Judged::Lost(fault) => Err(fault),
-            Judged::Next => Err(failed),
+            AppendVerdict::Repeat(head) => self.repeated(head, tried).await,
+            AppendVerdict::Lost(fault) => Err(fault),
+            AppendVerdict::Next => Err(failed),
         }
     }
 
     /// Acknowledges records that an earlier attempt, or an earlier call, has written.
-    async fn repeated(&self, head: HeadRef, tried: &Tried) -> Result<HeadRef, StoreError> {
+    async fn repeated(&self, head: HeadRef, tried: &AppendAttempts) -> Result<HeadRef, StoreError> {
         if let Some(entry) = &tried.entry {
             self.put_again(entry).await?;
         }
@@ -184,12 +184,12 @@ impl Inner {
     }
 
     /// Compares an append with the head that was found.
-    async fn judge(&self, look: &Look, append: &RunAppend) -> Result<Judged, StoreError> {
+    async fn judge(&self, look: &Look, append: &RunAppend) -> Result<AppendVerdict, StoreError> {
         let expected = append.expected;
         let Look::There(seen) = look else {
             return Ok(match expected {
-                None => Judged::Next,
-                Some(_) => Judged::Lost(StoreError::Conflict { expected, actual: None }),
+                None => AppendVerdict::Next,
+                Some(_) => AppendVerdict::Lost(StoreError::Conflict { expected, actual: None }),
             });
         };
         let actual = seen.last.head();
@@ -199,17 +199,17 @@ impl Inner {
                 let (seq, found) = (Some(actual.seq), u64::from(seen.last.format));
                 return Err(StoreError::NewerRecord { key, seq, found, known: FORMAT });
             }
-            return Ok(Judged::Next);
+            return Ok(AppendVerdict::Next);
         }
         let is_last = append.records.last().is_some_and(|record| record.header.id == actual.id);
         if is_last && self.is_repeat(seen, append).await? {
-            return Ok(Judged::Repeat(actual));
+            return Ok(AppendVerdict::Repeat(actual));
         }
-        Ok(Judged::Lost(StoreError::Conflict { expected, actual: Some(actual) }))
+        Ok(AppendVerdict::Lost(StoreError::Conflict { expected, actual: Some(actual) }))
     }
 
     /// Tells whether an append already is the end of the log, reading no more of it than the append has.
-    async fn is_repeat(&self, seen: &Seen, append: &RunAppend) -> Result<bool, StoreError> {
+    async fn is_repeat(&self, seen: &CachedHead, append: &RunAppend) -> Result<bool, StoreError> {
         let run = &append.run;
         let mut key = self.layout.object(run, seen.place);
         let mut headers: Vec<RecordHeader> = Vec::new();
@@ -276,7 +276,7 @@ impl Inner {
         if !is_fresh {
             self.confirm(run, (place, &etag), expected, entry.as_deref()).await?;
         }
-        let mut seen = Seen::of(place, etag, at.unwrap_or(i64::MAX), &head, last);
+        let mut seen = CachedHead::of(place, etag, at.unwrap_or(i64::MAX), &head, last);
         let actual = seen.last.head();
         seen.confirmed = at;
         seen.facts = facts;

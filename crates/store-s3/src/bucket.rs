@@ -13,9 +13,9 @@ use tokio::sync::OnceCell;
 
 use crate::bounded_join::Task;
 use crate::client::{Clients, Unsigned};
-use crate::codes::Sort;
+use crate::codes::RefusalKind;
 use crate::config::S3Options;
-use crate::error::{Doing, StoreError};
+use crate::error::{S3Operation, StoreError};
 use crate::time::{millis, timed};
 
 /// How many keys one request to delete may name.
@@ -41,7 +41,7 @@ pub(crate) struct Item {
 
 /// A page of a listing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Listed {
+pub(crate) struct BucketPage {
     pub(crate) items: Vec<Item>,
     /// Whether there are more after the last.
     pub(crate) more: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Object {
 
 /// What became of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Put {
+pub(crate) enum PutResult {
     /// It was written, and has this tag.
     Done(String),
     /// The condition does not hold: the key is taken, or the object is another.
@@ -130,13 +130,13 @@ impl Bucket {
         prefix: &'a str,
         after: Option<&'a str>,
         most: usize,
-    ) -> Task<'a, Result<Answer<Listed>, StoreError>> {
+    ) -> Task<'a, Result<Answer<BucketPage>, StoreError>> {
         Box::pin(async move {
             let most = i32::try_from(most.clamp(1, 1_000)).unwrap_or(1_000);
             let request = self.clients().await.patient.list_objects_v2().bucket(&self.name).prefix(prefix);
             let request = request.max_keys(most).set_start_after(after.map(str::to_owned));
             let (answer, at) = timed(Box::pin(request.send())).await;
-            let answer = answer.map_err(|error| fault(Doing::List, prefix, &error))?;
+            let answer = answer.map_err(|error| fault(S3Operation::List, prefix, &error))?;
             let mut items = Vec::with_capacity(answer.contents().len());
             for object in answer.contents() {
                 items.push(Item {
@@ -147,7 +147,7 @@ impl Bucket {
                 });
             }
             let more = answer.is_truncated().unwrap_or(false);
-            Ok(Answer { value: Listed { items, more }, at })
+            Ok(Answer { value: BucketPage { items, more }, at })
         })
     }
 
@@ -165,9 +165,9 @@ impl Bucket {
             let answer = match answer {
                 Ok(answer) => answer,
                 Err(error) => {
-                    let fault = fault(Doing::Get, key, &error);
+                    let fault = fault(S3Operation::Get, key, &error);
                     return match (fault.sort(), &fault) {
-                        (Sort::Absent, _) => Ok(None),
+                        (RefusalKind::Absent, _) => Ok(None),
                         // An object without a single byte, which this library never writes: let its reader judge.
                         (_, StoreError::Refused { code, .. }) if code == "InvalidRange" => {
                             let object = Object { bytes: Bytes::new(), etag: String::new(), modified: 0 };
@@ -180,7 +180,7 @@ impl Bucket {
             let etag = answer.e_tag().unwrap_or_default().to_owned();
             let modified = answer.last_modified().map_or(i64::MAX, millis);
             let bytes = answer.body.collect().await.map_err(|_| StoreError::Unreached {
-                doing: Doing::Get,
+                doing: S3Operation::Get,
                 key: key.to_owned(),
                 what: "the answer broke off".into(),
                 was_sent: true,
@@ -194,7 +194,7 @@ impl Bucket {
         &'a self,
         key: &'a str,
         bytes: Bytes,
-    ) -> Task<'a, Result<Answer<Put>, StoreError>> {
+    ) -> Task<'a, Result<Answer<PutResult>, StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
             let request = request.if_none_match("*").body(ByteStream::from(bytes));
@@ -202,9 +202,9 @@ impl Bucket {
             match answer {
                 Ok(answer) => {
                     self.written(answer.version_id());
-                    Ok(Answer { value: Put::Done(answer.e_tag().unwrap_or_default().to_owned()), at })
+                    Ok(Answer { value: PutResult::Done(answer.e_tag().unwrap_or_default().to_owned()), at })
                 }
-                Err(error) => decided(fault(Doing::Put, key, &error)).map(|value| Answer { value, at }),
+                Err(error) => decided(fault(S3Operation::Put, key, &error)).map(|value| Answer { value, at }),
             }
         })
     }
@@ -215,17 +215,17 @@ impl Bucket {
         key: &'a str,
         etag: &'a str,
         bytes: Bytes,
-    ) -> Task<'a, Result<Put, StoreError>> {
+    ) -> Task<'a, Result<PutResult, StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
             match request.if_match(etag).body(ByteStream::from(bytes)).send().await {
                 Ok(answer) => {
                     self.written(answer.version_id());
-                    Ok(Put::Done(answer.e_tag().unwrap_or_default().to_owned()))
+                    Ok(PutResult::Done(answer.e_tag().unwrap_or_default().to_owned()))
                 }
-                Err(error) => match fault(Doing::Put, key, &error) {
+                Err(error) => match fault(S3Operation::Put, key, &error) {
                     // It was there, and another caller removed it.
-                    gone if gone.sort() == Sort::Absent => Ok(Put::Lost),
+                    gone if gone.sort() == RefusalKind::Absent => Ok(PutResult::Lost),
                     other => decided(other),
                 },
             }
@@ -237,7 +237,7 @@ impl Bucket {
         Box::pin(async move {
             let request = self.clients().await.patient.put_object().bucket(&self.name).key(key);
             let (answer, at) = timed(Box::pin(request.body(ByteStream::from(bytes)).send())).await;
-            let answer = answer.map_err(|error| fault(Doing::Put, key, &error))?;
+            let answer = answer.map_err(|error| fault(S3Operation::Put, key, &error))?;
             self.written(answer.version_id());
             Ok(Answer { value: (), at })
         })
@@ -247,8 +247,8 @@ impl Bucket {
     pub(crate) fn delete<'a>(&'a self, key: &'a str) -> Task<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.patient.delete_object().bucket(&self.name).key(key);
-            match request.send().await.map_err(|error| fault(Doing::Delete, key, &error)) {
-                Err(fault) if fault.sort() == Sort::Absent => Ok(()),
+            match request.send().await.map_err(|error| fault(S3Operation::Delete, key, &error)) {
+                Err(fault) if fault.sort() == RefusalKind::Absent => Ok(()),
                 done => done.map(drop),
             }
         })
@@ -271,12 +271,12 @@ impl Bucket {
                 let what = keys.first().map(|(key, _)| key.as_str()).unwrap_or_default();
                 let request = self.clients().await.patient.delete_objects().bucket(&self.name);
                 let answer = request.delete(delete.build().map_err(made)?).send().await;
-                let answer = answer.map_err(|error| fault(Doing::Delete, what, &error))?;
+                let answer = answer.map_err(|error| fault(S3Operation::Delete, what, &error))?;
                 if let Some(error) = answer.errors().first() {
                     let code = error.code().unwrap_or("InternalError").to_owned();
                     let key = error.key().unwrap_or(what).to_owned();
                     // Each key has an outcome of its own, with a code and no status.
-                    return Err(StoreError::Refused { doing: Doing::Delete, key, status: 500, code });
+                    return Err(StoreError::Refused { doing: S3Operation::Delete, key, status: 500, code });
                 }
             }
             Ok(())
@@ -302,7 +302,7 @@ impl Bucket {
             loop {
                 let request = self.clients().await.patient.list_object_versions().bucket(&self.name);
                 let request = request.prefix(prefix).set_key_marker(key).set_version_id_marker(id);
-                let answer = request.send().await.map_err(|error| fault(Doing::Versions, prefix, &error))?;
+                let answer = request.send().await.map_err(|error| fault(S3Operation::Versions, prefix, &error))?;
                 let version =
                     |key: Option<&str>, id: Option<&str>, is_latest: Option<bool>, is_marker| Version {
                         key: key.unwrap_or_default().to_owned(),
@@ -327,16 +327,16 @@ impl Bucket {
 }
 
 /// Tells a write whose condition decided it from one that failed.
-fn decided(fault: StoreError) -> Result<Put, StoreError> {
+fn decided(fault: StoreError) -> Result<PutResult, StoreError> {
     match fault.sort() {
-        Sort::Lost => Ok(Put::Lost),
-        Sort::Undecided => Ok(Put::Undecided),
+        RefusalKind::Lost => Ok(PutResult::Lost),
+        RefusalKind::Undecided => Ok(PutResult::Undecided),
         _ => Err(fault),
     }
 }
 
 /// Takes from an error of the SDK what may be shown: never a header, an address or a credential.
-fn fault<E>(doing: Doing, key: &str, error: &SdkError<E, HttpResponse>) -> StoreError
+fn fault<E>(doing: S3Operation, key: &str, error: &SdkError<E, HttpResponse>) -> StoreError
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrata_store::RunKey;
 
-use crate::view::Seen;
+use crate::view::CachedHead;
 
 /// The heads of runs last used.
 ///
@@ -19,8 +19,8 @@ pub(crate) struct Cache {
 
 #[derive(Debug, Default)]
 struct Halves {
-    young: HashMap<RunKey, Arc<Seen>>,
-    old: HashMap<RunKey, Arc<Seen>>,
+    young: HashMap<RunKey, Arc<CachedHead>>,
+    old: HashMap<RunKey, Arc<CachedHead>>,
 }
 
 impl Cache {
@@ -28,7 +28,7 @@ impl Cache {
         Self { most, halves: Mutex::default() }
     }
 
-    pub(crate) fn get(&self, run: &RunKey) -> Option<Arc<Seen>> {
+    pub(crate) fn get(&self, run: &RunKey) -> Option<Arc<CachedHead>> {
         // A panic within leaves maps as they are, and what is in them is only a guess.
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = halves.young.get(run) {
@@ -39,7 +39,7 @@ impl Cache {
         Some(seen)
     }
 
-    pub(crate) fn put(&self, run: &RunKey, seen: Arc<Seen>) {
+    pub(crate) fn put(&self, run: &RunKey, seen: Arc<CachedHead>) {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         halves.old.remove(run);
         self.insert(&mut halves, run, seen);
@@ -51,7 +51,7 @@ impl Cache {
         halves.old.remove(run);
     }
 
-    fn insert(&self, halves: &mut Halves, run: &RunKey, seen: Arc<Seen>) {
+    fn insert(&self, halves: &mut Halves, run: &RunKey, seen: Arc<CachedHead>) {
         if halves.young.len() >= self.most.div_ceil(2) {
             halves.old = std::mem::take(&mut halves.young);
         }
@@ -76,7 +76,7 @@ mod tests {
         let cache = Cache::new(10);
         let key = |n: usize| RunKey::from(RunId::new(format!("r-{n}")).unwrap());
         for n in 0..100 {
-            cache.put(&key(n), Arc::new(Seen::example()));
+            cache.put(&key(n), Arc::new(CachedHead::example()));
             assert!(cache.get(&key(0)).is_some(), "used again and again");
             assert!(cache.len() <= 10);
         }

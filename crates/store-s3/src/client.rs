@@ -51,7 +51,7 @@ impl Clients {
             .timeout_config(timeouts)
             // Every record has a checksum of its own, and servers differ in what they send with a part of an object.
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
-            .interceptor(Signed)
+            .interceptor(SignedRequests)
             .interceptor(Dates);
         let patient = config.clone().retry_config(RetryConfig::standard().with_max_attempts(TRIES));
         let once = config.retry_config(RetryConfig::disabled());
@@ -81,7 +81,7 @@ impl Clients {
 /// Lets no request pass that is not signed. A bucket that any caller may write to would take it, and whoever runs without
 /// credentials would notice elsewhere, and late.
 #[derive(Debug)]
-struct Signed;
+struct SignedRequests;
 
 /// A request is not signed.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +89,7 @@ struct Signed;
 pub(crate) struct Unsigned;
 
 #[dyn_dispatch_hint]
-impl Intercept for Signed {
+impl Intercept for SignedRequests {
     fn name(&self) -> &'static str {
         "Signed"
     }

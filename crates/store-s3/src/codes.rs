@@ -4,7 +4,7 @@ use ferrata_store::ErrorKind;
 
 /// What a refusal says of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum RefusalKind {
     /// It was not done, and will not be done if sent again as it is.
     Refused,
     /// It was not done; later it may be.
@@ -22,21 +22,21 @@ pub(crate) enum Sort {
 /// What to tell the caller, and what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    pub(crate) sort: Sort,
+    pub(crate) sort: RefusalKind,
     pub(crate) kind: ErrorKind,
     pub(crate) remedy: &'static str,
 }
 
 const fn refused(kind: ErrorKind, remedy: &'static str) -> Verdict {
-    Verdict { sort: Sort::Refused, kind, remedy }
+    Verdict { sort: RefusalKind::Refused, kind, remedy }
 }
 
 const fn busy(remedy: &'static str) -> Verdict {
-    Verdict { sort: Sort::Busy, kind: ErrorKind::Unavailable, remedy }
+    Verdict { sort: RefusalKind::Busy, kind: ErrorKind::Unavailable, remedy }
 }
 
 const fn unsure(remedy: &'static str) -> Verdict {
-    Verdict { sort: Sort::Unsure, kind: ErrorKind::Unavailable, remedy }
+    Verdict { sort: RefusalKind::Unsure, kind: ErrorKind::Unavailable, remedy }
 }
 
 /// Judges a refusal by its code, and by its status where the code is none that is known: an answer to HEAD has no code, and
@@ -45,7 +45,7 @@ pub(crate) fn verdict(code: &str, status: u16) -> Verdict {
     use ErrorKind::{Invalid, TooLarge, Unavailable, Unsupported};
     match code {
         "NoSuchKey" | "NotFound" if status == 404 => {
-            Verdict { sort: Sort::Absent, kind: ErrorKind::NotFound, remedy: "there is no such object" }
+            Verdict { sort: RefusalKind::Absent, kind: ErrorKind::NotFound, remedy: "there is no such object" }
         }
         "NoSuchBucket" => refused(Invalid, "create the bucket, or name another in the URL"),
         "InvalidBucketName" => refused(Invalid, "name a bucket that can exist"),
@@ -86,12 +86,12 @@ pub(crate) fn verdict(code: &str, status: u16) -> Verdict {
         }
         "InternalError" | "InternalServerError" => unsure("the server failed within; retry"),
         "PreconditionFailed" => Verdict {
-            sort: Sort::Lost,
+            sort: RefusalKind::Lost,
             kind: ErrorKind::Conflict,
             remedy: "another writer was first; load, look, decide again",
         },
         "ConditionalRequestConflict" | "OperationAborted" => Verdict {
-            sort: Sort::Undecided,
+            sort: RefusalKind::Undecided,
             kind: Unavailable,
             remedy: "two conditional writes met, and neither was decided; retry",
         },
@@ -137,82 +137,82 @@ mod tests {
     use super::*;
 
     /// Every code that is known, with the status that it comes with.
-    const TABLE: &[(&str, u16, Sort, ErrorKind)] = &[
-        ("NoSuchKey", 404, Sort::Absent, ErrorKind::NotFound),
-        ("NotFound", 404, Sort::Absent, ErrorKind::NotFound),
-        ("NoSuchBucket", 404, Sort::Refused, ErrorKind::Invalid),
-        ("InvalidBucketName", 400, Sort::Refused, ErrorKind::Invalid),
-        ("AccessDenied", 403, Sort::Refused, ErrorKind::Invalid),
-        ("AllAccessDisabled", 403, Sort::Refused, ErrorKind::Invalid),
-        ("Forbidden", 403, Sort::Refused, ErrorKind::Invalid),
-        ("AccountProblem", 403, Sort::Refused, ErrorKind::Invalid),
-        ("NotSignedUp", 403, Sort::Refused, ErrorKind::Invalid),
-        ("InvalidAccessKeyId", 403, Sort::Refused, ErrorKind::Invalid),
-        ("InvalidClientTokenId", 403, Sort::Refused, ErrorKind::Invalid),
-        ("InvalidToken", 400, Sort::Refused, ErrorKind::Invalid),
-        ("SignatureDoesNotMatch", 403, Sort::Refused, ErrorKind::Invalid),
-        ("ExpiredToken", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("TokenRefreshRequired", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("RequestExpired", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("RequestTimeTooSkewed", 403, Sort::Busy, ErrorKind::Unavailable),
-        ("MissingSecurityHeader", 400, Sort::Refused, ErrorKind::Invalid),
-        ("CredentialsNotSupported", 400, Sort::Refused, ErrorKind::Invalid),
-        ("MissingAuthenticationToken", 403, Sort::Refused, ErrorKind::Invalid),
-        ("PermanentRedirect", 301, Sort::Refused, ErrorKind::Invalid),
-        ("TemporaryRedirect", 307, Sort::Refused, ErrorKind::Invalid),
-        ("AuthorizationHeaderMalformed", 400, Sort::Refused, ErrorKind::Invalid),
-        ("IllegalLocationConstraintException", 400, Sort::Refused, ErrorKind::Invalid),
-        ("IncorrectEndpoint", 400, Sort::Refused, ErrorKind::Invalid),
-        ("SlowDown", 503, Sort::Busy, ErrorKind::Unavailable),
-        ("Throttling", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("ThrottlingException", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("RequestLimitExceeded", 503, Sort::Busy, ErrorKind::Unavailable),
-        ("TooManyRequests", 429, Sort::Busy, ErrorKind::Unavailable),
-        ("ServiceUnavailable", 503, Sort::Busy, ErrorKind::Unavailable),
-        ("Busy", 503, Sort::Busy, ErrorKind::Unavailable),
-        ("RequestTimeout", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("XAmzContentSHA256Mismatch", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("BadDigest", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("InvalidDigest", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("IncompleteBody", 400, Sort::Busy, ErrorKind::Unavailable),
-        ("InternalError", 500, Sort::Unsure, ErrorKind::Unavailable),
-        ("InternalServerError", 500, Sort::Unsure, ErrorKind::Unavailable),
-        ("PreconditionFailed", 412, Sort::Lost, ErrorKind::Conflict),
-        ("ConditionalRequestConflict", 409, Sort::Undecided, ErrorKind::Unavailable),
-        ("OperationAborted", 409, Sort::Undecided, ErrorKind::Unavailable),
-        ("EntityTooLarge", 400, Sort::Refused, ErrorKind::TooLarge),
-        ("MaxMessageLengthExceeded", 400, Sort::Refused, ErrorKind::TooLarge),
-        ("KeyTooLongError", 400, Sort::Refused, ErrorKind::Invalid),
-        ("KeyTooLong", 400, Sort::Refused, ErrorKind::Invalid),
-        ("InvalidURI", 400, Sort::Refused, ErrorKind::Invalid),
-        ("InvalidObjectName", 400, Sort::Refused, ErrorKind::Invalid),
-        ("NotImplemented", 501, Sort::Refused, ErrorKind::Unsupported),
-        ("MethodNotAllowed", 405, Sort::Refused, ErrorKind::Unsupported),
-        ("InvalidObjectState", 403, Sort::Busy, ErrorKind::Unavailable),
-        ("QuotaExceeded", 403, Sort::Busy, ErrorKind::Unavailable),
-        ("XMinioStorageFull", 507, Sort::Busy, ErrorKind::Unavailable),
-        ("InsufficientStorage", 507, Sort::Busy, ErrorKind::Unavailable),
+    const TABLE: &[(&str, u16, RefusalKind, ErrorKind)] = &[
+        ("NoSuchKey", 404, RefusalKind::Absent, ErrorKind::NotFound),
+        ("NotFound", 404, RefusalKind::Absent, ErrorKind::NotFound),
+        ("NoSuchBucket", 404, RefusalKind::Refused, ErrorKind::Invalid),
+        ("InvalidBucketName", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("AccessDenied", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("AllAccessDisabled", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("Forbidden", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("AccountProblem", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("NotSignedUp", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("InvalidAccessKeyId", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("InvalidClientTokenId", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("InvalidToken", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("SignatureDoesNotMatch", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("ExpiredToken", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("TokenRefreshRequired", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("RequestExpired", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("RequestTimeTooSkewed", 403, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("MissingSecurityHeader", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("CredentialsNotSupported", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("MissingAuthenticationToken", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("PermanentRedirect", 301, RefusalKind::Refused, ErrorKind::Invalid),
+        ("TemporaryRedirect", 307, RefusalKind::Refused, ErrorKind::Invalid),
+        ("AuthorizationHeaderMalformed", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("IllegalLocationConstraintException", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("IncorrectEndpoint", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("SlowDown", 503, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("Throttling", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("ThrottlingException", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("RequestLimitExceeded", 503, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("TooManyRequests", 429, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("ServiceUnavailable", 503, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("Busy", 503, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("RequestTimeout", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("XAmzContentSHA256Mismatch", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("BadDigest", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("InvalidDigest", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("IncompleteBody", 400, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("InternalError", 500, RefusalKind::Unsure, ErrorKind::Unavailable),
+        ("InternalServerError", 500, RefusalKind::Unsure, ErrorKind::Unavailable),
+        ("PreconditionFailed", 412, RefusalKind::Lost, ErrorKind::Conflict),
+        ("ConditionalRequestConflict", 409, RefusalKind::Undecided, ErrorKind::Unavailable),
+        ("OperationAborted", 409, RefusalKind::Undecided, ErrorKind::Unavailable),
+        ("EntityTooLarge", 400, RefusalKind::Refused, ErrorKind::TooLarge),
+        ("MaxMessageLengthExceeded", 400, RefusalKind::Refused, ErrorKind::TooLarge),
+        ("KeyTooLongError", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("KeyTooLong", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("InvalidURI", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("InvalidObjectName", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("NotImplemented", 501, RefusalKind::Refused, ErrorKind::Unsupported),
+        ("MethodNotAllowed", 405, RefusalKind::Refused, ErrorKind::Unsupported),
+        ("InvalidObjectState", 403, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("QuotaExceeded", 403, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("XMinioStorageFull", 507, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("InsufficientStorage", 507, RefusalKind::Busy, ErrorKind::Unavailable),
         // Without a code, or with an unknown one, the status speaks.
-        ("", 301, Sort::Refused, ErrorKind::Invalid),
-        ("", 302, Sort::Refused, ErrorKind::Invalid),
-        ("", 307, Sort::Refused, ErrorKind::Invalid),
-        ("", 308, Sort::Refused, ErrorKind::Invalid),
-        ("", 400, Sort::Refused, ErrorKind::Invalid),
-        ("", 403, Sort::Refused, ErrorKind::Invalid),
-        ("", 404, Sort::Absent, ErrorKind::NotFound),
-        ("", 405, Sort::Refused, ErrorKind::Unsupported),
-        ("", 409, Sort::Undecided, ErrorKind::Unavailable),
-        ("", 412, Sort::Lost, ErrorKind::Conflict),
-        ("", 413, Sort::Refused, ErrorKind::TooLarge),
-        ("Odd", 418, Sort::Refused, ErrorKind::Invalid),
-        ("Odd", 429, Sort::Busy, ErrorKind::Unavailable),
-        ("Odd", 500, Sort::Unsure, ErrorKind::Unavailable),
-        ("", 501, Sort::Refused, ErrorKind::Unsupported),
-        ("", 502, Sort::Unsure, ErrorKind::Unavailable),
-        ("", 503, Sort::Busy, ErrorKind::Unavailable),
-        ("", 504, Sort::Unsure, ErrorKind::Unavailable),
-        ("", 507, Sort::Busy, ErrorKind::Unavailable),
-        ("", 599, Sort::Unsure, ErrorKind::Unavailable),
+        ("", 301, RefusalKind::Refused, ErrorKind::Invalid),
+        ("", 302, RefusalKind::Refused, ErrorKind::Invalid),
+        ("", 307, RefusalKind::Refused, ErrorKind::Invalid),
+        ("", 308, RefusalKind::Refused, ErrorKind::Invalid),
+        ("", 400, RefusalKind::Refused, ErrorKind::Invalid),
+        ("", 403, RefusalKind::Refused, ErrorKind::Invalid),
+        ("", 404, RefusalKind::Absent, ErrorKind::NotFound),
+        ("", 405, RefusalKind::Refused, ErrorKind::Unsupported),
+        ("", 409, RefusalKind::Undecided, ErrorKind::Unavailable),
+        ("", 412, RefusalKind::Lost, ErrorKind::Conflict),
+        ("", 413, RefusalKind::Refused, ErrorKind::TooLarge),
+        ("Odd", 418, RefusalKind::Refused, ErrorKind::Invalid),
+        ("Odd", 429, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("Odd", 500, RefusalKind::Unsure, ErrorKind::Unavailable),
+        ("", 501, RefusalKind::Refused, ErrorKind::Unsupported),
+        ("", 502, RefusalKind::Unsure, ErrorKind::Unavailable),
+        ("", 503, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("", 504, RefusalKind::Unsure, ErrorKind::Unavailable),
+        ("", 507, RefusalKind::Busy, ErrorKind::Unavailable),
+        ("", 599, RefusalKind::Unsure, ErrorKind::Unavailable),
     ];
 
     #[test]
@@ -227,6 +227,6 @@ mod tests {
     #[test]
     fn only_a_404_means_that_there_is_no_such_object() {
         // A proxy may answer anything with any words.
-        assert_eq!(verdict("NotFound", 500).sort, Sort::Unsure);
+        assert_eq!(verdict("NotFound", 500).sort, RefusalKind::Unsure);
     }
 }

@@ -2,11 +2,11 @@
 
 use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
 
-use crate::codes::{Sort, Verdict, verdict};
+use crate::codes::{RefusalKind, Verdict, verdict};
 
 /// What the store was asking the server for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum S3Operation {
     Get,
     Put,
     Delete,
@@ -14,7 +14,7 @@ pub(crate) enum Doing {
     Versions,
 }
 
-impl Doing {
+impl S3Operation {
     const fn words(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -30,9 +30,9 @@ impl Doing {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("cannot {} {key}: {} ({code}, status {status})", doing.words(), verdict(code, *status).remedy)]
-    Refused { doing: Doing, key: String, status: u16, code: String },
+    Refused { doing: S3Operation, key: String, status: u16, code: String },
     #[error("cannot {} {key}: {what}; look at the network and the endpoint, then retry", doing.words())]
-    Unreached { doing: Doing, key: String, what: String, was_sent: bool },
+    Unreached { doing: S3Operation, key: String, what: String, was_sent: bool },
     #[error(
         "found no credentials ({what}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role"
     )]
@@ -86,11 +86,11 @@ impl StoreError {
     }
 
     /// Says what became of the request that failed so.
-    pub(crate) fn sort(&self) -> Sort {
+    pub(crate) fn sort(&self) -> RefusalKind {
         match self {
-            Self::Unreached { was_sent: true, .. } | Self::Nonsense { .. } | Self::Unsure(_) => Sort::Unsure,
-            Self::Unreached { .. } | Self::Restless { .. } => Sort::Busy,
-            _ => self.verdict().map_or(Sort::Refused, |verdict| verdict.sort),
+            Self::Unreached { was_sent: true, .. } | Self::Nonsense { .. } | Self::Unsure(_) => RefusalKind::Unsure,
+            Self::Unreached { .. } | Self::Restless { .. } => RefusalKind::Busy,
+            _ => self.verdict().map_or(RefusalKind::Refused, |verdict| verdict.sort),
         }
     }
 
@@ -107,7 +107,7 @@ impl StoreError {
     /// Tells whether the server refuses an object of the run, or the run changes without a pause. If it is so with this run alone,
     /// a listing goes on with the others.
     pub(crate) fn may_be_of_run(&self) -> bool {
-        matches!(self, Self::Refused { doing: Doing::Get, status: 403, .. } | Self::Restless { .. })
+        matches!(self, Self::Refused { doing: S3Operation::Get, status: 403, .. } | Self::Restless { .. })
     }
 
     fn kind(&self) -> ErrorKind {

@@ -49,7 +49,7 @@ struct Windows<'a> {
 }
 
 /// What one half of the index holds of a stretch.
-struct Stretch {
+struct IndexRange {
     entries: Vec<(Timestamp, RunKey, String, Entry, ServerTime)>,
     /// The time of creation up to which all was seen, itself not included; none if that is the end.
     upto: Option<Timestamp>,
@@ -66,7 +66,7 @@ struct Inquiry<'a> {
 }
 
 /// What came of looking at a run that the index shows.
-enum Looked {
+enum LookupResult {
     /// Its head, if it meets the query and can be read.
     At(Option<Box<RunHead>>),
     /// The server was asked for no object of it, as it has none.
@@ -196,7 +196,7 @@ impl Inner {
     }
 
     /// Reads one half of the index from runs created then, at least as far as to the next time of creation.
-    async fn stretch(&self, tree: Tree, from: Option<Timestamp>) -> Result<Stretch, StoreError> {
+    async fn stretch(&self, tree: Tree, from: Option<Timestamp>) -> Result<IndexRange, StoreError> {
         let prefix = self.layout.tree(tree);
         // Without its slash it comes before all entries of that time, and after those of any later one.
         let mut after = from.map(|from| self.layout.created(tree, from).trim_end_matches('/').to_owned());
@@ -216,7 +216,7 @@ impl Inner {
             let upto = entries.last().filter(|_| more).map(|(created, ..)| *created);
             let is_enough = entries.first().map(|(created, ..)| *created) != upto;
             if !more || (is_enough && upto.is_some()) {
-                return Ok(Stretch { entries, upto, now: listed.at });
+                return Ok(IndexRange { entries, upto, now: listed.at });
             }
         }
     }
@@ -284,12 +284,12 @@ impl Inner {
                 .map(|candidate| Box::pin(self.head_of_candidate(&*inquiry, candidate, now)) as Task<'_, _>);
             for read in bounded_join::all(tasks.collect(), parallel).await? {
                 match read {
-                    Looked::At(head) => {
+                    LookupResult::At(head) => {
                         inquiry.is_any_read = true;
                         found.extend(head.map(|head| *head));
                     }
-                    Looked::Absent => {}
-                    Looked::Refused(fault) => inquiry.refused = Some(fault),
+                    LookupResult::Absent => {}
+                    LookupResult::Refused(fault) => inquiry.refused = Some(fault),
                 }
             }
             if found.len() >= wanted {
@@ -306,7 +306,7 @@ impl Inner {
         inquiry: &Inquiry<'_>,
         candidate: &Candidate,
         now: Option<ServerTime>,
-    ) -> Result<Looked, StoreError> {
+    ) -> Result<LookupResult, StoreError> {
         let run = &candidate.place.run;
         let log = match self.open(run).await {
             Ok(log) => log,
@@ -315,13 +315,13 @@ impl Inner {
                     return Err(StoreError::Checked(error.of_run("store.runs", run)));
                 }
                 tracing::warn!(%run, %error, "left a run out of a listing, as it cannot be read");
-                return Ok(if error.is_of_run() { Looked::At(None) } else { Looked::Refused(error) });
+                return Ok(if error.is_of_run() { LookupResult::At(None) } else { LookupResult::Refused(error) });
             }
             Err(fault) => return Err(fault),
         };
         let Some(log) = log else {
             let is_marked = self.clear_absent(candidate, now).await?;
-            return Ok(if is_marked { Looked::At(None) } else { Looked::Absent });
+            return Ok(if is_marked { LookupResult::At(None) } else { LookupResult::Absent });
         };
         let alive = match log.seen.last.owner {
             Some(owner) => self.alive(inquiry, owner).await?,
@@ -341,7 +341,7 @@ impl Inner {
             self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
         }
         let now = Timestamp::from_unix_ms(now.unwrap_or(i64::MIN));
-        Ok(Looked::At((is_here && inquiry.query.matches(&head, now)).then(|| Box::new(head))))
+        Ok(LookupResult::At((is_here && inquiry.query.matches(&head, now)).then(|| Box::new(head))))
     }
 
     /// Removes the entries of a run that is no more, or never was; tells whether the server gave out the mark of its end.

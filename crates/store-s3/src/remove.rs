@@ -4,8 +4,8 @@ use bytes::Bytes;
 use ferrata_store::{HeadRef, PruneCut, Record, Removed, RunKey, Seq, check_prune};
 
 use crate::bounded_join::{self, Task};
-use crate::bucket::{Item, Put, ServerTime};
-use crate::codes::Sort;
+use crate::bucket::{Item, PutResult, ServerTime};
+use crate::codes::RefusalKind;
 use crate::error::StoreError;
 use crate::inner::{ATTEMPTS, Inner, KEPT, READS};
 use crate::layout::{ObjectPlace, Tree};
@@ -127,15 +127,15 @@ impl Inner {
         let mut failed = StoreError::Restless { what: key.to_owned() };
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_over(key, etag, bytes.clone()).await {
-                Ok(Put::Done(etag)) => return Ok(Some(etag)),
+                Ok(PutResult::Done(etag)) => return Ok(Some(etag)),
                 // After an attempt whose end is not known, it may be ours.
-                Ok(Put::Lost) => {
+                Ok(PutResult::Lost) => {
                     let now = self.bucket.get(key, None).await?;
                     let ours = now.filter(|now| now.value.bytes == bytes);
                     return Ok(ours.map(|ours| ours.value.etag));
                 }
-                Ok(Put::Undecided) => {}
-                Err(fault) if matches!(fault.sort(), Sort::Busy | Sort::Unsure) => failed = fault,
+                Ok(PutResult::Undecided) => {}
+                Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => failed = fault,
                 Err(fault) => return Err(fault),
             }
             self.pause(attempt).await;
@@ -271,11 +271,11 @@ impl Inner {
         let mut failed = StoreError::Restless { what: key.clone() };
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(&key, Bytes::from_static(GONE)).await.map(|told| told.value) {
-                Ok(Put::Done(_)) => return Ok(true),
+                Ok(PutResult::Done(_)) => return Ok(true),
                 // After a try whose end is not known it may be ours: a mark is a mark, whoever put it.
-                Ok(Put::Lost) => return Ok(attempt > 0 && self.head_of(&key).await?.is_none()),
-                Ok(Put::Undecided) => {}
-                Err(fault) if matches!(fault.sort(), Sort::Busy | Sort::Unsure) => failed = fault,
+                Ok(PutResult::Lost) => return Ok(attempt > 0 && self.head_of(&key).await?.is_none()),
+                Ok(PutResult::Undecided) => {}
+                Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => failed = fault,
                 Err(fault) => return Err(fault),
             }
             self.pause(attempt).await;

@@ -7,8 +7,8 @@ use ferrata_store::IdSource as _;
 use serde::{Deserialize, Serialize};
 
 use crate::bounded_join::{self, Task};
-use crate::bucket::Put;
-use crate::codes::Sort;
+use crate::bucket::PutResult;
+use crate::codes::RefusalKind;
 use crate::error::StoreError;
 use crate::inner::{ATTEMPTS, Inner};
 use crate::layout::LAYOUT;
@@ -53,7 +53,7 @@ impl Inner {
             // Whoever is first; all would write the same.
             match self.bucket.put_new(&self.layout.marker(), json.clone().into()).await {
                 Ok(_) => {}
-                Err(fault) if matches!(fault.sort(), Sort::Busy | Sort::Unsure) => {}
+                Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => {}
                 Err(fault) => return Err(fault),
             }
             self.pause(attempt).await;
@@ -80,10 +80,10 @@ impl Inner {
     async fn probe(&self, name: &str) -> Result<(), StoreError> {
         let key = self.layout.probe(name, 0);
         let first = self.decide(&key, "first").await?;
-        let Put::Done(etag) = first else {
+        let PutResult::Done(etag) = first else {
             return Err(unfit("it refuses a write to a key that does not exist"));
         };
-        if self.decide(&key, "second").await? != Put::Lost {
+        if self.decide(&key, "second").await? != PutResult::Lost {
             return Err(unfit("it ignores `If-None-Match: *`, and let a second write replace the first"));
         }
         let found = self.bucket.get(&key, None).await?;
@@ -100,11 +100,11 @@ impl Inner {
         if listed.first().is_none_or(|item| item.key != key || item.size != 5) {
             return Err(unfit("its listing does not show what was just written"));
         }
-        if self.bucket.put_over(&key, "\"0123456789abcdef0123456789abcdef\"", "x".into()).await? != Put::Lost
+        if self.bucket.put_over(&key, "\"0123456789abcdef0123456789abcdef\"", "x".into()).await? != PutResult::Lost
         {
             return Err(unfit("it ignores `If-Match`, and replaced an object that is another"));
         }
-        if !matches!(self.bucket.put_over(&key, &etag, "third".into()).await?, Put::Done(_)) {
+        if !matches!(self.bucket.put_over(&key, &etag, "third".into()).await?, PutResult::Done(_)) {
             return Err(unfit("it refuses `If-Match` with the very tag of the object"));
         }
         self.bucket.delete(&key).await?;
@@ -118,10 +118,10 @@ impl Inner {
     }
 
     /// Writes conditionally, again if the server decides neither way.
-    async fn decide(&self, key: &str, text: &'static str) -> Result<Put, StoreError> {
+    async fn decide(&self, key: &str, text: &'static str) -> Result<PutResult, StoreError> {
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(key, Bytes::from_static(text.as_bytes())).await?.value {
-                Put::Undecided => self.pause(attempt).await,
+                PutResult::Undecided => self.pause(attempt).await,
                 decided => return Ok(decided),
             }
         }
@@ -134,7 +134,7 @@ impl Inner {
         let put = async |number: usize| {
             let text = Bytes::from(format!("writer {number}"));
             let put = self.bucket.put_new(key, text.clone()).await?;
-            Ok(matches!(put.value, Put::Done(_)).then_some(text))
+            Ok(matches!(put.value, PutResult::Done(_)).then_some(text))
         };
         let tasks = (0..writers).map(|number| Box::pin(put(number)) as Task<'_, _>);
         // All at once, whatever is set for other calls: that is what is tried. And all to their end, as one that is dropped

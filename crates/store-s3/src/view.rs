@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrata_store::index::Standing;
 use ferrata_store::{FORMAT, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 
-use crate::bucket::{Answer, Item, Listed, ServerTime};
+use crate::bucket::{Answer, Item, BucketPage, ServerTime};
 use crate::error::StoreError;
 use crate::inner::{Inner, READS};
 use crate::layout::{LAYOUT, ObjectPlace};
@@ -17,7 +17,7 @@ const HEAD_BYTES: usize = 8 * 1_024;
 
 /// A head as it was once seen.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct CachedHead {
     /// Where the newest object is.
     pub(crate) place: ObjectPlace,
     pub(crate) etag: String,
@@ -45,13 +45,13 @@ pub(crate) enum Look {
     /// No run; this is the life that a start would begin.
     Absent { life: u32, ended: Option<ServerTime>, at: Option<ServerTime> },
     /// A run.
-    There(Arc<Seen>),
+    There(Arc<CachedHead>),
 }
 
 /// A run as it is read: its head, and what its first object says.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<CachedHead>,
     pub(crate) first_object: FirstObject,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct FirstObject {
     pub(crate) facts: Arc<RunFacts>,
 }
 
-impl Seen {
+impl CachedHead {
     pub(crate) fn of(
         place: ObjectPlace,
         etag: String,
@@ -131,7 +131,7 @@ pub(crate) fn invalid_object(key: &str, seq: Option<u64>, invalid: InvalidObject
 
 impl Inner {
     /// Lists what there is of a run, the newest first.
-    pub(crate) async fn items(&self, run: &RunKey, most: usize) -> Result<Answer<Listed>, StoreError> {
+    pub(crate) async fn items(&self, run: &RunKey, most: usize) -> Result<Answer<BucketPage>, StoreError> {
         self.bucket.list(&self.layout.run(run), None, most).await
     }
 
@@ -168,7 +168,7 @@ impl Inner {
             && seen.etag == newest.etag
             && !newest.etag.is_empty()
         {
-            let seen = Arc::new(Seen { confirmed: at, modified: newest.modified, ..Seen::clone(&seen) });
+            let seen = Arc::new(CachedHead { confirmed: at, modified: newest.modified, ..CachedHead::clone(&seen) });
             self.cache.put(run, Arc::clone(&seen));
             return Ok(Some(Look::There(seen)));
         }
@@ -189,7 +189,7 @@ impl Inner {
             let what = "it holds no record, and no newer object follows".into();
             return Err(StoreError::Damaged { key: key.clone(), seq: None, what });
         };
-        let mut seen = Seen::of(place, etag, newest.modified, &head, last);
+        let mut seen = CachedHead::of(place, etag, newest.modified, &head, last);
         seen.confirmed = at;
         if let Some(before) = self.cache.get(run).filter(|before| before.place.life == place.life) {
             // What was said at the start does not change within a life.
@@ -259,7 +259,7 @@ impl Inner {
                 }
                 if seen.facts.is_none() {
                     let facts = Some(Arc::clone(&first_object.facts));
-                    self.cache.put(run, Arc::new(Seen { facts, ..Seen::clone(&seen) }));
+                    self.cache.put(run, Arc::new(CachedHead { facts, ..CachedHead::clone(&seen) }));
                 }
                 return Ok(Some(Log { seen, first_object }));
             }

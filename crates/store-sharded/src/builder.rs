@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::known::Known;
+use crate::known::KnownPlaces;
 use crate::map::ShardMap;
 use crate::shard::Shard;
 use crate::store::ShardedStore;
@@ -57,6 +57,6 @@ impl ShardedStoreBuilder {
         let shards =
             map.names.iter().cloned().zip(stores).map(|(name, store)| Shard::new(name, store)).collect();
         let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        Ok(ShardedStore { map, shards, known: Known::default(), clock })
+        Ok(ShardedStore { map, shards, known: KnownPlaces::default(), clock })
     }
 }

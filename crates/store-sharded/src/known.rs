@@ -11,7 +11,7 @@ const HALF: usize = 65_536;
 
 /// Where runs of more than one possible place were found. A hint: a run that was purged may be started anew elsewhere.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Mutex<Halves>);
+pub(crate) struct KnownPlaces(Mutex<Halves>);
 
 /// When the young half is full it becomes the old one, whose runs are forgotten unless they were asked for since.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ struct Halves {
     old: HashMap<RunKey, usize>,
 }
 
-impl Known {
+impl KnownPlaces {
     fn halves(&self) -> MutexGuard<'_, Halves> {
         // Held for a few look-ups; what a panic leaves is still a hint.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

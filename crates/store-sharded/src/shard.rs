@@ -18,12 +18,12 @@ pub(crate) struct Shard {
     pub(crate) store: Arc<dyn CheckpointStore>,
     /// The executors whose last heartbeat did not reach this shard, and for how long it was to count.
     missed: Mutex<HashMap<ExecutorId, Duration>>,
-    slow: Mutex<Slow>,
+    slow: Mutex<SlowShardCounter>,
 }
 
 /// How often a shard did not answer in time which runs need a process.
 #[derive(Debug, Default)]
-struct Slow {
+struct SlowShardCounter {
     times: u32,
     /// How often it is not asked until it is asked again.
     pass: u32,
@@ -147,7 +147,7 @@ impl Shard {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         let times = if in_time { 0 } else { slow.times.saturating_add(1) };
         let pass = if in_time { 0 } else { (1_u32 << times.min(10)).min(MOST_PASSES) };
-        *slow = Slow { times, pass };
+        *slow = SlowShardCounter { times, pass };
     }
 
     fn missed(&self) -> MutexGuard<'_, HashMap<ExecutorId, Duration>> {

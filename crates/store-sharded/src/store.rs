@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::builder::ShardedStoreBuilder;
-use crate::known::Known;
+use crate::known::KnownPlaces;
 use crate::map::{Places, ShardMap};
 use crate::mark::{is_mark, map_key, may_be_signpost};
 use crate::shard::Shard;
@@ -57,7 +57,7 @@ pub struct ShardedStore {
     pub(crate) map: ShardMap,
     /// In the order of the map's names.
     pub(crate) shards: Vec<Shard>,
-    pub(crate) known: Known,
+    pub(crate) known: KnownPlaces,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -84,15 +84,15 @@ impl ShardedStore {
     }
 
     /// Returns the shard where the run is or, if it can be in one only, would be; `None` if it is nowhere.
-    async fn shard(&self, run: &RunKey) -> Result<Option<(&Shard, By)>> {
+    async fn shard(&self, run: &RunKey) -> Result<Option<(&Shard, ShardSource)>> {
         if map_key().is_ok_and(|key| key == *run) {
             return Ok(None);
         }
         let places = self.map.places(run);
-        let known = || Some((self.known.get(run)?, By::Memory));
-        let found = match places.only().map(|shard| (shard, By::Map)).or_else(known) {
+        let known = || Some((self.known.get(run)?, ShardSource::Memory));
+        let found = match places.only().map(|shard| (shard, ShardSource::Map)).or_else(known) {
             Some(found) => Some(found),
-            None => self.locate(run, &places).await?.map(|shard| (shard, By::Look)),
+            None => self.locate(run, &places).await?.map(|shard| (shard, ShardSource::Look)),
         };
         Ok(found.map(|(shard, by)| (&self.shards[shard], by)))
     }
@@ -120,8 +120,8 @@ impl ShardedStore {
     }
 
     /// Tells whether a run that is not there is to be looked for: because it was only remembered.
-    fn is_stale(&self, run: &RunKey, by: By) -> bool {
-        by == By::Memory && self.known.forget(run)
+    fn is_stale(&self, run: &RunKey, by: ShardSource) -> bool {
+        by == ShardSource::Memory && self.known.forget(run)
     }
 
     /// Loads from the shard where the run is: what came since a known record, if there is one.
@@ -147,7 +147,7 @@ impl ShardedStore {
     /// Tells whether what was read is a signpost and so no run; an error if the run is where this process cannot look.
     async fn is_signpost(
         &self,
-        (shard, by): (&Shard, By),
+        (shard, by): (&Shard, ShardSource),
         run: &RunKey,
         header: Option<&RecordHeader>,
     ) -> Result<bool> {
@@ -155,7 +155,7 @@ impl ShardedStore {
             return Ok(false);
         }
         match shard.head(run).await? {
-            Some(head) if is_mark(&head) && by == By::Map => Err(beyond("store.load", run)),
+            Some(head) if is_mark(&head) && by == ShardSource::Map => Err(beyond("store.load", run)),
             Some(head) if is_mark(&head) => {
                 self.known.forget(run);
                 Ok(true)
@@ -167,7 +167,7 @@ impl ShardedStore {
 
 /// How it is known in which shard a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum ShardSource {
     /// It can be in no other.
     Map,
     /// It was there before.
@@ -245,7 +245,7 @@ impl CheckpointStore for ShardedStore {
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         while let Some((shard, by)) = self.shard(run).await? {
             match shard.head(run).await? {
-                Some(head) if is_mark(&head) && by == By::Map => return Err(beyond("store.head", run)),
+                Some(head) if is_mark(&head) && by == ShardSource::Map => return Err(beyond("store.head", run)),
                 Some(head) if is_mark(&head) => _ = self.known.forget(run),
                 None if self.is_stale(run, by) => {}
                 found => return Ok(found),

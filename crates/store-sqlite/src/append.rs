@@ -85,7 +85,7 @@ pub(crate) async fn decide(
     is_awaited: impl Fn(usize) -> bool,
 ) -> Result<(Vec<Result<HeadRef>>, Vec<Statement>), StoreError> {
     let mut results: Vec<_> = entries.iter().map(|entry| Err(unanswered(&entry.run))).collect();
-    let mut writes = Writes::default();
+    let mut writes = RowWrites::default();
     for row in rows {
         let place = get::<i64>(row, 0).ok().and_then(|place| usize::try_from(place).ok());
         let Some((place, entry)) = place.and_then(|place| Some((place, entries.get(place)?))) else {
@@ -157,14 +157,14 @@ async fn is_written(
 
 /// The rows that a transaction writes.
 #[derive(Default)]
-struct Writes {
+struct RowWrites {
     new: Vec<[Value; 12]>,
     heads: Vec<[Value; 4]>,
     moved: Vec<[Value; 4]>,
     records: Vec<[Value; 6]>,
 }
 
-impl Writes {
+impl RowWrites {
     fn add(&mut self, entry: &RunAppend, found: Option<&StoredRun>, greatest: i64) -> Result<HeadRef> {
         let last = entry.records.last().map(|record| &record.header).ok_or_else(|| unanswered(&entry.run))?;
         let key = match found {

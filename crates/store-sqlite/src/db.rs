@@ -70,7 +70,7 @@ pub(crate) enum Purpose {
 
 /// A connection, and the files that it has open.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenConnection {
     pub(crate) connection: SqliteConnection,
     files: [Ident; 2],
     /// Whether it was opened as a file that nobody changes, without locks and without the write-ahead log.
@@ -79,12 +79,12 @@ pub(crate) struct Opened {
 
 /// The thread on which reads go on, whatever the runtimes of their callers do. It ends with this.
 #[derive(Debug)]
-struct Reading {
+struct ReaderThread {
     runtime: Handle,
     _ends: oneshot::Sender<()>,
 }
 
-impl Reading {
+impl ReaderThread {
     fn start() -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let (ends, ended) = oneshot::channel();
@@ -100,12 +100,12 @@ impl Reading {
 pub(crate) struct Db {
     path: PathBuf,
     pub(crate) options: SqliteOptions,
-    idle: Mutex<Vec<Opened>>,
+    idle: Mutex<Vec<OpenConnection>>,
     /// Connections of transactions that were committed.
-    writers: Mutex<Vec<Opened>>,
+    writers: Mutex<Vec<OpenConnection>>,
     turns: Semaphore,
     /// Begins with the first read.
-    reading: Mutex<Option<Reading>>,
+    reading: Mutex<Option<ReaderThread>>,
     /// Whether it was there before, so that its absence is a loss.
     was_there: AtomicBool,
 }
@@ -145,12 +145,12 @@ impl Db {
     }
 
     /// Tells whether the files that the connection has open still are those of their names. What is written to others is lost.
-    pub(crate) fn is_there(&self, opened: &Opened) -> bool {
+    pub(crate) fn is_there(&self, opened: &OpenConnection) -> bool {
         opened.files == self.files() && (!opened.is_frozen || is_read_only_mount(&self.path))
     }
 
     /// Opens a connection, and checks that the tables are of a layout that this version may use.
-    pub(crate) async fn open(&self, purpose: Purpose) -> Result<Opened, StoreError> {
+    pub(crate) async fn open(&self, purpose: Purpose) -> Result<OpenConnection, StoreError> {
         if purpose != Purpose::SetUp && ident(&self.path).is_none() {
             return Err(match self.was_there.load(Ordering::Relaxed) {
                 true => StoreError::moved(&self.path, Call::Read),
@@ -176,7 +176,7 @@ impl Db {
             check_layout(&mut connection).await.map_err(|failed| self.explained(failed))?;
         }
         self.was_there.store(true, Ordering::Relaxed);
-        Ok(Opened { connection, files: self.files(), is_frozen })
+        Ok(OpenConnection { connection, files: self.files(), is_frozen })
     }
 
     /// Says why a file that is only to be read cannot be opened.
@@ -226,7 +226,7 @@ impl Db {
     }
 
     /// Begins a transaction with the lock of the one writer, which is waited for.
-    pub(crate) async fn begin(&self) -> Result<Opened, StoreError> {
+    pub(crate) async fn begin(&self) -> Result<OpenConnection, StoreError> {
         let deadline = Deadline::after(self.options.lock_wait);
         let kept = self.writers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut opened = match kept {
@@ -247,7 +247,7 @@ impl Db {
     }
 
     /// Keeps a connection for the next transaction. One whose transaction is open is closed instead, which rolls it back.
-    pub(crate) fn keep_writer(&self, opened: Opened) {
+    pub(crate) fn keep_writer(&self, opened: OpenConnection) {
         let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         if writers.len() < WRITERS {
             writers.push(opened);
@@ -273,7 +273,7 @@ impl Db {
         if let Some(reading) = &*reading {
             return Ok(reading.runtime.clone());
         }
-        let started = Reading::start().map_err(|error| {
+        let started = ReaderThread::start().map_err(|error| {
             let message = format!("the thread for reads cannot be started: {error}; retry");
             StoreError::new(ErrorKind::Unavailable, message)
         })?;

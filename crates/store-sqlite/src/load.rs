@@ -54,9 +54,9 @@ pub(crate) async fn load(db: &Arc<Db>, run: &RunKey, at: At) -> Result<Option<Ve
     let rows = db.read(look).await.map_err(|failed| failed.of_run(LOAD, run))?;
     let named = |error: Error| error.with_operation(LOAD).with_run(run);
     match records(run, at, &rows).map_err(named)? {
-        Loaded::NoRun => Ok(None),
-        Loaded::Records(records) => Ok(Some(records)),
-        Loaded::NoRecord => {
+        LoadedRun::NoRun => Ok(None),
+        LoadedRun::Records(records) => Ok(Some(records)),
+        LoadedRun::NoRecord => {
             if let At::Record(id) = at
                 && let Some(seq) = find(db, run, id).await?
             {
@@ -68,23 +68,23 @@ pub(crate) async fn load(db: &Arc<Db>, run: &RunKey, at: At) -> Result<Option<Ve
 }
 
 /// What a load found.
-enum Loaded {
+enum LoadedRun {
     NoRun,
     NoRecord,
     Records(Vec<Record>),
 }
 
-fn records(run: &RunKey, at: At, rows: &[SqliteRow]) -> Result<Loaded> {
-    let Some((first, rest)) = rows.split_first() else { return Ok(Loaded::NoRun) };
-    let Some(stored) = StoredRun::read(first, 0)? else { return Ok(Loaded::NoRun) };
+fn records(run: &RunKey, at: At, rows: &[SqliteRow]) -> Result<LoadedRun> {
+    let Some((first, rest)) = rows.split_first() else { return Ok(LoadedRun::NoRun) };
+    let Some(stored) = StoredRun::read(first, 0)? else { return Ok(LoadedRun::NoRun) };
     let end = get::<Option<i64>>(first, stored_run::LEN)?.and_then(|end| u64::try_from(end).ok());
     let Some(end) = end.map(Seq::new).filter(|end| (stored.first..=stored.last.seq).contains(end)) else {
-        return Ok(Loaded::NoRecord);
+        return Ok(LoadedRun::NoRecord);
     };
     let records = sorted(run, rest)?;
     check_loaded(run, &records, end)?;
     check_asked(run, at, &records)?;
-    Ok(Loaded::Records(records))
+    Ok(LoadedRun::Records(records))
 }
 
 /// Reads records, in the order of their numbers.

@@ -9,7 +9,7 @@ use ferrata_store::{
 use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
-use crate::db::{Db, Opened, Purpose};
+use crate::db::{Db, OpenConnection, Purpose};
 use crate::error::{Call, StoreError, fault};
 use crate::statement::Statement;
 use crate::{append, prune, reseal, setup};
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Session {
     db: Arc<Db>,
-    opened: Option<Opened>,
+    opened: Option<OpenConnection>,
     log: LogBound,
 }
 
@@ -34,7 +34,7 @@ impl Session {
 
     /// Takes the connection, which is opened unless it is open to the file that has the name now. It is put back by whoever is done with it: that
     /// of a caller that is dropped meanwhile is closed, which rolls back.
-    async fn take(&mut self) -> Result<Opened, StoreError> {
+    async fn take(&mut self) -> Result<OpenConnection, StoreError> {
         match self.opened.take() {
             Some(opened) if self.db.is_there(&opened) => Ok(opened),
             _ => self.db.open(Purpose::Write).await,

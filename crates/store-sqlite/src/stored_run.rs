@@ -108,19 +108,19 @@ pub(crate) struct StoredRun {
     pub(crate) last: RecordHeader,
     /// What was said of it at its start, as the row holds it.
     pub(crate) facts_text: String,
-    listed: Listed,
+    listed: ListedFacts,
 }
 
 /// What the row of a run repeats of its facts, for listings.
 #[derive(Debug, PartialEq)]
-struct Listed {
+struct ListedFacts {
     created: i64,
     workflow: String,
     user: Option<String>,
     parent: Option<String>,
 }
 
-impl Listed {
+impl ListedFacts {
     fn of(facts: &RunFacts) -> Self {
         Self {
             created: facts.created.unix_ms(),
@@ -176,7 +176,7 @@ impl StoredRun {
                 "the row of the run says another status, owner or time than its last record",
             ));
         }
-        let listed = Listed {
+        let listed = ListedFacts {
             created: get(row, column(Column::Created))?,
             workflow: get(row, column(Column::Workflow))?,
             user: get(row, column(Column::UserName))?,
@@ -189,7 +189,7 @@ impl StoredRun {
     pub(crate) fn facts(&self) -> Result<RunFacts> {
         let odd = |error| corrupt("what was said of the run at its start is not valid").with_source(error);
         let facts: RunFacts = serde_json::from_str(&self.facts_text).map_err(odd)?;
-        if self.listed != Listed::of(&facts) {
+        if self.listed != ListedFacts::of(&facts) {
             let what = "the row of the run says another creation, workflow, user or parent than its facts";
             return Err(corrupt(what).with_run(&self.name));
         }

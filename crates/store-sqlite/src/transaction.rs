@@ -15,7 +15,7 @@ use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteTransactionManager;
 use sqlx_core::transaction::TransactionManager as _;
 
-use crate::db::Opened;
+use crate::db::OpenConnection;
 use crate::error::{Call, StoreError, fault};
 use crate::store::SqliteStore;
 
@@ -41,13 +41,13 @@ impl Database for Sqlite {
 ///
 /// <!-- held by: transactions::database_rollback_refuses_commit, transactions::ended_transaction_refuses_commit -->
 pub struct SqliteTransaction {
-    opened: Opened,
+    opened: OpenConnection,
     is_over: Arc<AtomicBool>,
 }
 
 impl SqliteTransaction {
     /// Sets the hooks of the connection.
-    async fn watch(mut opened: Opened) -> Result<Self, StoreError> {
+    async fn watch(mut opened: OpenConnection) -> Result<Self, StoreError> {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut handle = opened.connection.lock_handle().await.map_err(|error| fault(&error, Call::Read))?;
         handle.set_commit_hook(|| false);
@@ -73,7 +73,7 @@ impl SqliteTransaction {
     }
 
     /// Commits, and returns the connection without its hooks.
-    async fn commit(mut self) -> Result<Opened, StoreError> {
+    async fn commit(mut self) -> Result<OpenConnection, StoreError> {
         let mut handle =
             self.opened.connection.lock_handle().await.map_err(|error| fault(&error, Call::Read))?;
         handle.remove_commit_hook();

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
-use crate::program::{Found, Program};
+use crate::program::{FoundProgram, Program};
 use crate::running::{Launch, run_as};
 use crate::server::{Kind, Ready, STARTING, Server};
 use crate::user::User;
@@ -121,7 +121,7 @@ impl Deref for Postgres {
 }
 
 /// Makes a new cluster in `folder/data`.
-fn initialise(initdb: &Found, folder: &Path, user: Option<User>) -> Result<()> {
+fn initialise(initdb: &FoundProgram, folder: &Path, user: Option<User>) -> Result<()> {
     let mut command = initdb.command();
     command.arg("-D").arg(folder.join("data"));
     command.args(["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"]);

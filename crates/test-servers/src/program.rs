@@ -28,7 +28,7 @@ pub enum Program {
 
 /// A program that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundProgram {
     pub(crate) path: PathBuf,
     /// What it was unpacked into with its libraries, if it was.
     root: Option<PathBuf>,
@@ -45,9 +45,9 @@ impl Program {
     }
 
     /// Finds the program of this name: on the machine, or unpacked, which is done if it was not yet.
-    pub(crate) fn find(self, name: &str) -> Result<Found> {
+    pub(crate) fn find(self, name: &str) -> Result<FoundProgram> {
         if let Some(path) = self.installed(name) {
-            return Ok(Found { path, root: None });
+            return Ok(FoundProgram { path, root: None });
         }
         let root = self.unpacked()?;
         let path = match self {
@@ -58,9 +58,9 @@ impl Program {
             _ => Some(root.join("usr/bin").join(name)).filter(|path| is_program(path)),
         };
         match path {
-            Some(path) => Ok(Found { path, root: Some(root) }),
+            Some(path) => Ok(FoundProgram { path, root: Some(root) }),
             // The packages hold what the machine did not have: the rest of it is there.
-            None => in_path(name).map(|path| Found { path, root: Some(root) }).ok_or_else(|| self.missing()),
+            None => in_path(name).map(|path| FoundProgram { path, root: Some(root) }).ok_or_else(|| self.missing()),
         }
     }
 
@@ -134,7 +134,7 @@ impl fmt::Display for Program {
     }
 }
 
-impl Found {
+impl FoundProgram {
     /// Returns what its environment needs so that it finds its libraries.
     pub(crate) fn libraries(&self) -> Option<OsString> {
         self.root.as_deref().map(debian::libraries)
@@ -152,7 +152,7 @@ impl Found {
     }
 }
 
-impl From<PathBuf> for Found {
+impl From<PathBuf> for FoundProgram {
     /// A program of the machine.
     fn from(path: PathBuf) -> Self {
         Self { path, root: None }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Result, ServerError};
 use crate::once::{Once, run};
-use crate::program::{Found, Program, in_path};
+use crate::program::{FoundProgram, Program, in_path};
 
 /// The version that the stores are proven on; another may treat conditional writes otherwise.
 pub(crate) const VERSION: &str = "5.2.5";
@@ -17,7 +17,7 @@ const VARIABLE: &str = "FERRATA_MOTO";
 /// How a moto is run.
 #[derive(Clone, Debug)]
 pub(crate) struct Moto {
-    pub(crate) program: Found,
+    pub(crate) program: FoundProgram,
     pub(crate) arguments: Vec<OsString>,
     /// Where Python finds it, if not beside the program.
     pub(crate) modules: Option<PathBuf>,
@@ -58,7 +58,7 @@ fn found() -> Option<PathBuf> {
 const NEEDED: [&str; 2] = ["flask", "flask-cors"];
 
 /// Has pip put it into a folder of its own, which needs no environment of Python.
-fn install(python: &Found, folder: &Path) -> Result<()> {
+fn install(python: &FoundProgram, folder: &Path) -> Result<()> {
     let modules = folder.join("modules");
     // What a killed call left behind is no ground to build on.
     if modules.exists() {

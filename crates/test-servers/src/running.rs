@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::debian::LIBRARIES;
 use crate::error::{Result, ServerError};
-use crate::program::Found;
+use crate::program::FoundProgram;
 use crate::server::Kind;
 use crate::user::User;
 use crate::watchdog::Watchdog;
@@ -52,7 +52,7 @@ pub(crate) struct Running {
 
 impl Launch {
     /// A launch of `program` as this user, with its log in `folder`.
-    pub(crate) fn new(kind: &Kind, program: &Found, arguments: Vec<OsString>, folder: &Path) -> Self {
+    pub(crate) fn new(kind: &Kind, program: &FoundProgram, arguments: Vec<OsString>, folder: &Path) -> Self {
         Self {
             program: program.path.clone(),
             arguments,

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use ferrata::ask::Question;
-use ferrata::runtime::{SseFrames, Stalled, WatchCursor};
+use ferrata::runtime::{SseFrames, StalledRun, WatchCursor};
 use ferrata::{Answer, Error, ErrorKind, Graph, Position, RunId, RunKey, RunStatus, Runtime};
 use ferrata_inspector::{Inspector, Viewer};
 use futures_util::stream;
@@ -173,7 +173,7 @@ async fn health(State(app): State<Arc<App>>) -> Reply<Value> {
 
 /// Lists the orders that this replica could not take up.
 async fn stalled(State(app): State<Arc<App>>) -> Reply<Vec<String>> {
-    let line = |stalled: &Stalled| format!("{}: {}", stalled.run.run, stalled.error);
+    let line = |stalled: &StalledRun| format!("{}: {}", stalled.run.run, stalled.error);
     Ok((StatusCode::OK, Json(app.runtime.stalled().iter().map(line).collect())))
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use ferrata::queue::Queues as _;
+use ferrata::queue::RuntimeQueueExt as _;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::store::{CheckpointStore, Page, RunQuery};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Runtime, Watch, What};
+use ferrata_core::runtime::{Runtime, Watch, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock as _, ErrorKind, RunKey, SystemClock};
 use ferrata_test_servers::{Redis, RedisOptions, Service, service_url};
@@ -41,7 +41,7 @@ fn speaker(ends: &Arc<AtomicBool>) -> Graph<Context> {
 async fn chunk(watch: &mut Watch) -> Option<(u64, u64)> {
     let mut missing = 0;
     while let Some(event) = watch.next().await.unwrap() {
-        if let What::Lagged { missed } = event.what {
+        if let WatchEventKind::Lagged { missed } = event.what {
             missing += missed;
         }
         if let Some(chunk) = event.chunks().next() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ferrata_blobs::{Blobs, CollectOptions, Collected};
+use ferrata_blobs::{Blobs, CollectOptions, CollectionReport};
 use ferrata_store::testing::{Log, facts};
 use ferrata_store::{
     CheckpointStore, ErrorKind, FORMAT, MemoryStore, Page, RunAppend, RunId, RunKey, RunQuery, Seq,
@@ -25,7 +25,7 @@ fn now() -> CollectOptions {
     CollectOptions::default().with_grace(Duration::ZERO)
 }
 
-async fn collect(blobs: &Blobs, store: &MemoryStore) -> Collected {
+async fn collect(blobs: &Blobs, store: &MemoryStore) -> CollectionReport {
     blobs.collect(&[store], now()).await.unwrap()
 }
 
@@ -81,7 +81,7 @@ async fn what_no_record_names_goes_and_nothing_else() {
     }
     assert_eq!(collect(&blobs, &store).await.condemned, 2);
     assert_eq!(collect(&blobs, &store).await.removed, 2);
-    assert_eq!(collect(&blobs, &store).await, Collected::default());
+    assert_eq!(collect(&blobs, &store).await, CollectionReport::default());
 }
 
 /// Guarantees: BLOB-4.
@@ -237,7 +237,7 @@ async fn a_collection_refuses_the_store_inside_of_one_with_envelopes() {
 async fn collect_from_runs_that_pass_a_name_on(
     times: u32,
     is_begun_anew: bool,
-) -> (Blobs, Result<Collected, ferrata_store::Error>) {
+) -> (Blobs, Result<CollectionReport, ferrata_store::Error>) {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let blob = blobs.put("passed on").await.unwrap();
     // The first step is done, so that nothing but the record keeps the value.

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
 use crate::input;
-use crate::say::Done;
+use crate::say::BulkOutcome;
 use crate::table::clean;
 
 pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Failure> {
@@ -75,7 +75,7 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
         None => request.await,
     };
     answered.map_err(|error| Failure::from(error).or_type(format!("ferrata questions {name}")))?;
-    context.print_done(&[Done::new(run.clone(), "answered")])?;
+    context.print_done(&[BulkOutcome::new(run.clone(), "answered")])?;
     context.tell_idle(&**runtime.store(), [&run]).await;
     Ok(Exit::Done)
 }

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
-use crate::say::Done;
+use crate::say::BulkOutcome;
 
 pub(super) async fn run(context: &Context, args: &EditArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
@@ -23,6 +23,6 @@ pub(super) async fn run(context: &Context, args: &EditArgs) -> Result<Exit, Fail
         None => request.await?,
     }
     context.next(&format!("ferrata diff {name} {}", head.seq));
-    context.print_done(&[Done::new(head.run, "edited")])?;
+    context.print_done(&[BulkOutcome::new(head.run, "edited")])?;
     Ok(Exit::Done)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrata::graph::Effect;
-use ferrata::runtime::{Change, Checkpoint, Diff, Repeat};
+use ferrata::runtime::{Change, Checkpoint, Diff, RepeatedEffect};
 use ferrata::store::RunHead;
 use ferrata::{Position, Runtime};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
 use crate::output::quoted;
-use crate::say::Done;
+use crate::say::BulkOutcome;
 use crate::table::Table;
 
 /// How many places are listed, the last ones: the state at each is read.
@@ -77,7 +77,7 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
         context.out.note(&format!("a process that serves `{}` takes it up", head.facts.workflow));
         context.next(&format!("ferrata wait {}", shown(&forked)));
     }
-    context.print_done(&[Done::new(forked.clone(), "forked")])?;
+    context.print_done(&[BulkOutcome::new(forked.clone(), "forked")])?;
     if !pipeline {
         context.tell_idle(&**runtime.store(), [&forked]).await;
     }
@@ -85,7 +85,7 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
 }
 
 /// Counts by node what a fork may do again, with what repeating the node means.
-fn counted(repeats: &[Repeat]) -> BTreeMap<&str, (&str, usize)> {
+fn counted(repeats: &[RepeatedEffect]) -> BTreeMap<&str, (&str, usize)> {
     let mut all = BTreeMap::new();
     for repeat in repeats {
         let effect = repeat.effect.map_or("effect not known", Effect::as_str);

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
-use crate::say::Done;
+use crate::say::BulkOutcome;
 use crate::table::clean;
 
 pub(super) async fn run(context: &Context, args: &GotoArgs) -> Result<Exit, Failure> {
@@ -19,7 +19,7 @@ pub(super) async fn run(context: &Context, args: &GotoArgs) -> Result<Exit, Fail
         Some(by) => request.by(by.clone()).await?,
         None => request.await?,
     }
-    context.print_done(&[Done::new(run.clone(), "moved")])?;
+    context.print_done(&[BulkOutcome::new(run.clone(), "moved")])?;
     context.tell_idle(&**runtime.store(), [&run]).await;
     Ok(Exit::Done)
 }

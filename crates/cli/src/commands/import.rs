@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
 use crate::input;
-use crate::say::Done;
+use crate::say::BulkOutcome;
 
 pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Failure> {
     let runtime = ferrata::Runtime::builder_with(context.new_store()?).operator();
@@ -28,7 +28,7 @@ pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Fa
         if taken { failure.or_type(format!("ferrata import {} --id another", args.file)) } else { failure }
     })?;
     context.next(&format!("ferrata show {}", shown(&run)));
-    context.print_done(&[Done::new(run, "imported")])?;
+    context.print_done(&[BulkOutcome::new(run, "imported")])?;
     Ok(Exit::Done)
 }
 

@@ -20,7 +20,7 @@ const PLAIN: &str = "(not encrypted)";
 
 /// How much of a tenant stands under one key.
 #[derive(Serialize)]
-struct Counted {
+struct KeyUsageRow {
     tenant: TenantId,
     key: Option<String>,
     records: u64,
@@ -47,10 +47,10 @@ pub(super) async fn run(context: &Context, args: &KeysArgs) -> Result<Exit, Fail
     }
     let counted = |((tenant, key), (records, runs, values))| {
         let values = (!places.is_empty()).then_some(values);
-        Counted { tenant, key, records, runs, values }
+        KeyUsageRow { tenant, key, records, runs, values }
     };
-    let all: Vec<Counted> = found.into_iter().map(counted).collect();
-    let table = |all: &[Counted]| {
+    let all: Vec<KeyUsageRow> = found.into_iter().map(counted).collect();
+    let table = |all: &[KeyUsageRow]| {
         let mut heads = vec!["TENANT", "KEY", "RECORDS", "RUNS"];
         heads.extend((!places.is_empty()).then_some("VALUES"));
         let mut table = Table::new(heads);
@@ -63,7 +63,7 @@ pub(super) async fn run(context: &Context, args: &KeysArgs) -> Result<Exit, Fail
         }
         table
     };
-    let id = |one: &Counted| format!("{}/{}", one.tenant, one.key.as_deref().unwrap_or_default());
+    let id = |one: &KeyUsageRow| format!("{}/{}", one.tenant, one.key.as_deref().unwrap_or_default());
     context.out.all(&all, id, table)?;
     if all.is_empty() && context.out.format == Format::Table {
         context.out.note("there are no records");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ferrata::queue::Standing;
+use ferrata::queue::QueueMembership;
 use ferrata::runtime::{ReasonCache, ReasonKind, RunOrigin, RunReason, is_internal_label, is_system};
 use ferrata::store::{Page, RunFilter, RunHead, RunQuery};
 use ferrata::{CheckpointStore, RunKey, RunStatus, Runtime, Timestamp};
@@ -19,25 +19,25 @@ use crate::find::shown;
 use crate::output::Format;
 use crate::reasons::sentence;
 use crate::table::{Cell, Table, of_status};
-use crate::turns::Turns;
+use crate::turns::QueueCache;
 use crate::unreadable::UnreadableRuns;
-use crate::watch::Seen;
+use crate::watch::PollResult;
 
 /// Of how many runs it is told why they stand as they do: those on a screen.
 const EXPLAINED: usize = 50;
 
 /// A run as it is listed.
 #[derive(Serialize)]
-struct Listed {
+struct RunRow {
     #[serde(flatten)]
     head: RunHead,
     /// The queues in which it waits for its turn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    queues: Vec<Standing>,
+    queues: Vec<QueueMembership>,
 }
 
 pub(super) async fn run(context: &Context, args: &LsArgs) -> Result<Exit, Failure> {
-    let (runtime, turns, cache) = (context.runtime()?, Turns::default(), ReasonCache::new());
+    let (runtime, turns, cache) = (context.runtime()?, QueueCache::default(), ReasonCache::new());
     let once = async || list(context, &runtime, &turns, &cache, args).await;
     args.watch.run(context, once).await
 }
@@ -45,10 +45,10 @@ pub(super) async fn run(context: &Context, args: &LsArgs) -> Result<Exit, Failur
 async fn list(
     context: &Context,
     runtime: &Runtime,
-    turns: &Turns,
+    turns: &QueueCache,
     cache: &ReasonCache,
     args: &LsArgs,
-) -> Result<Seen, Failure> {
+) -> Result<PollResult, Failure> {
     let store = &**runtime.store();
     let roots = args.filter.roots;
     let limit = if args.all { usize::MAX } else { args.limit };
@@ -78,7 +78,7 @@ async fn list(
         };
         let page = found.items.into_iter().map(|head| {
             let queues = waits.remove(&head.run).unwrap_or_default();
-            Listed { head, queues }
+            RunRow { head, queues }
         });
         if stream {
             context.out.all(&page.collect::<Vec<_>>(), |one| shown(&one.head.run), |_| Table::new([]))?;
@@ -98,7 +98,7 @@ async fn list(
             _ => HashMap::new(),
         };
         let why = |head: &RunHead| why.get(&head.run).cloned();
-        let people = |all: &[Listed]| table(all.iter().map(|one| &one.head), why, at);
+        let people = |all: &[RunRow]| table(all.iter().map(|one| &one.head), why, at);
         context.out.all(&all, |one| shown(&one.head.run), people)?;
     }
     if cursor.is_some() && context.out.format == Format::Table {
@@ -139,14 +139,14 @@ pub(crate) async fn query(
 async fn explained(
     context: &Context,
     runtime: &Runtime,
-    turns: &Turns,
+    turns: &QueueCache,
     cache: &ReasonCache,
-    all: &[Listed],
+    all: &[RunRow],
 ) -> HashMap<RunKey, String> {
-    let asks = |one: &&Listed| one.head.status != RunStatus::Completed;
-    let wanted: Vec<&Listed> = all.iter().filter(asks).take(EXPLAINED).collect();
+    let asks = |one: &&RunRow| one.head.status != RunStatus::Completed;
+    let wanted: Vec<&RunRow> = all.iter().filter(asks).take(EXPLAINED).collect();
     let now = context.now();
-    let explain = async |one: &&Listed| {
+    let explain = async |one: &&RunRow| {
         let mut reasons = match runtime.explain(&one.head, cache).await {
             Ok(explained) => explained.reasons,
             Err(error) => {

@@ -1,6 +1,6 @@
 //! `outbox`: what runs sent out, and no outlet has taken.
 
-use ferrata::runtime::Letter;
+use ferrata::runtime::OutboxMessage;
 use ferrata::store::RunQuery;
 use ferrata::{RunKey, Runtime, Timestamp};
 use serde::Serialize;
@@ -17,7 +17,7 @@ use crate::unreadable::UnreadableRuns;
 
 /// A letter, as it is printed.
 #[derive(Debug, Serialize)]
-struct Listed {
+struct OutboxRow {
     run: RunKey,
     number: u64,
     key: String,
@@ -34,8 +34,8 @@ struct Listed {
     payload: Option<Box<RawValue>>,
 }
 
-impl From<Letter> for Listed {
-    fn from(letter: Letter) -> Self {
+impl From<OutboxMessage> for OutboxRow {
+    fn from(letter: OutboxMessage) -> Self {
         Self {
             key: letter.key(),
             // As it was recorded, which is JSON.
@@ -63,8 +63,8 @@ pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Fa
         }
         None => of_all(context, &runtime, args.limit).await?,
     };
-    let meant = |letter: &Letter| args.letters.is_empty() || args.letters.contains(&letter.number);
-    let letters: Vec<Listed> = letters.into_iter().filter(meant).map(Listed::from).collect();
+    let meant = |letter: &OutboxMessage| args.letters.is_empty() || args.letters.contains(&letter.number);
+    let letters: Vec<OutboxRow> = letters.into_iter().filter(meant).map(OutboxRow::from).collect();
     print(context, &letters)?;
     match unreadable.failure("their outbox messages are not listed") {
         Some(failure) => Err(failure),
@@ -78,7 +78,7 @@ async fn of_run(
     runtime: &Runtime,
     run: &RunKey,
     args: &OutboxArgs,
-) -> Result<Vec<Letter>, Failure> {
+) -> Result<Vec<OutboxMessage>, Failure> {
     let mut letters = runtime.letters(run).await?;
     let request = match (args.retry, args.drop) {
         (true, _) => runtime.retry_letters(run, &args.letters),
@@ -94,7 +94,7 @@ async fn of_run(
         Err(error) => {
             // It is recorded, and a script that reads the letters is told what it makes of those before.
             context.tell_unseen(&error.into());
-            let is_asked = |letter: &Letter| match args.letters.is_empty() {
+            let is_asked = |letter: &OutboxMessage| match args.letters.is_empty() {
                 true => letter.is_dead,
                 false => args.letters.contains(&letter.number),
             };
@@ -107,7 +107,7 @@ async fn of_run(
     }
 }
 
-fn print(context: &Context, letters: &[Listed]) -> Result<(), Failure> {
+fn print(context: &Context, letters: &[OutboxRow]) -> Result<(), Failure> {
     let now = context.now();
     context.out.all(
         letters,
@@ -146,7 +146,7 @@ async fn of_all(
     context: &Context,
     runtime: &Runtime,
     limit: usize,
-) -> Result<(Vec<Letter>, UnreadableRuns), Failure> {
+) -> Result<(Vec<OutboxMessage>, UnreadableRuns), Failure> {
     of_newest(context, runtime, RunQuery::default(), limit, async |head| {
         if head.status.is_finished() && !head.is_delivering() {
             return Ok(Vec::new());
@@ -163,7 +163,7 @@ mod tests {
 
     use clap::Parser as _;
     use ferrata::prelude::*;
-    use ferrata::runtime::{Outlet, Undelivered};
+    use ferrata::runtime::{OutboxSink, SinkError};
     use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
 
     use super::*;
@@ -172,9 +172,9 @@ mod tests {
     struct Refuses;
 
     #[async_trait::async_trait]
-    impl Outlet for Refuses {
-        async fn deliver(&self, _batch: &[Letter]) -> Result<(), Undelivered> {
-            Err(Undelivered::new("no such address").refused())
+    impl OutboxSink for Refuses {
+        async fn deliver(&self, _batch: &[OutboxMessage]) -> Result<(), SinkError> {
+            Err(SinkError::new("no such address").refused())
         }
     }
 

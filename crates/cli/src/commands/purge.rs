@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::PurgeArgs;
-use crate::choose::Meant;
+use crate::choose::RunSelector;
 use crate::context::Context;
 use crate::each::each;
 use crate::exit::Exit;
@@ -28,7 +28,7 @@ use crate::table::Table;
 const LISTED: usize = 50;
 
 #[derive(Serialize)]
-struct Gone {
+struct PurgedRun {
     run: RunKey,
     records: u64,
     bytes: u64,
@@ -41,7 +41,7 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     if args.dry_run {
         return context.print_chosen(&*store, &chosen).await.map(|()| Exit::Done);
     }
-    let ready = async |meant: &Meant| match context.find_meant(&*store, meant).await {
+    let ready = async |meant: &RunSelector| match context.find_meant(&*store, meant).await {
         Ok(head) if args.force => Ok((head.run, None)),
         Ok(head) if head.status.is_finished() => Ok((head.run.clone(), Some(head.head()))),
         Ok(head) => {
@@ -53,8 +53,8 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
         // A damaged run has no head to be found by: its id in full is enough to remove it.
         Err(failure) if args.force && failure.code() == Some(ferrata::ErrorKind::Corrupt.code()) => {
             match meant {
-                Meant::Named(name) => Ok((context.exactly(name)?, None)),
-                Meant::Exactly(run) => Ok((run.clone(), None)),
+                RunSelector::Named(name) => Ok((context.exactly(name)?, None)),
+                RunSelector::Exactly(run) => Ok((run.clone(), None)),
             }
         }
         Err(failure) => Err(failure),
@@ -87,7 +87,7 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
 }
 
 /// Writes how much was removed of what was meant.
-fn sum(gone: &[Gone], meant: usize) -> String {
+fn sum(gone: &[PurgedRun], meant: usize) -> String {
     let runs = match gone.len() {
         all if all == meant => count(meant, "run"),
         some => format!("{some} of {}", count(meant, "run")),
@@ -113,7 +113,7 @@ async fn remove(
     runtime: &Runtime,
     store: &Arc<dyn CheckpointStore>,
     runs: Vec<(RunKey, Option<HeadRef>)>,
-    gone: &mut Vec<Gone>,
+    gone: &mut Vec<PurgedRun>,
 ) -> Result<Exit, Failure> {
     let (progress, meant) = (context.out.progress(), runs.len());
     let mut stopped = pin!(stopped());
@@ -131,7 +131,7 @@ async fn remove(
             Some(head) => runtime.purge_at(&run, head).await?,
             None => store.purge(&run, None).await?,
         };
-        let one = Gone { run: run.clone(), records: purged.records, bytes: purged.bytes };
+        let one = PurgedRun { run: run.clone(), records: purged.records, bytes: purged.bytes };
         let told = if context.out.is_stream() { tell(context, std::slice::from_ref(&one)) } else { Ok(()) };
         gone.push(one);
         remove_views(context, args, &run, &nodes)?;
@@ -141,7 +141,7 @@ async fn remove(
     Ok(Exit::Done)
 }
 
-fn tell(context: &Context, gone: &[Gone]) -> Result<(), Failure> {
+fn tell(context: &Context, gone: &[PurgedRun]) -> Result<(), Failure> {
     context.out.all(
         gone,
         |one| shown(&one.run),

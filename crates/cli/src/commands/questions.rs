@@ -15,11 +15,11 @@ use crate::find::shown;
 use crate::output::Format;
 use crate::table::Table;
 use crate::unreadable::UnreadableRuns;
-use crate::watch::Seen;
+use crate::watch::PollResult;
 
 /// A question and the run that asks it.
 #[derive(Debug, Serialize)]
-struct Open {
+struct OpenQuestion {
     run: RunKey,
     #[serde(flatten)]
     question: Question,
@@ -27,7 +27,7 @@ struct Open {
     schema: Value,
 }
 
-impl Open {
+impl OpenQuestion {
     fn new(run: &RunKey, question: Question) -> Self {
         Self { run: run.clone(), schema: question.answer_schema(), question }
     }
@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit,
     args.watch.run(context, async || list(context, &runtime, args).await).await
 }
 
-async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Result<Seen, Failure> {
+async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Result<PollResult, Failure> {
     let (open, unreadable) = match &args.run {
         Some(name) => {
             let run = context.find(&**runtime.store(), name).await?.run;
@@ -53,7 +53,7 @@ async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Res
         |open| {
             let mut table = Table::new(["RUN", "QUESTION", "ASKED", "TAKES", "UNTIL", "DEFAULT"])
                 .sparing(["DEFAULT", "UNTIL", "TAKES"]);
-            for Open { run, question, .. } in open {
+            for OpenQuestion { run, question, .. } in open {
                 table.row([
                     shown(run).into(),
                     question.id.clone().into(),
@@ -68,7 +68,7 @@ async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Res
     )?;
     let seen = unreadable.seen("their questions are not listed");
     if open.is_empty() && context.out.format == Format::Table {
-        let some = if matches!(seen, Seen::Partly(_)) { " in the runs that can be read" } else { "" };
+        let some = if matches!(seen, PollResult::Partly(_)) { " in the runs that can be read" } else { "" };
         context.out.note(&format!("no question is open{some}"));
     }
     Ok(seen)
@@ -84,14 +84,14 @@ fn cut(text: &str) -> String {
     }
 }
 
-async fn of(runtime: &Runtime, run: &RunKey) -> Result<(Vec<Open>, UnreadableRuns), Failure> {
+async fn of(runtime: &Runtime, run: &RunKey) -> Result<(Vec<OpenQuestion>, UnreadableRuns), Failure> {
     let found = runtime.open_questions(run).await?;
     let mut unreadable = UnreadableRuns::default();
     for error in found.unreadable {
         let below = error.run().unwrap_or(run).clone();
         unreadable.add(&below, error);
     }
-    Ok((found.questions.into_iter().map(|question| Open::new(run, question)).collect(), unreadable))
+    Ok((found.questions.into_iter().map(|question| OpenQuestion::new(run, question)).collect(), unreadable))
 }
 
 /// Looks at the runs that have not ended: a question may be open while other branches go on.
@@ -99,14 +99,14 @@ async fn of_all(
     context: &Context,
     runtime: &Runtime,
     limit: usize,
-) -> Result<(Vec<Open>, UnreadableRuns), Failure> {
+) -> Result<(Vec<OpenQuestion>, UnreadableRuns), Failure> {
     let mut query = RunQuery::default();
     query.statuses = vec![RunStatus::Interrupted, RunStatus::InProgress, RunStatus::AwaitingInput];
     of_newest(context, runtime, query, limit, async |head| {
         let questions = runtime.questions(&head.run).await?.into_iter();
         // Those of its descendants are listed with them.
         let own = questions.filter(|question| question.asked_by.is_none());
-        Ok(own.map(|question| Open::new(&head.run, question)).collect())
+        Ok(own.map(|question| OpenQuestion::new(&head.run, question)).collect())
     })
     .await
 }

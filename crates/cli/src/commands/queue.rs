@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use ferrata::queue::{Kind, Overrides, Queue, QueueStatus, Queues, Rate};
+use ferrata::queue::{SlotKind, QueueOverrides, Queue, QueueStatus, RuntimeQueueExt, RateLimit};
 use ferrata::{ErrorKind, RunKey, Runtime};
 
 use crate::args::{LimitArgs, QueueArgs, QueueCommand, QueueName};
@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
-use crate::say::Done;
+use crate::say::BulkOutcome;
 use crate::table::{Table, clean};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 
@@ -47,16 +47,16 @@ async fn find(runtime: &Runtime, name: &QueueName, by: Option<&str>) -> Result<Q
 
 async fn set(context: &Context, runtime: &Runtime, args: &LimitArgs) -> Result<Exit, Failure> {
     let queue = find(runtime, &args.steer.queue, args.steer.by.as_deref()).await?;
-    let change = |set: &mut Overrides| {
+    let change = |set: &mut QueueOverrides| {
         if args.reset {
             let paused = set.paused.take();
-            *set = Overrides::default();
+            *set = QueueOverrides::default();
             set.paused = paused;
         }
         set.at_once = args.at_once.or(set.at_once);
         set.at_once_per_key = args.at_once_per_key.or(set.at_once_per_key);
         let rate = |said: Option<(u32, Duration)>, burst| {
-            said.map(|(starts, period)| Rate::new(starts, period).burst(burst))
+            said.map(|(starts, period)| RateLimit::new(starts, period).burst(burst))
         };
         set.rate = rate(args.rate, args.burst).or(set.rate);
         set.rate_per_key = rate(args.rate_per_key, args.burst_per_key).or(set.rate_per_key);
@@ -122,7 +122,7 @@ fn stands(one: &QueueStatus) -> String {
     }
 }
 
-fn rate(rate: Option<Rate>) -> String {
+fn rate(rate: Option<RateLimit>) -> String {
     let Some(rate) = rate else { return "any".to_owned() };
     let burst = if rate.burst > 1 { format!(", {} at a moment", rate.burst) } else { String::new() };
     format!("{} in {:?}{burst}", rate.starts, Duration::from_millis(rate.period_ms))
@@ -170,7 +170,7 @@ fn people(context: &Context, one: &QueueStatus) -> String {
         // Writing to a string never fails.
         let _ = writeln!(text, "{key:9} {}", clean(&value));
     }
-    let kind = |kind| if kind == Kind::Run { "run" } else { "node" };
+    let kind = |kind| if kind == SlotKind::Run { "run" } else { "node" };
     let mut table = Table::new(["", "RUN", "FOR A", "KEY", "PRIORITY", "SINCE"]);
     for held in &one.held {
         table.row([
@@ -201,6 +201,6 @@ fn people(context: &Context, one: &QueueStatus) -> String {
 
 /// Says what was done. Which run the queue is was asked before: a look that fails afterwards would hide that it was done.
 fn say(context: &Context, run: RunKey, done: &'static str) -> Result<Exit, Failure> {
-    context.print_done(&[Done::new(run, done)])?;
+    context.print_done(&[BulkOutcome::new(run, done)])?;
     Ok(Exit::Done)
 }

@@ -12,7 +12,7 @@ use crate::store::{self, KEYS};
 
 /// What was done, or would be.
 #[derive(Default)]
-struct Done {
+struct RekeySummary {
     runs: u64,
     records: u64,
     changed: u64,
@@ -34,7 +34,7 @@ pub(super) async fn run(context: &Context, args: &RekeyArgs) -> Result<Exit, Fai
     let places = places?;
     let options = EnvelopeOptions::default().with_keys(keys.clone()).with_accept_plain(args.accept_plain);
     let opened = EnvelopeStore::new(store::open_as_stored(&context.global.store)?, options);
-    let mut done = Done::default();
+    let mut done = RekeySummary::default();
     let progress = context.out.progress();
     let mut page = RekeyOptions::default().with_tenant(tenant.cloned()).with_dry_run(!args.yes);
     loop {
@@ -68,8 +68,8 @@ pub(super) async fn run(context: &Context, args: &RekeyArgs) -> Result<Exit, Fai
     say(context, args, &done)
 }
 
-fn say(context: &Context, args: &RekeyArgs, done: &Done) -> Result<Exit, Failure> {
-    let Done { runs, records, changed, values, rekeyed, bytes, failed } = done;
+fn say(context: &Context, args: &RekeyArgs, done: &RekeySummary) -> Result<Exit, Failure> {
+    let RekeySummary { runs, records, changed, values, rekeyed, bytes, failed } = done;
     let failures: Vec<_> =
         failed.iter().map(|(what, error)| json!({ "what": what, "error": error })).collect();
     let value = json!({

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::{goes_without_saying, shown};
-use crate::say::Done;
+use crate::say::BulkOutcome;
 use crate::table::{Cell, Table, clean, of_status};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 
@@ -21,14 +21,14 @@ const AHEAD: usize = 3;
 
 /// A schedule, and when it ticks next.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ScheduleRow {
     #[serde(flatten)]
     status: ScheduleStatus,
     /// None of them starts a run while the schedule is paused.
     next: Vec<Timestamp>,
 }
 
-impl Shown {
+impl ScheduleRow {
     fn new(context: &Context, status: ScheduleStatus) -> Result<Self, Failure> {
         let next = match status.has_ended() {
             true => Vec::new(),
@@ -54,7 +54,7 @@ impl Shown {
 
 /// A tick to come.
 #[derive(Debug, Serialize)]
-struct Tick {
+struct UpcomingTick {
     tick: Timestamp,
 }
 
@@ -94,7 +94,7 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
     let (mut all, mut unreadable) = (Vec::new(), UnreadableRuns::default());
     for schedule in Schedule::list(runtime, context.global.tenant.as_ref()).await? {
         match schedule.status().await {
-            Ok(status) => all.push(Shown::new(context, status)?),
+            Ok(status) => all.push(ScheduleRow::new(context, status)?),
             // Purged since it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             // One that cannot be read hides no other.
@@ -103,7 +103,7 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
         }
     }
     let now = context.now();
-    context.out.all(&all, Shown::name, |all| {
+    context.out.all(&all, ScheduleRow::name, |all| {
         let mut table = Table::new([
             "SCHEDULE", "STATUS", "CRON", "ZONE", "NEXT", "WORKFLOW", "STARTED", "SKIPPED", "MISSED",
         ])
@@ -135,13 +135,13 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
 
 async fn show(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Result<Exit, Failure> {
     let status = find(context, runtime, name).await?.status().await?;
-    let shown = Shown::new(context, status)?;
-    context.out.one(&shown, Shown::name, |shown| people(context, shown))?;
+    let shown = ScheduleRow::new(context, status)?;
+    context.out.one(&shown, ScheduleRow::name, |shown| people(context, shown))?;
     context.next(&format!("ferrata ls --label schedule={}", shown.status.definition.name));
     Ok(Exit::Done)
 }
 
-fn people(context: &Context, one: &Shown) -> String {
+fn people(context: &Context, one: &ScheduleRow) -> String {
     let (definition, progress) = (&one.status.definition, &one.status.progress);
     let at = |at: Timestamp| context.out.time.write(at, context.now());
     let next: Vec<_> = one.next.iter().map(|tick| at(*tick)).collect();
@@ -215,7 +215,7 @@ async fn next(context: &Context, runtime: &Runtime, args: &NextArgs) -> Result<E
     }
     let most = if status.has_ended() { 0 } else { usize::from(args.ticks) };
     let ticks = status.next(context.now(), most)?;
-    let ticks: Vec<_> = ticks.into_iter().map(|tick| Tick { tick }).collect();
+    let ticks: Vec<_> = ticks.into_iter().map(|tick| UpcomingTick { tick }).collect();
     let now = context.now();
     context.out.all(
         &ticks,
@@ -248,7 +248,7 @@ async fn say(
         Some(by) => request.by(by).await?,
         None => request.await?,
     };
-    context.print_done(&[Done::new(run, done)])?;
+    context.print_done(&[BulkOutcome::new(run, done)])?;
     Ok(Exit::Done)
 }
 

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::input;
-use crate::say::Done;
+use crate::say::BulkOutcome;
 
 pub(super) async fn run(context: &Context, args: &SendArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
@@ -22,7 +22,7 @@ pub(super) async fn run(context: &Context, args: &SendArgs) -> Result<Exit, Fail
         Some(by) => request.by(by.clone()).await?,
         None => request.await?,
     }
-    context.print_done(&[Done::new(run.clone(), "sent")])?;
+    context.print_done(&[BulkOutcome::new(run.clone(), "sent")])?;
     context.tell_idle(&**runtime.store(), [&run]).await;
     Ok(Exit::Done)
 }

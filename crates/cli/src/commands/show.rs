@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ferrata::ask::{Question, QuestionKind};
-use ferrata::queue::{Overview, QUEUE_LABEL, Standing};
+use ferrata::queue::{QueueOverview, QUEUE_LABEL, QueueMembership};
 use ferrata::runtime::{
     Ancestor, Checkpoint, ReasonCache, ReasonKind, RunExplanation, RunOrigin, RunReason, is_internal_label,
 };
@@ -28,11 +28,11 @@ use crate::reasons;
 use crate::run::BACKEND;
 use crate::table::{clean, clean_lines, of_status, paint, word};
 use crate::turns;
-use crate::watch::Seen;
+use crate::watch::PollResult;
 
 /// What `show` prints as JSON.
 #[derive(Serialize)]
-struct Shown {
+struct RunReport {
     head: RunHead,
     /// Why it stands as it does, the most urgent first.
     why: Vec<RunReason>,
@@ -49,7 +49,7 @@ struct Shown {
     asked_below: Vec<Question>,
     /// How it stands in queues, what it waits for first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    queues: Vec<Standing>,
+    queues: Vec<QueueMembership>,
 }
 
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Failure> {
@@ -62,9 +62,9 @@ async fn look(
     runtime: &Runtime,
     cache: &ReasonCache,
     args: &ShowArgs,
-) -> Result<Seen, Failure> {
+) -> Result<PollResult, Failure> {
     let head = context.find(&**runtime.store(), &args.run).await?;
-    let seen = Seen::of(&head);
+    let seen = PollResult::of(&head);
     if args.report {
         context.out.text(&clean_lines(&runtime.post_mortem(&head.run).await?))?;
         return Ok(seen);
@@ -89,7 +89,7 @@ async fn look(
     };
     let asked_below = std::mem::take(&mut explained.questions);
     let all =
-        Shown { head, why: explained.reasons, checkpoint, lineage, origin, children, asked_below, queues };
+        RunReport { head, why: explained.reasons, checkpoint, lineage, origin, children, asked_below, queues };
     context.out.one(&all, |all| shown(&all.head.run), |all| people(context, all, moment))?;
     Ok(seen)
 }
@@ -111,14 +111,14 @@ async fn explain_queues(
     head: &RunHead,
     now: &Checkpoint,
     mut explained: RunExplanation,
-) -> (RunExplanation, Vec<Standing>) {
+) -> (RunExplanation, Vec<QueueMembership>) {
     let is_busy = head.status == RunStatus::InProgress && head.wake_at.is_none();
     let is_queued = head.facts.labels.get(QUEUE_LABEL).is_some();
     let rests = || now.questions.iter().any(|question| question.id.to_string().contains(":queue."));
     if head.status.is_finished() || !(is_busy || is_queued || rests()) {
         return (explained, Vec::new());
     }
-    let mut overview = Overview::new();
+    let mut overview = QueueOverview::new();
     turns::look(context, runtime, &mut overview).await;
     let standings = overview.standings(&head.run, context.now());
     turns::explain(&mut explained.reasons, &standings, &overview, context.now());
@@ -133,8 +133,8 @@ fn child(head: &RunHead) -> Value {
     json!({ "run": head.run, "workflow": head.facts.workflow, "status": head.status, "origin": RunOrigin::of(head) })
 }
 
-fn people(context: &Context, all: &Shown, moment: Moment) -> String {
-    let Shown { head, checkpoint: now, .. } = all;
+fn people(context: &Context, all: &RunReport, moment: Moment) -> String {
+    let RunReport { head, checkpoint: now, .. } = all;
     let (out, time) = (&context.out, context.now());
     let at = |when| out.time.write(when, time);
     let mut text = String::new();
@@ -210,7 +210,7 @@ pub(super) fn ask(context: &Context, run: &RunKey, question: &Question) -> Strin
 }
 
 /// Counts the runs that nodes have started, by how they stand.
-fn children(all: &Shown) -> String {
+fn children(all: &RunReport) -> String {
     let mut by_status: BTreeMap<String, usize> = BTreeMap::new();
     for child in &all.children {
         *by_status.entry(child["status"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
@@ -239,8 +239,8 @@ pub(crate) fn asked(question: &Question) -> String {
 }
 
 /// Says what an operator would do about the run now.
-fn next(all: &Shown) -> Option<String> {
-    let Shown { head, checkpoint: now, .. } = all;
+fn next(all: &RunReport) -> Option<String> {
+    let RunReport { head, checkpoint: now, .. } = all;
     let name = quoted(&shown(&head.run));
     if head.seq != now.index {
         return Some(format!("ferrata fork {name} {}", now.index));
@@ -269,7 +269,7 @@ fn next(all: &Shown) -> Option<String> {
 }
 
 /// Tells whether a question of a descendant is about work that must not be done twice.
-fn is_doubt(all: &Shown, question: &str, run: Option<&RunKey>) -> bool {
+fn is_doubt(all: &RunReport, question: &str, run: Option<&RunKey>) -> bool {
     let of_it = |one: &&Question| one.asked_by.as_ref() == run && one.id.ends_with(question);
     all.asked_below.iter().find(of_it).is_some_and(|one| one.kind == QuestionKind::Doubt)
 }

@@ -19,7 +19,7 @@ const READS: u32 = 20;
 
 /// What was found.
 #[derive(Serialize)]
-struct Found {
+struct StoreReport {
     store: String,
     kind: &'static str,
     durable: bool,
@@ -86,7 +86,7 @@ async fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
         true => Some(probe::conformance(context).await?),
         false => None,
     };
-    let found = Found {
+    let found = StoreReport {
         store: store::shown(&context.global.store),
         kind: promises.name,
         durable: promises.durable,
@@ -109,7 +109,7 @@ async fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn people(found: &Found) -> String {
+fn people(found: &StoreReport) -> String {
     let yes = |is: bool, yes: &str, no: &str| if is { yes.to_owned() } else { no.to_owned() };
     let mut lines = vec![
         ("store", found.store.clone()),

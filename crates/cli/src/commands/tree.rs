@@ -11,11 +11,11 @@ use crate::args::TreeArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::family::Family;
+use crate::family::RunTree;
 use crate::find::shown;
 use crate::table::{clean, of_status, paint};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
-use crate::watch::Seen;
+use crate::watch::PollResult;
 
 /// A run in its family.
 #[derive(Debug, Serialize)]
@@ -44,11 +44,11 @@ pub(super) async fn run(context: &Context, args: &TreeArgs) -> Result<Exit, Fail
     args.watch.run(context, async || look(context, &runtime, args).await).await
 }
 
-async fn look(context: &Context, runtime: &Runtime, args: &TreeArgs) -> Result<Seen, Failure> {
+async fn look(context: &Context, runtime: &Runtime, args: &TreeArgs) -> Result<PollResult, Failure> {
     let head = context.find(&**runtime.store(), &args.run).await?;
-    let seen = Seen::of(&head);
+    let seen = PollResult::of(&head);
     let (run, root) = (head.run.clone(), RunOrigin::root_of(&head));
-    let family = Family::below(&**runtime.store(), head).await?;
+    let family = RunTree::below(&**runtime.store(), head).await?;
     let mut unreadable = UnreadableRuns::default();
     let tree = Box::pin(branch(runtime, family, &mut unreadable)).await?;
     context.out.one(&tree, |tree| ids(tree).join("\n"), |tree| people(context, tree))?;
@@ -57,7 +57,7 @@ async fn look(context: &Context, runtime: &Runtime, args: &TreeArgs) -> Result<S
         context.next(&format!("ferrata tree {}", shown(&root)));
     }
     Ok(match unreadable.failure("what is open in them is not shown") {
-        Some(failure) => Seen::Partly(failure),
+        Some(failure) => PollResult::Partly(failure),
         None => seen,
     })
 }
@@ -69,7 +69,7 @@ pub(crate) async fn of_run(
     run: &RunKey,
 ) -> Result<Option<String>, Failure> {
     let Some(head) = runtime.store().head(run).await? else { return Ok(None) };
-    let family = Family::below(&**runtime.store(), head).await?;
+    let family = RunTree::below(&**runtime.store(), head).await?;
     if family.children.is_empty() {
         return Ok(None);
     }
@@ -79,10 +79,10 @@ pub(crate) async fn of_run(
 
 async fn branch(
     runtime: &Runtime,
-    family: Family,
+    family: RunTree,
     unreadable: &mut UnreadableRuns,
 ) -> Result<Branch, Failure> {
-    let Family { head, children: below } = family;
+    let RunTree { head, children: below } = family;
     // What has ended has nothing open, so its log is not read.
     let (now, why) = match head.status.is_finished() {
         true => (None, None),

@@ -10,7 +10,7 @@ use crate::find::shown;
 use crate::pipeline;
 
 #[derive(Serialize)]
-struct Found {
+struct VerifyReport {
     run: ferrata::RunKey,
     records: u64,
     bases: u64,
@@ -51,7 +51,7 @@ pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Fa
         None => None,
     };
     let differs = pipeline.as_ref().and_then(|replayed| replayed.divergence.clone());
-    let found = Found {
+    let found = VerifyReport {
         run,
         records: log.records,
         bases: log.bases,

@@ -17,7 +17,7 @@ use ferrata_dot::pipeline::{Attributes, SHAPES};
 use serde::Serialize;
 
 use crate::nodes::Moment;
-use crate::verdict::Came;
+use crate::verdict::NodeVerdict;
 
 pub(crate) use svg::svg;
 pub(crate) use text::{dot, mermaid};
@@ -226,14 +226,14 @@ impl Sketch {
         self.is_run = true;
         for past in &run.history {
             let from = self.node(past.node.as_str());
-            self.nodes[from].look = match Came::of(past) {
-                Came::Done => Look::Done,
-                Came::Partial => Look::Partial,
-                Came::Failed => Look::Failed,
-                Came::Skipped => Look::Skipped,
+            self.nodes[from].look = match NodeVerdict::of(past) {
+                NodeVerdict::Done => Look::Done,
+                NodeVerdict::Partial => Look::Partial,
+                NodeVerdict::Failed => Look::Failed,
+                NodeVerdict::Skipped => Look::Skipped,
             };
-            self.nodes[from].why = match Came::of(past) {
-                Came::Done => String::new(),
+            self.nodes[from].why = match NodeVerdict::of(past) {
+                NodeVerdict::Done => String::new(),
                 _ => crate::verdict::reason(past).to_owned(),
             };
             for to in &past.led_to {

@@ -7,11 +7,11 @@ pub(super) const SWEEPS: usize = 6;
 const MOST_JOINED: usize = 1_000;
 
 /// For each item, those that it is joined with in the layer above, and in that below.
-type Joined = [Vec<Vec<usize>>; 2];
+type LayerNeighbors = [Vec<Vec<usize>>; 2];
 
 /// Puts the items of each layer in an order: each in the middle of those that it is joined with, then neighbours the other way round
 /// where fewer edges cross so. Of what was found, the order with the fewest crossings is taken.
-pub(super) fn ordered(layer: &[usize], joined: &Joined) -> Vec<Vec<usize>> {
+pub(super) fn ordered(layer: &[usize], joined: &LayerNeighbors) -> Vec<Vec<usize>> {
     let count = layer.iter().max().map_or(0, |last| last + 1);
     let mut rows: Vec<Vec<usize>> = vec![Vec::new(); count];
     for (item, &at) in layer.iter().enumerate() {
@@ -53,7 +53,7 @@ fn number(row: &[usize], order: &mut [usize]) {
 }
 
 /// Puts neighbours the other way round where fewer edges cross so.
-fn swap(row: &mut [usize], joined: &Joined, order: &mut [usize]) {
+fn swap(row: &mut [usize], joined: &LayerNeighbors, order: &mut [usize]) {
     for at in 1..row.len() {
         let (left, right) = (row[at - 1], row[at]);
         let (mut now, mut then) = (0, 0);
@@ -75,7 +75,7 @@ fn swap(row: &mut [usize], joined: &Joined, order: &mut [usize]) {
 }
 
 /// Counts how often edges cross between neighbouring layers: what has to change places for the lower ends to stand as the upper ones do.
-fn crossings(rows: &[Vec<usize>], joined: &Joined, order: &[usize]) -> usize {
+fn crossings(rows: &[Vec<usize>], joined: &LayerNeighbors, order: &[usize]) -> usize {
     let between = |row: &Vec<usize>| {
         let ends = row.iter().flat_map(|&upper| {
             let mut ends: Vec<usize> = joined[1][upper].iter().map(|&lower| order[lower]).collect();

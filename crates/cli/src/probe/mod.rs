@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use noted::{Executors, Noted};
+use noted::{Executors, HeartbeatProbe};
 
 /// The tenant of runs that are made to try a store with.
 const TENANT: &str = "ferrata-check";
@@ -210,7 +210,7 @@ struct Here {
 impl Space for Here {
     async fn open(&self) -> Arc<dyn CheckpointStore> {
         let store = ferrata::connect(&self.url).expect("the URL was opened before the suite began");
-        Arc::new(Noted { store, executors: Arc::clone(&self.executors) })
+        Arc::new(HeartbeatProbe { store, executors: Arc::clone(&self.executors) })
     }
 
     async fn remove(&self) {

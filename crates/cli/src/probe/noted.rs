@@ -13,7 +13,7 @@ pub(super) type Executors = Arc<Mutex<BTreeSet<ExecutorId>>>;
 
 /// A store that notes who sent a heartbeat.
 #[derive(Debug)]
-pub(super) struct Noted {
+pub(super) struct HeartbeatProbe {
     /// The store itself.
     pub(super) store: Arc<dyn CheckpointStore>,
     /// Who sent one.
@@ -22,7 +22,7 @@ pub(super) struct Noted {
 
 #[deny(clippy::missing_trait_methods, reason = "what is not passed on would be tried on another store")]
 #[async_trait]
-impl CheckpointStore for Noted {
+impl CheckpointStore for HeartbeatProbe {
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         self.executors.lock().unwrap_or_else(PoisonError::into_inner).insert(*executor);
         self.store.heartbeat(executor, ttl).await

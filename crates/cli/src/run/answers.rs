@@ -5,27 +5,27 @@ use std::io::{IsTerminal, stderr, stdin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ferrata::ask::{AUTOMATIC, Answer, Answerer, Asking, Question, QuestionKind};
+use ferrata::ask::{AUTOMATIC, Answer, Answerer, AnswererQuestion, Question, QuestionKind};
 use ferrata::{Clock, SystemClock};
 use serde_json::Value as Json;
 use tokio::sync::mpsc;
 
 use super::input::Answers;
-use super::voice::Voice;
+use super::voice::ProgressReporter;
 use crate::args::HowArgs;
 use crate::output::{quoted, to_stderr};
 use crate::time::short;
 
 /// The voice, shared by what shows progress and what asks.
-pub(super) type SharedVoice = Arc<Mutex<Voice>>;
+pub(super) type SharedVoice = Arc<Mutex<ProgressReporter>>;
 
 /// Takes the voice. Nothing panics while it is held.
-pub(super) fn voice(shared: &SharedVoice) -> MutexGuard<'_, Voice> {
+pub(super) fn voice(shared: &SharedVoice) -> MutexGuard<'_, ProgressReporter> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Answers from a file, by itself or from the terminal, in this order; leaves a question open otherwise.
-pub(super) struct Here {
+pub(super) struct LocalAnswers {
     file: Answers,
     automatic: bool,
     terminal: Option<Terminal>,
@@ -51,7 +51,7 @@ impl WaitNotice {
     }
 }
 
-impl Here {
+impl LocalAnswers {
     /// Makes what answers, or nothing if no answers are given.
     ///
     /// `answer` is the command that answers from elsewhere.
@@ -95,7 +95,7 @@ fn fitting(question: &Question, value: &Json) -> Option<Answer> {
     if fits(&read) { Answer::accept(read).ok() } else { None }
 }
 
-impl fmt::Debug for Here {
+impl fmt::Debug for LocalAnswers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Here")
             .field("file", &self.file.len())
@@ -106,7 +106,7 @@ impl fmt::Debug for Here {
     }
 }
 
-impl Here {
+impl LocalAnswers {
     /// Answers a question of a node, or leaves it to another answerer.
     pub(super) async fn decide(&self, question: &Question) -> Option<Answer> {
         // Whether to go on where `--until` stopped is for whoever resumes the run, and what became of work in doubt for whoever
@@ -161,11 +161,11 @@ fn automatic(question: &Question) -> Option<Answer> {
 
 /// The same, for the runtime.
 #[derive(Debug)]
-pub(super) struct Shared(pub(super) Arc<Here>);
+pub(super) struct Shared(pub(super) Arc<LocalAnswers>);
 
 #[async_trait]
 impl Answerer for Shared {
-    async fn answer(&self, asking: &Asking) -> Option<Answer> {
+    async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
         self.0.decide(&asking.question).await
     }
 
@@ -173,7 +173,7 @@ impl Answerer for Shared {
         AUTOMATIC.into()
     }
 
-    fn author(&self, asking: &Asking) -> String {
+    fn author(&self, asking: &AnswererQuestion) -> String {
         self.0.author(&asking.question)
     }
 }
@@ -194,7 +194,7 @@ impl Terminal {
         let mut lines = self.lines.lock().await;
         let lines = lines.get_or_insert_with(read_lines);
         // The bar stays away as long as the person types.
-        let _aside = Aside::begin(&self.voice);
+        let _aside = ProgressPause::begin(&self.voice);
         let mut wrong = String::new();
         loop {
             let text = format!("{wrong}{}", shown(question));
@@ -217,16 +217,16 @@ impl Terminal {
 }
 
 /// Keeps the bar away until it is dropped, also when another answer comes first.
-struct Aside<'a>(&'a SharedVoice);
+struct ProgressPause<'a>(&'a SharedVoice);
 
-impl<'a> Aside<'a> {
+impl<'a> ProgressPause<'a> {
     fn begin(shared: &'a SharedVoice) -> Self {
         voice(shared).pause();
         Self(shared)
     }
 }
 
-impl Drop for Aside<'_> {
+impl Drop for ProgressPause<'_> {
     fn drop(&mut self) {
         voice(self.0).unpause();
     }

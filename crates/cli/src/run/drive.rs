@@ -14,16 +14,16 @@ use ferrata::store::At;
 use ferrata::{
     Clock, Context as State, ErrorKind, Event, Graph, Outcome, RunHandle, RunKey, RunStatus, Runtime,
 };
-use ferrata_dot::run_dir::{Restored, RunDirectory};
+use ferrata_dot::run_dir::{RestorePoint, RunDirectory};
 use tokio::sync::{Notify, watch};
 
-use super::answers::{Here, PLACE, Shared, SharedVoice, voice};
-use super::end::{self, Stopped};
-use super::load::{Loaded, Work};
-use super::place::Place;
+use super::answers::{LocalAnswers, PLACE, Shared, SharedVoice, voice};
+use super::end::{self, FollowEnd};
+use super::load::{LoadedPipeline, Work};
+use super::place::RunLocation;
 use super::signals::Signals;
 use super::take::{self, TTL};
-use super::voice::Voice;
+use super::voice::ProgressReporter;
 use super::{BACKEND, BY_COMMAND, DIRECTORY, SIMULATED, input, views};
 use crate::args::HowArgs;
 use crate::context::Context;
@@ -45,8 +45,8 @@ const POLL: Duration = Duration::from_millis(200);
 /// A run to be driven.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) loaded: Loaded,
-    pub(super) place: Place,
+    pub(super) loaded: LoadedPipeline,
+    pub(super) place: RunLocation,
     pub(super) run: RunKey,
     pub(super) kind: Kind,
     pub(super) how: HowArgs,
@@ -56,7 +56,7 @@ pub(super) struct Job {
 
 impl Job {
     /// Makes a job that has not touched its run.
-    pub(super) fn new(loaded: Loaded, place: Place, run: RunKey, kind: Kind, how: HowArgs) -> Self {
+    pub(super) fn new(loaded: LoadedPipeline, place: RunLocation, run: RunKey, kind: Kind, how: HowArgs) -> Self {
         Self { loaded, place, run, kind, how, touched: AtomicBool::new(false) }
     }
 
@@ -86,16 +86,16 @@ pub(super) enum Kind {
     },
     Resume,
     /// From what a checkpoint alone says.
-    Restore(Box<Restored>),
+    Restore(Box<RestorePoint>),
 }
 
 /// Drives a run until nothing moves it any more, and says how it stands.
 pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> Result<Exit, Failure> {
     let file = job.how.answers.as_deref().map(input::answers).transpose()?.unwrap_or_default();
     let nodes = job.loaded.pipeline.nodes().len();
-    let shared: SharedVoice = Arc::new(Mutex::new(Voice::new(context, job.how.progress, nodes)));
+    let shared: SharedVoice = Arc::new(Mutex::new(ProgressReporter::new(context, job.how.progress, nodes)));
     let answer = job.place.command("answer", &job.run, PLACE);
-    let here = Here::new(file, &job.how, !context.global.no_input, &shared, answer).map(Arc::new);
+    let here = LocalAnswers::new(file, &job.how, !context.global.no_input, &shared, answer).map(Arc::new);
     let mut work = pin!(prepare(context, &job, &shared, here.as_ref()));
     let mut is_stopping = false;
     let ready = loop {
@@ -127,10 +127,10 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
     let mut keeper = pin!(views::keep(directory, &runtime, &job.run, &recorded, is_over));
     recorded.notify_one();
     let stopped = match handle {
-        None => Ok(Stopped::Already),
+        None => Ok(FollowEnd::Already),
         Some(handle) => {
             let going =
-                Going { job: &job, runtime: &runtime, graph: &graph, shared: &shared, recorded: &recorded };
+                ActiveRun { job: &job, runtime: &runtime, graph: &graph, shared: &shared, recorded: &recorded };
             let mut follow = pin!(going.follow(handle, &mut events, &mut signals, here.as_deref(), context));
             loop {
                 tokio::select! {
@@ -142,7 +142,7 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
         }
     };
     voice(&shared).finish();
-    if matches!(stopped, Ok(Stopped::Left)) {
+    if matches!(stopped, Ok(FollowEnd::Left)) {
         // Nothing is waited for: commands would outlive the process otherwise.
         ferrata_dot::handler::kill_commands();
         return Err(end::left(&job));
@@ -179,7 +179,7 @@ async fn prepare(
     context: &Context,
     job: &Job,
     shared: &SharedVoice,
-    here: Option<&Arc<Here>>,
+    here: Option<&Arc<LocalAnswers>>,
 ) -> Result<Ready, Failure> {
     let loaded = &job.loaded;
     let root = job.place.directory(&job.run);
@@ -279,7 +279,7 @@ async fn take_over(
 }
 
 /// A run that goes on.
-struct Going<'a> {
+struct ActiveRun<'a> {
     job: &'a Job,
     runtime: &'a Runtime,
     graph: &'a Graph<State>,
@@ -287,16 +287,16 @@ struct Going<'a> {
     recorded: &'a Notify,
 }
 
-impl Going<'_> {
+impl ActiveRun<'_> {
     /// Follows the run until nothing moves it any more.
     async fn follow(
         &self,
         mut handle: RunHandle<State>,
         events: &mut Events,
         signals: &mut Signals,
-        here: Option<&Here>,
+        here: Option<&LocalAnswers>,
         context: &Context,
-    ) -> Result<Stopped, Failure> {
+    ) -> Result<FollowEnd, Failure> {
         let mut time = pin!(async {
             match self.job.how.timeout {
                 Some(timeout) => context.clock.sleep(timeout).await,
@@ -309,31 +309,31 @@ impl Going<'_> {
         loop {
             match self.once(&handle, events, signals, time.as_mut()).await? {
                 // A run that waits is not taken up, so whoever answers here is asked by this command.
-                Stopped::Rests(Outcome::Interrupted(questions)) => {
+                FollowEnd::Rests(Outcome::Interrupted(questions)) => {
                     let answered = tokio::select! {
                         answered = self.answer(here, &questions) => answered?,
                         heard = self.hear(context) => heard.map(|()| true)?,
-                        () = signals.next() => return Ok(Stopped::Asked),
-                        () = time.as_mut() => return Ok(Stopped::Late),
+                        () = signals.next() => return Ok(FollowEnd::Asked),
+                        () = time.as_mut() => return Ok(FollowEnd::Late),
                     };
                     if !answered && job_waits(self.job, &questions) {
                         // What no answerer is asked, as work in doubt, is answered from elsewhere, too.
                         tokio::select! {
                             heard = self.hear(context) => heard?,
-                            () = signals.next() => return Ok(Stopped::Asked),
-                            () = time.as_mut() => return Ok(Stopped::Late),
+                            () = signals.next() => return Ok(FollowEnd::Asked),
+                            () = time.as_mut() => return Ok(FollowEnd::Late),
                         }
                     } else if !answered {
-                        return Ok(Stopped::Rests(Outcome::Interrupted(questions)));
+                        return Ok(FollowEnd::Rests(Outcome::Interrupted(questions)));
                     }
                     handle = take::resume(self.job, self.runtime, self.graph).await?;
                 }
-                Stopped::Rests(Outcome::Sleeping { until }) => {
+                FollowEnd::Rests(Outcome::Sleeping { until }) => {
                     let left = until.since(context.clock.now());
                     tokio::select! {
                         () = context.clock.sleep(left) => {}
-                        () = signals.next() => return Ok(Stopped::Asked),
-                        () = time.as_mut() => return Ok(Stopped::Late),
+                        () = signals.next() => return Ok(FollowEnd::Asked),
+                        () = time.as_mut() => return Ok(FollowEnd::Late),
                     }
                     handle = take::resume(self.job, self.runtime, self.graph).await?;
                 }
@@ -343,7 +343,7 @@ impl Going<'_> {
     }
 
     /// Answers what can be answered here; tells whether anything was.
-    async fn answer(&self, here: Option<&Here>, questions: &[Question]) -> Result<bool, Failure> {
+    async fn answer(&self, here: Option<&LocalAnswers>, questions: &[Question]) -> Result<bool, Failure> {
         let mut answered = false;
         let Some(here) = here else { return Ok(false) };
         for question in questions {
@@ -386,7 +386,7 @@ impl Going<'_> {
         events: &mut Events,
         signals: &mut Signals,
         mut time: std::pin::Pin<&mut impl Future<Output = ()>>,
-    ) -> Result<Stopped, Failure> {
+    ) -> Result<FollowEnd, Failure> {
         let mut end = pin!(handle.wait());
         let mut asked = None;
         let outcome = loop {
@@ -395,15 +395,15 @@ impl Going<'_> {
                 biased;
                 () = signals.next() => {
                     if asked.is_some() {
-                        return Ok(Stopped::Left);
+                        return Ok(FollowEnd::Left);
                     }
-                    asked = Some(Stopped::Asked);
+                    asked = Some(FollowEnd::Asked);
                     let grace = short(self.job.how.grace);
                     voice(self.shared).say(&format!("stopping: running nodes may finish within {grace}; once more to leave now"));
                     self.begin_to_stop().await;
                 }
                 () = time.as_mut(), if asked.is_none() => {
-                    asked = Some(Stopped::Late);
+                    asked = Some(FollowEnd::Late);
                     voice(self.shared).say("the time of --timeout is over: stopping");
                     self.begin_to_stop().await;
                 }
@@ -424,7 +424,7 @@ impl Going<'_> {
             (Outcome::Released | Outcome::Interrupted(_) | Outcome::Sleeping { .. }, Some(stopped)) => {
                 Ok(stopped)
             }
-            (outcome, _) => Ok(Stopped::Rests(outcome)),
+            (outcome, _) => Ok(FollowEnd::Rests(outcome)),
         }
     }
 

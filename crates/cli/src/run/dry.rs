@@ -13,7 +13,7 @@ use ferrata_dot::value::Value;
 use serde_json::json;
 
 use super::end;
-use super::load::Loaded;
+use super::load::LoadedPipeline;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -23,10 +23,10 @@ const VISITS: i64 = 10;
 
 /// Succeeds without doing anything.
 #[derive(Debug)]
-struct Pretend;
+struct DryRunBackend;
 
 #[async_trait]
-impl Handler for Pretend {
+impl Handler for DryRunBackend {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let outcome = StageOutcome::success().with_notes("not executed");
         Ok(outcome.with("last_stage", stage.node.id()))
@@ -40,7 +40,7 @@ impl Handler for Pretend {
 /// Walks through a pipeline and prints the path.
 pub(super) async fn run(
     context: &Context,
-    mut loaded: Loaded,
+    mut loaded: LoadedPipeline,
     input: ferrata::Context,
 ) -> Result<Exit, Failure> {
     // What the handlers ask of their nodes is looked at first, as for a run.
@@ -54,7 +54,7 @@ pub(super) async fn run(
     }
     let mut registry = Registry::default();
     for kind in ["tool", "codergen", "prompt", "wait", "stack.manager_loop"] {
-        registry = registry.with(kind, Pretend);
+        registry = registry.with(kind, DryRunBackend);
     }
     let graph = loaded.with(registry, None)?.graph;
     let runtime = Runtime::builder(MemoryStore::new()).answerer(Automatic).build().await?;

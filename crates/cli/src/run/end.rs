@@ -21,7 +21,7 @@ use crate::table::{clean, clean_json};
 
 /// Why the run is not followed any more.
 #[derive(Debug)]
-pub(super) enum Stopped {
+pub(super) enum FollowEnd {
     /// Nothing moves it.
     Rests(Outcome<State>),
     /// It had completed before.
@@ -54,7 +54,7 @@ pub(super) async fn tell(
     context: &Context,
     job: &Job,
     runtime: &Runtime,
-    stopped: Result<Stopped, Failure>,
+    stopped: Result<FollowEnd, Failure>,
     sum: &str,
 ) -> Result<Exit, Failure> {
     let stopped = stopped?;
@@ -73,17 +73,17 @@ pub(super) async fn tell(
     let run = &job.run.run;
     let resume = || job.resume();
     let outcome = match stopped {
-        Stopped::Already => {
+        FollowEnd::Already => {
             context.out.note(&format!("run {run} had completed already"));
             return Ok(Exit::Done);
         }
-        Stopped::Asked | Stopped::Left => return Err(left(job)),
-        Stopped::Late => {
+        FollowEnd::Asked | FollowEnd::Left => return Err(left(job)),
+        FollowEnd::Late => {
             let message =
                 format!("run {run} was stopped after the time of --timeout; what is recorded is kept");
             return Err(Failure::new(Exit::TimedOut, message, resume()));
         }
-        Stopped::Rests(outcome) => outcome,
+        FollowEnd::Rests(outcome) => outcome,
     };
     match outcome {
         Outcome::Completed(_) => {

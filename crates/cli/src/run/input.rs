@@ -81,14 +81,14 @@ fn object(path: &Path, what: &str) -> Result<Map<String, Json>, Failure> {
 
 /// What a file of answers says of a node.
 #[derive(Debug)]
-pub(super) enum Given {
+pub(super) enum FileAnswer {
     /// One answer, for every visit.
     Always(Json),
     /// One for each visit.
     Each(Vec<Json>),
 }
 
-impl Given {
+impl FileAnswer {
     /// Returns the answer of a visit, which count from 1.
     pub(super) fn of_visit(&self, visit: u32) -> Option<&Json> {
         match self {
@@ -99,14 +99,14 @@ impl Given {
 }
 
 /// Answers by the node that asks.
-pub(super) type Answers = BTreeMap<String, Given>;
+pub(super) type Answers = BTreeMap<String, FileAnswer>;
 
 /// Reads a file of answers.
 pub(super) fn answers(path: &Path) -> Result<Answers, Failure> {
     let listed = object(path, "a file of answers")?;
     let each = |value: Json| match value {
-        Json::Array(values) => Given::Each(values),
-        value => Given::Always(value),
+        Json::Array(values) => FileAnswer::Each(values),
+        value => FileAnswer::Always(value),
     };
     Ok(listed.into_iter().map(|(node, value)| (node, each(value))).collect())
 }

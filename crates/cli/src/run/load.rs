@@ -19,7 +19,7 @@ use crate::table::clean;
 
 /// A pipeline that was read.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadedPipeline {
     pub(super) path: PathBuf,
     pub(super) source: Vec<u8>,
     pub(super) pipeline: Arc<Pipeline>,
@@ -29,7 +29,7 @@ pub(super) struct Loaded {
 
 /// A pipeline as a graph.
 #[derive(Debug)]
-pub(super) struct Compiled {
+pub(super) struct CompiledPipeline {
     pub(super) graph: Graph<ferrata::Context>,
     warnings: Vec<String>,
 }
@@ -75,7 +75,7 @@ impl Work<'_> {
     }
 }
 
-impl Loaded {
+impl LoadedPipeline {
     /// Reads a file. What it names is looked for in `folder`, and in that of the file unless given.
     pub(super) fn read(path: &Path, folder: Option<PathBuf>) -> Result<Self, Failure> {
         let folder = folder.or_else(|| path.parent().map(Path::to_owned));
@@ -110,7 +110,7 @@ impl Loaded {
         &self,
         work: &Work<'_>,
         directory: &RunDirectory,
-    ) -> Result<(Compiled, Manager), Failure> {
+    ) -> Result<(CompiledPipeline, Manager), Failure> {
         // What children print is in their logs; their attempts work in directories apart from those of the run itself.
         let of_children = work.registry(&Stages::OfChildren(directory.root()));
         let manager = Manager::with(of_children, Transforms::in_directory(self.folder()), self.folder());
@@ -125,7 +125,7 @@ impl Loaded {
     }
 
     /// Makes a graph of these handlers.
-    pub(super) fn with(&self, registry: Registry, until: Option<&str>) -> Result<Compiled, Failure> {
+    pub(super) fn with(&self, registry: Registry, until: Option<&str>) -> Result<CompiledPipeline, Failure> {
         let mut compiler = Compiler::new(registry);
         if let Some(node) = until {
             if self.pipeline.node(node).is_none() {
@@ -141,11 +141,11 @@ impl Loaded {
             Failure::new(Exit::InvalidFile, message, self.lint())
         })?;
         let warnings = found.iter().filter(|one| one.severity == Severity::Warning).map(ToString::to_string);
-        Ok(Compiled { graph, warnings: warnings.collect() })
+        Ok(CompiledPipeline { graph, warnings: warnings.collect() })
     }
 
     /// Says what lint warns of, in a few lines.
-    pub(super) fn warn(&self, compiled: &Compiled, say: impl Fn(&str)) {
+    pub(super) fn warn(&self, compiled: &CompiledPipeline, say: impl Fn(&str)) {
         for warning in compiled.warnings.iter().take(SHOWN) {
             say(&clean(warning));
         }

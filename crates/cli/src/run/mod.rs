@@ -20,8 +20,8 @@ use ferrata::{RunId, RunKey, RunStatus};
 use ferrata_dot::run_dir::RunDirectory;
 
 use self::drive::{Job, Kind};
-use self::load::Loaded;
-use self::place::Place;
+use self::load::LoadedPipeline;
+use self::place::RunLocation;
 use self::signals::Signals;
 use crate::args::{ResumeArgs, RunArgs};
 use crate::context::Context;
@@ -51,11 +51,11 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
     let input = input::input(&args.input)?;
     let labels = input::labels(&args.label)?;
     if args.dry_run {
-        return dry::run(context, Loaded::read(&file, None)?, input).await;
+        return dry::run(context, LoadedPipeline::read(&file, None)?, input).await;
     }
     let prepared = async {
-        let loaded = Loaded::read(&file, kept_folder(&file, directory.as_deref()))?;
-        let place = Place::of(context, directory.as_deref())?;
+        let loaded = LoadedPipeline::read(&file, kept_folder(&file, directory.as_deref()))?;
+        let place = RunLocation::of(context, directory.as_deref())?;
         let given = args.id.as_deref().map(RunId::new).transpose()?;
         let key = |id: RunId| RunKey::new(context.global.tenant.clone().unwrap_or_default(), id);
         let found = match &given {
@@ -113,8 +113,8 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
 /// Begins anew with the checkpoint of a directory whose log is not there; `why` is what its store said.
 async fn gone_on(
     context: &Context,
-    loaded: &Loaded,
-    place: &Place,
+    loaded: &LoadedPipeline,
+    place: &RunLocation,
     directory: Option<&Path>,
     why: Option<Failure>,
 ) -> Result<Option<(RunKey, Kind)>, Failure> {
@@ -131,8 +131,8 @@ async fn gone_on(
 /// Looks for a run of the pipeline that was left unfinished, and asks whether to go on with it; without a terminal, it is only told.
 async fn goes_on(
     context: &Context,
-    place: &Place,
-    loaded: &Loaded,
+    place: &RunLocation,
+    loaded: &LoadedPipeline,
     args: &RunArgs,
 ) -> Result<Option<()>, Failure> {
     // What is started with an input of its own is another run; and a store that is away is told by the start.
@@ -161,7 +161,7 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
     let prepared = async {
         let directory = Path::new(&args.run);
         let is_directory = directory.is_dir();
-        let place = Place::of(context, is_directory.then_some(directory))?;
+        let place = RunLocation::of(context, is_directory.then_some(directory))?;
         if args.id.is_none() && is_directory {
             let found = place.only(context).await;
             if !matches!(found, Ok(Some(_))) {
@@ -173,7 +173,7 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
                 };
                 let folder = kept_folder(&file, Some(directory));
                 // A log that is there and cannot be read is no reason to begin anew.
-                let loaded = Loaded::read(&file, folder)?;
+                let loaded = LoadedPipeline::read(&file, folder)?;
                 let begun = gone_on(context, &loaded, &place, Some(directory), found.err()).await?;
                 let (run, kind) = begun.ok_or_else(|| nothing(Some(directory), &file))?;
                 return Ok((loaded, place, run, kind));
@@ -191,7 +191,7 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
             (None, false) => context.find(&*place.store, &args.run).await?,
         };
         let (file, folder) = source(&args, &head, &place)?;
-        let loaded = Loaded::read(&file, folder)?;
+        let loaded = LoadedPipeline::read(&file, folder)?;
         Ok::<_, Failure>((loaded, place, head.run, Kind::Resume))
     };
     let (loaded, place, run, kind) = tokio::select! {
@@ -227,7 +227,7 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failur
 
 /// Finds the file that a run is to go on with, and the folder where what it names is looked for: that of the file that it was started
 /// with, since a copy stands elsewhere.
-fn source(args: &ResumeArgs, head: &RunHead, place: &Place) -> Result<(PathBuf, Option<PathBuf>), Failure> {
+fn source(args: &ResumeArgs, head: &RunHead, place: &RunLocation) -> Result<(PathBuf, Option<PathBuf>), Failure> {
     if let Some(file) = &args.file {
         return Ok((file.clone(), None));
     }
@@ -255,7 +255,7 @@ fn left_early() -> Failure {
     Failure::new(Exit::Interrupted, "stopped before the run was touched", "ferrata ls")
 }
 
-fn missing(run: &RunKey, place: &Place) -> Failure {
+fn missing(run: &RunKey, place: &RunLocation) -> Failure {
     let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "there is no such run to go on with");
     Failure::from(error.with_run(run)).or_type(if place.store.capabilities().durable {
         "ferrata ls"
@@ -273,7 +273,7 @@ fn nothing(directory: Option<&Path>, file: &Path) -> Failure {
 }
 
 /// The directory has a run already.
-fn taken(head: &RunHead, place: &Place) -> Failure {
+fn taken(head: &RunHead, place: &RunLocation) -> Failure {
     let (run, status) = (&head.run.run, head.status);
     let message = format!(
         "the directory holds the run {run} already, which is {status}; go on with it, or name another directory"

@@ -25,7 +25,7 @@ const LOOKED_AT: u32 = 20;
 
 /// Where a run is kept.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct RunLocation {
     pub(super) store: Arc<dyn CheckpointStore>,
     /// The directory that was named.
     given: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub(super) struct Place {
     of: Option<RunKey>,
 }
 
-impl Place {
+impl RunLocation {
     /// Finds the place that the options name. Nothing is written.
     pub(super) fn of(context: &Context, run_dir: Option<&Path>) -> Result<Self, Failure> {
         let Some(directory) = run_dir else {

@@ -6,13 +6,13 @@ use ferrata::state::Op;
 use ferrata::{Context as State, Graph, Patch, Position, RunHandle, RunId, RunKey, Runtime};
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Manager, Registry};
-use ferrata_dot::run_dir::{Restored, RunDirectory};
+use ferrata_dot::run_dir::{RestorePoint, RunDirectory};
 use ferrata_dot::transform::Transforms;
 
 use super::FILE;
 use super::drive::Job;
-use super::load::Loaded;
-use super::place::{Place, new_id};
+use super::load::LoadedPipeline;
+use super::place::{RunLocation, new_id};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -22,14 +22,14 @@ const OF_START: [&str; 6] =
     ["current_node", "outcome", "preferred_label", "failure_reason", "internal.input", "graph.goal"];
 
 /// Returns the handlers that the pipeline is compiled with where none of them does anything.
-fn registry(loaded: &Loaded) -> Registry {
+fn registry(loaded: &LoadedPipeline) -> Registry {
     let transforms = Transforms::in_directory(loaded.folder());
     let manager = Manager::with(Registry::default(), transforms, loaded.folder());
     Registry::default().with("stack.manager_loop", manager)
 }
 
 /// Reads the checkpoint of a directory whose log is not there.
-pub(super) fn read(loaded: &Loaded, directory: Option<&Path>) -> Result<Option<Restored>, Failure> {
+pub(super) fn read(loaded: &LoadedPipeline, directory: Option<&Path>) -> Result<Option<RestorePoint>, Failure> {
     let Some(directory) = directory else { return Ok(None) };
     // What is wrong with the pipeline is told as it is for any run.
     loaded.with(registry(loaded), None)?;
@@ -44,9 +44,9 @@ pub(super) fn read(loaded: &Loaded, directory: Option<&Path>) -> Result<Option<R
 /// Returns the run that is made of a checkpoint: of the same id, unless that is taken.
 pub(super) async fn run(
     context: &Context,
-    place: &Place,
-    loaded: &Loaded,
-    restored: &Restored,
+    place: &RunLocation,
+    loaded: &LoadedPipeline,
+    restored: &RestorePoint,
 ) -> Result<RunKey, Failure> {
     let tenant = context.global.tenant.clone().unwrap_or_default();
     if let Some(id) = restored.run.as_deref().and_then(|id| RunId::new(id).ok()) {
@@ -62,7 +62,7 @@ pub(super) async fn run(
 pub(super) async fn begin(
     context: &Context,
     job: &Job,
-    restored: &Restored,
+    restored: &RestorePoint,
     runtime: &Runtime,
     graph: &Graph<State>,
 ) -> Result<RunHandle<State>, Failure> {

@@ -22,14 +22,14 @@ pub trait Answerer: fmt::Debug + Send + Sync + 'static {
     ///
     /// The future is dropped when another signaller answers first, when the question has expired or is asked again, or when the run is
     /// left.
-    async fn answer(&self, question: &Asking) -> Option<Answer>;
+    async fn answer(&self, question: &AnswererQuestion) -> Option<Answer>;
 
     /// Returns what is recorded as the author of the answers.
     fn name(&self) -> String;
 
     /// Returns what is recorded as the author of the answer to a question; [`name`](Self::name) by default. An answerer that decides some
     /// questions by itself and asks people others says so here, with [`AUTOMATIC`].
-    fn author(&self, question: &Asking) -> String {
+    fn author(&self, question: &AnswererQuestion) -> String {
         let _ = question;
         self.name()
     }
@@ -41,7 +41,7 @@ pub const AUTOMATIC: &str = "automatic";
 /// A question and the run that asks it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Asking {
+pub struct AnswererQuestion {
     /// The run.
     pub run: RunKey,
     /// The question.
@@ -57,7 +57,7 @@ pub struct Automatic;
 
 #[async_trait]
 impl Answerer for Automatic {
-    async fn answer(&self, asking: &Asking) -> Option<Answer> {
+    async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
         let question = &asking.question;
         if question.problem.is_some() {
             // Its answer would be the same again.

@@ -40,7 +40,7 @@ fn said_by(who: Option<&str>) -> String {
 /// How a question was left without a value: what a gate's function is given when it deals with that itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Declined {
+pub enum DeclineReason {
     /// It was rejected.
     #[error("rejected{}: {comment}", said_by(.by.as_deref()))]
     Rejected {

@@ -9,8 +9,8 @@ mod resolution;
 mod shape;
 
 pub use answer::Answer;
-pub use answerer::{AUTOMATIC, Answerer, Asking, Automatic};
-pub use error::{AskError, Declined};
+pub use answerer::{AUTOMATIC, Answerer, AnswererQuestion, Automatic};
+pub use error::{AskError, DeclineReason};
 pub use question::{Question, QuestionKind};
 pub use request::Ask;
 pub use resolution::Resolution;

@@ -11,13 +11,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What a `Vec` is, with room for one item inside.
 #[derive(Clone, Debug)]
-pub(crate) enum Few<T> {
+pub(crate) enum SmallVec<T> {
     One(T),
     /// None, or several; one, if others went.
     Many(Vec<T>),
 }
 
-impl<T> Few<T> {
+impl<T> SmallVec<T> {
     pub(crate) const fn new() -> Self {
         Self::Many(Vec::new())
     }
@@ -50,13 +50,13 @@ impl<T> Few<T> {
     }
 }
 
-impl<T> Default for Few<T> {
+impl<T> Default for SmallVec<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Deref for Few<T> {
+impl<T> Deref for SmallVec<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -67,7 +67,7 @@ impl<T> Deref for Few<T> {
     }
 }
 
-impl<T> DerefMut for Few<T> {
+impl<T> DerefMut for SmallVec<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         match self {
             Self::One(item) => std::slice::from_mut(item),
@@ -76,22 +76,22 @@ impl<T> DerefMut for Few<T> {
     }
 }
 
-impl<T> From<Vec<T>> for Few<T> {
+impl<T> From<Vec<T>> for SmallVec<T> {
     fn from(items: Vec<T>) -> Self {
         Self::Many(items)
     }
 }
 
-impl<T> From<Few<T>> for Vec<T> {
-    fn from(few: Few<T>) -> Self {
+impl<T> From<SmallVec<T>> for Vec<T> {
+    fn from(few: SmallVec<T>) -> Self {
         match few {
-            Few::One(item) => vec![item],
-            Few::Many(items) => items,
+            SmallVec::One(item) => vec![item],
+            SmallVec::Many(items) => items,
         }
     }
 }
 
-impl<T> FromIterator<T> for Few<T> {
+impl<T> FromIterator<T> for SmallVec<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut few = Self::new();
         items.into_iter().for_each(|item| few.push(item));
@@ -99,7 +99,7 @@ impl<T> FromIterator<T> for Few<T> {
     }
 }
 
-impl<T> IntoIterator for Few<T> {
+impl<T> IntoIterator for SmallVec<T> {
     type Item = T;
     type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
 
@@ -112,7 +112,7 @@ impl<T> IntoIterator for Few<T> {
     }
 }
 
-impl<'a, T> IntoIterator for &'a Few<T> {
+impl<'a, T> IntoIterator for &'a SmallVec<T> {
     type Item = &'a T;
     type IntoIter = std::slice::Iter<'a, T>;
 
@@ -121,22 +121,22 @@ impl<'a, T> IntoIterator for &'a Few<T> {
     }
 }
 
-impl<T: PartialEq> PartialEq for Few<T> {
+impl<T: PartialEq> PartialEq for SmallVec<T> {
     /// Equal if the items are, in whatever form.
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl<T: Eq> Eq for Few<T> {}
+impl<T: Eq> Eq for SmallVec<T> {}
 
-impl<T: Serialize> Serialize for Few<T> {
+impl<T: Serialize> Serialize for SmallVec<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(&**self)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for SmallVec<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(Items(PhantomData))
     }
@@ -145,20 +145,20 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
 struct Items<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
-    type Value = Few<T>;
+    type Value = SmallVec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a sequence")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Few<T>, A::Error> {
-        let Some(first) = items.next_element()? else { return Ok(Few::new()) };
-        let Some(second) = items.next_element()? else { return Ok(Few::One(first)) };
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<SmallVec<T>, A::Error> {
+        let Some(first) = items.next_element()? else { return Ok(SmallVec::new()) };
+        let Some(second) = items.next_element()? else { return Ok(SmallVec::One(first)) };
         let mut all = vec![first, second];
         while let Some(item) = items.next_element()? {
             all.push(item);
         }
-        Ok(Few::Many(all))
+        Ok(SmallVec::Many(all))
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
         /// Whatever is done to both, it holds what a vector holds.
         #[test]
         fn it_is_a_vector(acts in prop::collection::vec(act(), 0..24)) {
-            let (mut few, mut all) = (Few::new(), Vec::new());
+            let (mut few, mut all) = (SmallVec::new(), Vec::new());
             for act in acts {
                 match act {
                     Act::Push(item) => {
@@ -215,9 +215,9 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(&*few, &*all);
-                prop_assert_eq!(&few, &all.iter().copied().collect::<Few<_>>());
+                prop_assert_eq!(&few, &all.iter().copied().collect::<SmallVec<_>>());
                 prop_assert_eq!(&Vec::from(few.clone()), &all);
-                prop_assert_eq!(&Few::from(all.clone()), &few);
+                prop_assert_eq!(&SmallVec::from(all.clone()), &few);
             }
         }
     }

@@ -30,7 +30,7 @@ fn lock<T>(lane: &Mutex<Lane<T>>) -> MutexGuard<'_, Lane<T>> {
 
 /// The receiver was dropped, and what was sent with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub(crate) struct QueueClosed;
 
 /// The sending end, of which there may be many.
 pub(crate) struct Sender<T>(Arc<Mutex<Lane<T>>>);
@@ -55,7 +55,7 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// [`Closed`] if the receiver was dropped.
-    pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
+    pub(crate) fn send(&self, item: T) -> Result<(), QueueClosed> {
         self.send_unless(item, |_| false)
     }
 
@@ -64,7 +64,7 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// As [`send`](Self::send).
-    pub(crate) fn send_unless(&self, item: T, is_said: impl FnOnce(&mut T) -> bool) -> Result<(), Closed> {
+    pub(crate) fn send_unless(&self, item: T, is_said: impl FnOnce(&mut T) -> bool) -> Result<(), QueueClosed> {
         let mut lane = lock(&self.0);
         if lane.items.back_mut().is_some_and(is_said) {
             return Ok(());
@@ -73,7 +73,7 @@ impl<T> Sender<T> {
             drop(lane);
             // What the item does when it is dropped may come back here.
             drop(item);
-            return Err(Closed);
+            return Err(QueueClosed);
         }
         if lane.items.capacity() == 0 {
             // A run that is at work is told of single things: room for four of them would stay with it.
@@ -218,7 +218,7 @@ mod tests {
         drop(receiver);
         assert!(in_time(answer).await.is_err());
         let (reply, answer) = tokio::sync::oneshot::channel::<()>();
-        assert_eq!(sender.send(reply), Err(Closed));
+        assert_eq!(sender.send(reply), Err(QueueClosed));
         assert!(in_time(answer).await.is_err());
     }
 
@@ -234,7 +234,7 @@ mod tests {
         say(1);
         assert_eq!((receiver.try_recv(), receiver.try_recv()), (Some(1), None));
         drop(receiver);
-        assert_eq!(sender.send_unless(1, |_| true), Err(Closed));
+        assert_eq!(sender.send_unless(1, |_| true), Err(QueueClosed));
     }
 
     #[test]

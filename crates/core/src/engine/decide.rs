@@ -5,27 +5,27 @@
 use super::frontier::{ActivationKey, Local};
 use super::machine::Machine;
 use super::replan::bounded;
-use crate::compact::few::Few;
+use crate::compact::few::SmallVec;
 use crate::failure::{Failure, FailureKind};
 use crate::graph::EdgeKind;
 use crate::graph::Join;
-use crate::graph::fire::Fires;
-use crate::graph::liveness::{Trial, WaitingTokens};
+use crate::graph::fire::FiredEdges;
+use crate::graph::liveness::{LivenessTrial, WaitingTokens};
 use crate::graph::node_set::{NodeIx, NodeSet};
 use crate::graph::plan::{EdgeIx, Plan};
 use crate::id::{NodeName, Visit};
 use crate::record::RunStatus;
-use crate::record::body::{End, Fired, Item, NodeDone, Settled, Start};
+use crate::record::body::{End, FiredEdge, Item, NodeDone, TokenChanges, Start};
 
 /// How often a run may return to a retry target that has no limit of its own visits, whichever node failed: a goal that is never met
 /// must not keep a service busy for ever.
 const MAX_RETURNS: u32 = 10;
 
 /// What an activation came to, as far as the machine is concerned.
-pub(crate) struct Ending<'a> {
+pub(crate) struct ActivationEnd<'a> {
     pub(crate) key: ActivationKey,
     /// Which edges fire and with which items, or why it failed.
-    pub(crate) result: Result<Fires, Failure>,
+    pub(crate) result: Result<FiredEdges, Failure>,
     /// The channels that it overwrites.
     pub(crate) overwrites: &'a [&'a str],
 }
@@ -61,7 +61,7 @@ impl Machine {
     ///
     /// What was said to the run before counts first: a cancelled run ends as cancelled, whatever its last node comes to, and a paused one
     /// is complete when it is let go on.
-    pub(crate) fn decide(&mut self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
+    pub(crate) fn decide(&mut self, ending: ActivationEnd<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
         self.decide_by(ending, unmet, true)
     }
 
@@ -69,13 +69,13 @@ impl Machine {
     #[cfg(test)]
     pub(super) fn decide_in_general(
         &mut self,
-        ending: Ending<'_>,
+        ending: ActivationEnd<'_>,
         unmet: impl Fn(NodeIx) -> bool,
     ) -> NodeDone {
         self.decide_by(ending, unmet, false)
     }
 
-    fn decide_by(&mut self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool, shortcuts: bool) -> NodeDone {
+    fn decide_by(&mut self, ending: ActivationEnd<'_>, unmet: impl Fn(NodeIx) -> bool, shortcuts: bool) -> NodeDone {
         let mut done = self.decide_freely(ending, unmet, shortcuts);
         let is_stopped = match &done.end {
             None => false,
@@ -90,7 +90,7 @@ impl Machine {
 
     fn decide_freely(
         &mut self,
-        ending: Ending<'_>,
+        ending: ActivationEnd<'_>,
         unmet: impl Fn(NodeIx) -> bool,
         shortcuts: bool,
     ) -> NodeDone {
@@ -100,8 +100,8 @@ impl Machine {
         let mut done = NodeDone::new(self.name(node).clone(), visit);
         done.attempts = self.in_flight().get(&ending.key).map_or(1, |activation| activation.failed + 1);
         match ending.result {
-            Ok(Fires::Sole(edge)) if shortcuts && self.goes_straight(plan, index, plan.edge(edge).to) => {
-                done.fired = Few::One(Fired::plain(plan.node(plan.edge(edge).to).name.clone()));
+            Ok(FiredEdges::Sole(edge)) if shortcuts && self.goes_straight(plan, index, plan.edge(edge).to) => {
+                done.fired = SmallVec::One(FiredEdge::plain(plan.node(plan.edge(edge).to).name.clone()));
                 return done;
             }
             Ok(fired) => {
@@ -120,10 +120,10 @@ impl Machine {
                 let node = plan.node(index);
                 let first = node.returns.iter().take(node.returns_first).copied();
                 done.fired = match { first }.find(|&target| self.has_room(target)) {
-                    Some(target) => Few::One(back_to(plan, target)),
+                    Some(target) => SmallVec::One(back_to(plan, target)),
                     None => {
                         let caught = plan.outgoing(index, EdgeKind::OnFailure).map(|edge| plan.edge(edge).to);
-                        caught.map(|to| Fired::plain(plan.node(to).name.clone())).collect()
+                        caught.map(|to| FiredEdge::plain(plan.node(to).name.clone())).collect()
                     }
                 };
                 if done.fired.is_empty() {
@@ -152,11 +152,11 @@ impl Machine {
     }
 
     /// Decides which waiting tokens may start as the graph is now, without any activation ending.
-    pub(crate) fn decide_starts(&self) -> (Settled, Option<Failure>) {
+    pub(crate) fn decide_starts(&self) -> (TokenChanges, Option<Failure>) {
         let plan = self.graph();
-        let Some(live) = self.live() else { return (Settled::default(), None) };
-        let mut settled = Settled::default();
-        let failure = self.work_out(plan, &mut Trial::on(&mut live.clone()), &mut settled);
+        let Some(live) = self.live() else { return (TokenChanges::default(), None) };
+        let mut settled = TokenChanges::default();
+        let failure = self.work_out(plan, &mut LivenessTrial::on(&mut live.clone()), &mut settled);
         if settled.start.as_ref().is_some_and(Vec::is_empty) {
             settled.start = None;
         }
@@ -219,13 +219,13 @@ impl Machine {
     /// Works out which nodes start after the activation has ended.
     fn start_after(&mut self, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
         let Some(mut live) = self.lend_live() else { return };
-        self.start_on(&mut Trial::on(&mut live), node, done, unmet);
+        self.start_on(&mut LivenessTrial::on(&mut live), node, done, unmet);
         self.return_live(live);
     }
 
     fn start_on(
         &self,
-        live: &mut Trial<'_>,
+        live: &mut LivenessTrial<'_>,
         node: NodeIx,
         done: &mut NodeDone,
         unmet: impl Fn(NodeIx) -> bool,
@@ -276,9 +276,9 @@ impl Machine {
     }
 
     /// Starts the nodes that may start; returns why the run cannot go on if a join can never be met.
-    fn work_out(&self, plan: &Plan, live: &mut Trial<'_>, settled: &mut Settled) -> Option<Failure> {
+    fn work_out(&self, plan: &Plan, live: &mut LivenessTrial<'_>, settled: &mut TokenChanges) -> Option<Failure> {
         let mut starts = Vec::new();
-        let mut begin = |live: &mut Trial<'_>, at: NodeIx, each: bool| {
+        let mut begin = |live: &mut LivenessTrial<'_>, at: NodeIx, each: bool| {
             // One mark is enough: what matters from here on is that the node is in flight.
             live.take(at);
             live.started(at);
@@ -379,7 +379,7 @@ impl Machine {
     }
 
     /// Counts the activations that follow from the tokens that wait at a node and those that arrive there: as many as are made of them.
-    fn count_made<'a>(&self, at: NodeIx, each: bool, arriving: impl Iterator<Item = &'a Fired>) -> u64 {
+    fn count_made<'a>(&self, at: NodeIx, each: bool, arriving: impl Iterator<Item = &'a FiredEdge>) -> u64 {
         let waiting = self.tokens().get(&at.get()).map_or(&[][..], |tokens| tokens);
         let mut items = waiting.iter().filter(|token| token.item.is_some()).count();
         let mut plain = waiting.len() - items;
@@ -430,25 +430,25 @@ impl Machine {
     }
 }
 
-fn back_to(plan: &Plan, target: NodeIx) -> Fired {
-    Fired { to: plan.node(target).name.clone(), items: None, back: true, reason: None }
+fn back_to(plan: &Plan, target: NodeIx) -> FiredEdge {
+    FiredEdge { to: plan.node(target).name.clone(), items: None, back: true, reason: None }
 }
 
 /// Gathers fired edges by target, items together, in the order of the edges.
-fn collect(plan: &Plan, fires: Fires) -> Few<Fired> {
+fn collect(plan: &Plan, fires: FiredEdges) -> SmallVec<FiredEdge> {
     let fired = match fires {
-        Fires::Sole(edge) => return Few::One(Fired::plain(plan.node(plan.edge(edge).to).name.clone())),
-        Fires::These(fired) => fired,
+        FiredEdges::Sole(edge) => return SmallVec::One(FiredEdge::plain(plan.node(plan.edge(edge).to).name.clone())),
+        FiredEdges::These(fired) => fired,
     };
-    let mut by_edge: Vec<(EdgeIx, Fired)> = Vec::with_capacity(fired.len().min(8));
-    for crate::graph::fire::Fired { edge, item, reason } in fired {
+    let mut by_edge: Vec<(EdgeIx, FiredEdge)> = Vec::with_capacity(fired.len().min(8));
+    for crate::graph::fire::EdgeToken { edge, item, reason } in fired {
         let item = item.map(Item);
         match (by_edge.last_mut(), item) {
-            (Some((last, Fired { items: Some(items), .. })), Some(item)) if *last == edge => items.push(item),
+            (Some((last, FiredEdge { items: Some(items), .. })), Some(item)) if *last == edge => items.push(item),
             (_, item) => {
                 let to = plan.node(plan.edge(edge).to).name.clone();
                 let (items, reason) = (item.map(|item| vec![item]), reason.as_deref().map(bounded));
-                by_edge.push((edge, Fired { to, items, back: false, reason }));
+                by_edge.push((edge, FiredEdge { to, items, back: false, reason }));
             }
         }
     }

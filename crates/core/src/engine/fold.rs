@@ -15,7 +15,7 @@ use crate::state::Channels;
 
 /// A run as of some record, without the user's type.
 #[derive(Clone, Debug)]
-pub(crate) struct Folded {
+pub(crate) struct ReplayedRun {
     pub(crate) machine: Machine,
     pub(crate) channels: Channels,
     /// The version of the state's type that wrote the channels.
@@ -34,7 +34,7 @@ pub(crate) struct Folded {
 ///
 /// - [`ErrorKind::Corrupt`] naming run and record: there is no base, a record is damaged, or it does not follow.
 /// - [`ErrorKind::Unsupported`]: a record was written by a newer version.
-pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -> Result<Folded> {
+pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -> Result<ReplayedRun> {
     let Some(first) = records.first().filter(|record| record.header.base) else {
         let message = "what was loaded does not begin with a base; restore the run from a backup";
         return Err(Error::new(ErrorKind::Corrupt, message).with_run(run));
@@ -42,7 +42,7 @@ pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -
     first.verify(run)?;
     let place = |error: Error| error.with_run(run).with_seq(first.header.seq);
     let base = codec::base(run, first)?;
-    let mut folded = Folded {
+    let mut folded = ReplayedRun {
         machine: Machine::restore(&base.machine, plan.cloned()).map_err(place)?,
         channels: Channels::from_json(base.state.get()).map_err(place)?,
         version: base.version,
@@ -55,7 +55,7 @@ pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -
     Ok(folded)
 }
 
-impl Folded {
+impl ReplayedRun {
     /// Takes in the records that come next.
     pub(crate) fn follow(&mut self, run: &RunKey, records: &[Record]) -> Result<()> {
         for record in records {

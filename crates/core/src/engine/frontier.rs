@@ -82,7 +82,7 @@ pub(crate) struct Overwrite {
 
 /// An edge of the plan, as far as liveness counts it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct LiveEdge {
     pub(super) to: NodeIx,
     /// Whether it is a back edge.
     pub(super) back: bool,
@@ -226,7 +226,7 @@ impl Frontier {
     }
 
     /// Puts a token at a node; `way` is the edge in the plan by which it came.
-    pub(super) fn put(&mut self, to: Local, token: Token, way: Option<Way>) {
+    pub(super) fn put(&mut self, to: Local, token: Token, way: Option<LiveEdge>) {
         if let (Some(way), Some(live)) = (way, &mut self.live) {
             live.arrived(way.to, way.back);
         }
@@ -250,7 +250,7 @@ impl Frontier {
     }
 
     /// Drops the tokens that `from` has just put at `to`.
-    pub(super) fn drop_last(&mut self, from: Local, to: Local, way: Option<Way>) {
+    pub(super) fn drop_last(&mut self, from: Local, to: Local, way: Option<LiveEdge>) {
         let Some(waiting) = self.tokens.get_mut(&to) else { return };
         let visit = waiting.last().map(|token| token.visit);
         let kept =
@@ -302,15 +302,15 @@ impl Frontier {
     }
 
     /// Takes the frontier apart, to make that of another run of it: what was in flight, what had stopped it, and its tokens.
-    pub(super) fn take_apart(&mut self, live: Option<Liveness>) -> Apart {
+    pub(super) fn take_apart(&mut self, live: Option<Liveness>) -> FrontierParts {
         let old = std::mem::take(self);
         (self.live, self.overwrites, self.holds) = (live, old.overwrites, old.holds);
-        Apart { in_flight: old.in_flight, stopped_at: old.stopped_at, tokens: old.tokens }
+        FrontierParts { in_flight: old.in_flight, stopped_at: old.stopped_at, tokens: old.tokens }
     }
 }
 
 /// A frontier taken apart.
-pub(super) struct Apart {
+pub(super) struct FrontierParts {
     pub(super) in_flight: FewMap<ActivationKey, Activation>,
     pub(super) stopped_at: Vec<(ActivationKey, Activation)>,
     pub(super) tokens: FewMap<Local, Vec<Token>>,

@@ -14,13 +14,13 @@ pub(crate) enum Outcome {
 
 /// One activation that ended. Stored as `[node, visit]`, and `[node, visit, 1]` if it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct EndedActivation {
     pub(crate) node: Local,
     pub(crate) visit: Visit,
     pub(crate) outcome: Outcome,
 }
 
-impl Serialize for Ended {
+impl Serialize for EndedActivation {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.outcome {
             Outcome::Succeeded => (self.node, self.visit).serialize(serializer),
@@ -29,7 +29,7 @@ impl Serialize for Ended {
     }
 }
 
-impl<'de> Deserialize<'de> for Ended {
+impl<'de> Deserialize<'de> for EndedActivation {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let numbers = Vec::<u32>::deserialize(deserializer)?;
         let (node, visit, outcome) = match *numbers {

@@ -26,7 +26,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// A letter that no outlet has taken.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Posted {
+pub(crate) struct UndeliveredMessage {
     pub(crate) number: u64,
     pub(crate) topic: Arc<str>,
     pub(crate) payload: Arc<RawValue>,
@@ -47,14 +47,14 @@ pub(crate) struct Posted {
 
 /// The letters of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Letters {
+pub(crate) struct OutboxState {
     /// How many were sent; the last one has this number.
     sent: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    waiting: Vec<Posted>,
+    waiting: Vec<UndeliveredMessage>,
 }
 
-impl Letters {
+impl OutboxState {
     /// Checks what a base holds: letters in order, none of a number that is still to come.
     pub(super) fn is_sound(&self) -> bool {
         let ordered = self.waiting.windows(2).all(|two| two[0].number < two[1].number);
@@ -66,7 +66,7 @@ impl Letters {
     }
 
     /// Those that wait, in order, also those that were put aside.
-    pub(crate) fn waiting(&self) -> &[Posted] {
+    pub(crate) fn waiting(&self) -> &[UndeliveredMessage] {
         &self.waiting
     }
 
@@ -74,7 +74,7 @@ impl Letters {
     pub(super) fn post(&mut self, done: &NodeDone) {
         for letter in &done.letters {
             self.sent += 1;
-            self.waiting.push(Posted {
+            self.waiting.push(UndeliveredMessage {
                 number: self.sent,
                 topic: Arc::clone(&letter.topic),
                 payload: Arc::clone(&letter.payload),
@@ -120,7 +120,7 @@ impl Letters {
             }
             LetterChange::Retry { numbers } | LetterChange::Drop { numbers } => {
                 let is_drop = matches!(change, LetterChange::Drop { .. });
-                let meant = |letter: &Posted| letter.dead || is_drop;
+                let meant = |letter: &UndeliveredMessage| letter.dead || is_drop;
                 let bad = numbers.iter().find(|number| !find(number).is_some_and(meant));
                 match bad {
                     Some(number) => {
@@ -159,7 +159,7 @@ impl Letters {
                 }
             }
             LetterChange::Retry { numbers } => {
-                let meant = |letter: &&mut Posted| {
+                let meant = |letter: &&mut UndeliveredMessage| {
                     letter.dead && (numbers.is_empty() || numbers.contains(&letter.number))
                 };
                 for letter in self.waiting.iter_mut().filter(meant) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::frontier::{Local, Way};
+use super::frontier::{Local, LiveEdge};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
@@ -35,7 +35,7 @@ pub(crate) struct NodeState {
 pub(crate) struct Nodes {
     plan: Option<Arc<Plan>>,
     /// The nodes that only the log knows; absent if there is none.
-    strangers: Option<Box<Strangers>>,
+    strangers: Option<Box<UnknownNodes>>,
     /// What each node was like in the graph that the run was last driven with.
     graph: Arc<Prints>,
     states: Vec<NodeState>,
@@ -45,7 +45,7 @@ pub(crate) struct Nodes {
 
 /// The nodes that only the log knows.
 #[derive(Clone, Debug, Default)]
-struct Strangers {
+struct UnknownNodes {
     /// In the order of their numbers.
     names: Vec<NodeName>,
     locals: HashMap<NodeName, Local>,
@@ -155,10 +155,10 @@ impl Nodes {
     }
 
     /// Returns the plan's edge between two nodes, if the plan has both.
-    pub(super) fn way(&self, from: Local, to: Local) -> Option<Way> {
+    pub(super) fn way(&self, from: Local, to: Local) -> Option<LiveEdge> {
         let (from, to) = (self.index(from)?, self.index(to)?);
         let back = self.plan.as_ref().is_some_and(|plan| plan.topology.is_back(from, to));
-        Some(Way { to, back })
+        Some(LiveEdge { to, back })
     }
 
     /// Returns the liveness of a run in which nothing is live; `None` without a plan.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::history::Ended;
+use super::history::EndedActivation;
 use super::replan::{KEPT, Replan};
 use crate::record::body::{Event, StatusChange};
 
@@ -13,7 +13,7 @@ pub(crate) struct Progress {
     tick: u64,
     /// How many activations were made.
     started: u64,
-    history: Vec<Ended>,
+    history: Vec<EndedActivation>,
     /// The latest replans, with their reasons.
     replans: VecDeque<Replan>,
     /// How many claims there were since the run last made any progress.
@@ -25,7 +25,7 @@ impl Progress {
     pub(super) fn restore(
         (tick, started): (u64, u64),
         claims: u32,
-        history: Vec<Ended>,
+        history: Vec<EndedActivation>,
         replans: VecDeque<Replan>,
     ) -> Self {
         Self { tick, started, history, replans, claims }
@@ -39,7 +39,7 @@ impl Progress {
         self.started
     }
 
-    pub(super) fn history(&self) -> &[Ended] {
+    pub(super) fn history(&self) -> &[EndedActivation] {
         &self.history
     }
 
@@ -72,7 +72,7 @@ impl Progress {
     }
 
     /// Counts an activation that ended.
-    pub(super) fn end(&mut self, ended: Ended) {
+    pub(super) fn end(&mut self, ended: EndedActivation) {
         self.tick += 1;
         self.claims = 0;
         self.history.push(ended);

@@ -8,7 +8,7 @@ use crate::ask::{Answer, Shape};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Visit;
-use crate::record::memo::{Asked, Memo, Reply};
+use crate::record::memo::{AskedQuestion, Memo, Reply};
 
 /// The name of the question that a node declared before itself, and of the one behind itself.
 pub(crate) const BEFORE: &str = "before";
@@ -20,14 +20,14 @@ pub(crate) enum Subject {
     /// What became of an activation that must not be repeated.
     Doubt,
     /// Something that a node asks, or that is declared before it.
-    Asked(Arc<Asked>),
+    Asked(Arc<AskedQuestion>),
     /// Whether to go on behind a node.
     After,
 }
 
 /// A question that was answered or has expired: kept to say so when its activation has ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Answered {
+pub(crate) struct ClosedQuestion {
     pub(crate) id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Answered {
 
 /// A question that is or was open.
 #[derive(Clone, Debug)]
-pub(crate) struct Posed {
+pub(crate) struct QuestionState {
     pub(crate) key: ActivationKey,
     /// The name within the activation; none for a doubt.
     pub(crate) name: Option<String>,
@@ -48,17 +48,17 @@ pub(crate) struct Posed {
 
 impl Machine {
     /// Lists the open questions, in the order of nodes and visits.
-    pub(crate) fn posed(&self) -> Vec<Posed> {
+    pub(crate) fn posed(&self) -> Vec<QuestionState> {
         let mut posed = Vec::new();
         for (&key, activation) in self.in_flight().iter() {
             if activation.in_doubt {
-                posed.push(Posed { key, name: None, about: Subject::Doubt });
+                posed.push(QuestionState { key, name: None, about: Subject::Doubt });
             }
             for (name, memo) in activation.memos.iter() {
                 if let Memo::Asked(asked) = memo
                     && asked.reply.is_open()
                 {
-                    posed.push(Posed {
+                    posed.push(QuestionState {
                         key,
                         name: Some(name.clone()),
                         about: Subject::Asked(Arc::clone(asked)),
@@ -67,12 +67,12 @@ impl Machine {
             }
         }
         let holds = self.frontier().holds().iter();
-        posed.extend(holds.map(|&key| Posed { key, name: Some(AFTER.into()), about: Subject::After }));
+        posed.extend(holds.map(|&key| QuestionState { key, name: Some(AFTER.into()), about: Subject::After }));
         posed
     }
 
     /// Returns the id of a question.
-    pub(crate) fn id_of(&self, posed: &Posed) -> String {
+    pub(crate) fn id_of(&self, posed: &QuestionState) -> String {
         let activation = self.question_id(posed.key);
         match &posed.name {
             None => activation,
@@ -86,7 +86,7 @@ impl Machine {
     ///
     /// [`ErrorKind::NotFound`] naming those that are open, [`ErrorKind::AlreadyExists`] naming the author of its answer,
     /// [`ErrorKind::WrongStatus`] if it expired, [`ErrorKind::Invalid`] if it may be one of several.
-    pub(crate) fn find_question(&self, id: &str) -> Result<Posed> {
+    pub(crate) fn find_question(&self, id: &str) -> Result<QuestionState> {
         let posed = self.posed();
         let ids: Vec<String> = posed.iter().map(|posed| self.id_of(posed)).collect();
         if let Some(at) = ids.iter().position(|known| known == id) {
@@ -123,7 +123,7 @@ impl Machine {
         for (&key, activation) in self.in_flight().iter() {
             for (name, memo) in activation.memos.iter() {
                 let Memo::Asked(asked) = memo else { continue };
-                if self.id_of(&Posed { key, name: Some(name.clone()), about: Subject::Doubt }) != id {
+                if self.id_of(&QuestionState { key, name: Some(name.clone()), about: Subject::Doubt }) != id {
                     continue;
                 }
                 return match &asked.reply {

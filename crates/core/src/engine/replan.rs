@@ -37,7 +37,7 @@ impl Machine {
     /// Lists the replans of an activation. A token that came too late for its join goes back to nothing.
     pub(super) fn replans_of(&self, done: &NodeDone) -> Vec<Replan> {
         let arrived = done.fired.iter().filter(|fired| !done.dropped.contains(&fired.to));
-        let replan = |fired: &crate::record::body::Fired| {
+        let replan = |fired: &crate::record::body::FiredEdge| {
             Some(Replan {
                 from: self.find(done.node.as_str())?,
                 visit: done.visit,

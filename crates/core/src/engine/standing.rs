@@ -2,25 +2,25 @@
 
 use super::frontier::ActivationKey;
 use crate::clock::Timestamp;
-use crate::record::pause::Looks;
+use crate::record::pause::ChildPolls;
 use crate::record::{Failure, RunStatus};
 
 /// Why a run is paused: by what was said to it, and by its parent. One leaves the other as it is.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pauses {
+pub(crate) struct PauseReasons {
     pub(crate) own: Option<String>,
     pub(crate) of_parent: Option<String>,
 }
 
 /// How a run stands.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct RunState {
     status: RunStatus,
     failure: Option<Box<Failure>>,
     /// Why the run was asked to stop.
     cancel: Option<String>,
     /// Present once the run was ever paused: then children may be paused with it.
-    pauses: Option<Box<Pauses>>,
+    pauses: Option<Box<PauseReasons>>,
     /// Whether a message moves the run, which is at rest.
     receiving: bool,
     /// The activations that waited for a message when the run last rested on several, with the names of their waits; the longest
@@ -29,10 +29,10 @@ pub(crate) struct Standing {
     /// When time moves the run, which is at rest.
     wake: Option<Timestamp>,
     /// When its children are looked at, for which it waits at rest.
-    looks: Option<Looks>,
+    looks: Option<ChildPolls>,
 }
 
-impl Standing {
+impl RunState {
     pub(super) fn new() -> Self {
         Self {
             status: RunStatus::InProgress,
@@ -63,7 +63,7 @@ impl Standing {
         pauses.own.as_deref().or(pauses.of_parent.as_deref())
     }
 
-    pub(super) fn pauses(&self) -> Option<&Pauses> {
+    pub(super) fn pauses(&self) -> Option<&PauseReasons> {
         self.pauses.as_deref()
     }
 
@@ -85,11 +85,11 @@ impl Standing {
     }
 
     /// Says when the children are looked at of the run, which has come to rest.
-    pub(super) fn note_looks(&mut self, looks: Option<Looks>) {
+    pub(super) fn note_looks(&mut self, looks: Option<ChildPolls>) {
         self.looks = looks;
     }
 
-    pub(super) fn looks(&self) -> Option<Looks> {
+    pub(super) fn looks(&self) -> Option<ChildPolls> {
         self.looks
     }
 
@@ -171,7 +171,7 @@ impl Standing {
         &mut self,
         failure: Option<Failure>,
         cancel: Option<String>,
-        pauses: Option<Pauses>,
+        pauses: Option<PauseReasons>,
     ) {
         (self.failure, self.cancel, self.pauses) = (failure.map(Box::new), cancel, pauses.map(Box::new));
     }

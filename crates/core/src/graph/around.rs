@@ -4,14 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::node::{Begin, NodeContext, NodeError, NodeResult, Work};
+use crate::node::{StartWork, NodeContext, NodeError, NodeResult, Work};
 use crate::state::{Draft, State};
 
 /// The work of a node, for what stands [around](crate::graph::GraphBuilder::around) it to begin.
 #[must_use = "the work is not done before `run` is awaited"]
-pub struct Inner<S: State>(Arc<dyn Begin<S>>);
+pub struct InnerNode<S: State>(Arc<dyn StartWork<S>>);
 
-impl<S: State> Inner<S> {
+impl<S: State> InnerNode<S> {
     /// Does the work once. That of an `External` node begins only while its process is sure to own the run, however long was waited before:
     /// otherwise the attempt ends without it, whatever is returned, and is made again from its start if the run is still this process's.
     ///
@@ -33,26 +33,26 @@ impl<S: State> Inner<S> {
     }
 }
 
-impl<S: State> fmt::Debug for Inner<S> {
+impl<S: State> fmt::Debug for InnerNode<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Inner")
     }
 }
 
 /// A node with something around its work.
-pub(crate) struct Around<S: State, F> {
-    pub(crate) node: Arc<dyn Begin<S>>,
+pub(crate) struct NodeMiddleware<S: State, F> {
+    pub(crate) node: Arc<dyn StartWork<S>>,
     pub(crate) around: F,
 }
 
-impl<S, F, Fut> Begin<S> for Around<S, F>
+impl<S, F, Fut> StartWork<S> for NodeMiddleware<S, F>
 where
     S: State,
-    F: Fn(NodeContext, Draft<S>, Inner<S>) -> Fut + Send + Sync + 'static,
+    F: Fn(NodeContext, Draft<S>, InnerNode<S>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = NodeResult<S>> + Send + 'static,
 {
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S> {
         // None of it runs before it is polled.
-        Box::pin(async move { (self.around)(cx, state, Inner(Arc::clone(&self.node))).await })
+        Box::pin(async move { (self.around)(cx, state, InnerNode(Arc::clone(&self.node))).await })
     }
 }

@@ -18,9 +18,9 @@ use crate::graph::migrate::Migration;
 use crate::graph::names::NodeNames;
 use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
 use crate::graph::route::{Route, RouteContext};
-use crate::graph::subgraph::{Subgraph, Whole, dissolve};
-use crate::graph::typed::{Behaviour, Graph, Predicate};
-use crate::node::{Begin, Called, Node, NodeContext, NodeError, Typed};
+use crate::graph::subgraph::{Subgraph, SubgraphSource, dissolve};
+use crate::graph::typed::{NodeFunctions, Graph, Predicate};
+use crate::node::{StartWork, FnNode, Node, NodeContext, NodeError, Typed};
 use crate::state::{Draft, IntoUpdate, State};
 
 /// Declares a [`Graph`], made by [`Graph::builder`].
@@ -34,7 +34,7 @@ use crate::state::{Draft, IntoUpdate, State};
 pub struct GraphBuilder<S: State> {
     pub(super) outline: Outline,
     /// By index of the node.
-    nodes: Vec<Behaviour<S>>,
+    nodes: Vec<NodeFunctions<S>>,
     /// By index of the edge.
     predicates: Vec<Option<Arc<Predicate<S>>>>,
     routes: Vec<(String, Arc<RouteFn<S>>)>,
@@ -95,7 +95,7 @@ impl<S: State> GraphBuilder<S> {
         Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
         R: IntoUpdate<S>,
     {
-        self.push(name, Arc::new(Called(work)))
+        self.push(name, Arc::new(FnNode(work)))
     }
 
     /// Adds a node whose work is a type's.
@@ -112,9 +112,9 @@ impl<S: State> GraphBuilder<S> {
         graph
     }
 
-    fn push(mut self, name: impl Into<String>, node: Arc<dyn Begin<S>>) -> Self {
+    fn push(mut self, name: impl Into<String>, node: Arc<dyn StartWork<S>>) -> Self {
         self.outline.nodes.push(NodeOutline { name: name.into(), ..NodeOutline::default() });
-        self.nodes.push(Behaviour { node, goal: None, route: None });
+        self.nodes.push(NodeFunctions { node, goal: None, route: None });
         self.last_edges = None;
         self
     }
@@ -189,7 +189,7 @@ impl<S: State> GraphBuilder<S> {
         self.declare_channels();
         self.check_prefixes();
         let Self { outline, nodes, predicates, routes, subgraphs, migrations, .. } = self;
-        let mut whole = Whole { outline, nodes, predicates, routes };
+        let mut whole = SubgraphSource { outline, nodes, predicates, routes };
         if !subgraphs.is_empty() {
             // What is wrong between the parts is said before they are one.
             checked(&whole.outline)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::Timestamp;
-use crate::node::{Begin, NodeContext, NodeError, Work};
+use crate::node::{StartWork, NodeContext, NodeError, Work};
 use crate::state::strict::to_json_string;
 use crate::state::{Draft, KeptUpdate, State};
 
@@ -51,7 +51,7 @@ pub(crate) type KeyFn<S> = dyn Fn(&S, &NodeContext) -> Result<String, NodeError>
 
 /// A node that works only where no result is kept.
 pub(crate) struct CachedNode<S: State> {
-    node: Arc<dyn Begin<S>>,
+    node: Arc<dyn StartWork<S>>,
     key: Box<KeyFn<S>>,
     policy: CachePolicy,
     results: Mutex<Results<S>>,
@@ -70,7 +70,7 @@ struct Entry<S: State> {
 
 impl<S: State> CachedNode<S> {
     pub(crate) fn new<K: Serialize>(
-        node: Arc<dyn Begin<S>>,
+        node: Arc<dyn StartWork<S>>,
         policy: CachePolicy,
         key: impl Fn(&S, &NodeContext) -> Result<K, NodeError> + Send + Sync + 'static,
     ) -> Self {
@@ -112,7 +112,7 @@ impl<S: State> Results<S> {
     }
 }
 
-impl<S: State> Begin<S> for CachedNode<S> {
+impl<S: State> StartWork<S> for CachedNode<S> {
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S> {
         Box::pin(async move {
             let key = (self.key)(state.original(), &cx)?;

@@ -16,7 +16,7 @@ use crate::state::{State, as_stored};
 
 /// An edge that fires: a token for its target.
 #[derive(Clone)]
-pub(crate) struct Fired {
+pub(crate) struct EdgeToken {
     pub(crate) edge: EdgeIx,
     /// The item of a fan-out, for an activation of its own.
     pub(crate) item: Option<Arc<RawValue>>,
@@ -24,7 +24,7 @@ pub(crate) struct Fired {
     pub(crate) reason: Option<Arc<str>>,
 }
 
-impl Fired {
+impl EdgeToken {
     pub(crate) fn once(edge: EdgeIx) -> Self {
         Self { edge, item: None, reason: None }
     }
@@ -32,14 +32,14 @@ impl Fired {
 
 /// What fires after a node.
 #[derive(Debug)]
-pub(crate) enum Fires {
+pub(crate) enum FiredEdges {
     /// The only edge that leaves the node.
     Sole(EdgeIx),
     /// These, in order.
-    These(Vec<Fired>),
+    These(Vec<EdgeToken>),
 }
 
-impl fmt::Debug for Fired {
+impl fmt::Debug for EdgeToken {
     /// Never shows the item.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}{}", self.edge, if self.item.is_some() { " with an item" } else { "" })
@@ -52,10 +52,10 @@ impl<S: State> Graph<S> {
     /// # Errors
     ///
     /// As [`fire`](Self::fire).
-    pub(crate) fn fires(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Fires> {
+    pub(crate) fn fires(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<FiredEdges> {
         match self.plan().node(node).sole {
-            Some(edge) if self.route_fn(node).is_none() => Ok(Fires::Sole(edge)),
-            _ => self.fire(node, &as_stored(state), cx).map(Fires::These),
+            Some(edge) if self.route_fn(node).is_none() => Ok(FiredEdges::Sole(edge)),
+            _ => self.fire(node, &as_stored(state), cx).map(FiredEdges::These),
         }
     }
 
@@ -68,17 +68,17 @@ impl<S: State> Graph<S> {
     ///
     /// [`ErrorKind::Invalid`] naming the node, if its route chose a node that is none of its targets, or an item that JSON
     /// cannot hold.
-    pub(crate) fn fire(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Vec<Fired>> {
+    pub(crate) fn fire(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Vec<EdgeToken>> {
         let plan = self.plan();
         let holds = |edge: &EdgeIx| {
             self.predicates()[edge.as_usize()].as_ref().is_some_and(|predicate| predicate(state))
         };
-        let mut fired: Vec<Fired> =
-            plan.outgoing(node, EdgeKind::When).filter(holds).map(Fired::once).collect();
+        let mut fired: Vec<EdgeToken> =
+            plan.outgoing(node, EdgeKind::When).filter(holds).map(EdgeToken::once).collect();
         if fired.is_empty() {
-            fired.extend(plan.outgoing(node, EdgeKind::Otherwise).map(Fired::once));
+            fired.extend(plan.outgoing(node, EdgeKind::Otherwise).map(EdgeToken::once));
         }
-        fired.extend(plan.outgoing(node, EdgeKind::Plain).map(Fired::once));
+        fired.extend(plan.outgoing(node, EdgeKind::Plain).map(EdgeToken::once));
         if let Some(choose) = self.route_fn(node) {
             let routed = follow(plan, node, choose(state, cx));
             fired.extend(routed.map_err(|error| error.with_node(&plan.node(node).name))?);
@@ -90,12 +90,12 @@ impl<S: State> Graph<S> {
 }
 
 /// Finds the edges that a route chose.
-fn follow(plan: &Plan, node: NodeIx, route: Route) -> Result<Vec<Fired>> {
+fn follow(plan: &Plan, node: NodeIx, route: Route) -> Result<Vec<EdgeToken>> {
     let find = |name: &str| {
         let edge = plan.find(name).and_then(|to| plan.find_edge(node, to, EdgeKind::Routed));
         edge.ok_or_else(|| stray(plan, node, name))
     };
-    let mut fired: Vec<Fired> = Vec::new();
+    let mut fired: Vec<EdgeToken> = Vec::new();
     for part in route.into_parts() {
         match part {
             RoutePart::To(name) => {
@@ -110,7 +110,7 @@ fn follow(plan: &Plan, node: NodeIx, route: Route) -> Result<Vec<Fired>> {
             }
             RoutePart::Each(name, items) => {
                 let edge = find(&name)?;
-                fired.extend(items?.into_iter().map(|item| Fired { edge, item: Some(item), reason: None }));
+                fired.extend(items?.into_iter().map(|item| EdgeToken { edge, item: Some(item), reason: None }));
             }
         }
     }
@@ -118,11 +118,11 @@ fn follow(plan: &Plan, node: NodeIx, route: Route) -> Result<Vec<Fired>> {
 }
 
 /// Finds the one token of an edge that has no item, adding it if there is none.
-fn once(fired: &mut Vec<Fired>, edge: EdgeIx) -> &mut Fired {
+fn once(fired: &mut Vec<EdgeToken>, edge: EdgeIx) -> &mut EdgeToken {
     let found = fired.iter().position(|fired| fired.edge == edge && fired.item.is_none());
     let at = found.unwrap_or(fired.len());
     if found.is_none() {
-        fired.push(Fired::once(edge));
+        fired.push(EdgeToken::once(edge));
     }
     &mut fired[at]
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::graph::typed::{Behaviour, Predicate};
-use crate::node::{Begin, NodeContext, Work};
+use crate::graph::typed::{NodeFunctions, Predicate};
+use crate::node::{StartWork, NodeContext, Work};
 use crate::state::{ChannelSpec, Context, Draft, PatchWriter, Schema, State, Update};
 
 /// Where the state `P` of a subgraph lies in the state `S` of the graph around it; cheap to clone.
@@ -50,7 +50,7 @@ struct Parts<S: State, P: State> {
     get: Get<S, P>,
     put: Box<Put<S, P>>,
     /// How the state passes unchanged, if the part is the whole.
-    same: Option<Same<S, P>>,
+    same: Option<IdentityLens<S, P>>,
     /// The channels of the outer state that it declares, given those of the part.
     declares: Option<Box<Declare>>,
     /// The prefix of its keys, if the part is those.
@@ -66,7 +66,7 @@ enum Get<S, P> {
 }
 
 /// How drafts and updates pass where both states are of one type.
-struct Same<S: State, P: State> {
+struct IdentityLens<S: State, P: State> {
     draft: fn(Draft<S>) -> Draft<P>,
     update: fn(Update<P>) -> Update<S>,
 }
@@ -129,8 +129,8 @@ impl<S: State, P: State> Lens<S, P> {
 
     /// Turns the functions of a node of the subgraph into those of a node of the outer graph; `path` is what stands before the names
     /// of the subgraph's nodes.
-    pub(super) fn behaviour(&self, own: &Behaviour<P>, schema: &Schema, path: &str) -> Behaviour<S> {
-        let node = Inside { node: Arc::clone(&own.node), lens: self.clone(), schema: schema.clone() };
+    pub(super) fn behaviour(&self, own: &NodeFunctions<P>, schema: &Schema, path: &str) -> NodeFunctions<S> {
+        let node = EmbeddedNode { node: Arc::clone(&own.node), lens: self.clone(), schema: schema.clone() };
         let route = own.route.as_ref().map(|choose| {
             let (lens, choose, path) = (self.clone(), Arc::clone(choose), path.to_owned());
             let route = move |state: &S, cx: &crate::graph::RouteContext<'_>| {
@@ -139,7 +139,7 @@ impl<S: State, P: State> Lens<S, P> {
             };
             Arc::new(route) as Arc<super::builder::RouteFn<S>>
         });
-        Behaviour { node: Arc::new(node), goal: own.goal.as_ref().map(|goal| self.predicate(goal)), route }
+        NodeFunctions { node: Arc::new(node), goal: own.goal.as_ref().map(|goal| self.predicate(goal)), route }
     }
 }
 
@@ -148,7 +148,7 @@ impl<S: State> Lens<S, S> {
     ///
     /// What the graph of the subgraph declares for the channels of a [`Context`] is declared in the outer graph, too.
     pub fn whole() -> Self {
-        let same = Same { draft: |draft| draft, update: |update| update };
+        let same = IdentityLens { draft: |draft| draft, update: |update| update };
         let put: Box<Put<S, S>> = Box::new(|state, part| *state = part);
         let declares: Box<Declare> = Box::new(|part| part.channels().to_vec());
         let get = Get::Lent(Box::new(|state| state));
@@ -195,14 +195,14 @@ impl<S: State, P: State> fmt::Debug for Lens<S, P> {
 }
 
 /// A node of a subgraph as a node of the outer graph.
-struct Inside<S: State, P: State> {
-    node: Arc<dyn Begin<P>>,
+struct EmbeddedNode<S: State, P: State> {
+    node: Arc<dyn StartWork<P>>,
     lens: Lens<S, P>,
     /// The channels of the part.
     schema: Schema,
 }
 
-impl<S: State, P: State> Begin<S> for Inside<S, P> {
+impl<S: State, P: State> StartWork<S> for EmbeddedNode<S, P> {
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S> {
         Box::pin(async move {
             let node = Arc::clone(&self.node);

@@ -184,7 +184,7 @@ fn one_less(count: u32, why: &str) -> u32 {
 ///
 /// A copy to try them on would cost each end of an activation what the whole run has in flight.
 #[derive(Debug)]
-pub(crate) struct Trial<'a> {
+pub(crate) struct LivenessTrial<'a> {
     live: &'a mut Liveness,
     changes: Vec<Change>,
 }
@@ -197,7 +197,7 @@ enum Change {
     Took(NodeIx, WaitingTokens),
 }
 
-impl<'a> Trial<'a> {
+impl<'a> LivenessTrial<'a> {
     pub(crate) fn on(live: &'a mut Liveness) -> Self {
         Self { live, changes: Vec::new() }
     }
@@ -231,7 +231,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-impl Deref for Trial<'_> {
+impl Deref for LivenessTrial<'_> {
     type Target = Liveness;
 
     fn deref(&self) -> &Liveness {
@@ -239,7 +239,7 @@ impl Deref for Trial<'_> {
     }
 }
 
-impl Drop for Trial<'_> {
+impl Drop for LivenessTrial<'_> {
     fn drop(&mut self) {
         for change in self.changes.drain(..).rev() {
             match change {

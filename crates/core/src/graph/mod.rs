@@ -31,7 +31,7 @@ mod weak_order;
 
 pub use crate::record::effect::Effect;
 pub(crate) use any::AnyGraph;
-pub use around::Inner;
+pub use around::InnerNode;
 pub use builder::GraphBuilder;
 pub use cached::CachePolicy;
 pub use edge::EdgeKind;

@@ -10,7 +10,7 @@ use crate::graph::edge::EdgeKind;
 use crate::graph::join::Join;
 use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
 use crate::graph::route::Route;
-use crate::graph::typed::{Behaviour, Predicate};
+use crate::graph::typed::{NodeFunctions, Predicate};
 use crate::record::effect::Effect;
 use crate::state::{ChannelSpec, State};
 
@@ -26,7 +26,7 @@ pub(crate) struct Subgraph<S: State> {
     /// Its graph, named by paths.
     pub(crate) outline: Outline,
     /// By index of the node.
-    pub(crate) nodes: Vec<Behaviour<S>>,
+    pub(crate) nodes: Vec<NodeFunctions<S>>,
     /// By index of the edge.
     pub(crate) predicates: Vec<Option<Arc<Predicate<S>>>>,
     /// The channels of the outer state that come with it.
@@ -36,10 +36,10 @@ pub(crate) struct Subgraph<S: State> {
 }
 
 /// A declared graph with its functions.
-pub(crate) struct Whole<S: State> {
+pub(crate) struct SubgraphSource<S: State> {
     pub(crate) outline: Outline,
     /// By index of the node.
-    pub(crate) nodes: Vec<Behaviour<S>>,
+    pub(crate) nodes: Vec<NodeFunctions<S>>,
     /// By index of the edge.
     pub(crate) predicates: Vec<Option<Arc<Predicate<S>>>>,
     pub(crate) routes: Vec<(String, Arc<RouteFn<S>>)>,
@@ -66,14 +66,14 @@ pub(crate) fn under(name: &str, graph: &Outline) -> Outline {
 }
 
 /// A node of a subgraph at which a branch may end well.
-struct Exit {
+struct SubgraphExit {
     node: usize,
-    how: How,
+    how: ExitCondition,
 }
 
 /// When a branch ends at a node that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+enum ExitCondition {
     /// Always: no edge leaves it.
     Always,
     /// When no `When` edge fires.
@@ -84,7 +84,7 @@ enum How {
 
 /// How a subgraph leads on.
 #[derive(PartialEq, Eq)]
-enum Way {
+enum SubgraphOutput {
     /// Nowhere: its branches end where they end.
     Nowhere,
     /// By the one node at which all of it ends, once.
@@ -105,25 +105,25 @@ impl<S: State> Subgraph<S> {
         entry.map_or(Join::All, |node| node.join)
     }
 
-    fn exits(&self) -> Vec<Exit> {
+    fn exits(&self) -> Vec<SubgraphExit> {
         let exit = |(at, node): (usize, &NodeOutline)| {
             let has =
                 |kind| self.outline.edges.iter().any(|edge| edge.from == node.name && edge.kind == kind);
             let goes_on = node.leads_on || has(EdgeKind::Plain) || has(EdgeKind::Otherwise);
             let how = match (goes_on, self.nodes[at].route.is_some()) {
                 (true, _) => return None,
-                (false, true) => How::Unrouted,
-                (false, false) if has(EdgeKind::When) => How::Otherwise,
-                (false, false) => How::Always,
+                (false, true) => ExitCondition::Unrouted,
+                (false, false) if has(EdgeKind::When) => ExitCondition::Otherwise,
+                (false, false) => ExitCondition::Always,
             };
-            Some(Exit { node: at, how })
+            Some(SubgraphExit { node: at, how })
         };
         self.outline.nodes.iter().enumerate().filter_map(exit).collect()
     }
 
     /// Returns the node at which every branch ends, each pass in one activation.
-    fn sole_exit<'a>(&'a self, exits: &[Exit]) -> Option<&'a str> {
-        let [Exit { node, how: How::Always }] = exits else { return None };
+    fn sole_exit<'a>(&'a self, exits: &[SubgraphExit]) -> Option<&'a str> {
+        let [SubgraphExit { node, how: ExitCondition::Always }] = exits else { return None };
         let node = &self.outline.nodes[*node];
         let by_items = |edge: &EdgeOutline| edge.to == node.name && edge.kind == EdgeKind::Routed;
         let once = node.join == Join::All && !self.outline.edges.iter().any(by_items);
@@ -131,29 +131,29 @@ impl<S: State> Subgraph<S> {
     }
 
     /// Decides how the subgraph leads on; `join` tells when the target of an edge runs.
-    fn way(&self, outer: &Outline, join: impl Fn(&str) -> Join) -> Way {
+    fn way(&self, outer: &Outline, join: impl Fn(&str) -> Join) -> SubgraphOutput {
         let mut out =
             outer.edges.iter().filter(|edge| edge.from == self.name && edge.kind != EdgeKind::OnFailure);
         if let Some(node) = self.sole_exit(&self.exits()) {
-            Way::By(node.to_owned())
+            SubgraphOutput::By(node.to_owned())
         } else if out.clone().next().is_none() {
-            Way::Nowhere
+            SubgraphOutput::Nowhere
         } else if out.all(|edge| edge.kind == EdgeKind::Plain && join(&edge.to) == Join::All) {
-            Way::ByAll
+            SubgraphOutput::ByAll
         } else {
-            Way::Gathered
+            SubgraphOutput::Gathered
         }
     }
 
     /// Leads every exit to these nodes besides, where its branch would end.
     fn lead(&mut self, to: &[String], call: usize) -> Vec<Edge<S>> {
         let mut edges = Vec::new();
-        for Exit { node: at, how } in self.exits() {
+        for SubgraphExit { node: at, how } in self.exits() {
             let from = &self.outline.nodes[at].name;
             let kind = match how {
-                How::Always => EdgeKind::Plain,
-                How::Otherwise => EdgeKind::Otherwise,
-                How::Unrouted => EdgeKind::Routed,
+                ExitCondition::Always => EdgeKind::Plain,
+                ExitCondition::Otherwise => EdgeKind::Otherwise,
+                ExitCondition::Unrouted => EdgeKind::Routed,
             };
             let there = |to: &String| {
                 self.outline
@@ -163,7 +163,7 @@ impl<S: State> Subgraph<S> {
             };
             let new = to.iter().filter(|to| !there(to));
             edges.extend(new.map(|to| Edge::new((from, to), kind, call, None)));
-            if let (How::Unrouted, Some(choose)) = (how, self.nodes[at].route.take()) {
+            if let (ExitCondition::Unrouted, Some(choose)) = (how, self.nodes[at].route.take()) {
                 let own =
                     self.outline.edges.iter().zip(&self.predicates).filter(|(edge, _)| edge.from == *from);
                 let conditions: Vec<_> = own.filter_map(|(_, holds)| holds.clone()).collect();
@@ -195,11 +195,11 @@ impl<S: State> Edge<S> {
 }
 
 /// Dissolves the subgraphs of a graph in which nothing is wrong.
-pub(crate) fn dissolve<S: State>(mut whole: Whole<S>, mut subgraphs: Vec<Subgraph<S>>) -> Whole<S> {
+pub(crate) fn dissolve<S: State>(mut whole: SubgraphSource<S>, mut subgraphs: Vec<Subgraph<S>>) -> SubgraphSource<S> {
     let entries: HashMap<String, String> =
         subgraphs.iter().map(|sub| (sub.name.clone(), sub.entry().to_owned())).collect();
     let enter = |name: &String| entries.get(name).unwrap_or(name).clone();
-    let ways: Vec<Way> = subgraphs
+    let ways: Vec<SubgraphOutput> = subgraphs
         .iter()
         .map(|sub| {
             sub.way(&whole.outline, |name| match subgraphs.iter().find(|other| other.name == name) {
@@ -221,7 +221,7 @@ pub(crate) fn dissolve<S: State>(mut whole: Whole<S>, mut subgraphs: Vec<Subgrap
     }
     let exit_of = |name: &str| {
         let at = subgraphs.iter().position(|sub| sub.name == name)?;
-        if let Way::By(node) = &ways[at] { Some(node.clone()) } else { None }
+        if let SubgraphOutput::By(node) = &ways[at] { Some(node.clone()) } else { None }
     };
     let shared = Arc::new(entries.clone());
     for (from, choose) in &mut whole.routes {
@@ -242,9 +242,9 @@ pub(crate) fn dissolve<S: State>(mut whole: Whole<S>, mut subgraphs: Vec<Subgrap
 
 /// Joins the edges: those of each subgraph stand where it was declared.
 fn join_edges<S: State>(
-    whole: &mut Whole<S>,
+    whole: &mut SubgraphSource<S>,
     subgraphs: &mut [Subgraph<S>],
-    ways: &[Way],
+    ways: &[SubgraphOutput],
     enter: impl Fn(&String) -> String,
 ) -> Vec<Edge<S>> {
     let outer: Vec<_> = whole.outline.edges.drain(..).zip(whole.predicates.drain(..)).collect();
@@ -252,7 +252,7 @@ fn join_edges<S: State>(
     let mut targets: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for (edge, _) in &outer {
         let at = subgraphs.iter().position(|sub| sub.name == edge.from && edge.kind != EdgeKind::OnFailure);
-        if let Some(at) = at.filter(|&at| ways[at] == Way::ByAll) {
+        if let Some(at) = at.filter(|&at| ways[at] == SubgraphOutput::ByAll) {
             targets.entry(at).or_default().push(enter(&edge.to));
         }
     }
@@ -262,7 +262,7 @@ fn join_edges<S: State>(
         for (at, sub) in subgraphs.iter_mut().enumerate().filter(|(_, sub)| sub.edges_before == place) {
             let own = sub.outline.edges.iter().zip(&sub.predicates);
             edges.extend(own.map(|(edge, holds)| Edge { outline: edge.clone(), holds: holds.clone() }));
-            if ways[at] == Way::Gathered {
+            if ways[at] == SubgraphOutput::Gathered {
                 edges.extend(sub.lead(std::slice::from_ref(&sub.name.clone()), usize::MAX));
             }
         }
@@ -278,14 +278,14 @@ fn join_edges<S: State>(
             way if edge.kind == EdgeKind::OnFailure => {
                 edges.extend(sub.uncaught().map(plain));
                 // Its route may fail, which is a failure of the subgraph as well.
-                edges.extend((*way == Way::Gathered).then(|| plain(&edge.from)));
+                edges.extend((*way == SubgraphOutput::Gathered).then(|| plain(&edge.from)));
             }
-            Way::By(node) => edges.push(plain(node)),
-            Way::ByAll if led.insert(at) => {
+            SubgraphOutput::By(node) => edges.push(plain(node)),
+            SubgraphOutput::ByAll if led.insert(at) => {
                 edges.extend(sub.lead(targets.get(&at).map_or(&[], Vec::as_slice), edge.call));
             }
-            Way::ByAll | Way::Nowhere => {}
-            Way::Gathered => edges.push(plain(&edge.from)),
+            SubgraphOutput::ByAll | SubgraphOutput::Nowhere => {}
+            SubgraphOutput::Gathered => edges.push(plain(&edge.from)),
         }
     }
     for (edge, _) in outer.iter().filter(|(edge, _)| edge.kind == EdgeKind::OnFailure) {
@@ -316,8 +316,8 @@ impl<S: State> Subgraph<S> {
 }
 
 /// Puts the nodes of each subgraph in its place.
-fn put_nodes<S: State>(whole: &mut Whole<S>, subgraphs: Vec<Subgraph<S>>, ways: &[Way]) {
-    let mut by_name: HashMap<String, (Subgraph<S>, &Way)> =
+fn put_nodes<S: State>(whole: &mut SubgraphSource<S>, subgraphs: Vec<Subgraph<S>>, ways: &[SubgraphOutput]) {
+    let mut by_name: HashMap<String, (Subgraph<S>, &SubgraphOutput)> =
         subgraphs.into_iter().zip(ways).map(|(sub, way)| (sub.name.clone(), (sub, way))).collect();
     let (mut outlines, mut nodes) = (Vec::new(), Vec::new());
     for (mut outline, node) in whole.outline.nodes.drain(..).zip(whole.nodes.drain(..)) {
@@ -328,7 +328,7 @@ fn put_nodes<S: State>(whole: &mut Whole<S>, subgraphs: Vec<Subgraph<S>>, ways: 
         };
         outlines.extend(sub.outline.nodes);
         nodes.extend(sub.nodes);
-        if *way == Way::Gathered {
+        if *way == SubgraphOutput::Gathered {
             outline.effect = Effect::Pure;
             outlines.push(outline);
             nodes.push(node);

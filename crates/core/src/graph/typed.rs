@@ -12,7 +12,7 @@ use crate::graph::outline::Outline;
 use crate::graph::plan::Plan;
 use crate::graph::suggest::no_node;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
-use crate::node::{Begin, Called, NodeContext, NodeError, Work};
+use crate::node::{StartWork, FnNode, NodeContext, NodeError, Work};
 use crate::state::{Draft, IntoUpdate, Schema, State, as_stored};
 
 /// A condition on the state.
@@ -20,8 +20,8 @@ pub(crate) type Predicate<S> = dyn Fn(&S) -> bool + Send + Sync;
 
 /// The functions of one node.
 #[derive(Clone)]
-pub(crate) struct Behaviour<S: State> {
-    pub(crate) node: Arc<dyn Begin<S>>,
+pub(crate) struct NodeFunctions<S: State> {
+    pub(crate) node: Arc<dyn StartWork<S>>,
     /// Whether the goal is met.
     pub(crate) goal: Option<Arc<Predicate<S>>>,
     pub(crate) route: Option<Arc<RouteFn<S>>>,
@@ -66,15 +66,15 @@ pub(crate) struct Behaviour<S: State> {
 /// # Ok::<(), ferrata_core::graph::GraphError>(())
 /// ```
 pub struct Graph<S: State> {
-    inner: Arc<Inner<S>>,
+    inner: Arc<GraphInner<S>>,
 }
 
-struct Inner<S: State> {
+struct GraphInner<S: State> {
     plan: Arc<Plan>,
     /// What the plan was made of, for a graph that this one becomes a part of.
     outline: Outline,
     /// By index of the node.
-    nodes: Vec<Behaviour<S>>,
+    nodes: Vec<NodeFunctions<S>>,
     /// By index of the edge; there for conditional edges.
     predicates: Vec<Option<Arc<Predicate<S>>>>,
     migrations: Vec<Migration>,
@@ -88,11 +88,11 @@ impl<S: State> Graph<S> {
 
     pub(crate) fn new(
         (outline, plan): (Outline, Plan),
-        nodes: Vec<Behaviour<S>>,
+        nodes: Vec<NodeFunctions<S>>,
         predicates: Vec<Option<Arc<Predicate<S>>>>,
         migrations: Vec<Migration>,
     ) -> Self {
-        Self { inner: Arc::new(Inner { plan: Arc::new(plan), outline, nodes, predicates, migrations }) }
+        Self { inner: Arc::new(GraphInner { plan: Arc::new(plan), outline, nodes, predicates, migrations }) }
     }
 
     /// Returns the name of the workflow.
@@ -173,10 +173,10 @@ impl<S: State> Graph<S> {
         };
         let inner = &self.inner;
         let mut nodes = inner.nodes.clone();
-        nodes[node.as_usize()].node = Arc::new(Called(work));
+        nodes[node.as_usize()].node = Arc::new(FnNode(work));
         let (plan, outline) = (Arc::clone(&inner.plan), inner.outline.clone());
         let (predicates, migrations) = (inner.predicates.clone(), inner.migrations.clone());
-        Ok(Self { inner: Arc::new(Inner { plan, outline, nodes, predicates, migrations }) })
+        Ok(Self { inner: Arc::new(GraphInner { plan, outline, nodes, predicates, migrations }) })
     }
 
     /// Returns the graph as the engine needs it.
@@ -190,7 +190,7 @@ impl<S: State> Graph<S> {
     }
 
     /// Returns the functions of each node, by its index.
-    pub(super) fn behaviours(&self) -> &[Behaviour<S>] {
+    pub(super) fn behaviours(&self) -> &[NodeFunctions<S>] {
         &self.inner.nodes
     }
 

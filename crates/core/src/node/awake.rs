@@ -7,7 +7,7 @@ use super::context::{NodeContext, NodeScope};
 
 /// As long as it lives, the activation that it is of counts as at work, whatever it waits for.
 #[must_use = "the run may rest again once it is dropped"]
-pub struct Awake {
+pub struct KeepAwakeGuard {
     scope: Arc<NodeScope>,
 }
 
@@ -29,13 +29,13 @@ impl NodeContext {
     /// # drop(awake);
     /// # }
     /// ```
-    pub fn stay_awake(&self) -> Awake {
+    pub fn stay_awake(&self) -> KeepAwakeGuard {
         self.scope.waits.hold();
-        Awake { scope: Arc::clone(&self.scope) }
+        KeepAwakeGuard { scope: Arc::clone(&self.scope) }
     }
 }
 
-impl Drop for Awake {
+impl Drop for KeepAwakeGuard {
     fn drop(&mut self) {
         self.scope.waits.release();
         // The driver may have waited for this alone.
@@ -43,7 +43,7 @@ impl Drop for Awake {
     }
 }
 
-impl fmt::Debug for Awake {
+impl fmt::Debug for KeepAwakeGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Awake({}@{})", self.scope.node, self.scope.visit)
     }

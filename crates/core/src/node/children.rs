@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::context::{NodeContext, RunScope};
 use super::end_waiters::EndWaiter;
-use super::wish::{ChildWait, Given, Wish};
+use super::wish::{ChildWait, NodeReply, NodeRequest};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::RunKey;
@@ -19,7 +19,7 @@ use crate::record::parent_link::{ChildRef, start_of};
 
 /// What the nodes of a run can reach of the runtime that drives it.
 #[derive(Clone)]
-pub(crate) struct Host {
+pub(crate) struct RuntimeAccess {
     /// The runtime's own; it knows the type.
     pub(crate) runtime: Weak<dyn Any + Send + Sync>,
     /// How many runs there are above this one that wait for it.
@@ -75,7 +75,7 @@ impl StartedChildren {
 }
 
 /// A child that a node is about to start, or has started.
-pub(crate) struct Kept {
+pub(crate) struct NotedChild {
     pub(crate) child: Child,
     /// Whether this attempt noted it: then no attempt can have started it before.
     pub(crate) is_new: bool,
@@ -136,11 +136,11 @@ impl NodeContext {
     ///
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the run is left, [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
     /// an `External` node.
-    pub(crate) async fn note_child(&self, name: &str, round: u32, note: ChildNote) -> Result<Kept> {
-        self.wish(child(round, name), Wish::Record(to_raw(&note)?)).await?;
+    pub(crate) async fn note_child(&self, name: &str, round: u32, note: ChildNote) -> Result<NotedChild> {
+        self.wish(child(round, name), NodeRequest::Record(to_raw(&note)?)).await?;
         let child = Child::new(name, round, note);
         self.scope.started.note(child.clone());
-        Ok(Kept { child, is_new: true })
+        Ok(NotedChild { child, is_new: true })
     }
 
     /// Notes of many children that they are about to be started, all at once.
@@ -148,15 +148,15 @@ impl NodeContext {
     /// # Errors
     ///
     /// As [`note_child`](Self::note_child).
-    pub(crate) async fn note_children(&self, notes: Vec<(String, ChildNote)>) -> Result<Vec<Kept>> {
+    pub(crate) async fn note_children(&self, notes: Vec<(String, ChildNote)>) -> Result<Vec<NotedChild>> {
         let named = |(name, note): &(String, ChildNote)| Ok((child(1, name), to_raw(note)?));
         let all = notes.iter().map(named).collect::<Result<Vec<_>>>()?;
         let Some((first, _)) = all.first() else { return Ok(Vec::new()) };
-        self.wish(first.clone(), Wish::RecordAll(all)).await?;
+        self.wish(first.clone(), NodeRequest::RecordAll(all)).await?;
         let kept = notes.into_iter().map(|(name, note)| {
             let child = Child::new(&name, 1, note);
             self.scope.started.note(child.clone());
-            Kept { child, is_new: true }
+            NotedChild { child, is_new: true }
         });
         Ok(kept.collect())
     }
@@ -166,12 +166,12 @@ impl NodeContext {
     /// # Errors
     ///
     /// As [`note_child`](Self::note_child).
-    pub(crate) async fn find_child(&self, known: Child) -> Result<Kept> {
+    pub(crate) async fn find_child(&self, known: Child) -> Result<NotedChild> {
         if self.scope.memos.say_order() {
-            self.wish(child(known.round, &known.name), Wish::Recall).await?;
+            self.wish(child(known.round, &known.name), NodeRequest::Recall).await?;
         }
         self.scope.started.note(known.clone());
-        Ok(Kept { child: known, is_new: false })
+        Ok(NotedChild { child: known, is_new: false })
     }
 
     /// Notes that a child was started, in passing.
@@ -180,7 +180,7 @@ impl NodeContext {
     ///
     /// As [`note_child`](Self::note_child).
     pub(crate) async fn note_began(&self, child: &Child) -> Result<()> {
-        self.wish(child.began_name(), Wish::Mark).await.map(|_| ())
+        self.wish(child.began_name(), NodeRequest::Mark).await.map(|_| ())
     }
 
     /// Waits for what comes of a child, now or after a restart months later, and notes in passing that it was started; `since` is a wait
@@ -197,9 +197,9 @@ impl NodeContext {
     ) -> Result<Arc<RawValue>> {
         let began = child.begins().then(|| child.began_name());
         let wait = ChildWait { began, child: named.clone(), deadline: child.note.deadline, since };
-        let wish = Wish::Child(Box::new(wait));
+        let wish = NodeRequest::Child(Box::new(wait));
         match self.wish(child.told_name(), wish).await? {
-            Given::Kept(end) => {
+            NodeReply::Kept(end) => {
                 self.heard(child, &end);
                 Ok(end)
             }
@@ -221,7 +221,7 @@ impl NodeContext {
     ) -> Result<()> {
         let began = (!child.began).then(|| child.began_name());
         let wait = ChildWait { began, child: named, deadline: child.note.deadline, since };
-        let wish = Wish::Join { group: group.to_owned(), wait: Box::new(wait) };
+        let wish = NodeRequest::Join { group: group.to_owned(), wait: Box::new(wait) };
         self.wish(child.told_name(), wish).await.map(|_| ())
     }
 
@@ -232,8 +232,8 @@ impl NodeContext {
     ///
     /// As [`note_child`](Self::note_child).
     pub(crate) async fn ends(&self, group: &str, enough: bool) -> Result<Vec<(String, Arc<RawValue>)>> {
-        match self.wish(group.to_owned(), Wish::Ends { enough }).await? {
-            Given::Ends(ends) => Ok(ends),
+        match self.wish(group.to_owned(), NodeRequest::Ends { enough }).await? {
+            NodeReply::Ends(ends) => Ok(ends),
             _ => Err(self.mismatch(group, "group of children")),
         }
     }
@@ -262,7 +262,7 @@ impl NodeContext {
         Arc::clone(&self.scope.run)
     }
 
-    pub(crate) fn host(&self) -> &Host {
+    pub(crate) fn host(&self) -> &RuntimeAccess {
         &self.scope.run.host
     }
 
@@ -285,9 +285,9 @@ impl NodeContext {
 mod tests {
     use super::*;
     use crate::id::{RunId, WorkflowName};
-    use crate::record::child::Bond;
+    use crate::record::child::ParentBond;
 
-    fn child(name: &str, bond: Bond) -> Child {
+    fn child(name: &str, bond: ParentBond) -> Child {
         let (run, workflow) = (RunId::new(name).unwrap(), WorkflowName::new("w").unwrap());
         Child::new(name, 1, ChildNote { run, workflow, attempt: 1, bond, deadline: None })
     }
@@ -296,12 +296,12 @@ mod tests {
     fn an_activation_ends_with_the_children_of_all_its_attempts_as_the_last_one_knows_them() {
         let started = StartedChildren::default();
         for name in ["d", "b"] {
-            started.note(child(name, Bond::Cancel));
+            started.note(child(name, ParentBond::Cancel));
         }
-        started.note(child("c", Bond::Leave));
+        started.note(child("c", ParentBond::Leave));
         started.told("b", &to_raw(&true).unwrap().into());
-        let before = ["e", "b", "a"].map(|name| child(name, Bond::Cancel));
-        let before: Vec<_> = before.into_iter().chain([child("f", Bond::Detached)]).collect();
+        let before = ["e", "b", "a"].map(|name| child(name, ParentBond::Cancel));
+        let before: Vec<_> = before.into_iter().chain([child("f", ParentBond::Detached)]).collect();
         let open: Vec<_> = started.open_with(&before).into_iter().map(|child| child.name).collect();
         assert_eq!(open, ["a", "d", "e"], "what came of `b` is known, and `c` and `f` go on");
     }

@@ -12,12 +12,12 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::children::{Host, StartedChildren};
+use super::children::{RuntimeAccess, StartedChildren};
 use super::chunks::BatchTurn;
 use super::ownership::Ownership;
 use super::resources::Resources;
-use super::transaction::{AttemptTransactions, Grant};
-use super::wish::{Replier, Waits, Wish};
+use super::transaction::{AttemptTransactions, TransactionGrant};
+use super::wish::{ReplySender, AttemptWaits, NodeRequest};
 use crate::clock::{Clock, Timestamp};
 use crate::compact::once::OnceReceiver;
 use crate::compact::queue::Sender;
@@ -44,7 +44,7 @@ pub(crate) struct RunScope {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commands: Sender<Command>,
     pub(crate) cancelled: OnceReceiver<()>,
-    pub(crate) host: Host,
+    pub(crate) host: RuntimeAccess,
 }
 
 /// What a node asks of the driver of its run.
@@ -54,9 +54,9 @@ pub(crate) enum Command {
     /// Note a batch of a durable stream under a name of the activation; the permit lets the next one come.
     Chunks { by: AttemptKey, name: String, text: Box<RawValue>, taken: BatchTurn },
     /// Note something under a name of the activation, or wait for it.
-    Wish { by: AttemptKey, name: String, wish: Wish, reply: Replier },
+    Wish { by: AttemptKey, name: String, wish: NodeRequest, reply: ReplySender },
     /// Begin a transaction, once nothing of the run is on its way to the store.
-    Transaction { by: AttemptKey, reply: oneshot::Sender<Grant> },
+    Transaction { by: AttemptKey, reply: oneshot::Sender<TransactionGrant> },
     /// The turn of a transaction is over.
     TransactionOver(u64),
     /// An activation was polled and waits, or has read what it waited for.
@@ -85,7 +85,7 @@ pub(crate) struct NodeScope {
     pub(crate) attempt_key: AttemptKey,
     /// What it noted before this attempt.
     pub(crate) memos: Memos,
-    pub(crate) waits: Waits,
+    pub(crate) waits: AttemptWaits,
     /// How long one attempt may take.
     pub(crate) time_limit: Option<Duration>,
     pub(crate) started: StartedChildren,
@@ -103,7 +103,7 @@ pub(crate) struct NodeScope {
 
 impl NodeScope {
     /// Adds to what the attempt leaves. Returns false if the attempt has ended: nobody would read it.
-    fn leave(&self, add: impl FnOnce(&mut Leavings)) -> bool {
+    fn leave(&self, add: impl FnOnce(&mut AttemptOutputs)) -> bool {
         let mut left = self.left();
         if !left.has_ended {
             add(left.leavings.get_or_insert_default());
@@ -140,7 +140,7 @@ impl NodeScope {
     }
 
     /// Takes what the attempt leaves as it ends, if it leaves anything.
-    pub(crate) fn take_left(&self) -> Option<Box<Leavings>> {
+    pub(crate) fn take_left(&self) -> Option<Box<AttemptOutputs>> {
         let mut left = self.left();
         left.has_ended = true;
         left.leavings.take()
@@ -151,13 +151,13 @@ impl NodeScope {
 #[derive(Default)]
 pub(crate) struct LeftBehind {
     /// Boxed, because few leave anything.
-    leavings: Option<Box<Leavings>>,
+    leavings: Option<Box<AttemptOutputs>>,
     has_ended: bool,
 }
 
 /// What an attempt leaves beside what it returns.
 #[derive(Default)]
-pub(crate) struct Leavings {
+pub(crate) struct AttemptOutputs {
     /// What it sends out of the run.
     pub(crate) sent: Vec<SentOut>,
     /// What it notes beside the state.
@@ -479,7 +479,7 @@ impl NodeContext {
         self.leave(|left| left.sent.push(letter))
     }
 
-    fn leave(&self, add: impl FnOnce(&mut Leavings)) -> Result<()> {
+    fn leave(&self, add: impl FnOnce(&mut AttemptOutputs)) -> Result<()> {
         if self.scope.leave(add) { Ok(()) } else { Err(self.over()) }
     }
 

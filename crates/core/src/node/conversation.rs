@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 
 use super::{Node, NodeContext, NodeError, NodeResult};
-use crate::record::pause::Left;
+use crate::record::pause::ConversationEnd;
 use crate::state::{Draft, IntoUpdate, State, Update};
 
 type Over<S> = dyn Fn(&S) -> bool + Send + Sync;
@@ -113,7 +113,7 @@ where
 {
     async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
         if self.policy.turns.is_some_and(|most| cx.scope.heard >= most) {
-            return Ok(Update::leaving(Left::Turns));
+            return Ok(Update::leaving(ConversationEnd::Turns));
         }
         let commands = &self.policy.commands;
         let read = |text: &str| {
@@ -128,8 +128,8 @@ where
             Some(Some(message)) => {
                 return Ok((self.handle)(cx, state, message).await?.into_update());
             }
-            Some(None) => Left::Command,
-            None => Left::Idle,
+            Some(None) => ConversationEnd::Command,
+            None => ConversationEnd::Idle,
         };
         Ok(Update::leaving(left))
     }

@@ -10,10 +10,10 @@ use crate::record::parent_link::ChildRef;
 
 /// The children whose end their parents wait for in this process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EndWaiters(Arc<Mutex<HashMap<ChildRef, Arc<Awaited>>>>);
+pub(crate) struct EndWaiters(Arc<Mutex<HashMap<ChildRef, Arc<ChildEndCell>>>>);
 
 #[derive(Debug, Default)]
-struct Awaited {
+struct ChildEndCell {
     ended: Notify,
     /// What came of the child, if whoever drove it said so.
     end: OnceLock<Arc<RawValue>>,
@@ -21,13 +21,13 @@ struct Awaited {
 
 /// A wait for the end of a child. It hears of what happened since it was made; its clones are one wait.
 #[derive(Clone, Debug)]
-pub(crate) struct EndWaiter(Arc<Waiting>);
+pub(crate) struct EndWaiter(Arc<EndWaiter>);
 
 #[derive(Debug)]
-struct Waiting {
+struct EndWaiter {
     all: EndWaiters,
     child: ChildRef,
-    awaited: Arc<Awaited>,
+    awaited: Arc<ChildEndCell>,
 }
 
 impl EndWaiters {
@@ -35,7 +35,7 @@ impl EndWaiters {
     pub(crate) fn wait_for(&self, child: &ChildRef) -> EndWaiter {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let awaited = Arc::clone(all.entry(child.clone()).or_default());
-        EndWaiter(Arc::new(Waiting { all: self.clone(), child: child.clone(), awaited }))
+        EndWaiter(Arc::new(EndWaiter { all: self.clone(), child: child.clone(), awaited }))
     }
 
     /// Whether a parent waits for the end of a child.
@@ -69,7 +69,7 @@ impl EndWaiter {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for EndWaiter {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         // This one's, and the list's own.

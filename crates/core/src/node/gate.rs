@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 
 use super::{Node, NodeContext, NodeError, NodeResult};
-use crate::ask::{Ask, AskError, Declined};
+use crate::ask::{Ask, AskError, DeclineReason};
 use crate::state::{Draft, State};
 
 /// The name of a gate's question: its id is `node@visit:gate`.
 const NAME: &str = "gate";
 
 /// What the function of a gate returns: nothing, or why the answer cannot be taken.
-pub trait Taken {
+pub trait GateResult {
     /// Returns why the answer cannot be taken.
     ///
     /// # Errors
@@ -25,13 +25,13 @@ pub trait Taken {
     fn taken(self) -> Result<(), NodeError>;
 }
 
-impl Taken for () {
+impl GateResult for () {
     fn taken(self) -> Result<(), NodeError> {
         Ok(())
     }
 }
 
-impl<E: Into<NodeError>> Taken for Result<(), E> {
+impl<E: Into<NodeError>> GateResult for Result<(), E> {
     fn taken(self) -> Result<(), NodeError> {
         self.map_err(Into::into)
     }
@@ -50,8 +50,8 @@ where
     S: State,
     A: DeserializeOwned + Send + 'static,
     Q: Fn(&S) -> Ask<A> + Send + Sync + 'static,
-    T: Fn(&mut S, Result<A, Declined>) -> R + Send + Sync + 'static,
-    R: Taken,
+    T: Fn(&mut S, Result<A, DeclineReason>) -> R + Send + Sync + 'static,
+    R: GateResult,
 {
     async fn run(&self, cx: NodeContext, mut state: Draft<S>) -> NodeResult<S> {
         let ask = (self.ask)(&state);
@@ -63,11 +63,11 @@ where
 
 async fn answered<A>(
     asked: impl Future<Output = Result<A, AskError>>,
-) -> Result<Result<A, Declined>, NodeError> {
+) -> Result<Result<A, DeclineReason>, NodeError> {
     match asked.await {
         Ok(answer) => Ok(Ok(answer)),
-        Err(AskError::Rejected { comment, by, .. }) => Ok(Err(Declined::Rejected { comment, by })),
-        Err(AskError::Expired { deadline, .. }) => Ok(Err(Declined::Expired { deadline })),
+        Err(AskError::Rejected { comment, by, .. }) => Ok(Err(DeclineReason::Rejected { comment, by })),
+        Err(AskError::Expired { deadline, .. }) => Ok(Err(DeclineReason::Expired { deadline })),
         Err(error @ AskError::Failed(_)) => Err(error.into()),
     }
 }

@@ -24,8 +24,8 @@ use async_trait::async_trait;
 
 use crate::state::{Draft, State, Update};
 
-pub use awake::Awake;
-pub(crate) use children::{Host, Kept, StartedChildren};
+pub use awake::KeepAwakeGuard;
+pub(crate) use children::{RuntimeAccess, NotedChild, StartedChildren};
 pub(crate) use context::{AttemptKey, Command, Inputs, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;
@@ -33,15 +33,15 @@ pub(crate) use conversation::TalkNode;
 pub(crate) use end_waiters::{EndWaiter, EndWaiters};
 pub use error::{Fatal, NodeError};
 pub(crate) use gate::GateNode;
-pub use gate::Taken;
+pub use gate::GateResult;
 pub(crate) use ownership::Ownership;
 pub use recorded::{RecordedKind, RecordedOperation};
 pub use resources::Resources;
 pub use timeout_pause::TimeoutPause;
 pub use transaction::Transaction;
-pub(crate) use transaction::{AttemptTransactions, Grant, HandedIn, Lease};
-pub(crate) use wish::{ChildWait, Given, Replier, Waits, Wish};
-pub(crate) use work::{Begin, Called, Typed, Work};
+pub(crate) use transaction::{AttemptTransactions, TransactionGrant, HandedIn, TransactionLease};
+pub(crate) use wish::{ChildWait, NodeReply, ReplySender, AttemptWaits, NodeRequest};
+pub(crate) use work::{StartWork, FnNode, Typed, Work};
 
 /// What a node returns: an update of the state, or why there is none.
 ///

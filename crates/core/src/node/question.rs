@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::NodeContext;
-use super::wish::{Given, Wish};
+use super::wish::{NodeReply, NodeRequest};
 use crate::ask::{Answer, AnswerShape, Ask, AskError};
 use crate::error::{Error, ErrorKind};
 use crate::record::memo::Reply;
@@ -76,10 +76,10 @@ impl NodeContext {
         ask: Ask<A>,
     ) -> Result<(A, Option<String>), AskError> {
         let name = self.claim(name.into())?;
-        let mut wish = Wish::Ask(ask.into_request(self.scope.run.clock.now())?);
+        let mut wish = NodeRequest::Ask(ask.into_request(self.scope.run.clock.now())?);
         loop {
             let asked = match self.wish(name.clone(), wish).await? {
-                Given::Reply(asked) => asked,
+                NodeReply::Reply(asked) => asked,
                 _ => return Err(self.mismatch(&name, "question").into()),
             };
             let deadline = asked.ask.deadline;
@@ -90,11 +90,11 @@ impl NodeContext {
                         // No other answer is allowed any more, and the default would be the answer to each further question.
                         Err(error) if deadline.is_some_and(|deadline| *at >= deadline) => {
                             let problem = format!("{DEFAULT_REFUSED}{error}");
-                            wish = Wish::AskAgain { problem, by_default: true };
+                            wish = NodeRequest::AskAgain { problem, by_default: true };
                         }
                         // The question said what it expects, and this fitted; the type wants more. That must not cost the run,
                         // so it is asked again with what was wrong.
-                        Err(error) => wish = Wish::AskAgain { problem: error.to_string(), by_default: false },
+                        Err(error) => wish = NodeRequest::AskAgain { problem: error.to_string(), by_default: false },
                     }
                 }
                 Reply::Answered { answer: Answer::Reject(comment), by, .. } => {

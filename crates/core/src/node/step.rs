@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 
 use super::context::NodeContext;
 use super::error::NodeError;
-use super::wish::Wish;
+use super::wish::NodeRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::Memo;
 use crate::state::strict;
@@ -94,7 +94,7 @@ impl NodeContext {
             }
         };
         let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
-        self.wish(name.to_owned(), Wish::Keep(text)).await?;
+        self.wish(name.to_owned(), NodeRequest::Keep(text)).await?;
         Ok(result)
     }
 
@@ -110,7 +110,7 @@ impl NodeContext {
         match self.scope.memos.get(name) {
             Some(Memo::Result(text)) => {
                 if self.scope.memos.say_order() {
-                    self.wish(name.to_owned(), Wish::Recall).await?;
+                    self.wish(name.to_owned(), NodeRequest::Recall).await?;
                 }
                 serde_json::from_str(text.get()).map(Some).map_err(|source| {
                     let message = format!(

@@ -15,25 +15,25 @@ use tokio::sync::oneshot;
 use super::NodeResult;
 use super::context::{Command, NodeContext, NodeScope, RunScope};
 use super::error::NodeError;
-use super::wish::{Busy, Wish};
+use super::wish::{BusyGuard, NodeRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::effect::Effect;
 use crate::state::{Draft, State, Update, strict};
 
 /// What the driver gives an attempt that may begin a transaction: nothing else of the run is on its way to the store, nor will be as long
 /// as the lease lives.
-pub(crate) struct Grant {
+pub(crate) struct TransactionGrant {
     pub(crate) store: Arc<dyn CheckpointStore>,
-    pub(crate) lease: Lease,
+    pub(crate) lease: TransactionLease,
 }
 
 /// The turn of a transaction. Dropped, it tells the driver that the turn is over.
-pub(crate) struct Lease {
+pub(crate) struct TransactionLease {
     pub(crate) run: Arc<RunScope>,
     pub(crate) number: u64,
 }
 
-impl Drop for Lease {
+impl Drop for TransactionLease {
     fn drop(&mut self) {
         // A driver that is gone waits for no turn.
         let _ = self.run.commands.send(Command::TransactionOver(self.number));
@@ -44,7 +44,7 @@ impl Drop for Lease {
 pub(crate) struct HandedIn {
     // In this order: what is dropped is rolled back before the turn is over.
     pub(crate) transaction: AnyTransaction,
-    pub(crate) lease: Lease,
+    pub(crate) lease: TransactionLease,
 }
 
 impl fmt::Debug for HandedIn {
@@ -115,7 +115,7 @@ impl AttemptTransactions {
 /// The open transaction of an attempt, counted as its work.
 struct Open {
     scope: Arc<NodeScope>,
-    _busy: Busy,
+    _busy: BusyGuard,
 }
 
 impl Drop for Open {
@@ -132,7 +132,7 @@ pub struct Transaction<D: Database> {
     // In this order: it is rolled back before the turn is over.
     inner: Box<D::Transaction>,
     open: Open,
-    lease: Lease,
+    lease: TransactionLease,
 }
 
 impl<D: Database> Transaction<D> {
@@ -232,7 +232,7 @@ impl NodeContext {
                 return Err(self.misused(message.to_owned()));
             }
             slot.is_open = true;
-            Open { scope: Arc::clone(&self.scope), _busy: Busy::of(&self.scope) }
+            Open { scope: Arc::clone(&self.scope), _busy: BusyGuard::of(&self.scope) }
         };
         let (inner, lease) = self.begin_transaction::<D>().await?;
         Ok(Transaction { inner, open, lease })
@@ -305,7 +305,7 @@ impl NodeContext {
         if let Some(result) = self.recalled(&name).await? {
             return Ok(result);
         }
-        let _busy = Busy::of(&self.scope);
+        let _busy = BusyGuard::of(&self.scope);
         let (mut inner, lease) = self.begin_transaction::<D>().await?;
         let result = {
             let mut working = pin!(work(&mut inner));
@@ -321,16 +321,16 @@ impl NodeContext {
         };
         let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
         let handed_in = Box::new(HandedIn { transaction: inner, lease });
-        self.wish(name, Wish::Commit(text, handed_in)).await?;
+        self.wish(name, NodeRequest::Commit(text, handed_in)).await?;
         Ok(result)
     }
 
     /// Waits for the turn of a transaction, and begins it.
-    async fn begin_transaction<D: Database>(&self) -> Result<(Box<D::Transaction>, Lease)> {
+    async fn begin_transaction<D: Database>(&self) -> Result<(Box<D::Transaction>, TransactionLease)> {
         let (reply, granted) = oneshot::channel();
         let command = Command::Transaction { by: self.scope.attempt_key, reply };
         self.scope.run.commands.send(command).map_err(|_| self.gone())?;
-        let Grant { store, lease } = granted.await.map_err(|_| self.gone())?;
+        let TransactionGrant { store, lease } = granted.await.map_err(|_| self.gone())?;
         let name = store.capabilities().name;
         let Some(transactions) = store.transactions() else {
             let message = format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::context::NodeContext;
-use super::wish::{Given, Wish};
+use super::wish::{NodeReply, NodeRequest};
 use crate::clock::Timestamp;
 use crate::error::Result;
 
@@ -46,7 +46,7 @@ impl NodeContext {
     pub fn sleep_until(&self, moment: Timestamp) -> impl Future<Output = Result<()>> + Send + use<'_> {
         // Counted when it is called: a `select!` polls its branches in any order, but calls them in the order they are written in.
         let number = self.scope.waits.next_sleep();
-        async move { self.wish(format!("#sleep{number}"), Wish::Until(moment)).await.map(|_| ()) }
+        async move { self.wish(format!("#sleep{number}"), NodeRequest::Until(moment)).await.map(|_| ()) }
     }
 
     /// Waits like [`sleep`](Self::sleep), by a timer with a name instead of a number: for what an activation may begin anew, with a time of
@@ -65,7 +65,7 @@ impl NodeContext {
     pub async fn sleep_as(&self, name: impl Into<String>, time: Duration) -> Result<()> {
         let moment = self.scope.run.clock.now().plus(time);
         let name = self.claim(name.into())?;
-        self.wish(format!("#sleep.{name}"), Wish::Until(moment)).await.map(|_| ())
+        self.wish(format!("#sleep.{name}"), NodeRequest::Until(moment)).await.map(|_| ())
     }
 
     /// Waits for the time of an attempt that has no other timer. Attempts are counted anew after a retry of the run, rounds of its child are not.
@@ -75,7 +75,7 @@ impl NodeContext {
     /// As [`sleep`](Self::sleep).
     pub(crate) async fn sleep_in_round(&self, round: u32, time: Duration) -> Result<()> {
         let moment = self.scope.run.clock.now().plus(time);
-        self.wish(format!("#sleep{round}"), Wish::Until(moment)).await.map(|_| ())
+        self.wish(format!("#sleep{round}"), NodeRequest::Until(moment)).await.map(|_| ())
     }
 
     /// Takes the next message that was sent to the run, waiting for one if there is none.
@@ -172,15 +172,15 @@ impl NodeContext {
         patience: Option<Duration>,
         read: impl Fn(&str) -> Result<M, String> + Send,
     ) -> Result<Option<M>> {
-        let mut wish = Wish::Message { patience };
+        let mut wish = NodeRequest::Message { patience };
         loop {
             let message = match self.wish(name.clone(), wish).await? {
-                Given::Message(message) => message,
+                NodeReply::Message(message) => message,
                 _ => return Ok(None),
             };
             match read(message.body.get()) {
                 Ok(content) => return Ok(Some(content)),
-                Err(why) => wish = Wish::Refuse { message: message.number, why, patience },
+                Err(why) => wish = NodeRequest::Refuse { message: message.number, why, patience },
             }
         }
     }

@@ -16,13 +16,13 @@ use super::transaction::HandedIn;
 use crate::ask::Request;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::record::memo::Asked;
+use crate::record::memo::AskedQuestion;
 use crate::record::parent_link::ChildRef;
 use crate::record::pause::Message;
 
 /// What an activation wishes to note, or waits for.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum NodeRequest {
     /// Keep what a step came to.
     Keep(Box<RawValue>),
     /// Keep what a step came to, together with the rows of its transaction.
@@ -68,7 +68,7 @@ pub(crate) struct ChildWait {
 
 /// What a wish came to.
 #[derive(Debug)]
-pub(crate) enum Given {
+pub(crate) enum NodeReply {
     /// It is noted, or the time has come.
     Done,
     /// A message.
@@ -78,14 +78,14 @@ pub(crate) enum Given {
     /// What is noted.
     Kept(Arc<RawValue>),
     /// What became of the question.
-    Reply(Arc<Asked>),
+    Reply(Arc<AskedQuestion>),
     /// What came of some children, by the names of their waits, in the order in which they ended.
     Ends(Vec<(String, Arc<RawValue>)>),
 }
 
 /// What an attempt counts of its waits.
 #[derive(Debug, Default)]
-pub(crate) struct Waits {
+pub(crate) struct AttemptWaits {
     /// The names used in this attempt.
     names: Mutex<BTreeSet<String>>,
     sleeps: AtomicU32,
@@ -116,7 +116,7 @@ pub(crate) struct Waits {
     wanted: AtomicBool,
 }
 
-impl Waits {
+impl AttemptWaits {
     /// Whether the attempt has nothing to do until something that it waits for comes.
     ///
     /// `poll` clears `parked` before reading a reply, so checking `unread`, then `parked`, cannot miss work; and once a poll is over,
@@ -254,13 +254,13 @@ impl Waits {
 }
 
 /// The way of a reply to the node that wishes. As long as it is not read, the node has work.
-pub(crate) struct Replier {
-    sender: Option<oneshot::Sender<Result<Given>>>,
+pub(crate) struct ReplySender {
+    sender: Option<oneshot::Sender<Result<NodeReply>>>,
     scope: Arc<NodeScope>,
     promised: bool,
 }
 
-impl Replier {
+impl ReplySender {
     /// Says that the reply is decided and will be sent: until it is read, the attempt gets no other.
     pub(crate) fn promise(&mut self) {
         if !std::mem::replace(&mut self.promised, true) {
@@ -269,7 +269,7 @@ impl Replier {
     }
 
     /// Sends the reply. A node that has gone away needs none.
-    pub(crate) fn send(mut self, reply: Result<Given>) {
+    pub(crate) fn send(mut self, reply: Result<NodeReply>) {
         self.promise();
         if self.sender.take().is_some_and(|sender| sender.send(reply).is_ok()) {
             // The reader counts it from here.
@@ -279,7 +279,7 @@ impl Replier {
 
     /// Makes one for an attempt, with the node's end of it.
     #[cfg(test)]
-    pub(crate) fn for_tests(scope: Arc<NodeScope>) -> (Self, oneshot::Receiver<Result<Given>>) {
+    pub(crate) fn for_tests(scope: Arc<NodeScope>) -> (Self, oneshot::Receiver<Result<NodeReply>>) {
         let (sender, answer) = oneshot::channel();
         scope.waits.unaccepted.fetch_add(1, Ordering::SeqCst);
         (Self { sender: Some(sender), scope, promised: false }, answer)
@@ -290,12 +290,12 @@ impl Replier {
     }
 
     /// Returns what the attempt counts.
-    pub(crate) fn waits(&self) -> &Waits {
+    pub(crate) fn waits(&self) -> &AttemptWaits {
         &self.scope.waits
     }
 }
 
-impl Drop for Replier {
+impl Drop for ReplySender {
     fn drop(&mut self) {
         if self.promised {
             self.scope.read_one();
@@ -303,7 +303,7 @@ impl Drop for Replier {
     }
 }
 
-impl fmt::Debug for Replier {
+impl fmt::Debug for ReplySender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replier").field("sender", &self.sender).field("waits", &self.scope.waits).finish()
     }
@@ -311,12 +311,12 @@ impl fmt::Debug for Replier {
 
 /// The node's end of it.
 struct Reader<'a> {
-    answer: oneshot::Receiver<Result<Given>>,
+    answer: oneshot::Receiver<Result<NodeReply>>,
     scope: &'a NodeScope,
 }
 
 impl Reader<'_> {
-    async fn read(&mut self) -> Option<Result<Given>> {
+    async fn read(&mut self) -> Option<Result<NodeReply>> {
         let reply = (&mut self.answer).await.ok()?;
         self.scope.read_one();
         Some(reply)
@@ -335,12 +335,12 @@ impl Drop for Reader<'_> {
 
 /// Counts up as long as it lives.
 pub(super) struct Count<'a> {
-    waits: &'a Waits,
+    waits: &'a AttemptWaits,
     counter: &'a AtomicU32,
 }
 
 impl<'a> Count<'a> {
-    fn of(waits: &'a Waits, counter: &'a AtomicU32) -> Self {
+    fn of(waits: &'a AttemptWaits, counter: &'a AtomicU32) -> Self {
         counter.fetch_add(1, Ordering::SeqCst);
         waits.check_timeout();
         Self { waits, counter }
@@ -355,9 +355,9 @@ impl Drop for Count<'_> {
 }
 
 /// Counts an attempt as at work, as long as it lives, which may be longer than the attempt.
-pub(super) struct Busy(Arc<NodeScope>);
+pub(super) struct BusyGuard(Arc<NodeScope>);
 
-impl Busy {
+impl BusyGuard {
     pub(super) fn of(scope: &Arc<NodeScope>) -> Self {
         scope.waits.working.fetch_add(1, Ordering::SeqCst);
         scope.waits.check_timeout();
@@ -365,7 +365,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.waits.working.fetch_sub(1, Ordering::SeqCst);
     }
@@ -410,12 +410,12 @@ impl NodeScope {
 
 impl NodeContext {
     /// Sends the driver a wish, and waits for what it comes to.
-    pub(super) async fn wish(&self, name: String, wish: Wish) -> Result<Given> {
+    pub(super) async fn wish(&self, name: String, wish: NodeRequest) -> Result<NodeReply> {
         self.check_no_transaction()?;
         // The waits of a group are counted by the group.
         let _waiting = (!self.is_grouped).then(|| Count::of(&self.scope.waits, &self.scope.waits.wishes));
         let (sender, answer) = oneshot::channel();
-        let reply = Replier { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };
+        let reply = ReplySender { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };
         let mut reader = Reader { answer, scope: &self.scope };
         let command = Command::Wish { by: self.scope.attempt_key, name, wish, reply };
         self.scope.waits.unaccepted.fetch_add(1, Ordering::SeqCst);

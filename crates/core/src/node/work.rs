@@ -11,7 +11,7 @@ use crate::state::{Draft, IntoUpdate, State};
 pub(crate) type Work<S> = Pin<Box<dyn Future<Output = NodeResult<S>> + Send>>;
 
 /// What can begin to work.
-pub(crate) trait Begin<S: State>: Send + Sync + 'static {
+pub(crate) trait StartWork<S: State>: Send + Sync + 'static {
     /// Returns the work; none of the user's code runs before it is polled.
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S>;
 }
@@ -19,16 +19,16 @@ pub(crate) trait Begin<S: State>: Send + Sync + 'static {
 /// A node as a type.
 pub(crate) struct Typed<N>(pub(crate) N);
 
-impl<S: State, N: Node<S>> Begin<S> for Typed<N> {
+impl<S: State, N: Node<S>> StartWork<S> for Typed<N> {
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S> {
         Box::pin(async move { self.0.run(cx, state).await })
     }
 }
 
 /// A function as a node. Its future is polled as it is, which saves the box that [`Node`] needs to be an object.
-pub(crate) struct Called<F>(pub(crate) F);
+pub(crate) struct FnNode<F>(pub(crate) F);
 
-impl<S, F, Fut, R> Begin<S> for Called<F>
+impl<S, F, Fut, R> StartWork<S> for FnNode<F>
 where
     S: State,
     F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static,

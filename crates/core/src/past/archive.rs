@@ -26,7 +26,7 @@ const KIND: &str = "ferrata run";
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct Title {
+struct ArchiveHeader {
     file: String,
     v: u32,
     run: RunKey,
@@ -35,7 +35,7 @@ struct Title {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct ArchiveLine {
     h: RecordHeader,
     /// The body, if it is one line of JSON, as all are that this version writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ async fn export_as_of(
             let plain = !text.contains(steers);
             let raw = if plain { RawValue::from_string(text.to_owned()).ok() } else { None };
             let escaped = raw.is_none().then(|| text.to_owned());
-            let line = Line { h: record.header, t: escaped, b: raw };
+            let line = ArchiveLine { h: record.header, t: escaped, b: raw };
             // Writing to a string never fails.
             let _ = writeln!(lines, "{}", tame(&serde_json::to_string(&line).map_err(broken)?));
             records += 1;
@@ -103,7 +103,7 @@ async fn export_as_of(
     if let Some(before) = before.filter(|_| records == 0) {
         return Err(nothing_before(run, before));
     }
-    let title = Title { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts.clone(), records };
+    let title = ArchiveHeader { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts.clone(), records };
     Ok(format!("{}\n{lines}", tame(&serde_json::to_string(&title).map_err(broken)?)))
 }
 
@@ -127,13 +127,13 @@ fn tame(json: &str) -> Cow<'_, str> {
 }
 
 /// Reads a run that was written down.
-fn read(text: &str) -> Result<(Title, Vec<Record>)> {
+fn read(text: &str) -> Result<(ArchiveHeader, Vec<Record>)> {
     let refuse = |line: usize, what: &str| {
         Error::new(ErrorKind::Invalid, format!("line {line} of the file {what}; export the run again"))
     };
     let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
     let (_, first) = lines.next().ok_or_else(|| refuse(1, "is missing"))?;
-    let title: Title =
+    let title: ArchiveHeader =
         serde_json::from_str(first).map_err(|source| refuse(1, "says of no run").with_source(source))?;
     if title.file != KIND {
         return Err(refuse(1, "is not that of an exported run"));
@@ -149,7 +149,7 @@ fn read(text: &str) -> Result<(Title, Vec<Record>)> {
     })?;
     let mut records = Vec::new();
     for (at, line) in lines {
-        let line: Line =
+        let line: ArchiveLine =
             serde_json::from_str(line).map_err(|source| refuse(at, "is no record").with_source(source))?;
         let body = match (line.b, line.t) {
             (Some(raw), None) => Bytes::from(raw.get().to_owned()),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::walk;
 use crate::engine::fold::missing;
-use crate::engine::fold::{Folded, fold};
+use crate::engine::fold::{ReplayedRun, fold};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Seq, Visit};
@@ -63,7 +63,7 @@ async fn check_stretches(
     ends: &[Seq],
 ) -> Result<Checked> {
     let mut checked = CheckedLog { records: 0, bases: 0, bytes: 0, first: head.first, last: head.seq };
-    let mut folded: Option<Folded> = None;
+    let mut folded: Option<ReplayedRun> = None;
     // A pruned log does not tell which writer wrote what came before its first base.
     let mut passed_on = head.first > Seq::new(0);
     for end in ends {
@@ -99,7 +99,7 @@ fn changes_hands(record: &Record) -> bool {
 }
 
 /// Compares what the records up to a base amount to with the base.
-fn compare(run: &RunKey, mut through: Folded, first: &Record, passed_on: bool) -> Result<()> {
+fn compare(run: &RunKey, mut through: ReplayedRun, first: &Record, passed_on: bool) -> Result<()> {
     through.absorb(run, first)?;
     let base = codec::base(run, first)?;
     let (state, machine) = (Channels::from_json(base.state.get())?, Machine::restore(&base.machine, None)?);
@@ -110,7 +110,7 @@ fn compare(run: &RunKey, mut through: Folded, first: &Record, passed_on: bool) -
     if !alike {
         return Err(broken("the state of the base is not what the records before it amount to"));
     }
-    if Gist::of(&through.machine) != Gist::of(&machine) {
+    if MachineSummary::of(&through.machine) != MachineSummary::of(&machine) {
         return Err(broken("the base has the run at another place than the records before it"));
     }
     Ok(())
@@ -138,7 +138,7 @@ fn is_alike(one: &Value, other: &Value) -> bool {
 
 /// What two machines of one run have in common whatever numbers they give to nodes.
 #[derive(PartialEq)]
-struct Gist {
+struct MachineSummary {
     status: RunStatus,
     ended: Vec<(NodeName, Visit)>,
     started: u64,
@@ -148,7 +148,7 @@ struct Gist {
     messages: (usize, u64),
 }
 
-impl Gist {
+impl MachineSummary {
     fn of(machine: &Machine) -> Self {
         let name = |node| machine.name(node).clone();
         let mut going: Vec<_> = machine

@@ -14,7 +14,7 @@ use super::logged::LoggedGraph;
 use super::questions::questions;
 use crate::ask::Question;
 use crate::clock::Timestamp;
-use crate::engine::fold::{Folded, fold, missing};
+use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::engine::frontier::{Activation, ActivationKey, Local};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -89,7 +89,7 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
     /// The activations that had begun and not ended: what runs next.
-    pub next: Vec<Pending>,
+    pub next: Vec<PendingActivation>,
     /// The state.
     pub state: Value,
     /// The channels of `state` and `input` that are secret: [`hide_secrets`](Self::hide_secrets) takes their values out.
@@ -99,7 +99,7 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
     /// The activations that had ended, in order.
-    pub history: Vec<Past>,
+    pub history: Vec<PastActivation>,
     /// What each node returned along its edges the last time, if it returned anything then.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub results: BTreeMap<NodeName, Value>,
@@ -128,7 +128,7 @@ pub struct Checkpoint {
     pub unread: usize,
     /// The replans, with their reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub replans: Vec<Replanned>,
+    pub replans: Vec<ReplanEntry>,
     /// What failed so far, attempts that were made again included.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<Diagnostic>,
@@ -185,7 +185,7 @@ impl MemorySnapshot {
 /// An activation that had begun and not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Pending {
+pub struct PendingActivation {
     /// The node.
     pub node: NodeName,
     /// Which visit.
@@ -234,7 +234,7 @@ pub struct PendingChild {
 /// An activation that had ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Past {
+pub struct PastActivation {
     /// The node.
     pub node: NodeName,
     /// Which visit.
@@ -285,7 +285,7 @@ pub struct WaitingToken {
 /// A replan and its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Replanned {
+pub struct ReplanEntry {
     /// The node whose route decided so.
     pub from: NodeName,
     /// Which visit of it.
@@ -325,17 +325,17 @@ pub(crate) async fn checkpoint(
     let records = store.load(run, at).await?.ok_or_else(|| missing(run))?;
     let folded = fold(run, &records, None)?;
     let mut told = RecordDetails::read(store, run, head.first, &records).await?;
-    let Folded { machine, channels, last, .. } = folded;
+    let ReplayedRun { machine, channels, last, .. } = folded;
     let name = |node: Local| machine.name(node).clone();
     let json = |text: &str| parsed(run, text);
     // From the last on: a visit ends again after a retry, and the records that are gone are the oldest.
     let backwards = machine.history().iter().rev().map(|ended| {
         let ok = ended.outcome == crate::engine::history::Outcome::Succeeded;
-        let plain = Past::of(name(ended.node), ended.visit, ok);
+        let plain = PastActivation::of(name(ended.node), ended.visit, ok);
         let of_visit = told.ended.get_mut(&(plain.node.clone(), ended.visit));
         of_visit.and_then(|told| told.pop_if(|told| told.ok == ok)).unwrap_or(plain)
     });
-    let mut history: Vec<Past> = backwards.collect();
+    let mut history: Vec<PastActivation> = backwards.collect();
     history.reverse();
     let mut results = BTreeMap::new();
     for (node, text) in &told.results {
@@ -391,7 +391,7 @@ pub(crate) async fn checkpoint(
         replans: machine
             .replans()
             .iter()
-            .map(|replan| Replanned {
+            .map(|replan| ReplanEntry {
                 from: name(replan.from),
                 visit: replan.visit,
                 to: name(replan.to),
@@ -417,7 +417,7 @@ fn parsed(run: &RunKey, text: &str) -> Result<Value> {
 }
 
 /// Lists the activations that have not ended, as of a record that was made at `at`.
-pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<Vec<Pending>> {
+pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<Vec<PendingActivation>> {
     let json = |text: &str| parsed(run, text);
     let receiving = receiving(machine, at);
     let child = |key: ActivationKey, child: &Child| PendingChild {
@@ -430,7 +430,7 @@ pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<
             .memos
             .iter()
             .filter(|(name, memo)| matches!(memo, Memo::Result(_)) && Memos::is_of_node(name));
-        Ok(Pending {
+        Ok(PendingActivation {
             node: machine.name(node).clone(),
             visit,
             // The failure that stopped the run is its own record, not an attempt before another.
@@ -505,7 +505,7 @@ fn waiting(machine: &Machine) -> Vec<WaitingToken> {
     machine.tokens().iter().flat_map(at).collect()
 }
 
-impl Past {
+impl PastActivation {
     pub(super) fn of(node: NodeName, visit: Visit, ok: bool) -> Self {
         Self {
             node,

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::checkpoint::{Diagnostic, Past};
+use super::checkpoint::{Diagnostic, PastActivation};
 use super::{Verdict, walk};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
-use crate::record::body::{Body, Claimed, Event, Started};
+use crate::record::body::{Body, ClaimRecord, Event, Started};
 use crate::record::prints::EdgeTargets;
 use crate::record::{Record, RecordHeader, codec};
 use crate::state::{Artifact, MemoryRead};
@@ -19,7 +19,7 @@ pub(super) struct RecordDetails {
     pub(super) started: Option<Started>,
     pub(super) input: Option<String>,
     /// The ends of each visit in order: one that failed ends again after a retry.
-    pub(super) ended: BTreeMap<(NodeName, Visit), Vec<Past>>,
+    pub(super) ended: BTreeMap<(NodeName, Visit), Vec<PastActivation>>,
     pub(super) results: BTreeMap<NodeName, std::sync::Arc<str>>,
     pub(super) failed: Vec<Diagnostic>,
     pub(super) artifacts: BTreeMap<NodeName, Vec<Artifact>>,
@@ -59,7 +59,7 @@ impl RecordDetails {
                 self.edges = Some(pairs(&started.edges));
                 self.started = Some(started);
             }
-            Event::Claim(Claimed { edges: Some(edges), .. }) => self.edges = Some(pairs(&edges)),
+            Event::Claim(ClaimRecord { edges: Some(edges), .. }) => self.edges = Some(pairs(&edges)),
             Event::Attempt(attempt) => self.failed.push(Diagnostic {
                 at: header.at,
                 node: attempt.node,
@@ -97,7 +97,7 @@ impl RecordDetails {
         self.bypassed.extend(done.bypassed.iter().map(|to| (done.node.clone(), to.clone())));
         let effects = self.started.as_ref().map(|started| &started.effects);
         let effect = effects.map(|effects| effects.get(&done.node).copied().unwrap_or_default());
-        let past = Past {
+        let past = PastActivation {
             attempts: Some(done.attempts),
             took_ms: Some(done.took_ms),
             at: Some(at),
@@ -107,7 +107,7 @@ impl RecordDetails {
             notes: done.notes.clone(),
             failure: done.failure.clone(),
             verdict: done.output.as_deref().and_then(Verdict::of),
-            ..Past::of(done.node.clone(), done.visit, done.failure.is_none())
+            ..PastActivation::of(done.node.clone(), done.visit, done.failure.is_none())
         };
         self.ended.entry((done.node, done.visit)).or_default().push(past);
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::checkpoint::{Checkpoint, Pending, PendingChild};
+use super::checkpoint::{Checkpoint, PendingActivation, PendingChild};
 use super::reason::{ChildReasons, ReasonFacts, ReasonKind, RunReason};
 use crate::ask::Question;
 use crate::clock::Timestamp;
@@ -236,7 +236,7 @@ impl Reader<'_> {
         } else {
             heads = self.listed(head, &awaited.iter().map(|(_, child)| &child.run).collect()).await?;
         }
-        let with_head = |(pending, child): (&'f Pending, &'f PendingChild)| {
+        let with_head = |(pending, child): (&'f PendingActivation, &'f PendingChild)| {
             let run = RunKey::new(head.run.tenant.clone(), child.run.clone());
             let is_child = |head: &RunHead| head.facts.labels.get(CHILD) == Some(&child.start);
             let head = heads.remove(&run).filter(is_child);

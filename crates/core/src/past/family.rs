@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, VecDeque};
 use super::questions;
 use super::walk::folded_at;
 use crate::ask::Question;
-use crate::engine::fold::{Folded, fold, missing};
+use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey};
 use crate::record::RunStatus;
-use crate::record::child::{Bond, Child};
+use crate::record::child::{ParentBond, Child};
 use crate::record::parent_link::{ParentLink, parent_link};
 use crate::store::{At, CheckpointStore, RunHead};
 
@@ -79,7 +79,7 @@ pub(crate) async fn parent_of(
 pub(crate) async fn check_removal(
     store: &dyn CheckpointStore,
     head: &RunHead,
-    folded: Option<&Folded>,
+    folded: Option<&ReplayedRun>,
     before: &BTreeSet<&RunKey>,
 ) -> Result<()> {
     let run = &head.run;
@@ -95,7 +95,7 @@ pub(crate) async fn check_removal(
             "its child {child} goes on, and would be without a parent; cancel the run and wait for its end, or purge the child before it"
         ));
     }
-    let Some(link) = parent_link(run, &head.facts).filter(|link| link.bond != Bond::Detached) else {
+    let Some(link) = parent_link(run, &head.facts).filter(|link| link.bond != ParentBond::Detached) else {
         return Ok(());
     };
     let parent = &link.parent;
@@ -128,10 +128,10 @@ pub(crate) async fn active_child(store: &dyn CheckpointStore, run: &RunKey) -> R
 async fn open_child(
     store: &dyn CheckpointStore,
     run: &RunKey,
-    folded: Option<&Folded>,
+    folded: Option<&ReplayedRun>,
     before: &BTreeSet<&RunKey>,
 ) -> Result<Option<RunKey>> {
-    let Some(Folded { machine, .. }) = folded else { return Ok(None) };
+    let Some(ReplayedRun { machine, .. }) = folded else { return Ok(None) };
     for (key, child) in machine.all_children().filter(|(_, child)| child.ends_with_parent()) {
         let child = machine.child_ref(run, key, &child);
         let goes_on = |head: &RunHead| child.is(&head.facts) && !head.status.is_finished();

@@ -24,7 +24,7 @@ mod walk;
 
 pub use check::CheckedLog;
 pub use checkpoint::{
-    Checkpoint, Diagnostic, MemorySnapshot, Past, Pending, PendingChild, Replanned, WaitingToken,
+    Checkpoint, Diagnostic, MemorySnapshot, PastActivation, PendingActivation, PendingChild, ReplanEntry, WaitingToken,
 };
 pub use diff::{Change, Diff};
 pub use explain::{ReasonCache, RunExplanation};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::checkpoint::{Checkpoint, Pending};
+use super::checkpoint::{Checkpoint, PendingActivation};
 use crate::clock::Timestamp;
 use crate::record::RunStatus;
 
@@ -82,7 +82,7 @@ impl Checkpoint {
     /// # }
     /// ```
     #[must_use]
-    pub fn phase(&self, pending: &Pending, is_driven: bool, now: Timestamp) -> ActivationPhase {
+    pub fn phase(&self, pending: &PendingActivation, is_driven: bool, now: Timestamp) -> ActivationPhase {
         let of_it = |node, visit| node == &pending.node && visit == pending.visit;
         if pending.stopped {
             ActivationPhase::Stopped

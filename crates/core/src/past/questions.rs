@@ -2,7 +2,7 @@
 
 use crate::ask::{OnDeadline, Question, QuestionKind};
 use crate::engine::machine::Machine;
-use crate::engine::questions::{BEFORE, Posed, Subject};
+use crate::engine::questions::{BEFORE, QuestionState, Subject};
 use crate::record::{Failure, FailureKind};
 
 /// Says what is asked about work that must not be repeated.
@@ -34,7 +34,7 @@ pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
     if machine.status().is_finished() {
         return Vec::new();
     }
-    let question = |posed: Posed| {
+    let question = |posed: QuestionState| {
         let (node, visit) = (machine.name(posed.key.0).clone(), posed.key.1);
         let id = machine.id_of(&posed);
         let plain = |kind| Question {

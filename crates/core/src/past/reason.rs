@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::checkpoint::{Checkpoint, Pending, PendingChild, pending};
+use super::checkpoint::{Checkpoint, PendingActivation, PendingChild, pending};
 use super::explain::shortened;
 use super::questions;
 use crate::ask::{Question, QuestionKind};
 use crate::clock::Timestamp;
-use crate::engine::fold::{Folded, fold, missing};
+use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Visit};
 use crate::record::body::Event;
@@ -89,10 +89,10 @@ impl RunReason {
 
 /// Finds how each activation failed last that failed before, of the failures of a run in their order.
 fn last_failures<'a>(
-    next: &[Pending],
+    next: &[PendingActivation],
     failed: &(impl DoubleEndedIterator<Item = (&'a NodeName, Visit, &'a Failure)> + Clone),
 ) -> Vec<(NodeName, Visit, String)> {
-    let last = |pending: &Pending| {
+    let last = |pending: &PendingActivation| {
         let of_it =
             |(node, visit, _): &(&NodeName, Visit, _)| **node == pending.node && *visit == pending.visit;
         let (node, visit, failure) = failed.clone().rev().find(of_it)?;
@@ -118,7 +118,7 @@ pub(super) struct ReasonFacts {
     paused: Option<String>,
     pub(super) questions: Vec<Question>,
     /// Without what the activations were made for and how far they have come.
-    pub(super) next: Vec<Pending>,
+    pub(super) next: Vec<PendingActivation>,
     /// Of each activation that failed before, how it failed last.
     failed: Vec<(NodeName, Visit, String)>,
 }
@@ -129,7 +129,7 @@ impl Checkpoint {
     #[must_use]
     pub fn reasons(&self, head: &RunHead, now: Timestamp) -> Vec<RunReason> {
         let facts = ReasonFacts::of(self);
-        let waits = |pending: &Pending| {
+        let waits = |pending: &PendingActivation| {
             let text = match &*pending.children {
                 [] => return None,
                 [child] => {
@@ -150,7 +150,7 @@ impl Checkpoint {
 
 impl ReasonFacts {
     pub(super) fn of(now: &Checkpoint) -> Self {
-        let next = now.next.iter().map(|pending| Pending { item: None, progress: None, ..pending.clone() });
+        let next = now.next.iter().map(|pending| PendingActivation { item: None, progress: None, ..pending.clone() });
         let failed = now.diagnostics.iter().map(|one| (&one.node, one.visit, &one.failure));
         Self {
             status: now.status,
@@ -167,7 +167,7 @@ impl ReasonFacts {
     pub(super) async fn read(store: &dyn CheckpointStore, head: &RunHead) -> Result<Self> {
         let run = &head.run;
         let records = store.load(run, At::Record(head.id)).await?.ok_or_else(|| missing(run))?;
-        let Folded { machine, last, .. } = fold(run, &records, None)?;
+        let ReplayedRun { machine, last, .. } = fold(run, &records, None)?;
         let mut next = pending(run, &machine, last.at)?;
         next.iter_mut().for_each(|one| (one.item, one.progress) = (None, None));
         let mut attempts = Vec::new();
@@ -189,8 +189,8 @@ impl ReasonFacts {
     }
 
     /// Lists the runs for which activations wait.
-    pub(super) fn children(&self) -> impl Iterator<Item = (&Pending, &PendingChild)> {
-        let of = |pending: &'_ Pending| !pending.stopped;
+    pub(super) fn children(&self) -> impl Iterator<Item = (&PendingActivation, &PendingChild)> {
+        let of = |pending: &'_ PendingActivation| !pending.stopped;
         self.next
             .iter()
             .filter(move |pending| of(pending))
@@ -281,7 +281,7 @@ impl ReasonFacts {
     }
 
     fn receives(&self, now: Timestamp) -> Vec<RunReason> {
-        let reason = |pending: &Pending| {
+        let reason = |pending: &PendingActivation| {
             let text = format!("waits for a message at `{}@{}`", pending.node, pending.visit);
             match pending.timers.iter().find(|at| **at > now) {
                 Some(until) => {
@@ -311,7 +311,7 @@ impl ReasonFacts {
     }
 
     fn sleeps(&self, now: Timestamp) -> impl Iterator<Item = RunReason> {
-        let next = move |pending: &Pending| pending.timers.iter().copied().find(|at| *at > now);
+        let next = move |pending: &PendingActivation| pending.timers.iter().copied().find(|at| *at > now);
         let asleep = self.next.iter().filter(|one| !one.receiving && !one.stopped && one.children.is_empty());
         asleep.filter_map(move |one| next(one).map(|at| (one, at))).take(LISTED).map(|(one, at)| {
             let text = format!("sleeps at `{}@{}` and continues", one.node, one.visit);

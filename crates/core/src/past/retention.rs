@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::walk::folded_at;
 use crate::clock::Timestamp;
-use crate::engine::fold::{Folded, fold, missing};
+use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::{ErrorKind, Result};
 use crate::id::{RecordId, RunKey, Seq};
 use crate::record::body::Base;
@@ -151,7 +151,7 @@ pub(super) async fn prune_found(
     {
         return carry_out(store, run, kept, cut).await;
     }
-    let Some(Cut { at, whole }) = cut(store, run, head.first, policy, now).await? else { return Ok((0, 0)) };
+    let Some(PrunePoint { at, whole }) = cut(store, run, head.first, policy, now).await? else { return Ok((0, 0)) };
     // Only a start that is still there has no pins in its base: a pin of a record to come outlives its signal in the base of a cut.
     let may_have_pins = |headers: &Vec<RecordHeader>| {
         headers.first().is_none_or(|first| first.kind != RecordKind::Start)
@@ -222,7 +222,7 @@ async fn is_gone(store: &dyn CheckpointStore, run: &RunKey, record: RecordId) ->
 }
 
 /// Where a policy cuts a run.
-struct Cut {
+struct PrunePoint {
     /// The oldest record that is kept.
     at: Seq,
     /// The headers of the whole run, if one answer held them.
@@ -236,7 +236,7 @@ async fn cut(
     first: Seq,
     policy: &RetentionPolicy,
     now: Timestamp,
-) -> Result<Option<Cut>> {
+) -> Result<Option<PrunePoint>> {
     let (mut newer, mut bytes) = (0, 0);
     let mut oldest = None;
     let mut range = Some(HeaderRange::newest(HeaderRange::MAX));
@@ -251,7 +251,7 @@ async fn cut(
             }
             // The head is kept whatever the policy says: it is what a resume goes on from.
             if newer > 0 && !policy.keeps(header, newer, bytes, now) {
-                return Ok(oldest.map(|at| Cut { at, whole: is_whole.then_some(found.items) }));
+                return Ok(oldest.map(|at| PrunePoint { at, whole: is_whole.then_some(found.items) }));
             }
             oldest = Some(header.seq);
             newer += 1;
@@ -288,7 +288,7 @@ async fn base_at(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<
 }
 
 /// Makes a base of a record and the run as of it; none if it is one.
-fn base_of(run: &RunKey, record: &Record, folded: &Folded) -> Result<Option<Record>> {
+fn base_of(run: &RunKey, record: &Record, folded: &ReplayedRun) -> Result<Option<Record>> {
     if record.header.base {
         return Ok(None);
     }

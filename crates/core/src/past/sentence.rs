@@ -13,7 +13,7 @@ use crate::record::child::{ChildEnd, ChildNote, Note, note_of};
 use crate::record::chunks::{Batch, stream_of};
 use crate::record::letter::LetterChange;
 use crate::record::memo::PROGRESS;
-use crate::record::pause::{Noted, Stepped};
+use crate::record::pause::{ActivationNote, StepRecord};
 use crate::record::{Failure, RecordHeader};
 use crate::state::{HIDDEN, Secrets};
 use crate::store::CheckpointStore;
@@ -91,21 +91,21 @@ impl Sentences {
     }
 
     /// Says what an activation did without ending.
-    fn step(&self, step: &Stepped) -> String {
+    fn step(&self, step: &StepRecord) -> String {
         match &step.what {
-            Noted::Result(value) if step.name == PROGRESS => {
+            ActivationNote::Result(value) if step.name == PROGRESS => {
                 format!("reported progress: {}", self.shown(value.get().to_owned()))
             }
-            Noted::Result(value) => {
+            ActivationNote::Result(value) => {
                 if let Some((_, stream)) = stream_of(&step.name) {
                     return format!("sent to `{stream}`: {}", self.shown(chunks(value)));
                 }
                 child(&step.name, value).unwrap_or_else(|| format!("did its step `{}`", step.name))
             }
-            Noted::Until(until) => format!("waits until {until}"),
-            Noted::Took(number) => format!("took message {number}"),
-            Noted::Refused { message, why } => format!("rejected message {message}: {why}"),
-            Noted::Idle => "got no message in time".to_owned(),
+            ActivationNote::Until(until) => format!("waits until {until}"),
+            ActivationNote::Took(number) => format!("took message {number}"),
+            ActivationNote::Refused { message, why } => format!("rejected message {message}: {why}"),
+            ActivationNote::Idle => "got no message in time".to_owned(),
         }
     }
 

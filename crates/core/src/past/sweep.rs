@@ -21,7 +21,7 @@ type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Removes a run from the store as it was listed.
 pub(crate) type Purge = dyn Fn(&RunHead) -> Task<'static, Result<Removed>> + Sync;
 
-type Swept<'a> = (&'a dyn CheckpointStore, &'a Purge);
+type SweepResult<'a> = (&'a dyn CheckpointStore, &'a Purge);
 
 /// How much one call of [`sweep`](crate::runtime::Runtime::sweep) does at most.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ pub struct SweepReport {
 
 /// Deals with a part of the store's runs.
 pub(crate) async fn sweep(
-    swept: Swept<'_>,
+    swept: SweepResult<'_>,
     policy: &RetentionPolicy,
     limits: SweepLimits,
     clock: &dyn Clock,
@@ -135,7 +135,7 @@ pub(crate) async fn sweep(
         }
         let found = swept.0.runs(&RunQuery::default(), page).await?;
         left = left.saturating_sub(found.items.len() as u64);
-        let mut deals: Vec<Task<'_, (usize, Result<Dealt>)>> = Vec::with_capacity(found.items.len());
+        let mut deals: Vec<Task<'_, (usize, Result<SweepOutcome>)>> = Vec::with_capacity(found.items.len());
         for (place, head) in found.items.iter().enumerate() {
             deals.push(Box::pin(async move { (place, deal(swept, policy, head, now, dry).await) }));
         }
@@ -180,7 +180,7 @@ async fn rest(clock: &dyn Clock, worked: Duration, ratio: f64) {
 
 /// What became of a run.
 #[derive(Clone, Copy)]
-enum Dealt {
+enum SweepOutcome {
     /// Nothing was dropped, or the run is gone by another caller.
     Left,
     /// It lost so many records, of so many bytes.
@@ -201,15 +201,15 @@ impl SweepReport {
         part.next
     }
 
-    fn note(&mut self, run: &RunKey, dealt: Result<Dealt>) {
+    fn note(&mut self, run: &RunKey, dealt: Result<SweepOutcome>) {
         self.runs += 1;
         let (records, bytes) = match dealt {
-            Ok(Dealt::Left) => return,
-            Ok(Dealt::Pruned(records, bytes)) => {
+            Ok(SweepOutcome::Left) => return,
+            Ok(SweepOutcome::Pruned(records, bytes)) => {
                 self.pruned += 1;
                 (records, bytes)
             }
-            Ok(Dealt::Purged(records, bytes)) => {
+            Ok(SweepOutcome::Purged(records, bytes)) => {
                 self.purged += 1;
                 (records, bytes)
             }
@@ -221,43 +221,43 @@ impl SweepReport {
 }
 
 async fn deal(
-    swept: Swept<'_>,
+    swept: SweepResult<'_>,
     policy: &RetentionPolicy,
     head: &RunHead,
     now: Timestamp,
     dry: bool,
-) -> Result<Dealt> {
+) -> Result<SweepOutcome> {
     let dealt = match removed(swept, policy, head, now, dry).await {
         Ok(Some(dealt)) => Ok(dealt),
         Ok(None) => match prune_found(swept.0, head, policy, now, dry).await {
-            Ok((0, _)) => Ok(Dealt::Left),
-            Ok((records, bytes)) => Ok(Dealt::Pruned(records, bytes)),
+            Ok((0, _)) => Ok(SweepOutcome::Left),
+            Ok((records, bytes)) => Ok(SweepOutcome::Pruned(records, bytes)),
             Err(error) => Err(error),
         },
         Err(error) => Err(error),
     };
     match dealt {
         // Purged or pruned by another caller meanwhile.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Dealt::Left),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(SweepOutcome::Left),
         dealt => dealt,
     }
 }
 
 /// Removes a run whose time has come; none if it stays.
 async fn removed(
-    swept: Swept<'_>,
+    swept: SweepResult<'_>,
     policy: &RetentionPolicy,
     head: &RunHead,
     now: Timestamp,
     dry: bool,
-) -> Result<Option<Dealt>> {
+) -> Result<Option<SweepOutcome>> {
     let Some(age) = policy.stays(head.status) else { return Ok(None) };
     if now.since(ended_at(swept.0, head, now, age).await?) < age {
         return Ok(None);
     }
     Ok(match remove(swept, head, dry).await? {
-        Removal::Removed(records, bytes) => Some(Dealt::Purged(records, bytes)),
-        Removal::Gone => Some(Dealt::Left),
+        Removal::Removed(records, bytes) => Some(SweepOutcome::Purged(records, bytes)),
+        Removal::Gone => Some(SweepOutcome::Left),
         Removal::Held => None,
     })
 }
@@ -301,7 +301,7 @@ enum Removal {
 }
 
 /// Removes a run as it was listed.
-async fn remove((store, purge): Swept<'_>, head: &RunHead, dry: bool) -> Result<Removal> {
+async fn remove((store, purge): SweepResult<'_>, head: &RunHead, dry: bool) -> Result<Removal> {
     let run = &head.run;
     let folded = folded_at(store, run, At::Latest, None).await?;
     if folded.last.id != head.id {

@@ -24,7 +24,7 @@ pub struct Verdict {
 
 /// The fields of an output that say so.
 #[derive(Deserialize)]
-struct Said {
+struct VerdictFields {
     outcome: String,
     #[serde(default)]
     failure_reason: String,
@@ -37,7 +37,7 @@ impl Verdict {
         if !output.get().starts_with('{') {
             return None;
         }
-        let said: Said = serde_json::from_str(output.get()).ok()?;
+        let said: VerdictFields = serde_json::from_str(output.get()).ok()?;
         (said.outcome != SUCCESS).then_some(Self { outcome: said.outcome, reason: said.failure_reason })
     }
 }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::walk;
-use crate::engine::decide::Ending;
+use crate::engine::decide::ActivationEnd;
 use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -240,7 +240,7 @@ impl<'a, S: State> Replay<'a, S> {
         let wrote: Vec<&str> = done.wrote.iter().map(String::as_str).collect();
         let unmet =
             |gate| !catch_unwind(AssertUnwindSafe(|| self.graph.goal_met(gate, &state))).unwrap_or(false);
-        let ending = Ending { key, result, overwrites: &wrote };
+        let ending = ActivationEnd { key, result, overwrites: &wrote };
         Ok(differs(done, &self.machine.decide(ending, unmet)))
     }
 }
@@ -248,7 +248,7 @@ impl<'a, S: State> Replay<'a, S> {
 /// Says what two decisions differ in.
 fn differs(recorded: &NodeDone, today: &NodeDone) -> Option<String> {
     let targets = |done: &NodeDone| {
-        let target = |fired: &crate::record::body::Fired| match &fired.items {
+        let target = |fired: &crate::record::body::FiredEdge| match &fired.items {
             Some(items) => format!("{} x {}", fired.to, items.len()),
             None => fired.to.to_string(),
         };

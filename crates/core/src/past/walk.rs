@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::engine::fold::{Folded, fold, missing};
+use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::{HeadRef, RunKey, Seq};
@@ -58,7 +58,7 @@ pub(crate) async fn folded_at(
     run: &RunKey,
     at: At,
     plan: Option<&Arc<Plan>>,
-) -> Result<Folded> {
+) -> Result<ReplayedRun> {
     let records = store.load(run, at).await?.ok_or_else(|| missing(run))?;
     fold(run, &records, plan)
 }

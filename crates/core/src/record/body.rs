@@ -14,7 +14,7 @@ use uuid::Uuid;
 pub(crate) use super::done::NodeDone;
 use super::effect::Effect;
 use super::letter::LetterChange;
-use super::pause::{Asking, Edited, Expired, Looks, MessageKey, Receiver, Rested, Stepped};
+use super::pause::{QuestionRecord, EditRecord, Expired, ChildPolls, MessageKey, Receiver, IdleRecord, StepRecord};
 use super::prints::{ByNode, EdgeTargets, Prints};
 use crate::ask::{Answer, Resolution};
 use crate::clock::Timestamp;
@@ -40,12 +40,12 @@ pub(crate) enum Event {
     Node(NodesDone),
     Attempt(AttemptFailed),
     Intent(Intent),
-    Step(Stepped),
+    Step(StepRecord),
     Status(StatusChange),
     Signal(Signal),
-    Claim(Claimed),
-    Release(Released),
-    Edit(Edited),
+    Claim(ClaimRecord),
+    Release(ReleaseRecord),
+    Edit(EditRecord),
     Base,
 }
 
@@ -93,7 +93,7 @@ impl Start {
 
 /// How tokens became activations, beyond those of a record's own fired edges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Settled {
+pub(crate) struct TokenChanges {
     /// Which tokens start; absent if every fired edge starts its target, which is the usual case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) start: Option<Vec<Start>>,
@@ -179,7 +179,7 @@ fn is_one(value: &u32) -> bool {
 
 /// An edge that fired, or a return to a retry target. A plain one is stored as its target's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fired {
+pub(crate) struct FiredEdge {
     pub(crate) to: NodeName,
     /// The items of a fan-out: one token each.
     pub(crate) items: Option<Vec<Item>>,
@@ -189,7 +189,7 @@ pub(crate) struct Fired {
     pub(crate) reason: Option<String>,
 }
 
-impl Fired {
+impl FiredEdge {
     pub(crate) fn plain(to: NodeName) -> Self {
         Self { to, items: None, back: false, reason: None }
     }
@@ -216,7 +216,7 @@ struct FiredFields {
     reason: Option<String>,
 }
 
-impl Serialize for Fired {
+impl Serialize for FiredEdge {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if self.is_plain() {
             return self.to.serialize(serializer);
@@ -226,22 +226,22 @@ impl Serialize for Fired {
     }
 }
 
-impl<'de> Deserialize<'de> for Fired {
+impl<'de> Deserialize<'de> for FiredEdge {
     // By hand, because an untagged enum would lose the exact text of the items.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> Visitor<'de> for Either {
-            type Value = Fired;
+            type Value = FiredEdge;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a node's name, or an object with `to`")
             }
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Fired, E> {
-                NodeName::new(name).map(Fired::plain).map_err(E::custom)
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<FiredEdge, E> {
+                NodeName::new(name).map(FiredEdge::plain).map_err(E::custom)
             }
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Fired, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<FiredEdge, A::Error> {
                 let FiredFields { to, items, back, reason } =
                     Deserialize::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(Fired { to, items, back, reason })
+                Ok(FiredEdge { to, items, back, reason })
             }
         }
         deserializer.deserialize_any(Either)
@@ -306,13 +306,13 @@ pub(crate) enum StatusChange {
     Cancelled,
     /// A node asks; the status stays.
     #[serde(rename = "asked")]
-    Asked(Asking),
+    Asked(QuestionRecord),
     /// No answer came in time.
     #[serde(rename = "expired")]
     Expired(Expired),
     /// Nothing moves the run any more but what is said to it, or time.
     #[serde(rename = "rested")]
-    Rested(Rested),
+    Rested(IdleRecord),
 }
 
 /// `Signal`: a signaller said something to the run.
@@ -367,7 +367,7 @@ pub(crate) enum SignalKind {
     Retry {
         /// Tokens that start.
         #[serde(default, skip_serializing_if = "is_default")]
-        settled: Settled,
+        settled: TokenChanges,
     },
 }
 
@@ -387,7 +387,7 @@ impl SignalKind {
 
 /// `Claim`: an executor took the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimRecord {
     pub(crate) executor: ExecutorId,
     /// What each node of the graph is like, if the graph changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -400,12 +400,12 @@ pub(crate) struct Claimed {
     pub(crate) secret: Secrets,
     /// Tokens that the graph of today lets start.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) settled: Settled,
+    pub(crate) settled: TokenChanges,
 }
 
 /// `Release`: the owner let the run go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Released {
+pub(crate) struct ReleaseRecord {
     pub(crate) reason: String,
     /// When time moves the run on, if nothing else can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -421,7 +421,7 @@ pub(crate) struct Released {
     pub(crate) receivers: Vec<Receiver>,
     /// When the run waits for children: `wake` is when they are looked at, unless time moves the run before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) looks: Option<Looks>,
+    pub(crate) looks: Option<ChildPolls>,
     /// Whether the owner ended in order: then the claim before it was no try that came to nothing.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) orderly: bool,

@@ -24,7 +24,7 @@ const AGAIN: &str = "#again";
 /// What binds a child to the activation that started it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Bond {
+pub(crate) enum ParentBond {
     /// It is cancelled when the activation ends before it.
     #[default]
     Cancel,
@@ -34,7 +34,7 @@ pub(crate) enum Bond {
     Detached,
 }
 
-impl Bond {
+impl ParentBond {
     /// How the labels of a child say it.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ pub(crate) struct ChildNote {
     /// Which attempt of the activation started it, or went on with it.
     pub(crate) attempt: u32,
     #[serde(default)]
-    pub(crate) bond: Bond,
+    pub(crate) bond: ParentBond,
     /// When it is cancelled if its parent still waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<Timestamp>,
@@ -111,12 +111,12 @@ impl Child {
 
     /// Whether its activation waits, or may wait, for what comes of it.
     pub(crate) fn is_open(&self) -> bool {
-        self.told.is_none() && self.note.bond != Bond::Detached
+        self.told.is_none() && self.note.bond != ParentBond::Detached
     }
 
     /// Whether it ends with its activation.
     pub(crate) fn ends_with_parent(&self) -> bool {
-        self.told.is_none() && self.note.bond == Bond::Cancel
+        self.told.is_none() && self.note.bond == ParentBond::Cancel
     }
 
     /// Whether it is not on record yet that it was started, and is to be.
@@ -268,7 +268,7 @@ impl Memos {
     /// None that what is noted can cause.
     pub(crate) fn retry_children(&mut self) -> Result<()> {
         for child in self.children() {
-            if !(child.is_completed() || child.note.bond == Bond::Detached) {
+            if !(child.is_completed() || child.note.bond == ParentBond::Detached) {
                 let name = format!("{AGAIN}{}.{}", child.round, child.name);
                 self.insert(name, Memo::Result(to_raw(&true)?.into()));
             }
@@ -280,7 +280,7 @@ impl Memos {
     pub(crate) fn forget_children(&mut self) {
         for Child { name, round, note, began, told, .. } in self.children() {
             let stays = match note.bond {
-                Bond::Detached => began,
+                ParentBond::Detached => began,
                 _ => told.as_deref().is_some_and(ChildEnd::is_good),
             };
             let is_of = |text: &str, prefix| split(text, prefix).is_some_and(|(_, of)| of == name);

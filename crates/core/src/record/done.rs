@@ -8,9 +8,9 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::body::{End, Fired, Settled};
-use super::letter::Sent;
-use crate::compact::few::Few;
+use super::body::{End, FiredEdge, TokenChanges};
+use super::letter::OutboxRecord;
+use crate::compact::few::SmallVec;
 use crate::failure::Failure;
 use crate::id::{NodeName, Visit};
 use crate::state::NodeNotes;
@@ -32,13 +32,13 @@ pub(crate) struct NodeDone {
     /// What travels along the fired edges.
     pub(crate) output: Option<Arc<RawValue>>,
     /// Which edges fired.
-    pub(crate) fired: Few<Fired>,
-    rare: Option<Box<Rare>>,
+    pub(crate) fired: SmallVec<FiredEdge>,
+    rare: Option<Box<RareFields>>,
 }
 
 /// What few activations have.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Rare {
+pub(crate) struct RareFields {
     /// Why it failed; absent if it succeeded.
     pub(crate) failure: Option<Failure>,
     /// What the node says to people.
@@ -50,7 +50,7 @@ pub(crate) struct Rare {
     /// The targets at which the token came too late and was dropped.
     pub(crate) dropped: Vec<NodeName>,
     /// Which tokens start beyond what is usual.
-    pub(crate) settled: Settled,
+    pub(crate) settled: TokenChanges,
     /// The channels it overwrote while others were in flight: what a concurrent writer is told apart by.
     pub(crate) wrote: Vec<String>,
     /// Whether what it leads to starts only once an answer agrees.
@@ -58,7 +58,7 @@ pub(crate) struct Rare {
     /// Whether it ended a conversation that no message came to.
     pub(crate) left: bool,
     /// What it sends out of the run.
-    pub(crate) letters: Vec<Sent>,
+    pub(crate) letters: Vec<OutboxRecord>,
     /// What it noted beside the state.
     pub(crate) noted: NodeNotes,
     /// How the run ended with it; absent if it did not.
@@ -66,13 +66,13 @@ pub(crate) struct Rare {
 }
 
 /// What an activation without anything rare has of it.
-static NOTHING: Rare = Rare {
+static NOTHING: RareFields = RareFields {
     failure: None,
     notes: None,
     bypassed: Vec::new(),
     skipped: Vec::new(),
     dropped: Vec::new(),
-    settled: Settled { start: None, spent: Vec::new(), fresh: Vec::new() },
+    settled: TokenChanges { start: None, spent: Vec::new(), fresh: Vec::new() },
     wrote: Vec::new(),
     hold: false,
     left: false,
@@ -84,13 +84,13 @@ static NOTHING: Rare = Rare {
 impl NodeDone {
     /// One that succeeded at once and led to nothing.
     pub(crate) fn new(node: NodeName, visit: Visit) -> Self {
-        Self { node, visit, attempts: 1, took_ms: 0, output: None, fired: Few::new(), rare: None }
+        Self { node, visit, attempts: 1, took_ms: 0, output: None, fired: SmallVec::new(), rare: None }
     }
 
     /// Whether it succeeded and led to what it fired, and nothing else is to be said for what follows.
     pub(crate) fn has_no_more_than_fired(&self) -> bool {
         let Some(rare) = &self.rare else { return true };
-        let Rare { failure, skipped, dropped, settled, wrote, hold, letters, end, .. } = &**rare;
+        let RareFields { failure, skipped, dropped, settled, wrote, hold, letters, end, .. } = &**rare;
         failure.is_none()
             && letters.is_empty()
             && dropped.is_empty()
@@ -108,15 +108,15 @@ impl NodeDone {
 }
 
 impl Deref for NodeDone {
-    type Target = Rare;
+    type Target = RareFields;
 
-    fn deref(&self) -> &Rare {
+    fn deref(&self) -> &RareFields {
         self.rare.as_deref().unwrap_or(&NOTHING)
     }
 }
 
 impl DerefMut for NodeDone {
-    fn deref_mut(&mut self) -> &mut Rare {
+    fn deref_mut(&mut self) -> &mut RareFields {
         rare(&mut self.rare)
     }
 }
@@ -164,20 +164,20 @@ enum Field {
     Other,
 }
 
-fn rare(of: &mut Option<Box<Rare>>) -> &mut Rare {
+fn rare(of: &mut Option<Box<RareFields>>) -> &mut RareFields {
     of.get_or_insert_with(|| Box::new(NOTHING.clone()))
 }
 
 impl<'de> Deserialize<'de> for NodeDone {
     // By hand, because nearly all have three of the fields: the others take no room and no look.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Stored)
+        deserializer.deserialize_map(StoredDone)
     }
 }
 
-struct Stored;
+struct StoredDone;
 
-impl<'de> Visitor<'de> for Stored {
+impl<'de> Visitor<'de> for StoredDone {
     type Value = NodeDone;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -186,7 +186,7 @@ impl<'de> Visitor<'de> for Stored {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NodeDone, A::Error> {
         let (mut node, mut visit, mut seen) = (None, None, 0_u32);
-        let (mut attempts, mut took_ms, mut output, mut fired) = (1, 0, None, Few::new());
+        let (mut attempts, mut took_ms, mut output, mut fired) = (1, 0, None, SmallVec::new());
         let mut more = None;
         while let Some(field) = map.next_key()? {
             let bit = 1 << field as u32;
@@ -247,7 +247,7 @@ pub(super) struct Fields {
     #[serde(skip_serializing_if = "Option::is_none")]
     notes: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    fired: Vec<Fired>,
+    fired: Vec<FiredEdge>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bypassed: Vec<NodeName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -255,7 +255,7 @@ pub(super) struct Fields {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dropped: Vec<NodeName>,
     #[serde(skip_serializing_if = "is_default")]
-    settled: Settled,
+    settled: TokenChanges,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     wrote: Vec<String>,
     #[serde(skip_serializing_if = "is_default")]
@@ -263,7 +263,7 @@ pub(super) struct Fields {
     #[serde(skip_serializing_if = "is_default")]
     left: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    letters: Vec<Sent>,
+    letters: Vec<OutboxRecord>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     artifacts: Vec<Artifact>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -287,8 +287,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl From<&NodeDone> for Fields {
     fn from(done: &NodeDone) -> Self {
         let rare = (**done).clone();
-        let Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, left, .. } = rare;
-        let Rare { letters, noted, end, .. } = (**done).clone();
+        let RareFields { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, left, .. } = rare;
+        let RareFields { letters, noted, end, .. } = (**done).clone();
         let NodeDone { node, visit, attempts, took_ms, output, fired, .. } = done.clone();
         let fired = fired.into();
         Self {

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 
 /// A letter as the record of its node holds it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Sent {
+pub(crate) struct OutboxRecord {
     /// Which outlet takes it.
     pub(crate) topic: Arc<str>,
     pub(crate) payload: Arc<RawValue>,
@@ -17,7 +17,7 @@ pub(crate) struct Sent {
     pub(crate) at: Timestamp,
 }
 
-impl PartialEq for Sent {
+impl PartialEq for OutboxRecord {
     fn eq(&self, other: &Self) -> bool {
         self.topic == other.topic && self.payload.get() == other.payload.get() && self.at == other.at
     }

@@ -26,7 +26,7 @@ pub(crate) enum Memo {
     /// No message came in time.
     Idle,
     /// A question, and what became of it.
-    Asked(Arc<Asked>),
+    Asked(Arc<AskedQuestion>),
 }
 
 static NONE: BTreeMap<String, Memo> = BTreeMap::new();
@@ -128,7 +128,7 @@ impl From<BTreeMap<String, Memo>> for Memos {
 
 /// A question, and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct AskedQuestion {
     pub(crate) ask: Request,
     #[serde(default, skip_serializing_if = "Reply::is_open")]
     pub(crate) reply: Reply,

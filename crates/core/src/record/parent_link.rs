@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::RunFacts;
-use super::child::Bond;
+use super::child::ParentBond;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, NodeName, RunId, RunKey, Visit};
 
@@ -33,7 +33,7 @@ pub(crate) struct ParentLink {
     pub(crate) parent: RunKey,
     /// Which start of the parent it is of, as [`start_of`] makes it.
     pub(crate) start: Arc<str>,
-    pub(crate) bond: Bond,
+    pub(crate) bond: ParentBond,
 }
 
 impl ParentLink {
@@ -85,9 +85,9 @@ impl ChildRef {
 pub(crate) fn parent_link(run: &RunKey, facts: &RunFacts) -> Option<ParentLink> {
     let parent = RunId::new(facts.labels.get(PARENT)?).ok()?;
     let bond = match facts.labels.get(BOND)? {
-        "cancel" => Bond::Cancel,
-        "leave" => Bond::Leave,
-        _ => Bond::Detached,
+        "cancel" => ParentBond::Cancel,
+        "leave" => ParentBond::Leave,
+        _ => ParentBond::Detached,
     };
     let start = facts.labels.get(CHILD)?.into();
     Some(ParentLink { parent: RunKey::new(run.tenant.clone(), parent), start, bond })

@@ -13,12 +13,12 @@ use crate::state::Patch;
 
 /// `Step`: something inside an activation that is not to happen twice.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Stepped {
+pub(crate) struct StepRecord {
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
     /// What the activation finds it again by.
     pub(crate) name: String,
-    pub(crate) what: Noted,
+    pub(crate) what: ActivationNote,
     /// Whether the activation had other work or waits when this ended, so that it must end first again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) first: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Stepped {
 /// What an activation notes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Noted {
+pub(crate) enum ActivationNote {
     /// What a step came to.
     Result(Arc<RawValue>),
     /// Until when a timer runs, or a message is waited for.
@@ -42,7 +42,7 @@ pub(crate) enum Noted {
 
 /// A question was asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Asking {
+pub(crate) struct QuestionRecord {
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
     pub(crate) name: String,
@@ -60,7 +60,7 @@ pub(crate) struct Expired {
 
 /// Nothing can move the run but what is said to it, or time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rested {
+pub(crate) struct IdleRecord {
     /// The status it has until then.
     pub(crate) status: RunStatus,
     /// Whether a message moves it.
@@ -79,7 +79,7 @@ pub(crate) type Receiver = (NodeName, Visit, String);
 
 /// When the children are looked at of a run that waits for them: what came of one may not have been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Looks {
+pub(crate) struct ChildPolls {
     /// How often they were looked at since the run came to rest.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) count: u32,
@@ -95,7 +95,7 @@ fn is_zero(value: &u32) -> bool {
 
 /// `Edit`: an operator changed the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Edited {
+pub(crate) struct EditRecord {
     pub(crate) patch: Patch,
     /// The operator, if named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ pub(crate) struct Edited {
 /// What a conversation's node sends along its edge when it ends without a message.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Left {
+pub(crate) enum ConversationEnd {
     /// No message came for too long.
     Idle,
     /// A message said so.

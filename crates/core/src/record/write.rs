@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 
-use super::body::{Base, Fired, NodesDone};
-use super::done::{NodeDone, Rare};
+use super::body::{Base, FiredEdge, NodesDone};
+use super::done::{NodeDone, RareFields};
 use crate::id::NodeName;
 
 /// Appends the body to `out`.
@@ -76,8 +76,8 @@ fn one(done: &NodeDone, out: &mut Vec<u8>) -> serde_json::Result<()> {
     Ok(())
 }
 
-fn rare(rare: &Rare, out: &mut Vec<u8>) -> serde_json::Result<()> {
-    let Rare { bypassed, skipped, dropped, settled, wrote, hold, left, letters, noted, end, .. } = rare;
+fn rare(rare: &RareFields, out: &mut Vec<u8>) -> serde_json::Result<()> {
+    let RareFields { bypassed, skipped, dropped, settled, wrote, hold, left, letters, noted, end, .. } = rare;
     for (key, names) in [("bypassed", bypassed), ("skipped", skipped), ("dropped", dropped)] {
         if !names.is_empty() {
             field(key, names, out)?;
@@ -114,7 +114,7 @@ fn rare(rare: &Rare, out: &mut Vec<u8>) -> serde_json::Result<()> {
     Ok(())
 }
 
-fn edge(fired: &Fired, out: &mut Vec<u8>) -> serde_json::Result<()> {
+fn edge(fired: &FiredEdge, out: &mut Vec<u8>) -> serde_json::Result<()> {
     if fired.is_plain() {
         name(&fired.to, out);
         return Ok(());

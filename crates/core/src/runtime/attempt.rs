@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::ask::{AskError, Declined};
+use crate::ask::{AskError, DeclineReason};
 use crate::node::{AttemptKey, NodeError, NodeScope, Work};
 use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
@@ -41,7 +41,7 @@ impl<S: State> AttemptEnd<S> {
 }
 
 /// The end of an attempt: of which attempt, and how long it took.
-pub(crate) type Ended<S> = (AttemptKey, AttemptEnd<S>, Duration);
+pub(crate) type EndedAttempt<S> = (AttemptKey, AttemptEnd<S>, Duration);
 
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -53,7 +53,7 @@ struct Timeout {
 }
 
 /// How an attempt ended, while the children that it leaves are told to stop.
-struct Closing<S: State> {
+struct AttemptClosing<S: State> {
     end: AttemptEnd<S>,
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Attempt<S: State> {
     /// How many attempts the activation has.
     attempts: u32,
     /// How it ended, while the children that it leaves are told to stop.
-    closing: Option<Box<Closing<S>>>,
+    closing: Option<Box<AttemptClosing<S>>>,
     /// When it began, if a subscriber is told how long it took.
     begun: Option<Duration>,
     meter: AttemptMeter,
@@ -102,7 +102,7 @@ impl<S: State> Attempt<S> {
 }
 
 impl<S: State> Future for Attempt<S> {
-    type Output = Ended<S>;
+    type Output = EndedAttempt<S>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -169,7 +169,7 @@ impl<S: State> Future for Attempt<S> {
         };
         if let Some(closed) = is_last.then(|| closing(&this.scope)).flatten() {
             this.scope.unpark();
-            this.closing = Some(Box::new(Closing { end, closed: Box::pin(closed) }));
+            this.closing = Some(Box::new(AttemptClosing { end, closed: Box::pin(closed) }));
             return Pin::new(this).poll(cx);
         }
         Poll::Ready(this.finish(end))
@@ -197,7 +197,7 @@ impl<S: State> Attempt<S> {
         Poll::Ready(())
     }
 
-    fn finish(&mut self, end: AttemptEnd<S>) -> Ended<S> {
+    fn finish(&mut self, end: AttemptEnd<S>) -> EndedAttempt<S> {
         self.scope.end();
         let took = self.took();
         self.meter.ended(Some(end.result()), took);
@@ -223,9 +223,9 @@ impl<S: State> Drop for Attempt<S> {
 
 fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
     let source = error.source();
-    let kind = match (source.downcast_ref::<AskError>(), source.downcast_ref::<Declined>()) {
-        (Some(AskError::Rejected { .. }), _) | (_, Some(Declined::Rejected { .. })) => FailureKind::Rejected,
-        (Some(AskError::Expired { .. }), _) | (_, Some(Declined::Expired { .. })) => FailureKind::Expired,
+    let kind = match (source.downcast_ref::<AskError>(), source.downcast_ref::<DeclineReason>()) {
+        (Some(AskError::Rejected { .. }), _) | (_, Some(DeclineReason::Rejected { .. })) => FailureKind::Rejected,
+        (Some(AskError::Expired { .. }), _) | (_, Some(DeclineReason::Expired { .. })) => FailureKind::Expired,
         _ => FailureKind::Node,
     };
     let mut failure = Failure::of(kind, error.source());

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::committer::{Committer, RetryBudget};
 use super::fleet::admission::RunLimits;
-use super::fleet::heartbeat::{HeartbeatMonitor, Tried};
+use super::fleet::heartbeat::{HeartbeatMonitor, HeartbeatResult};
 use super::fleet::life;
 use super::fleet::sweeper::{SweeperOptions, keep_swept};
-use super::fleet::tags::Tags;
-use super::post::{Outlet, Post, RETRY, Route};
+use super::fleet::tags::ProcessTags;
+use super::post::{OutboxSink, OutboxRegistry, RETRY, SinkRoute};
 use super::runtime::Runtime;
-use super::shared::{Limits, Role, Services, Shared};
+use super::shared::{RuntimeLimits, RuntimeRole, AppServices, RuntimeInner};
 use super::tasks::spawn;
 use crate::ask::Answerer;
 use crate::clock::{Clock, SystemClock};
@@ -58,17 +58,17 @@ pub struct RuntimeBuilder {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
     resources: Resources,
-    limits: Limits,
+    limits: RuntimeLimits,
     answerer: Option<Arc<dyn Answerer>>,
     retention: Option<RetentionPolicy>,
     pub(super) sweeper: Option<SweeperOptions>,
     run_limits: RunLimits,
-    routes: BTreeMap<String, Route>,
+    routes: BTreeMap<String, SinkRoute>,
     budget: RetryBudget,
     store_timeout: Duration,
     by_node: bool,
     trace: Option<Arc<dyn TraceContext>>,
-    tags: Tags,
+    tags: ProcessTags,
 }
 
 impl RuntimeBuilder {
@@ -78,7 +78,7 @@ impl RuntimeBuilder {
             clock: Arc::new(SystemClock::new()),
             ids: Arc::new(RandomIds::new()),
             resources: Resources::default(),
-            limits: Limits {
+            limits: RuntimeLimits {
                 max_body: MAX_BODY,
                 max_pending: MAX_PENDING,
                 heartbeat_ttl: Duration::from_secs(15),
@@ -104,7 +104,7 @@ impl RuntimeBuilder {
             store_timeout: STORE_TIMEOUT,
             by_node: false,
             trace: None,
-            tags: Tags::default(),
+            tags: ProcessTags::default(),
         }
     }
 
@@ -122,14 +122,14 @@ impl RuntimeBuilder {
     /// each run and topic. A process that has no outlet for a topic leaves its letters to others; one that
     /// [serves](crate::runtime::Runtime::serve) a workflow also delivers those of runs that rest or have ended elsewhere.
     #[must_use]
-    pub fn outlet(self, topic: impl Into<String>, outlet: impl Outlet) -> Self {
+    pub fn outlet(self, topic: impl Into<String>, outlet: impl OutboxSink) -> Self {
         self.outlet_with(topic, outlet, RETRY)
     }
 
     /// As [`outlet`](Self::outlet), tried as this policy says. With the last attempt of a letter it is put aside.
     #[must_use]
-    pub fn outlet_with(mut self, topic: impl Into<String>, outlet: impl Outlet, retry: RetryPolicy) -> Self {
-        self.routes.insert(topic.into(), Route { outlet: Arc::new(outlet), retry });
+    pub fn outlet_with(mut self, topic: impl Into<String>, outlet: impl OutboxSink, retry: RetryPolicy) -> Self {
+        self.routes.insert(topic.into(), SinkRoute { outlet: Arc::new(outlet), retry });
         self
     }
 
@@ -345,10 +345,10 @@ impl RuntimeBuilder {
         let sweeper = this.sweeper.take();
         sweeper.as_ref().map_or(Ok(()), SweeperOptions::check)?;
         this.store.setup().await?;
-        let shared = this.shared(Role::Drives);
+        let shared = this.shared(RuntimeRole::Drives);
         // The heartbeat counts from before it.
         shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
-        shared.telemetry().beat(Tried::Alive, || shared.clock.now());
+        shared.telemetry().beat(HeartbeatResult::Alive, || shared.clock.now());
         spawn(life::beat(Arc::downgrade(&shared)));
         spawn(life::pass_notices(Arc::downgrade(&shared)));
         if shared.admission.is_limited() {
@@ -384,7 +384,7 @@ impl RuntimeBuilder {
     /// ```
     #[must_use]
     pub fn operator(self) -> Runtime {
-        Runtime::new(self.bounded().shared(Role::Operates))
+        Runtime::new(self.bounded().shared(RuntimeRole::Operates))
     }
 
     /// Bounds every call to the store, of all its callers.
@@ -393,7 +393,7 @@ impl RuntimeBuilder {
         self
     }
 
-    fn shared(self, role: Role) -> Arc<Shared> {
+    fn shared(self, role: RuntimeRole) -> Arc<RuntimeInner> {
         let Self {
             store,
             clock,
@@ -416,10 +416,10 @@ impl RuntimeBuilder {
         let committer =
             Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&heartbeat), budget);
         let telemetry = Telemetry::new(by_node);
-        let (resources, post) = (Arc::new(resources), Post::new(routes));
+        let (resources, post) = (Arc::new(resources), OutboxRegistry::new(routes));
         let extensions = super::extension::Extensions::default();
-        let services = Services { resources, answerer, retention, telemetry, trace, post, tags, extensions };
-        Arc::new(Shared::new(
+        let services = AppServices { resources, answerer, retention, telemetry, trace, post, tags, extensions };
+        Arc::new(RuntimeInner::new(
             role, store, committer, clock, ids, executor, heartbeat, limits, services, run_limits, EVENTS,
         ))
     }

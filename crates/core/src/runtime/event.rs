@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
-use super::watch::{Feeds, Relayed};
+use super::watch::{Feeds, StreamRelay};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, NodeName, RunKey, Seq, Visit};
 use crate::past::Verdict;
@@ -144,7 +144,7 @@ pub(crate) struct Subscribers {
     /// Those who watch a run.
     pub(crate) feeds: Arc<Feeds>,
     /// What they hear of other processes, and those of this one.
-    pub(crate) relayed: Arc<Relayed>,
+    pub(crate) relayed: Arc<StreamRelay>,
 }
 
 impl Subscribers {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::fleet::recovery;
 use super::runtime::Runtime;
-use super::shared::{Control, Shared};
+use super::shared::{DriverCommand, RuntimeInner};
 use crate::clock::{Clock, Timestamp};
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -65,7 +65,7 @@ pub enum RunNews {
 /// How often a runtime looks, and how long it keeps what waits in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Pace {
+pub struct PollIntervals {
     /// How often work is looked for: [`sweep_interval`](super::RuntimeBuilder::sweep_interval).
     pub look: Duration,
     /// How often something is looked at that goes on: [`poll_interval`](super::RuntimeBuilder::poll_interval).
@@ -76,7 +76,7 @@ pub struct Pace {
 
 /// A runtime that may have been dropped: for what goes on beside it and is not to keep it.
 #[derive(Clone)]
-pub struct WeakRuntime(Weak<Shared>);
+pub struct WeakRuntime(Weak<RuntimeInner>);
 
 impl WeakRuntime {
     /// Returns the runtime, unless it was dropped.
@@ -98,9 +98,9 @@ impl Runtime {
     }
 
     /// Returns how often this runtime looks, and how long it keeps what waits.
-    pub fn pace(&self) -> Pace {
+    pub fn pace(&self) -> PollIntervals {
         let limits = &self.shared().limits;
-        Pace { look: limits.sweep, poll: self.shared().poll(), rest_after: limits.release_after }
+        PollIntervals { look: limits.sweep, poll: self.shared().poll(), rest_after: limits.release_after }
     }
 
     /// Returns a runtime that is not kept by it.
@@ -150,7 +150,7 @@ impl Runtime {
         let registry = &self.shared().registry;
         let mut count = registry.count();
         let Some(driver) = registry.driver(run) else { return };
-        if driver.send(Control::Release).is_err() {
+        if driver.send(DriverCommand::Release).is_err() {
             return;
         }
         while registry.driver(run).is_some_and(|current| current.is_same(&driver)) {

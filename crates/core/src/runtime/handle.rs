@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::load;
 use super::outcome::Outcome;
 use super::requests::signal::SignalRequest;
-use super::shared::Shared;
+use super::shared::RuntimeInner;
 use super::watch::WatchRequest;
 use crate::clock::Timestamp;
 use crate::compact::once::OnceReceiver;
@@ -35,10 +35,10 @@ const LINE_WATCH: Duration = Duration::from_secs(2);
 
 /// A run that was started or resumed. Dropping the handle changes nothing: the run goes on.
 pub struct RunHandle<S: State> {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     graph: Graph<S>,
     run: RunKey,
-    link: Link<S>,
+    link: OutcomeSource<S>,
     /// Which life of the run it is of, where its start or resume took the run.
     life: Option<Uuid>,
     /// When and with what the run was started that it is of, where it was found in the store.
@@ -68,7 +68,7 @@ pub(crate) struct DriverEnd<S: State> {
 }
 
 /// How a handle hears of its run.
-pub(crate) enum Link<S: State> {
+pub(crate) enum OutcomeSource<S: State> {
     /// The run goes on here. Boxed, because room for an outcome is kept as long as there is none.
     Here(OnceReceiver<Box<DriverEnd<S>>>),
     /// It waits here for room; the handle of what it came to follows, or why it could not be taken up.
@@ -78,7 +78,7 @@ pub(crate) enum Link<S: State> {
 }
 
 impl<S: State> RunHandle<S> {
-    pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, run: RunKey, link: Link<S>) -> Self {
+    pub(crate) fn new(shared: Arc<RuntimeInner>, graph: Graph<S>, run: RunKey, link: OutcomeSource<S>) -> Self {
         Self {
             shared,
             graph,
@@ -109,11 +109,11 @@ impl<S: State> RunHandle<S> {
     /// Tells whether this handle's start or resume took the run; otherwise it had ended, goes on elsewhere, or waits for room.
     pub fn is_driven_here(&self) -> bool {
         match &self.link {
-            Link::Here(_) => true,
-            Link::Queued(taken) => {
+            OutcomeSource::Here(_) => true,
+            OutcomeSource::Queued(taken) => {
                 matches!(&*taken.borrow(), Some(Ok(taken)) if taken.is_driven_here() && self.is_of_life_of(taken))
             }
-            Link::Elsewhere => false,
+            OutcomeSource::Elsewhere => false,
         }
     }
 
@@ -123,10 +123,10 @@ impl<S: State> RunHandle<S> {
     /// a [`wait`](Self::wait), or when its turn comes.
     pub fn is_queued(&self) -> bool {
         match &self.link {
-            Link::Here(_) => false,
+            OutcomeSource::Here(_) => false,
             // Without a sender it was taken out of the line.
-            Link::Queued(taken) => taken.borrow().is_none() && taken.has_changed().is_ok(),
-            Link::Elsewhere => self.shared.admission.is_waiting(&self.run),
+            OutcomeSource::Queued(taken) => taken.borrow().is_none() && taken.has_changed().is_ok(),
+            OutcomeSource::Elsewhere => self.shared.admission.is_waiting(&self.run),
         }
     }
 
@@ -159,9 +159,9 @@ impl<S: State> RunHandle<S> {
     /// <!-- held by: rests::a_handle_tells_of_no_other_run_of_its_name, queued::a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_name, endings::whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_it, endings::a_run_whose_store_failed_goes_on_when_the_store_is_back, waits::second_wait_tells_later_outcome -->
     pub async fn wait(&self) -> Result<Outcome<S>> {
         match &self.link {
-            Link::Here(ended) => self.wait_here(ended, &self.has_told).await,
-            Link::Elsewhere => self.watch(Rest::Any).await,
-            Link::Queued(taken) => {
+            OutcomeSource::Here(ended) => self.wait_here(ended, &self.has_told).await,
+            OutcomeSource::Elsewhere => self.watch(Rest::Any).await,
+            OutcomeSource::Queued(taken) => {
                 let mut taken = taken.clone();
                 let taken = tokio::select! {
                     biased;
@@ -173,7 +173,7 @@ impl<S: State> RunHandle<S> {
                     // What others started under its name had the room.
                     Some(Ok(handle)) if !self.is_of_life_of(&handle) => Err(self.began_anew()),
                     Some(Ok(handle)) => match &handle.link {
-                        Link::Here(ended) => handle.wait_here(ended, &self.has_told).await,
+                        OutcomeSource::Here(ended) => handle.wait_here(ended, &self.has_told).await,
                         _ => Box::pin(handle.wait()).await,
                     },
                     Some(Err(error)) => Err(error),
@@ -382,7 +382,7 @@ impl<S: State> RunHandle<S> {
     }
 }
 
-impl<S: State> Clone for Link<S> {
+impl<S: State> Clone for OutcomeSource<S> {
     fn clone(&self) -> Self {
         match self {
             Self::Here(ended) => Self::Here(ended.clone()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::fleet::sweeper::sweep_part;
-use super::requests::amend::Races;
+use super::requests::amend::ConflictRetries;
 use super::requests::fork::ForkRequest;
 use super::requests::import::import;
 use super::requests::signal::SignalRequest;
@@ -575,7 +575,7 @@ impl Runtime {
         self.shared().check_not_driven(run)?;
         let (shared, run) = (Arc::clone(self.shared()), run.clone());
         finish(async move {
-            let mut races = Races::new();
+            let mut races = ConflictRetries::new();
             loop {
                 let seen = past::family::check_purge(&*shared.store, &run, &BTreeSet::new()).await?;
                 match shared.purge(&run, expected.or(seen)).await {

@@ -1,6 +1,6 @@
 //! A run from the store, with the user's type.
 
-use crate::engine::fold::{Folded, fold, missing};
+use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::id::RunKey;
@@ -8,8 +8,8 @@ use crate::state::State;
 use crate::store::{At, CheckpointStore};
 
 /// A run as it is in the store.
-pub(crate) struct Loaded<S> {
-    pub(crate) folded: Folded,
+pub(crate) struct LoadedRun<S> {
+    pub(crate) folded: ReplayedRun,
     pub(crate) state: S,
 }
 
@@ -17,12 +17,12 @@ pub(crate) async fn load<S: State>(
     store: &dyn CheckpointStore,
     graph: &Graph<S>,
     run: &RunKey,
-) -> Result<Loaded<S>> {
+) -> Result<LoadedRun<S>> {
     let records = store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
     let folded = fold(run, &records, Some(graph.plan()))?;
     let state = graph
         .migrated(&folded.channels, folded.version)
         .and_then(|channels| S::from_channels(channels, graph.schema()))
         .map_err(|error| error.with_run(run))?;
-    Ok(Loaded { folded, state })
+    Ok(LoadedRun { folded, state })
 }

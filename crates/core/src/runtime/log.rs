@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use self::bases::Bases;
 use crate::clock::{Clock, Timestamp};
-use crate::engine::fold::Folded;
+use crate::engine::fold::ReplayedRun;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, HeadRef, IdSource, NodeName, RecordId, RunKey, Seq, Visit};
@@ -64,7 +64,7 @@ impl LogWriter {
     }
 
     /// Goes on after what was loaded.
-    pub(crate) fn follow(&mut self, folded: &Folded) {
+    pub(crate) fn follow(&mut self, folded: &ReplayedRun) {
         self.head = Some(folded.last.head());
         self.epoch = folded.last.epoch;
         self.state_version = folded.version;

@@ -29,25 +29,25 @@ pub use self::children::{
     ChildError, ChildFailure, ChildHandle, ChildRequest, ChildrenRequest, OnParentEnd, SpawnRequest,
 };
 pub use self::event::{Event, Events, RunEvent};
-pub use self::extension::{LeftRun, Pace, RunNews, WeakRuntime};
-pub use self::fleet::{RunLimits, Stalled, SweeperOptions};
+pub use self::extension::{LeftRun, PollIntervals, RunNews, WeakRuntime};
+pub use self::fleet::{RunLimits, StalledRun, SweeperOptions};
 pub use self::handle::RunHandle;
 pub use self::inbox::Message;
 pub use self::outcome::Outcome;
-pub use self::post::{Letter, Outlet, Undelivered};
+pub use self::post::{OutboxMessage, OutboxSink, SinkError};
 pub use self::requests::{
-    BulkReport, BulkRequest, CellNews, DriveRequest, EditRequest, ForkRequest, Repeat, ResumeRequest,
-    RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, Ticket, is_internal_label,
+    BulkReport, BulkRequest, CellNews, DriveRequest, EditRequest, ForkRequest, RepeatedEffect, ResumeRequest,
+    RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, TransactionalStart, is_internal_label,
     is_spared, is_system, queue_hold, queue_of,
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{
     Chunk, Live, Recorded, RunsCursor, RunsWatch, RunsWatchRequest, SseFrames, StreamWriter, Watch,
-    WatchCursor, WatchEvent, WatchKind, WatchRequest, What,
+    WatchCursor, WatchEvent, WatchKind, WatchRequest, WatchEventKind,
 };
 pub use crate::past::{
     ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, LoggedGraph,
-    MemorySnapshot, OpenQuestions, Past, Pending, PendingChild, Position, ReasonCache, ReasonKind, Replanned,
+    MemorySnapshot, OpenQuestions, PastActivation, PendingActivation, PendingChild, Position, ReasonCache, ReasonKind, ReplanEntry,
     RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport, TimelineEntry, Verdict,
     Verified, WaitingToken,
 };

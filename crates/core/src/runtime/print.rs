@@ -35,21 +35,21 @@ pub(super) fn in_order(text: &str) -> Result<String> {
 fn sorted(text: &str) -> serde_json::Result<String> {
     let mut sorted = String::with_capacity(text.len() + text.len() / 16);
     let mut reader = serde_json::Deserializer::from_str(text);
-    Sorted(&mut sorted).deserialize(&mut reader)?;
+    CanonicalJson(&mut sorted).deserialize(&mut reader)?;
     reader.end()?;
     Ok(sorted)
 }
 
 /// Appends a value while it is read, without making anything of it.
-struct Sorted<'a>(&'a mut String);
+struct CanonicalJson<'a>(&'a mut String);
 
-impl Sorted<'_> {
+impl CanonicalJson<'_> {
     fn plain(self, value: impl Into<Value>) {
         self.0.push_str(&value.into().to_string());
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Sorted<'_> {
+impl<'de> DeserializeSeed<'de> for CanonicalJson<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -57,7 +57,7 @@ impl<'de> DeserializeSeed<'de> for Sorted<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Sorted<'_> {
+impl<'de> Visitor<'de> for CanonicalJson<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,7 +104,7 @@ impl<'de> Visitor<'de> for Sorted<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         self.0.push('[');
-        while items.next_element_seed(Sorted(&mut *self.0))?.is_some() {
+        while items.next_element_seed(CanonicalJson(&mut *self.0))?.is_some() {
             self.0.push(',');
         }
         self.0.push(']');
@@ -122,11 +122,11 @@ impl<'de> Visitor<'de> for Sorted<'_> {
             in_order &= entries.last_key_value().is_none_or(|(last, _)| *last < key);
             let from = out.len();
             match &key {
-                Cow::Borrowed(text) => Sorted(&mut *out).visit_borrowed_str::<A::Error>(text)?,
-                Cow::Owned(text) => Sorted(&mut *out).visit_str::<A::Error>(text)?,
+                Cow::Borrowed(text) => CanonicalJson(&mut *out).visit_borrowed_str::<A::Error>(text)?,
+                Cow::Owned(text) => CanonicalJson(&mut *out).visit_str::<A::Error>(text)?,
             }
             out.push(':');
-            map.next_value_seed(Sorted(&mut *out))?;
+            map.next_value_seed(CanonicalJson(&mut *out))?;
             out.push(',');
             entries.insert(key, from..out.len());
         }

@@ -6,38 +6,38 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
-use super::children::Starts;
+use super::children::ChildStarts;
 use super::extension::{LeftRun, RunNews};
-use super::shared::{Control, Stop};
+use super::shared::{DriverCommand, StopSignal};
 use crate::compact::queue::{Receiver, Sender, queue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::node::EndWaiters;
 
 /// The drivers of this process, by their runs.
-pub(crate) struct Registry {
+pub(crate) struct DriverRegistry {
     /// The way to the driver of each run, and whether recovery took the run up.
-    active: Mutex<BTreeMap<RunKey, (Sender<Control>, bool)>>,
+    active: Mutex<BTreeMap<RunKey, (Sender<DriverCommand>, bool)>>,
     /// How many there are.
     count: watch::Sender<usize>,
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<StopSignal>,
     /// Who in this process waits for the end of a run.
     pub(crate) end_waiters: EndWaiters,
     /// The children that nodes of this process are about to start.
-    pub(crate) starts: Starts,
+    pub(crate) starts: ChildStarts,
     /// Libraries that receive what this process changes of runs.
     listeners: Mutex<Vec<UnboundedSender<RunNews>>>,
-    doubts: Mutex<Doubts>,
+    doubts: Mutex<UnknownOutcomes>,
 }
 
 /// The starts and claims of which this process does not know what became of them, by their numbers: a run may have several, also of one life.
 #[derive(Default)]
-pub(crate) struct Doubts {
+pub(crate) struct UnknownOutcomes {
     open: BTreeMap<u64, RunKey>,
     next: u64,
 }
 
-impl Doubts {
+impl UnknownOutcomes {
     /// Returns the number of the next one.
     pub(crate) fn next(&self) -> u64 {
         self.next
@@ -66,27 +66,27 @@ impl Doubts {
     }
 }
 
-impl Default for Registry {
+impl Default for DriverRegistry {
     fn default() -> Self {
         Self {
             active: Mutex::default(),
             count: watch::channel(0).0,
-            stop: watch::channel(Stop::default()).0,
+            stop: watch::channel(StopSignal::default()).0,
             end_waiters: EndWaiters::default(),
-            starts: Starts::default(),
+            starts: ChildStarts::default(),
             listeners: Mutex::default(),
             doubts: Mutex::default(),
         }
     }
 }
 
-impl Registry {
-    fn active(&self) -> MutexGuard<'_, BTreeMap<RunKey, (Sender<Control>, bool)>> {
+impl DriverRegistry {
+    fn active(&self) -> MutexGuard<'_, BTreeMap<RunKey, (Sender<DriverCommand>, bool)>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns what this process is in doubt about.
-    pub(crate) fn doubts(&self) -> MutexGuard<'_, Doubts> {
+    pub(crate) fn doubts(&self) -> MutexGuard<'_, UnknownOutcomes> {
         self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -95,7 +95,7 @@ impl Registry {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if the run is driven here already.
-    pub(crate) fn enter(&self, run: &RunKey, is_recovered: bool) -> Result<Receiver<Control>> {
+    pub(crate) fn enter(&self, run: &RunKey, is_recovered: bool) -> Result<Receiver<DriverCommand>> {
         let (sender, control) = queue();
         let mut active = self.active();
         if active.contains_key(run) {
@@ -142,7 +142,7 @@ impl Registry {
     }
 
     /// Returns the way to the driver of a run, if it is driven here.
-    pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<Control>> {
+    pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<DriverCommand>> {
         self.active().get(run).map(|(driver, _)| driver.clone())
     }
 
@@ -152,21 +152,21 @@ impl Registry {
     }
 
     /// Returns what the drivers are told together.
-    pub(crate) fn stop(&self) -> Stop {
+    pub(crate) fn stop(&self) -> StopSignal {
         *self.stop.borrow()
     }
 
     /// Returns what the drivers are told together, and tells when that changes. Closed when the runtime is gone.
-    pub(crate) fn watch_stop(&self) -> watch::Receiver<Stop> {
+    pub(crate) fn watch_stop(&self) -> watch::Receiver<StopSignal> {
         self.stop.subscribe()
     }
 
     /// Changes what the drivers are told together, and tells every one, in the order of their runs.
-    pub(crate) fn change_stop(&self, change: impl FnOnce(&mut Stop)) {
+    pub(crate) fn change_stop(&self, change: impl FnOnce(&mut StopSignal)) {
         self.stop.send_modify(change);
         for (driver, _) in self.active().values() {
             // A driver that has ended need not be told.
-            let _ = driver.send(Control::Stop);
+            let _ = driver.send(DriverCommand::Stop);
         }
     }
 }
@@ -174,7 +174,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::shared::Phase;
+    use crate::runtime::shared::RuntimePhase;
 
     fn run(id: &str) -> RunKey {
         RunKey::try_from(id).unwrap()
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_run_has_one_driver_at_a_time() {
-        let registry = Registry::default();
+        let registry = DriverRegistry::default();
         let count = registry.count();
         let first = registry.enter(&run("a"), false).unwrap();
         assert_eq!(registry.enter(&run("a"), false).map(|_| ()).unwrap_err().kind(), ErrorKind::Conflict);
@@ -196,10 +196,10 @@ mod tests {
 
     #[test]
     fn every_driver_is_told_of_a_stop() {
-        let registry = Registry::default();
+        let registry = DriverRegistry::default();
         let mut drivers = ["a", "b"].map(|id| registry.enter(&run(id), false).unwrap());
-        registry.change_stop(|stop| stop.phase = Phase::Draining);
-        assert_eq!(registry.stop().phase, Phase::Draining);
-        assert!(drivers.iter_mut().all(|driver| matches!(driver.try_recv(), Some(Control::Stop))));
+        registry.change_stop(|stop| stop.phase = RuntimePhase::Draining);
+        assert_eq!(registry.stop().phase, RuntimePhase::Draining);
+        assert!(drivers.iter_mut().all(|driver| matches!(driver.try_recv(), Some(DriverCommand::Stop))));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::builder::RuntimeBuilder;
 use super::event::Events;
 use super::fleet::life;
-use super::fleet::recovery::{self, Stalled};
+use super::fleet::recovery::{self, StalledRun};
 use super::inbox::{Message, inbox};
 use super::requests::edit::EditRequest;
 use super::requests::resume::ResumeRequest;
@@ -15,7 +15,7 @@ use super::requests::runs::RunsRequest;
 use super::requests::send::SendRequest;
 use super::requests::signal::SignalRequest;
 use super::requests::start::StartRequest;
-use super::shared::{Phase, Shared};
+use super::shared::{RuntimePhase, RuntimeInner};
 use super::watch::WatchRequest;
 use crate::ask::{Answer, Question};
 use crate::engine::fold::fold;
@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::graph::{CheckpointPolicy, Graph, NodeNames};
 use crate::id::{ExecutorId, NodeName, RunKey};
 use crate::past::family::{OpenQuestions, questions_of_all};
-use crate::record::body::{Settled, SignalKind};
+use crate::record::body::{TokenChanges, SignalKind};
 use crate::state::{Patch, State};
 use crate::store::{At, CheckpointStore, RunHead};
 
@@ -58,7 +58,7 @@ use crate::store::{At, CheckpointStore, RunHead};
 /// ```
 #[derive(Clone)]
 pub struct Runtime {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
 }
 
 impl Runtime {
@@ -72,11 +72,11 @@ impl Runtime {
         RuntimeBuilder::new(store)
     }
 
-    pub(in crate::runtime) fn new(shared: Arc<Shared>) -> Self {
+    pub(in crate::runtime) fn new(shared: Arc<RuntimeInner>) -> Self {
         Self { shared }
     }
 
-    pub(in crate::runtime) fn shared(&self) -> &Arc<Shared> {
+    pub(in crate::runtime) fn shared(&self) -> &Arc<RuntimeInner> {
         &self.shared
     }
 
@@ -187,7 +187,7 @@ impl Runtime {
 
     /// Lists the runs that could not be taken up here, with the reason and the time of the next try, and those that have waited for long for what
     /// a library keeps, as a place of a queue.
-    pub fn stalled(&self) -> Vec<Stalled> {
+    pub fn stalled(&self) -> Vec<StalledRun> {
         self.shared.recovery.stalled(self.shared.clock.now(), self.shared.limits.heartbeat_ttl)
     }
 
@@ -287,7 +287,7 @@ impl Runtime {
     ///
     /// <!-- held by: retries::a_retry_asks_every_rejected_question_again_and_no_accepted_one, runs::a_run_that_missed_its_goal_has_nothing_left_to_retry -->
     pub fn retry(&self, run: &RunKey) -> SignalRequest {
-        SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: Settled::default() }))
+        SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: TokenChanges::default() }))
     }
 
     /// Has a run at rest go on at these nodes instead of where it is: activations that had begun, questions, timers and tokens that wait are
@@ -541,7 +541,7 @@ impl Runtime {
     ///
     /// <!-- held by: endings::a_drain_lets_runs_end_and_leaves_the_rest_to_others, endings::a_drain_whose_caller_went_away_ends_the_heartbeat -->
     pub async fn drain(&self) -> Result<()> {
-        life::end(&self.shared, Phase::Draining).await
+        life::end(&self.shared, RuntimePhase::Draining).await
     }
 
     /// Ends the runtime: starts nothing new, lets nodes finish for `grace`, drops the rest, and lets every run go, so that
@@ -558,7 +558,7 @@ impl Runtime {
     ///
     /// <!-- held by: runs::a_shutdown_lets_runs_go_and_another_runtime_goes_on, endings::a_shutdown_outlives_a_connection_that_broke_while_it_was_idle, endings::a_shutdown_does_not_wait_for_the_grace_of_a_cancellation -->
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
-        life::end(&self.shared, Phase::Ending(grace)).await
+        life::end(&self.shared, RuntimePhase::Ending(grace)).await
     }
 }
 

@@ -9,17 +9,17 @@ use tokio::sync::oneshot;
 use super::committer::Committer;
 use super::event::{Event, Events, Subscribers};
 use super::extension::{Extensions, LeftRun, RunNews};
-use super::fleet::admission::{Admission, Permit, RunLimits};
+use super::fleet::admission::{AdmissionControl, RunPermit, RunLimits};
 use super::fleet::heartbeat::HeartbeatMonitor;
-use super::fleet::life::{self, Tenure};
+use super::fleet::life::{self, ClaimId};
 use super::fleet::recovery::Recovery;
-use super::fleet::resting::Resting;
-use super::fleet::tags::Tags;
+use super::fleet::resting::IdleRunCache;
+use super::fleet::tags::ProcessTags;
 use super::log::LogWriter;
-use super::post::Post;
-use super::registry::Registry;
+use super::post::OutboxRegistry;
+use super::registry::DriverRegistry;
 use super::tasks::spawn;
-use super::watch::{Feeds, Relayed};
+use super::watch::{Feeds, StreamRelay};
 use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::compact::queue::{Receiver, Sender};
@@ -41,7 +41,7 @@ const WATCH: Duration = Duration::from_millis(200);
 
 /// Limits and times of a runtime.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct RuntimeLimits {
     pub(crate) max_body: usize,
     /// How many records of a run may be on their way before it waits: bounds memory and what a crash repeats.
     pub(crate) max_pending: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Limits {
 }
 
 /// What a driver is told by others in its process.
-pub(crate) enum Control {
+pub(crate) enum DriverCommand {
     /// A signaller sends a signal; the reply comes when it is durable.
     Signal { signal: Box<Signal>, reply: oneshot::Sender<Result<()>> },
     /// An operator changes the state; the reply comes when it is durable.
@@ -89,7 +89,7 @@ pub(crate) enum Control {
 
 /// Whether a runtime goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum RuntimePhase {
     #[default]
     Open,
     /// It takes nothing new, and lets its runs come to rest.
@@ -100,15 +100,15 @@ pub(crate) enum Phase {
 
 /// What the drivers of a runtime are told together.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stop {
-    pub(crate) phase: Phase,
+pub(crate) struct StopSignal {
+    pub(crate) phase: RuntimePhase,
     /// How often heartbeats were lost: a driver of an earlier term is fenced.
     pub(crate) term: u64,
 }
 
 /// What a runtime is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum RuntimeRole {
     /// Runs go on in it.
     Drives,
     /// It reads and steers runs that go on elsewhere.
@@ -116,49 +116,49 @@ pub(crate) enum Role {
 }
 
 /// What an application gives its runtime for nodes and runs.
-pub(crate) struct Services {
+pub(crate) struct AppServices {
     pub(crate) resources: Arc<Resources>,
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
     pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) telemetry: Telemetry,
     pub(crate) trace: Option<Arc<dyn TraceContext>>,
-    pub(crate) post: Post,
-    pub(crate) tags: Tags,
+    pub(crate) post: OutboxRegistry,
+    pub(crate) tags: ProcessTags,
     /// What libraries keep beside the runtime.
     pub(crate) extensions: Extensions,
 }
 
-pub(crate) struct Shared {
-    role: Role,
+pub(crate) struct RuntimeInner {
+    role: RuntimeRole,
     pub(crate) store: Arc<dyn CheckpointStore>,
     pub(crate) committer: Committer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) executor: ExecutorId,
     pub(crate) heartbeat: Arc<HeartbeatMonitor>,
-    pub(crate) limits: Limits,
-    pub(crate) services: Services,
+    pub(crate) limits: RuntimeLimits,
+    pub(crate) services: AppServices,
     pub(crate) recovery: Arc<Recovery>,
-    pub(crate) resting: Resting,
-    pub(crate) admission: Arc<Admission>,
+    pub(crate) resting: IdleRunCache,
+    pub(crate) admission: Arc<AdmissionControl>,
     subscribers: Subscribers,
-    pub(crate) registry: Registry,
+    pub(crate) registry: DriverRegistry,
     /// Whether the store tells of changes, so that looking is only for what it fails to tell.
     pub(crate) hears: AtomicBool,
 }
 
-impl Shared {
+impl RuntimeInner {
     #[expect(clippy::too_many_arguments, reason = "called once, by the builder, with its own fields")]
     pub(crate) fn new(
-        role: Role,
+        role: RuntimeRole,
         store: Arc<dyn CheckpointStore>,
         committer: Committer,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
         executor: ExecutorId,
         heartbeat: Arc<HeartbeatMonitor>,
-        limits: Limits,
-        services: Services,
+        limits: RuntimeLimits,
+        services: AppServices,
         run_limits: RunLimits,
         events: usize,
     ) -> Self {
@@ -173,10 +173,10 @@ impl Shared {
             limits,
             services,
             recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
-            resting: Resting::default(),
-            admission: Admission::new(run_limits),
+            resting: IdleRunCache::default(),
+            admission: AdmissionControl::new(run_limits),
             subscribers: Subscribers::new(events),
-            registry: Registry::default(),
+            registry: DriverRegistry::default(),
             hears: AtomicBool::new(false),
         }
     }
@@ -188,7 +188,7 @@ impl Shared {
     }
 
     /// What is delivered here.
-    pub(crate) fn post(&self) -> &Post {
+    pub(crate) fn post(&self) -> &OutboxRegistry {
         &self.services.post
     }
 
@@ -218,7 +218,7 @@ impl Shared {
     }
 
     /// Returns what is said to other processes.
-    pub(crate) fn relayed(&self) -> &Arc<Relayed> {
+    pub(crate) fn relayed(&self) -> &Arc<StreamRelay> {
         &self.subscribers.relayed
     }
 
@@ -229,7 +229,7 @@ impl Shared {
 
     /// Hears the store's notices, if nothing of this runtime does yet: one that drives no runs needs them only to watch some.
     pub(crate) fn listen(self: &Arc<Self>) {
-        if self.role == Role::Operates && self.feeds().begins_to_listen() {
+        if self.role == RuntimeRole::Operates && self.feeds().begins_to_listen() {
             spawn(life::pass_notices(Arc::downgrade(self)));
         }
     }
@@ -243,15 +243,15 @@ impl Shared {
     pub(crate) fn enter(
         self: &Arc<Self>,
         run: &RunKey,
-        permit: Permit,
+        permit: RunPermit,
         is_recovered: bool,
-    ) -> Result<Registration> {
+    ) -> Result<DriverRegistration> {
         let (term, gaps) = self.takes(run)?;
         let control = self.registry.enter(run, is_recovered)?;
         let shared = Arc::clone(self);
         let meter = RunMeter::silent();
         let left = LeftRun { run: run.clone(), facts: None, ended_at: None };
-        Ok(Registration { shared, left, term, gaps, owed: None, control, meter, _permit: permit })
+        Ok(DriverRegistration { shared, left, term, gaps, owed: None, control, meter, _permit: permit })
     }
 
     /// Returns how often heartbeats were lost and came late, if runs are taken now.
@@ -285,7 +285,7 @@ impl Shared {
     pub(crate) async fn has_begun(&self, run: &RunKey) -> bool {
         let Some(driver) = self.driver(run) else { return false };
         let (reply, begun) = oneshot::channel();
-        driver.send(Control::Begun(reply)).is_ok() && begun.await.is_ok()
+        driver.send(DriverCommand::Begun(reply)).is_ok() && begun.await.is_ok()
     }
 
     pub(crate) fn closed(run: &RunKey) -> Error {
@@ -295,14 +295,14 @@ impl Shared {
 
     /// Whether nothing new is taken.
     pub(crate) fn is_closing(&self) -> bool {
-        self.registry.stop().phase != Phase::Open
+        self.registry.stop().phase != RuntimePhase::Open
     }
 
     /// Refuses to drive runs in an operator's runtime, which has no heartbeat: others would take them away.
     pub(crate) fn check_drives(&self) -> Result<()> {
         match self.role {
-            Role::Drives => Ok(()),
-            Role::Operates => {
+            RuntimeRole::Drives => Ok(()),
+            RuntimeRole::Operates => {
                 let message = "an operator's runtime drives no run; make one with `RuntimeBuilder::build`";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
@@ -331,7 +331,7 @@ impl Shared {
     }
 
     /// Changes whether the runtime goes on, and tells every driver, in the order of their runs.
-    pub(crate) fn change_stop(&self, change: impl FnOnce(&mut Stop)) {
+    pub(crate) fn change_stop(&self, change: impl FnOnce(&mut StopSignal)) {
         self.registry.change_stop(change);
     }
 
@@ -361,7 +361,7 @@ impl Shared {
     }
 
     /// Returns the way to the driver of a run, if it is driven here.
-    pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<Control>> {
+    pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<DriverCommand>> {
         self.registry.driver(run)
     }
 
@@ -380,8 +380,8 @@ impl Shared {
 }
 
 /// A run registered as driven here; leaving scope ends that.
-pub(crate) struct Registration {
-    shared: Arc<Shared>,
+pub(crate) struct DriverRegistration {
+    shared: Arc<RuntimeInner>,
     /// What is told of the run when this is dropped.
     pub(crate) left: LeftRun,
     /// The term of heartbeats in which it was taken: see [`HeartbeatMonitor`].
@@ -389,21 +389,21 @@ pub(crate) struct Registration {
     /// How often heartbeats had come late when it was last certain who owns the run.
     pub(crate) gaps: u64,
     /// The tenure in which the log may give the run to this executor, until a driver has it.
-    owed: Option<Tenure>,
+    owed: Option<ClaimId>,
     /// Given back when the run is no longer registered.
-    _permit: Permit,
-    pub(crate) control: Receiver<Control>,
+    _permit: RunPermit,
+    pub(crate) control: Receiver<DriverCommand>,
     /// Counts what the driver does.
     pub(crate) meter: RunMeter,
 }
 
-impl Registration {
+impl DriverRegistration {
     /// Appends what gives the run to this executor as this tenure. If the reply is lost, what became of it is found out beside the caller.
     ///
     /// # Errors
     ///
     /// As [`Committer::append`]; [`ErrorKind::Unavailable`] once heartbeats are lost. The run is not registered any more.
-    pub(crate) async fn claim(mut self, append: RunAppend, tenure: Tenure) -> Result<(Self, HeadRef)> {
+    pub(crate) async fn claim(mut self, append: RunAppend, tenure: ClaimId) -> Result<(Self, HeadRef)> {
         self.owe(Some(tenure));
         match self.shared.committer.append(append.clone(), Some(self.term)).await {
             Ok(durable) => Ok((self, durable)),
@@ -418,18 +418,18 @@ impl Registration {
 
     /// Says as what the log may give the run to this executor before a driver has it. Unless that is taken back, the run is let go of
     /// when this is dropped, as it is if the start or the claim panics.
-    pub(crate) fn owe(&mut self, tenure: Option<Tenure>) {
+    pub(crate) fn owe(&mut self, tenure: Option<ClaimId>) {
         self.owed = tenure;
     }
 }
 
-impl Drop for Registration {
+impl Drop for DriverRegistration {
     fn drop(&mut self) {
         self.shared.registry.leave(&self.left);
         self.shared.recovery.left();
         // Only a driver says what run it is. Its run may have ended before it read what it was asked.
         while let Some(control) = self.control.try_recv().filter(|_| self.left.facts.is_some()) {
-            if let Control::Begun(reply) = control {
+            if let DriverCommand::Begun(reply) = control {
                 // A caller that has gone away needs no reply.
                 let _ = reply.send(());
             }

@@ -40,4 +40,4 @@ pub use schema::{ChannelSpec, Reducer, Schema};
 pub use secret::{HIDDEN, Secrets};
 pub use update::{IntoUpdate, Update};
 pub(crate) use update::{KeptUpdate, SentOut};
-pub use writer::{Mark, PatchWriter, Touch, Write, Written};
+pub use writer::{Mark, PatchWriter, Touch, Write, WrittenPatch};

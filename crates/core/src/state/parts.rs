@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::op::Op;
 use super::strict;
 use super::text::Text;
-use crate::compact::few::Few;
+use crate::compact::few::SmallVec;
 use crate::error::Result;
 
 /// One operation whose values are text.
@@ -24,9 +24,9 @@ pub(super) struct Part {
 pub(super) enum Change {
     Set(Text),
     /// Arrays whose items follow each other.
-    Append(Few<Text>),
+    Append(SmallVec<Text>),
     /// Objects of which the later win.
-    Merge(Few<Text>),
+    Merge(SmallVec<Text>),
     /// At least one key.
     RemoveKeys(Vec<String>),
     RemoveChannel,
@@ -47,8 +47,8 @@ impl Part {
         let name = op.channel();
         let change = match op {
             Op::Set(_, value) => Change::Set(strict::channel_to_text(name, value)?),
-            Op::Append(_, items) => Change::Append(Few::One(strict::channel_to_text(name, items)?)),
-            Op::Merge(_, map) => Change::Merge(Few::One(strict::channel_to_text(name, map)?)),
+            Op::Append(_, items) => Change::Append(SmallVec::One(strict::channel_to_text(name, items)?)),
+            Op::Merge(_, map) => Change::Merge(SmallVec::One(strict::channel_to_text(name, map)?)),
             Op::Remove(_, keys) => Change::remove(keys.clone()),
         };
         Ok(Self { channel: name.to_owned().into(), change })
@@ -61,8 +61,8 @@ impl Part {
     /// Returns the operation as a record may hold it: with values that can be read back, in the one spelling of records.
     pub(super) fn checked(self) -> Result<Self> {
         let Self { channel, change } = self;
-        let checked = |chunks: Few<Text>| -> Result<Few<Text>> {
-            let mut all = Few::new();
+        let checked = |chunks: SmallVec<Text>| -> Result<SmallVec<Text>> {
+            let mut all = SmallVec::new();
             for chunk in chunks {
                 all.push(strict::channel_to_text(&channel, &chunk)?);
             }
@@ -80,7 +80,7 @@ impl Part {
     fn parse(op: RawOp<'_>) -> serde_json::Result<Self> {
         let chunk = |value: &RawValue, open: char, what: &str| {
             if value.get().starts_with(open) {
-                return Ok(Few::One(Text::from(value)));
+                return Ok(SmallVec::One(Text::from(value)));
             }
             Err(serde::de::Error::custom(what))
         };
@@ -110,8 +110,8 @@ impl Part {
     pub(super) fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let (verb, value): (&[u8], _) = match &self.change {
             Change::Set(value) => (b"{\"set\":[", value),
-            Change::Append(Few::One(items)) => (b"{\"append\":[", items),
-            Change::Merge(Few::One(entries)) => (b"{\"merge\":[", entries),
+            Change::Append(SmallVec::One(items)) => (b"{\"append\":[", items),
+            Change::Merge(SmallVec::One(entries)) => (b"{\"merge\":[", entries),
             _ => return serde_json::to_writer(out, self),
         };
         out.extend_from_slice(verb);
@@ -136,7 +136,7 @@ impl Change {
 }
 
 /// Adds an operation after those that are there, dropping what it makes superfluous.
-pub(super) fn join(parts: &mut Few<Part>, later: Part) {
+pub(super) fn join(parts: &mut SmallVec<Part>, later: Part) {
     if let Change::Set(_) | Change::RemoveChannel = later.change {
         parts.retain(|part| part.channel != later.channel);
         parts.push(later);

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use super::op::Op;
 use super::parts::Part;
 use super::secret::{HIDDEN, Secrets};
-use crate::compact::few::Few;
+use crate::compact::few::SmallVec;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What an update changed, as plain operations on channels, encoded once and kept as text.
@@ -38,12 +38,12 @@ enum Repr {
     /// Text from a log, or from a caller, whose values nobody has checked yet.
     Text(Arc<RawValue>),
     /// Checked values in the one spelling of records: joined to text when a caller asks, not at every merge.
-    Parts(Few<Part>),
+    Parts(SmallVec<Part>),
 }
 
 impl Default for Repr {
     fn default() -> Self {
-        Self::Parts(Few::new())
+        Self::Parts(SmallVec::new())
     }
 }
 
@@ -54,7 +54,7 @@ impl Patch {
     ///
     /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`](super::strict).
     pub fn from_ops(ops: &[Op]) -> Result<Self> {
-        let mut parts = Few::new();
+        let mut parts = SmallVec::new();
         for op in ops {
             parts.push(Part::from_op(op)?);
         }
@@ -75,7 +75,7 @@ impl Patch {
         Self::from_ops(&ops)
     }
 
-    pub(super) fn from_parts(parts: Few<Part>) -> Self {
+    pub(super) fn from_parts(parts: SmallVec<Part>) -> Self {
         Self(Repr::Parts(parts))
     }
 
@@ -123,7 +123,7 @@ impl Patch {
     ///
     /// [`ErrorKind::Corrupt`] if the text of one of them is no list of operations, or has a value that cannot be stored.
     pub fn merge(self, later: Self) -> Result<Self> {
-        if let (Repr::Parts(none), Repr::Parts(Few::One(_))) = (&self.0, &later.0)
+        if let (Repr::Parts(none), Repr::Parts(SmallVec::One(_))) = (&self.0, &later.0)
             && none.is_empty()
         {
             return Ok(later);
@@ -142,7 +142,7 @@ impl Patch {
     /// [`ErrorKind::Corrupt`] if the text is no list of operations, [`ErrorKind::Invalid`] if a value in it cannot be stored.
     pub(crate) fn checked(self) -> Result<Self> {
         let Repr::Text(text) = &self.0 else { return Ok(self) };
-        let mut parts = Few::new();
+        let mut parts = SmallVec::new();
         for part in Part::parse_all(text.get()).map_err(corrupt)? {
             parts.push(part.checked()?);
         }
@@ -185,11 +185,11 @@ impl Patch {
         Self::from_ops(&self.ops()?.into_iter().map(hidden).collect::<Vec<_>>())
     }
 
-    fn into_parts(self) -> Result<Few<Part>> {
+    fn into_parts(self) -> Result<SmallVec<Part>> {
         match self.0 {
             Repr::Parts(parts) => Ok(parts),
             Repr::Text(text) => {
-                let mut parts = Few::new();
+                let mut parts = SmallVec::new();
                 for part in Part::parse_all(text.get()).map_err(corrupt)? {
                     let part = part.checked().map_err(|error| {
                         let message = format!("not a patch: {}", error.message());

@@ -6,7 +6,7 @@ use super::channel::ChannelId;
 use super::parts::{Change, Part};
 use super::patch::Patch;
 use super::strict;
-use crate::compact::few::Few;
+use crate::compact::few::SmallVec;
 use crate::error::Result;
 
 /// How a channel was written, which decides whether two concurrent writers are an error.
@@ -34,14 +34,14 @@ pub struct Touch {
 /// What was written: the patch, and the channels it is about.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Written {
+pub struct WrittenPatch {
     /// The patch; `None` if the writer only noted channels.
     pub patch: Option<Patch>,
     /// One entry per channel, sorted by name.
     pub touched: Vec<Touch>,
 }
 
-impl Written {
+impl WrittenPatch {
     /// Returns the channel with the most bytes, the one to blame for a record that is too large.
     pub fn largest(&self) -> Option<&Touch> {
         self.touched.iter().max_by_key(|touch| touch.bytes)
@@ -69,8 +69,8 @@ pub struct PatchWriter {
     recording: bool,
     /// Whether channels are noted.
     noting: bool,
-    parts: Few<Part>,
-    touched: Few<Touch>,
+    parts: SmallVec<Part>,
+    touched: SmallVec<Touch>,
 }
 
 /// A point to go back to when an update fails half-way.
@@ -83,17 +83,17 @@ pub struct Mark {
 impl PatchWriter {
     /// Makes a writer that encodes what it is given.
     pub const fn recording() -> Self {
-        Self { recording: true, noting: true, parts: Few::new(), touched: Few::new() }
+        Self { recording: true, noting: true, parts: SmallVec::new(), touched: SmallVec::new() }
     }
 
     /// Makes a writer that encodes nothing and only notes which channels were written.
     pub const fn touching() -> Self {
-        Self { recording: false, noting: true, parts: Few::new(), touched: Few::new() }
+        Self { recording: false, noting: true, parts: SmallVec::new(), touched: SmallVec::new() }
     }
 
     /// Makes a writer that notes nothing at all, for where no caller reads the patch.
     pub(crate) const fn idle() -> Self {
-        Self { recording: false, noting: false, parts: Few::new(), touched: Few::new() }
+        Self { recording: false, noting: false, parts: SmallVec::new(), touched: SmallVec::new() }
     }
 
     /// Puts a value in the place of the channel's.
@@ -121,7 +121,7 @@ impl PatchWriter {
         }
         self.put(channel, Write::Reduced, |name| {
             let text = strict::channel_to_text(name, items)?;
-            Ok((text.get().len(), Change::Append(Few::One(text))))
+            Ok((text.get().len(), Change::Append(SmallVec::One(text))))
         })
     }
 
@@ -140,7 +140,7 @@ impl PatchWriter {
         }
         self.put(channel, Write::Reduced, |name| {
             let text = strict::channel_entries_to_text(name, &Entries(entries))?;
-            Ok((text.get().len(), Change::Merge(Few::One(text))))
+            Ok((text.get().len(), Change::Merge(SmallVec::One(text))))
         })
     }
 
@@ -201,13 +201,13 @@ impl PatchWriter {
     }
 
     /// Returns the patch and the channels it touches.
-    pub fn finish(self) -> Written {
+    pub fn finish(self) -> WrittenPatch {
         let (patch, touched) = self.close();
-        Written { patch, touched: touched.into() }
+        WrittenPatch { patch, touched: touched.into() }
     }
 
     /// As [`finish`](Self::finish), without memory for a list of one channel.
-    pub(crate) fn close(self) -> (Option<Patch>, Few<Touch>) {
+    pub(crate) fn close(self) -> (Option<Patch>, SmallVec<Touch>) {
         let patch = self.recording.then(|| Patch::from_parts(self.parts));
         if self.touched.len() <= 1 {
             return (patch, self.touched);

@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 use super::{AnyTransaction, At, Page, Paged, RunHead, RunQuery, Transactions};
 use super::{CheckpointStore, HeaderRange, Headers, PruneCut, Removed, RunAppend, delegate};
 use crate::clock::{Clock, within};
-use crate::compact::few::Few;
+use crate::compact::few::SmallVec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::record::Record;
@@ -97,7 +97,7 @@ impl CheckpointStore for Bounded {
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        let runs: Few<RunKey> = batch.iter().map(|append| append.run.clone()).collect();
+        let runs: SmallVec<RunKey> = batch.iter().map(|append| append.run.clone()).collect();
         let lost = |run: &RunKey| {
             Err(unanswered(Operation::Append, ErrorKind::Indeterminate, self.bound).with_run(run))
         };

@@ -84,7 +84,7 @@ pub(crate) enum LostClaim {
 
 /// What one heartbeat came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tried {
+pub(crate) enum HeartbeatResult {
     /// It succeeded.
     Alive,
     /// It failed, and there is time for another.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferrata_store::RunFilter;
 use metrics::{Counter, Gauge};
 
-use super::Tried;
+use super::HeartbeatResult;
 use super::catalogue::{self as all, LISTING, OUTCOME, QUEUE, STATUS, TOPIC};
 use super::instrument::{counter, describe_all, gauge, histogram};
 use super::runs::{MOST_NAMES, OTHER, RunMeter};
@@ -16,7 +16,7 @@ use crate::id::WorkflowName;
 use crate::record::RunStatus;
 
 /// All that a heartbeat can come to.
-const TRIED: [Tried; 4] = [Tried::Alive, Tried::Failed, Tried::Lost, Tried::StillLost];
+const TRIED: [HeartbeatResult; 4] = [HeartbeatResult::Alive, HeartbeatResult::Failed, HeartbeatResult::Lost, HeartbeatResult::StillLost];
 
 /// What a runtime measures.
 pub(crate) struct Telemetry {
@@ -102,12 +102,12 @@ impl Telemetry {
     }
 
     /// A heartbeat was tried.
-    pub(crate) fn beat(&self, tried: Tried, now: impl FnOnce() -> Timestamp) {
+    pub(crate) fn beat(&self, tried: HeartbeatResult, now: impl FnOnce() -> Timestamp) {
         let place = TRIED.iter().position(|one| *one == tried).unwrap_or_default();
         if let Some(beats) = self.beats.get(place) {
             beats.increment(1);
         }
-        if tried == Tried::Alive {
+        if tried == HeartbeatResult::Alive {
             self.beat_at.set(now().since(Timestamp::from_unix_ms(0)));
         }
     }
@@ -183,12 +183,12 @@ fn count(runs: usize) -> f64 {
     runs as f64
 }
 
-fn beats(tried: Tried) -> Counter {
+fn beats(tried: HeartbeatResult) -> Counter {
     let outcome = match tried {
-        Tried::Alive => "alive",
-        Tried::Failed => "failed",
-        Tried::Lost => "lost",
-        Tried::StillLost => "still_lost",
+        HeartbeatResult::Alive => "alive",
+        HeartbeatResult::Failed => "failed",
+        HeartbeatResult::Lost => "lost",
+        HeartbeatResult::StillLost => "still_lost",
     };
     counter(&all::HEARTBEAT_TRIES, &[(OUTCOME, outcome.into())])
 }

@@ -10,19 +10,19 @@ use super::Operation;
 use super::catalogue::{self as all, ERROR, OPERATION, SYSTEM};
 use super::instrument::{counter, gauge, histogram};
 use crate::clock::Clock;
-use crate::compact::few::Few;
+use crate::compact::few::SmallVec;
 use crate::error::{ErrorKind, Result};
 use crate::id::HeadRef;
 use crate::record::Record;
 
 /// What an operation of a store moved.
 #[derive(Clone)]
-struct Moved {
+struct StoreTraffic {
     records: Counter,
     bytes: Counter,
 }
 
-impl Moved {
+impl StoreTraffic {
     fn add(&self, records: u64, bytes: u64) {
         self.records.increment(records);
         self.bytes.increment(bytes);
@@ -36,8 +36,8 @@ pub(crate) struct StoreMeter {
     append: Histogram,
     load: Histogram,
     head: Histogram,
-    appended: Moved,
-    loaded: Moved,
+    appended: StoreTraffic,
+    loaded: StoreTraffic,
     conflicts: Counter,
 }
 
@@ -61,7 +61,7 @@ impl StoreMeter {
     }
 
     /// Counts what is to be appended, if anything is counted.
-    pub(crate) fn weigh(batch: &[RunAppend]) -> Few<(u64, u64)> {
+    pub(crate) fn weigh(batch: &[RunAppend]) -> SmallVec<(u64, u64)> {
         batch.iter().map(|append| weigh(&append.records)).collect()
     }
 
@@ -138,9 +138,9 @@ fn took(store: &'static str, operation: Operation, error: Option<&'static str>) 
     }
 }
 
-fn moved(store: &'static str, operation: Operation) -> Moved {
+fn moved(store: &'static str, operation: Operation) -> StoreTraffic {
     let labels = [(SYSTEM, SharedString::from(store)), (OPERATION, shown(operation).into())];
-    Moved { records: counter(&all::STORE_RECORDS, &labels), bytes: counter(&all::STORE_IO, &labels) }
+    StoreTraffic { records: counter(&all::STORE_RECORDS, &labels), bytes: counter(&all::STORE_IO, &labels) }
 }
 
 /// Returns the operation as it stands in a label.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::ask::{Answer, Answerer, Asking};
+use crate::ask::{Answer, Answerer, AnswererQuestion};
 
 /// Answers questions as it is written, in order for each node; leaves a question open for which nothing is left.
 ///
@@ -66,7 +66,7 @@ impl Script {
 
 #[async_trait]
 impl Answerer for Script {
-    async fn answer(&self, asking: &Asking) -> Option<Answer> {
+    async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
         self.left().get_mut(asking.question.node.as_str())?.pop_front()
     }
 

@@ -10,7 +10,7 @@ use ferrata_core::ask::Answer;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Letter, Outlet, Position, Runtime, Undelivered};
+use ferrata_core::runtime::{OutboxMessage, OutboxSink, Position, Runtime, SinkError};
 use ferrata_core::state::{Artifact, Context, Draft, MemoryRead, Update};
 use ferrata_core::store::MemoryStore;
 use ferrata_core::testing::ManualClock;
@@ -44,8 +44,8 @@ fn order() -> Graph<Context> {
 struct Takes(Arc<Mutex<Vec<(String, String)>>>);
 
 #[async_trait]
-impl Outlet for Takes {
-    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+impl OutboxSink for Takes {
+    async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError> {
         let texts = batch.iter().map(|letter| (letter.topic.to_string(), letter.json().to_owned()));
         self.0.lock().unwrap().extend(texts);
         Ok(())
@@ -89,7 +89,7 @@ async fn seen(store: &MemoryStore) -> Value {
     let shown: Vec<_> = letters
         .iter()
         .map(|letter| {
-            let Letter { number, topic, node, tries, why, retry_at, is_dead, .. } = letter;
+            let OutboxMessage { number, topic, node, tries, why, retry_at, is_dead, .. } = letter;
             json!([number, topic, letter.json(), node, tries, why, retry_at, is_dead])
         })
         .collect();

@@ -12,7 +12,7 @@ use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{
-    Letter, Outcome, Outlet, RetentionPolicy, RunLimits, Runtime, SweepLimits, Undelivered,
+    OutboxMessage, Outcome, OutboxSink, RetentionPolicy, RunLimits, Runtime, SweepLimits, SinkError,
 };
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::store::{CheckpointStore, LedgerStore};
@@ -277,10 +277,10 @@ pub(crate) async fn a_purge_that_another_writer_forestalls_is_no_failure_of_the_
 struct Picky;
 
 #[async_trait::async_trait]
-impl Outlet for Picky {
-    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+impl OutboxSink for Picky {
+    async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError> {
         let refused = batch.iter().position(|letter| letter.json() == "0");
-        refused.map_or(Ok(()), |at| Err(Undelivered::new("zero").after(at).refused()))
+        refused.map_or(Ok(()), |at| Err(SinkError::new("zero").after(at).refused()))
     }
 }
 

@@ -9,7 +9,7 @@ use ferrata_core::ExecutorId;
 use ferrata_core::ask::Ask;
 use ferrata_core::graph::{Effect, Graph, GraphBuilder};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
-use ferrata_core::runtime::{Letter, Outlet, Undelivered};
+use ferrata_core::runtime::{OutboxMessage, OutboxSink, SinkError};
 use ferrata_core::state::{Context, Draft, Reducer, Update};
 use ferrata_core::store::{Ledger, LedgerRows, MemoryStore};
 
@@ -187,22 +187,22 @@ pub(crate) const SHARED: &str = "shared";
 pub(crate) struct Mail(pub(crate) Arc<Witness>);
 
 #[async_trait]
-impl Outlet for Mail {
-    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+impl OutboxSink for Mail {
+    async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError> {
         let seen = &self.0;
         for (place, letter) in batch.iter().enumerate() {
             seen.dice.give_way(6).await;
             let chance = seen.dice.below(16);
             match chance {
-                0 => return Err(Undelivered::new("it is down").after(place)),
-                1 | 4 => return Err(Undelivered::new("no such address").after(place).refused()),
+                0 => return Err(SinkError::new("it is down").after(place)),
+                1 | 4 => return Err(SinkError::new("no such address").after(place).refused()),
                 _ => {}
             }
             let log = Log::read(&seen.store, &letter.run).await;
             let broken = seen.received.lock().unwrap().add(letter, Some(&log.letters));
             broken.into_iter().for_each(|what| seen.broken(what));
             match chance {
-                2 => return Err(Undelivered::new("the reply was lost").after(place)),
+                2 => return Err(SinkError::new("the reply was lost").after(place)),
                 // Without the hook, which would print.
                 3 => std::panic::resume_unwind(Box::new("a bug in the outlet")),
                 _ => {}

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::ask::{AUTOMATIC, Answer, AnswerShape, Answerer, Ask, Asking, Automatic, Shape, Shapes};
+use ferrata_core::ask::{AUTOMATIC, Answer, AnswerShape, Answerer, Ask, AnswererQuestion, Automatic, Shape, Shapes};
 use ferrata_core::graph::{Graph, Route};
 use ferrata_core::node::{Conversation, NodeContext};
 use ferrata_core::runtime::{Outcome, Runtime};
@@ -36,7 +36,7 @@ impl Drop for Dropped {
 
 #[async_trait]
 impl Answerer for Desk {
-    async fn answer(&self, asking: &Asking) -> Option<Answer> {
+    async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
         let count = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         if asking.question.id.ends_with("slow") {
             let _dropped = Dropped(Arc::clone(&self.dropped));
@@ -176,7 +176,7 @@ struct Secretary;
 
 #[async_trait]
 impl Answerer for Secretary {
-    async fn answer(&self, _asking: &Asking) -> Option<Answer> {
+    async fn answer(&self, _asking: &AnswererQuestion) -> Option<Answer> {
         Answer::accept(1).ok()
     }
 
@@ -184,7 +184,7 @@ impl Answerer for Secretary {
         "ann".into()
     }
 
-    fn author(&self, asking: &Asking) -> String {
+    fn author(&self, asking: &AnswererQuestion) -> String {
         if asking.question.id.ends_with("plain") { AUTOMATIC.into() } else { self.name() }
     }
 }

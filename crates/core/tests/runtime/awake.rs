@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ferrata_core::graph::{Graph, Route};
-use ferrata_core::node::{Awake, NodeContext};
+use ferrata_core::node::{KeepAwakeGuard, NodeContext};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 #[derive(Default)]
 struct Shared {
     asking: Mutex<Option<NodeContext>>,
-    awake: Mutex<Option<Awake>>,
+    awake: Mutex<Option<KeepAwakeGuard>>,
 }
 
 /// One branch asks, unless it is told that nobody need answer; the route of the other tells it so.

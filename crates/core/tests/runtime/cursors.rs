@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ferrata_core::ErrorKind;
-use ferrata_core::runtime::{RetentionPolicy, Runtime, WatchCursor, What};
+use ferrata_core::runtime::{RetentionPolicy, Runtime, WatchCursor, WatchEventKind};
 use ferrata_core::state::Context;
 use tokio::sync::Notify;
 
@@ -74,7 +74,7 @@ async fn cursor_behind_pruned_records_names_its_generation() {
     prune().await;
     let mut watch = runtime.watch(&key()).await.unwrap();
     let first = watch.next().await.unwrap().unwrap();
-    assert!(matches!(first.what, What::Pruned { .. }), "{first:?}");
+    assert!(matches!(first.what, WatchEventKind::Pruned { .. }), "{first:?}");
     let cursor = watch.cursor();
     // What it has read would be told once more.
     drop(watch);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::Clock;
-use ferrata_core::ask::{Answer, Answerer, Asking};
+use ferrata_core::ask::{Answer, Answerer, AnswererQuestion};
 use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::FailureKind;
@@ -74,7 +74,7 @@ struct Slow(Arc<ManualClock>);
 
 #[async_trait]
 impl Answerer for Slow {
-    async fn answer(&self, _asking: &Asking) -> Option<Answer> {
+    async fn answer(&self, _asking: &AnswererQuestion) -> Option<Answer> {
         self.0.sleep(ms(600)).await;
         Answer::accept(true).ok()
     }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Letter, Outlet, Position, Runtime, RuntimeBuilder, Undelivered};
+use ferrata_core::runtime::{OutboxMessage, OutboxSink, Position, Runtime, RuntimeBuilder, SinkError};
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, HeaderRange, Ledger, LedgerStore};
 use ferrata_core::testing::ManualClock;
@@ -38,21 +38,21 @@ struct Receiver {
 }
 
 #[async_trait]
-impl Outlet for Receiver {
-    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+impl OutboxSink for Receiver {
+    async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError> {
         if self.is_down.load(Ordering::Relaxed) {
-            return Err(Undelivered::new("it is down"));
+            return Err(SinkError::new("it is down"));
         }
         for (at, letter) in batch.iter().enumerate() {
             let text: String = letter.payload()?;
             if self.refuses.is_some_and(|refused| text == refused) {
-                return Err(Undelivered::new("no such address").after(at).refused());
+                return Err(SinkError::new("no such address").after(at).refused());
             }
             self.seen.lock().unwrap().push((letter.key(), text));
             if self.fails.load(Ordering::Relaxed) > 0 {
                 self.fails.fetch_sub(1, Ordering::Relaxed);
                 // It has it, and its reply is lost.
-                return Err(Undelivered::new("the reply was lost").after(at));
+                return Err(SinkError::new("the reply was lost").after(at));
             }
         }
         if self.hangs.load(Ordering::Relaxed) {

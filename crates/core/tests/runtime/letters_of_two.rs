@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::graph::{Graph, RetryPolicy};
-use ferrata_core::runtime::{Letter, Outlet, Undelivered};
+use ferrata_core::runtime::{OutboxMessage, OutboxSink, SinkError};
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::store::{FaultPlan, FaultStore};
 use ferrata_core::testing::ManualClock;
@@ -25,21 +25,21 @@ struct Gate(Arc<Gated>);
 struct Gated {
     reached: Notify,
     open: Notify,
-    failure: Mutex<Option<Undelivered>>,
+    failure: Mutex<Option<SinkError>>,
     is_open: Mutex<bool>,
     seen: Mutex<Vec<String>>,
 }
 
 impl Gate {
-    fn fail(&self, failure: Undelivered) {
+    fn fail(&self, failure: SinkError) {
         *self.0.failure.lock().unwrap() = Some(failure);
         self.0.open.notify_one();
     }
 }
 
 #[async_trait]
-impl Outlet for Gate {
-    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+impl OutboxSink for Gate {
+    async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError> {
         if !std::mem::replace(&mut *self.0.is_open.lock().unwrap(), true) {
             self.0.reached.notify_one();
             self.0.open.notified().await;
@@ -70,11 +70,11 @@ async fn a_letter_that_fails_in_two_processes_is_passed_by_neither() {
     second.serve(&three()).unwrap();
     pass(&world, two.0.reached.notified()).await;
 
-    one.fail(Undelivered::new("it is down"));
+    one.fail(SinkError::new("it is down"));
     while second.letters(&key()).await.unwrap()[0].tries == 0 {
         tokio::task::yield_now().await;
     }
-    two.fail(Undelivered::new("no such address").refused());
+    two.fail(SinkError::new("no such address").refused());
     delivered(&world, &second).await;
     assert_eq!(*two.0.seen.lock().unwrap(), ALL);
 }
@@ -91,7 +91,7 @@ async fn a_letter_that_is_due_again_is_taken_by_one_process() {
     let [refuses, one, two] = &gates;
     let first = builder(store(), &world.clock).outlet("mail", refuses.clone()).build().await.unwrap();
     first.start(&three(), Context::new()).id(RUN).await.unwrap().completed().await.unwrap();
-    refuses.fail(Undelivered::new("no such address").refused());
+    refuses.fail(SinkError::new("no such address").refused());
     while first.letters(&key()).await.unwrap().len() > 1 {
         tokio::task::yield_now().await;
     }
@@ -113,7 +113,7 @@ async fn a_letter_that_is_due_again_is_taken_by_one_process() {
     pass(&world, world.clock.sleep(Duration::from_secs(15))).await;
     assert_eq!(begun(), 1, "another process took the letter, too");
     for gate in [one, two] {
-        gate.fail(Undelivered::new("it is down"));
+        gate.fail(SinkError::new("it is down"));
     }
     delivered(&world, &fleet[0]).await;
     let came: Vec<String> = [one, two].iter().flat_map(|gate| gate.0.seen.lock().unwrap().clone()).collect();
@@ -161,7 +161,7 @@ async fn a_letter_that_is_dropped_while_it_waits_for_the_next_try_is_not_deliver
     let store = || Arc::new(world.store.clone());
     let runtime = builder(store(), &world.clock).outlet("mail", mail.clone()).build().await.unwrap();
     runtime.start(&three(), Context::new()).id(RUN).await.unwrap().completed().await.unwrap();
-    mail.fail(Undelivered::new("it is down"));
+    mail.fail(SinkError::new("it is down"));
     while runtime.letters(&key()).await.unwrap()[0].tries == 0 {
         tokio::task::yield_now().await;
     }
@@ -194,7 +194,7 @@ async fn a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven(
     let store = Arc::new(world.store.clone());
     let runtime = builder(store, &world.clock).outlet("mail", mail.clone()).build().await.unwrap();
     let run = runtime.start(&graph, Context::new()).id(RUN).await.unwrap();
-    mail.fail(Undelivered::new("no such address").refused());
+    mail.fail(SinkError::new("no such address").refused());
     while !runtime.letters(&key()).await.unwrap().first().is_some_and(|letter| letter.is_dead) {
         tokio::task::yield_now().await;
     }
@@ -208,13 +208,13 @@ async fn a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven(
 /// An outlet that fails in these ways, one after the other, and then takes everything.
 #[derive(Clone, Default)]
 struct Failing {
-    failures: Arc<Mutex<VecDeque<Undelivered>>>,
+    failures: Arc<Mutex<VecDeque<SinkError>>>,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
 #[async_trait]
-impl Outlet for Failing {
-    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+impl OutboxSink for Failing {
+    async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError> {
         if let Some(failure) = self.failures.lock().unwrap().pop_front() {
             return Err(failure);
         }
@@ -229,7 +229,7 @@ impl Outlet for Failing {
 #[tokio::test]
 async fn a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later() {
     let (world, mail, may_end) = (World::new(), Failing::default(), Arc::new(Notify::new()));
-    let failures = [Undelivered::new("no such address").refused(), Undelivered::new("it is down")];
+    let failures = [SinkError::new("no such address").refused(), SinkError::new("it is down")];
     mail.failures.lock().unwrap().extend(failures);
     let hold = Arc::clone(&may_end);
     let graph = Graph::<Context>::builder("works")
@@ -270,7 +270,7 @@ async fn a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later() 
 async fn the_letters_of_many_runs_are_not_tried_again_together() {
     const RUNS: usize = 8;
     let (world, mail) = (World::new(), Failing::default());
-    mail.failures.lock().unwrap().extend((0..RUNS).map(|_| Undelivered::new("it is down")));
+    mail.failures.lock().unwrap().extend((0..RUNS).map(|_| SinkError::new("it is down")));
     let hour = Duration::from_secs(3600);
     let retry = RetryPolicy::standard().with_delay(hour).with_cap(2 * hour);
     let store = Arc::new(world.store.clone());

@@ -6,7 +6,7 @@ use std::future::IntoFuture as _;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_core::ask::{Answer, Answerer, Ask, Asking, Resolution, Shape};
+use ferrata_core::ask::{Answer, Answerer, Ask, AnswererQuestion, Resolution, Shape};
 use ferrata_core::graph::{Effect, Graph, Route};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::{ForkRequest, Position, Runtime, StateCell};
@@ -73,7 +73,7 @@ struct Says(fn() -> Box<RawValue>);
 
 #[async_trait]
 impl Answerer for Says {
-    async fn answer(&self, _asking: &Asking) -> Option<Answer> {
+    async fn answer(&self, _asking: &AnswererQuestion) -> Option<Answer> {
         Some(Answer::Accept(self.0()))
     }
 

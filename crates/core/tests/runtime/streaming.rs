@@ -9,7 +9,7 @@ use std::time::Duration;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{
-    Live, Outcome, Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchKind, What,
+    Live, Outcome, Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchKind, WatchEventKind,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, ErrorKind};
@@ -88,7 +88,7 @@ async fn no_watcher_is_in_the_way_of_a_node() {
     runtime.start(&graph, Context::new()).id("r").await.unwrap().completed().await.unwrap();
     let events = all(&mut slow).await;
     let missed: u64 =
-        events.iter().map(|event| if let What::Lagged { missed } = event.what { missed } else { 0 }).sum();
+        events.iter().map(|event| if let WatchEventKind::Lagged { missed } = event.what { missed } else { 0 }).sum();
     let heard = chunks(&events);
     assert!(missed > 0 && heard.len() <= 1_024);
     // Attempt and chunks: the gap shows in the numbers as well.
@@ -184,8 +184,8 @@ async fn an_attempt_that_follows_begins_the_stream_anew() {
         };
         // What is only heard is in its own order, and so is what is recorded.
         let turn = events.iter().position(|event| match &event.what {
-            What::Live(Live::AttemptStarted { attempt, .. }) => !durable && *attempt == 2,
-            What::Recorded(Recorded::AttemptFailed { failed, .. }) => durable && *failed == 1,
+            WatchEventKind::Live(Live::AttemptStarted { attempt, .. }) => !durable && *attempt == 2,
+            WatchEventKind::Recorded(Recorded::AttemptFailed { failed, .. }) => durable && *failed == 1,
             _ => false,
         });
         assert!(of(1) < turn.unwrap() && turn.unwrap() < of(2), "durable: {durable}");
@@ -300,7 +300,7 @@ async fn an_activation_that_runs_again_after_a_crash_begins_the_stream_anew() {
         }
     });
     let first = first.await;
-    let What::Recorded(Recorded::Chunks { round: 1, first: 0, .. }) = &first.what else {
+    let WatchEventKind::Recorded(Recorded::Chunks { round: 1, first: 0, .. }) = &first.what else {
         panic!("{first:?}")
     };
     store.crash();
@@ -313,7 +313,7 @@ async fn an_activation_that_runs_again_after_a_crash_begins_the_stream_anew() {
     let rounds: Vec<_> = rest
         .iter()
         .filter_map(|event| match &event.what {
-            What::Recorded(Recorded::Chunks { round, .. }) => Some(*round),
+            WatchEventKind::Recorded(Recorded::Chunks { round, .. }) => Some(*round),
             _ => None,
         })
         .collect();

@@ -11,7 +11,7 @@ use ferrata_core::Clock as _;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Recorded, RunsWatch, Runtime, Watch, WatchEvent, WatchKind, What};
+use ferrata_core::runtime::{Recorded, RunsWatch, Runtime, Watch, WatchEvent, WatchKind, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore as _, MOST_SAID, Texts};
 use tokio::sync::{Notify, Semaphore};
@@ -57,7 +57,7 @@ fn numbers(events: &[WatchEvent], text: fn(u64) -> String) -> Vec<u64> {
 }
 
 fn missed(events: &[WatchEvent]) -> u64 {
-    events.iter().map(|event| if let What::Lagged { missed } = event.what { missed } else { 0 }).sum()
+    events.iter().map(|event| if let WatchEventKind::Lagged { missed } = event.what { missed } else { 0 }).sum()
 }
 
 /// Has a process know what is watched elsewhere: with its first stream, it asks.
@@ -78,7 +78,7 @@ async fn heard(world: &World, graph: &Graph<Context>) -> [Vec<WatchEvent>; 4] {
     let of_many = async {
         let mut events = Vec::new();
         let is_end = |event: &WatchEvent| match &event.what {
-            What::Recorded(Recorded::Status { status }) => status.is_finished(),
+            WatchEventKind::Recorded(Recorded::Status { status }) => status.is_finished(),
             _ => false,
         };
         while !events.last().is_some_and(is_end) {
@@ -244,7 +244,7 @@ async fn a_stream_that_begins_anew_with_the_same_attempt_is_heard_from_its_start
     }
     let until = async |watch: &mut RunsWatch, status: RunStatus| {
         let mut events = vec![watch.next().await.unwrap()];
-        let is_there = |event: &WatchEvent| matches!(&event.what, What::Recorded(Recorded::Status { status: of }) if *of == status);
+        let is_there = |event: &WatchEvent| matches!(&event.what, WatchEventKind::Recorded(Recorded::Status { status: of }) if *of == status);
         while !events.last().is_some_and(is_there) {
             events.push(watch.next().await.unwrap());
         }
@@ -261,7 +261,7 @@ async fn a_stream_that_begins_anew_with_the_same_attempt_is_heard_from_its_start
     let after = Box::pin(world.pass(done)).await;
     world.pass(run.completed()).await.unwrap();
     let begun = |events: &[WatchEvent]| {
-        let begins = |event: &&WatchEvent| matches!(&event.what, What::Recorded(Recorded::Claimed { .. }));
+        let begins = |event: &&WatchEvent| matches!(&event.what, WatchEventKind::Recorded(Recorded::Claimed { .. }));
         events.iter().filter(begins).count()
     };
     assert_eq!((began.load(Ordering::Relaxed), begun(&after.0)), (2, 0), "the same claim goes on");

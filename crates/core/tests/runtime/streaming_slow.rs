@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Runtime, What};
+use ferrata_core::runtime::{Runtime, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, MemoryStore, Relay, Texts, delegate};
 use ferrata_core::{Clock as _, Error, ErrorKind, Result};
@@ -171,7 +171,7 @@ async fn what_the_store_refuses_to_pass_on_is_counted_and_what_follows_is_live()
     let mut told = Vec::new();
     for event in &events {
         match event.what {
-            What::Lagged { missed } => told.push(format!("{missed} missed")),
+            WatchEventKind::Lagged { missed } => told.push(format!("{missed} missed")),
             _ => told.extend(event.chunks().map(|chunk| chunk.number.to_string())),
         }
     }

@@ -16,7 +16,7 @@ use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, 
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{
-    Outcome, Recorded, RetentionPolicy, Runtime, SseFrames, Watch, WatchCursor, WatchEvent, WatchKind, What,
+    Outcome, Recorded, RetentionPolicy, Runtime, SseFrames, Watch, WatchCursor, WatchEvent, WatchKind, WatchEventKind,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
@@ -364,7 +364,7 @@ async fn a_watcher_older_than_what_is_kept_is_told_so_and_goes_on() {
     for after in [WatchCursor::default(), early.cursor()] {
         let mut watch = other.watch(&key()).after(after).values().await.unwrap();
         let told = watch.next().await.unwrap().unwrap();
-        let What::Pruned { first } = told.what else { panic!("{told:?}") };
+        let WatchEventKind::Pruned { first } = told.what else { panic!("{told:?}") };
         assert_eq!(first, other.head(&key()).await.unwrap().unwrap().first);
         let rest = all(&mut watch).await;
         let kept: Vec<_> = recorded(&rest).into_iter().filter(|event| !event.ends_with("value")).collect();
@@ -453,14 +453,14 @@ async fn values_are_the_states_of_the_past_and_updates_lead_from_one_to_the_next
             let mut watch = request.await.unwrap();
             while let Some(event) = watch.next().await.unwrap() {
                 match event.what {
-                    What::Recorded(Recorded::Value { state: text }) => {
+                    WatchEventKind::Recorded(Recorded::Value { state: text }) => {
                         let then = runtime.channels_at(&key(), event.seq.unwrap()).await.unwrap();
                         assert_eq!(text.get(), then.to_json().unwrap());
                         assert!(state.as_ref().is_none_or(|state| *state == then));
                         state = Some(then);
                         values += 1;
                     }
-                    What::Recorded(Recorded::Update { patch }) => {
+                    WatchEventKind::Recorded(Recorded::Update { patch }) => {
                         if let Some(state) = &mut state {
                             state.apply(&patch).unwrap();
                         }
@@ -488,7 +488,7 @@ async fn a_failed_run_has_ended_and_its_retry_is_watched_behind_the_cursor() {
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     let mut watch = run.events().await.unwrap();
     let first = all(&mut watch).await;
-    let What::Recorded(Recorded::Status { status }) = first.last().unwrap().what else { panic!("{first:?}") };
+    let WatchEventKind::Recorded(Recorded::Status { status }) = first.last().unwrap().what else { panic!("{first:?}") };
     assert_eq!(status, RunStatus::Failed);
     assert!(first.iter().any(|event| event.kind() == WatchKind::NodeFailed));
     let good = serde_json::from_str(r#"[{"set":["good",true]}]"#).unwrap();
@@ -515,7 +515,7 @@ async fn who_watches_from_now_on_is_told_nothing_that_was_before() {
     let mut watch = run.events().from_now().await.unwrap();
     runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).by("ann").await.unwrap();
     let event = world.pass(watch.next()).await.unwrap().unwrap();
-    let What::Recorded(Recorded::Answered { question, by }) = event.what else { panic!("{event:?}") };
+    let WatchEventKind::Recorded(Recorded::Answered { question, by }) = event.what else { panic!("{event:?}") };
     assert_eq!((&*question, by.as_deref()), ("ok@1:gate", Some("ann")));
 }
 

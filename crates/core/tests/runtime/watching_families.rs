@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ferrata_core::ask::Answer;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchKind, What};
+use ferrata_core::runtime::{Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchKind, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
 
 use super::dice::Dice;
@@ -58,7 +58,7 @@ fn is_in_order(events: &[WatchEvent]) {
         events.iter().position(|event| *event.path == *path && event.kind() == kind)
     };
     for (at, event) in events.iter().enumerate() {
-        let What::Recorded(
+        let WatchEventKind::Recorded(
             Recorded::ChildStarted { node, visit, name, .. } | Recorded::ChildEnded { node, visit, name, .. },
         ) = &event.what
         else {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferrata_core::ErrorKind;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Live, WatchKind, What};
+use ferrata_core::runtime::{Live, WatchKind, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
 use tokio::sync::Notify;
 
@@ -48,11 +48,11 @@ async fn a_slow_watcher_is_told_how_much_it_missed_and_misses_nothing_recorded()
     let missed: u64 = events
         .iter()
         .map(|event| match event.what {
-            What::Lagged { missed } => missed,
+            WatchEventKind::Lagged { missed } => missed,
             _ => 0,
         })
         .sum();
-    let live = events.iter().filter(|event| matches!(event.what, What::Live(_))).count();
+    let live = events.iter().filter(|event| matches!(event.what, WatchEventKind::Live(_))).count();
     assert!(missed > 0 && live <= 1_024, "memory is bounded: {live} were kept");
     // What each node said, and that it began.
     assert_eq!(missed + live as u64, 5_002);
@@ -75,7 +75,7 @@ async fn what_a_node_says_is_told_before_its_end_and_a_watcher_that_comes_late_h
     let said: Vec<u32> = events
         .iter()
         .filter_map(|event| match &event.what {
-            What::Live(Live::Custom { payload, .. }) => Some(payload.get().parse().unwrap()),
+            WatchEventKind::Live(Live::Custom { payload, .. }) => Some(payload.get().parse().unwrap()),
             _ => None,
         })
         .collect();
@@ -122,7 +122,7 @@ async fn a_retry_is_seen_to_begin_anew() {
     let attempts: Vec<_> = events
         .iter()
         .filter_map(|event| match &event.what {
-            What::Live(Live::AttemptStarted { attempt, .. }) => Some(*attempt),
+            WatchEventKind::Live(Live::AttemptStarted { attempt, .. }) => Some(*attempt),
             _ => None,
         })
         .collect();

@@ -14,7 +14,7 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{
-    Live, RetentionPolicy, RunsCursor, RunsWatch, Runtime, SseFrames, WatchEvent, WatchKind, What,
+    Live, RetentionPolicy, RunsCursor, RunsWatch, Runtime, SseFrames, WatchEvent, WatchKind, WatchEventKind,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::ManualClock;
@@ -251,8 +251,8 @@ async fn a_purged_name_is_told_anew_and_what_was_pruned_is_said() {
     runtime.apply_retention(&key("r"), &RetentionPolicy::keep_all().keep_last(1)).await.unwrap();
     for watch in [&mut watch, &mut other.runs().watch().after(cursor).await.unwrap()] {
         let rest = until_quiet(&world, watch).await;
-        assert!(matches!(rest[0].what, What::Pruned { .. }), "{}", shown(&rest[0]));
-        assert_eq!(rest.iter().filter(|event| matches!(event.what, What::Pruned { .. })).count(), 1);
+        assert!(matches!(rest[0].what, WatchEventKind::Pruned { .. }), "{}", shown(&rest[0]));
+        assert_eq!(rest.iter().filter(|event| matches!(event.what, WatchEventKind::Pruned { .. })).count(), 1);
     }
     runtime.purge(&key("r")).await.unwrap();
     runtime.start(&short("fine"), Context::new()).id("r").await.unwrap().completed().await.unwrap();
@@ -408,10 +408,10 @@ async fn a_slow_watcher_of_runs_is_told_what_it_missed_of_each() {
     quiet.completed().await.unwrap();
     let second = until_quiet(&world, &mut watch).await;
     let missed = |events: &[WatchEvent]| -> u64 {
-        events.iter().map(|event| if let What::Lagged { missed } = event.what { missed } else { 0 }).sum()
+        events.iter().map(|event| if let WatchEventKind::Lagged { missed } = event.what { missed } else { 0 }).sum()
     };
     let live = |events: &[WatchEvent]| {
-        events.iter().filter(|event| matches!(event.what, What::Live(_))).count() as u64
+        events.iter().filter(|event| matches!(event.what, WatchEventKind::Live(_))).count() as u64
     };
     assert!(live(&first) <= 1_024 && missed(&first) > 0);
     let last = first.iter().rposition(|event| event.kind() == WatchKind::Custom).unwrap();
@@ -426,7 +426,7 @@ async fn a_slow_watcher_of_runs_is_told_what_it_missed_of_each() {
         place(WatchKind::Chunk) < place(WatchKind::NodeCompleted),
         "a chunk is told before the end of its node"
     );
-    assert!(second.iter().any(|event| matches!(&event.what, What::Live(Live::Chunk { .. }))));
+    assert!(second.iter().any(|event| matches!(&event.what, WatchEventKind::Live(Live::Chunk { .. }))));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{RecordKind, RunStatus};
-use ferrata_core::runtime::{ChildError, Letter, OnParentEnd, Outlet, Undelivered};
+use ferrata_core::runtime::{ChildError, OutboxMessage, OnParentEnd, OutboxSink, SinkError};
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::{Clock, ExecutorId, RunKey};
 
@@ -163,14 +163,14 @@ fn done(cx: &NodeContext) -> Update<Context> {
 pub(crate) struct Mail(pub(crate) Arc<Seat>);
 
 #[async_trait]
-impl Outlet for Mail {
-    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+impl OutboxSink for Mail {
+    async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError> {
         let Seat { dice, rules, ledger, clock, process, .. } = &*self.0;
         for (place, letter) in batch.iter().enumerate() {
             let chance = dice.below(24);
             match chance {
-                0 => return Err(Undelivered::new("it is down").after(place)),
-                1 => return Err(Undelivered::new("no such address").after(place).refused()),
+                0 => return Err(SinkError::new("it is down").after(place)),
+                1 => return Err(SinkError::new("no such address").after(place).refused()),
                 // Longer than it may, now and then.
                 2 => clock.sleep(Duration::from_millis(*dice.pick(&[40, 3_000, 25_000]))).await,
                 _ => dice.give_way(3).await,
@@ -182,7 +182,7 @@ impl Outlet for Mail {
             seen.broken.extend(broken);
             drop(seen);
             match chance {
-                3 => return Err(Undelivered::new("the reply was lost").after(place)),
+                3 => return Err(SinkError::new("the reply was lost").after(place)),
                 4 => std::panic::resume_unwind(Box::new("a bug in the outlet")),
                 _ => {}
             }

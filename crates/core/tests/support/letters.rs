@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ferrata_core::RunKey;
 use ferrata_core::record::RecordKind;
-use ferrata_core::runtime::Letter;
+use ferrata_core::runtime::OutboxMessage;
 use serde_json::Value;
 
 /// The topic of all letters of these tests: each has `node@visit` and what follows as its text.
@@ -95,7 +95,7 @@ pub(crate) struct Received(BTreeMap<(RunKey, String), BTreeSet<u64>>);
 
 impl Received {
     /// Takes in a letter, whose log is this as far as it is on record. Returns what cannot be.
-    pub(crate) fn add(&mut self, letter: &Letter, letters: Option<&Letters>) -> Option<String> {
+    pub(crate) fn add(&mut self, letter: &OutboxMessage, letters: Option<&Letters>) -> Option<String> {
         let key = letter.key();
         let (life, number) = key.split_once(':').unwrap();
         assert_eq!(number, letter.number.to_string());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::ask::Answer;
 use ferrata_core::record::{RecordKind, RunStatus};
-use ferrata_core::runtime::{Letter, Outlet, Runtime, Undelivered};
+use ferrata_core::runtime::{OutboxMessage, OutboxSink, Runtime, SinkError};
 use ferrata_core::state::Context;
 use ferrata_core::store::{
     CheckpointStore, Fault, FaultPlan, FaultStore, HeaderRange, MemoryStore, Page, RunHead, RunQuery,
@@ -47,8 +47,8 @@ impl Outside {
 struct Mail(Arc<Outside>);
 
 #[async_trait]
-impl Outlet for Mail {
-    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+impl OutboxSink for Mail {
+    async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError> {
         let mut letters = self.0.letters.lock().unwrap();
         for letter in batch {
             letters.push((letter.run.run.to_string(), letter.key(), letter.payload::<String>().unwrap()));

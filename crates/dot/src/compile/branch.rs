@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::each;
 use super::leave::Rule;
-use super::plan::Sent;
+use super::plan::RouteInput;
 use crate::handler::{BEST, RESULTS};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Node;
@@ -66,11 +66,11 @@ pub(super) fn view(context: &Context, branch: Option<&str>) -> Context {
 #[derive(Debug)]
 pub(super) struct Results {
     /// By branch, in the order of the fork's edges.
-    ended: Vec<Ended>,
+    ended: Vec<EndedBranch>,
 }
 
 #[derive(Debug)]
-struct Ended {
+struct EndedBranch {
     branch: String,
     status: Status,
     reason: String,
@@ -79,7 +79,7 @@ struct Ended {
     leave: Option<String>,
 }
 
-impl Ended {
+impl EndedBranch {
     fn id(&self) -> &str {
         first_node(&self.branch)
     }
@@ -92,19 +92,19 @@ impl Ended {
 
 impl Results {
     /// Gathers what arrived at a fan-in. `order` names the nodes that the branches begin with.
-    pub(super) fn gather(context: &Context, arrived: Vec<Sent>, order: &[String]) -> Self {
+    pub(super) fn gather(context: &Context, arrived: Vec<RouteInput>, order: &[String]) -> Self {
         let place = |branch: &str| {
             let (first, index) = each::parts(first_node(branch));
             (order.iter().position(|node| node == first), index)
         };
-        let mut ended: Vec<Ended> = Vec::new();
+        let mut ended: Vec<EndedBranch> = Vec::new();
         for sent in arrived {
             let Some(branch) = sent.branch else { continue };
             let set =
                 context.get_value(&channel(&branch)).and_then(Json::as_object).cloned().unwrap_or_default();
             // That a branch was left is no reason for what the join comes to.
             let reason = if sent.left { String::new() } else { sent.failure_reason };
-            ended.push(Ended { branch, status: sent.outcome, reason, set, leave: sent.leave });
+            ended.push(EndedBranch { branch, status: sent.outcome, reason, set, leave: sent.leave });
         }
         ended.sort_by_key(|ended| place(&ended.branch));
         Self { ended }
@@ -188,8 +188,8 @@ impl Results {
     }
 
     /// Returns the branch with the best status, then the highest score, then the first id.
-    fn best(&self) -> Option<&Ended> {
-        let rank = |ended: &&Ended| match ended.status {
+    fn best(&self) -> Option<&EndedBranch> {
+        let rank = |ended: &&EndedBranch| match ended.status {
             Status::Success => 0,
             Status::PartialSuccess => 1,
             Status::Retry => 2,

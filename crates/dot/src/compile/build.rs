@@ -10,7 +10,7 @@ use ferrata_core::{Error, ErrorKind};
 use super::branch::{Limits, view};
 use super::cycle::{in_loops, visits};
 use super::leave::{self, Joins, Rule};
-use super::plan::{Carries, Gate, Jump, Next, Sent, Ways};
+use super::plan::{EdgeFidelity, Gate, Jump, Next, RouteInput, NodeTargets};
 use super::refuse::check_region;
 use super::region::{FAN_IN, PARALLEL, Region, Regions};
 use super::settings::{
@@ -193,7 +193,7 @@ fn resolve(
 fn route(
     builder: GraphBuilder<Context>,
     from: &str,
-    ways: Arc<Ways>,
+    ways: Arc<NodeTargets>,
     (rules, joins): (&Arc<HashMap<String, Rule>>, &Arc<Joins>),
 ) -> GraphBuilder<Context> {
     let targets = ways.followers();
@@ -203,7 +203,7 @@ fn route(
     let (rules, joins) = (Arc::clone(rules), Arc::clone(joins));
     builder.route(from, targets, move |context, cx| {
         // Without an output, an operator has said that the work is done.
-        let sent = cx.output::<Sent>().ok().flatten().unwrap_or_else(Sent::success);
+        let sent = cx.output::<RouteInput>().ok().flatten().unwrap_or_else(RouteInput::success);
         if let (Some(life), Some(branch)) = (&sent.life, &sent.branch)
             && let Some((join, fork)) = leave::joins(branch).last()
             && rules.get(fork).is_some_and(|rule| rule.is_settled(context, join))
@@ -239,7 +239,7 @@ fn all_ways(
     types: &Resolved,
     exits: &[usize],
     regions: &Regions,
-) -> Result<Vec<Ways>, Error> {
+) -> Result<Vec<NodeTargets>, Error> {
     let id = |at: usize| pipeline.nodes()[at].id().to_owned();
     // Once the budget is spent, the run may go there from any node.
     let beyond = pipeline.attributes.text("budget_target");
@@ -279,9 +279,9 @@ fn ways(
     outgoing: &[usize],
     types: &Resolved,
     (exit, inside): (bool, bool),
-) -> Result<Ways, Error> {
+) -> Result<NodeTargets, Error> {
     let node = &pipeline.nodes()[at];
-    let mut ways = Ways {
+    let mut ways = NodeTargets {
         edges: Vec::with_capacity(outgoing.len()),
         restarts: Vec::with_capacity(outgoing.len()),
         replans: Vec::with_capacity(outgoing.len()),
@@ -312,10 +312,10 @@ fn ways(
         ways.replans.push(flag(edge.attributes.get("replan")));
         ways.restarts.push(flag(edge.attributes.get("loop_restart")));
         let text = |key: &str| edge.attributes.text(key).into_owned();
-        let carries = Carries { fidelity: text("fidelity"), thread_id: text("thread_id") };
+        let carries = EdgeFidelity { fidelity: text("fidelity"), thread_id: text("thread_id") };
         ways.each
             .push(Some(pipeline.for_each(edge).into_owned()).filter(|key| !key.is_empty() && ways.forks));
-        ways.carries.push(Some(carries).filter(|carries| *carries != Carries::default()));
+        ways.carries.push(Some(carries).filter(|carries| *carries != EdgeFidelity::default()));
         ways.to_conditional.push(to.is_some_and(|to| types[to].0 == CONDITIONAL));
     }
     if exit || ways.edges.is_empty() && !inside {

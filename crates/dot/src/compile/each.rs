@@ -6,7 +6,7 @@ use ferrata_core::state::{Context, ContextUpdate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::plan::Ways;
+use super::plan::NodeTargets;
 
 /// How many items an edge takes: each is a branch of its own, in the log and in the context that they meet in.
 const MOST: usize = 1000;
@@ -59,7 +59,7 @@ pub(super) fn forget(update: ContextUpdate, join: &str) -> ContextUpdate {
     update.remove(key(join))
 }
 
-impl Ways {
+impl NodeTargets {
     /// Returns the items of an edge: those of the list that the context holds under the edge's key, if it has one.
     ///
     /// # Errors

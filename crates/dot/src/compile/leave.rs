@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use ferrata_core::node::{Awake, NodeContext};
+use ferrata_core::node::{KeepAwakeGuard, NodeContext};
 use ferrata_core::state::Context;
 use serde_json::Value as Json;
 use tokio::sync::watch;
@@ -118,7 +118,7 @@ pub(super) struct Joins {
 struct Join {
     settled: watch::Sender<bool>,
     watching: Vec<NodeContext>,
-    awake: Vec<Awake>,
+    awake: Vec<KeepAwakeGuard>,
 }
 
 impl Join {

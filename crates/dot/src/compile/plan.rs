@@ -23,14 +23,14 @@ pub(super) fn gate_key(node: &str) -> String {
 
 /// Where one node can lead.
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(super) struct NodeTargets {
     pub(super) edges: Vec<Candidate>,
     /// For each edge, whether it starts the run afresh.
     pub(super) restarts: Vec<bool>,
     /// For each edge, whether the run goes back on purpose, to plan anew.
     pub(super) replans: Vec<bool>,
     /// For each edge, what it says of the fidelity of the task that it leads to.
-    pub(super) carries: Vec<Option<Carries>>,
+    pub(super) carries: Vec<Option<EdgeFidelity>>,
     /// For each edge, whether it leads to a conditional node.
     pub(super) to_conditional: Vec<bool>,
     /// Whether the node only decides where to go: then the outcome is that of the node before it, and a failure may follow
@@ -105,7 +105,7 @@ pub(super) enum Next {
         reason: Reason,
         restart: bool,
         replan: bool,
-        carries: Option<Carries>,
+        carries: Option<EdgeFidelity>,
     },
     /// A node that no edge leads to.
     Jump { to: String, why: Jump },
@@ -137,7 +137,7 @@ fn of_other_dialects(key: &str, context: &Context) -> Option<serde_json::Value> 
 
 /// What an edge says of the fidelity of the task that it leads to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Carries {
+pub(super) struct EdgeFidelity {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) fidelity: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -146,7 +146,7 @@ pub(super) struct Carries {
 
 /// What of an outcome routes look at; it travels as the node's output, so that a route can be asked again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Sent {
+pub(super) struct RouteInput {
     pub(super) outcome: Status,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) own_outcome: String,
@@ -176,7 +176,7 @@ pub(super) struct Sent {
     pub(super) restart: Option<String>,
     /// What the edge that was chosen says of the fidelity of the next task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) carries: Option<Carries>,
+    pub(super) carries: Option<EdgeFidelity>,
     /// The place among the node's edges of the one that was chosen, and why it was, or the jump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) edge: Option<usize>,
@@ -199,7 +199,7 @@ pub(super) struct Sent {
     pub(super) of_others: Vec<String>,
 }
 
-impl Sent {
+impl RouteInput {
     pub(super) fn of(outcome: &StageOutcome, branch: Option<String>, fork: bool) -> Self {
         Self {
             outcome: outcome.status,
@@ -246,19 +246,19 @@ impl Sent {
     }
 }
 
-impl Ways {
+impl NodeTargets {
     /// Says what follows an outcome.
     ///
     /// A failure follows an edge whose condition holds, else it jumps to the retry target, else it follows an edge to a
     /// conditional node, which is there to decide on it; it never follows another edge without a condition.
-    pub(super) fn next(&self, sent: &Sent, context: &Context) -> Next {
+    pub(super) fn next(&self, sent: &RouteInput, context: &Context) -> Next {
         match (self.after(sent, context), &self.home) {
             (Next::End | Next::Fail, Some(home)) => Next::Jump { to: home.clone(), why: Jump::Join },
             (next, _) => next,
         }
     }
 
-    fn after(&self, sent: &Sent, context: &Context) -> Next {
+    fn after(&self, sent: &RouteInput, context: &Context) -> Next {
         if let Some(to) = &sent.restart {
             let carries = sent.carries.clone();
             return Next::Edge {

@@ -56,7 +56,7 @@ pub(super) struct Regions {
 }
 
 /// Why the plain walk along the branches of a fork found no region.
-enum Refused {
+enum RegionError {
     /// The fork itself is wrong.
     Fork(Error),
     /// The branches do not stay apart from the rest until a fan-in: they may meet elsewhere.
@@ -81,8 +81,8 @@ impl Regions {
         for fork in (0..types.len()).filter(|&at| types[at] == PARALLEL) {
             match region(pipeline, types, &next, fork, exits) {
                 Ok(region) => found.push(region),
-                Err(Refused::Shape) => open.push(fork),
-                Err(Refused::Fork(error)) => return Err(error),
+                Err(RegionError::Shape) => open.push(fork),
+                Err(RegionError::Fork(error)) => return Err(error),
             }
         }
         let taken: HashSet<usize> = found.iter().map(|region: &Region| region.fan_in).collect();
@@ -229,16 +229,16 @@ fn region(
     next: &[Vec<usize>],
     fork: usize,
     exits: &[usize],
-) -> Result<Region, Refused> {
+) -> Result<Region, RegionError> {
     let id = |at: usize| pipeline.nodes()[at].id();
-    let fork_is = |message: &str| Err(Refused::Fork(wrong(id(fork), message)));
+    let fork_is = |message: &str| Err(RegionError::Fork(wrong(id(fork), message)));
     let mut depths: HashMap<usize, usize> = HashMap::new();
     let mut meets: Option<usize> = None;
-    let firsts = firsts(pipeline, types, fork).map_err(Refused::Fork)?;
+    let firsts = firsts(pipeline, types, fork).map_err(RegionError::Fork)?;
     let mut open: Vec<(usize, usize)> = firsts.into_iter().map(|to| (to, 0)).collect();
     while let Some((at, depth)) = open.pop() {
         if at == fork || exits.contains(&at) {
-            return Err(Refused::Shape);
+            return Err(RegionError::Shape);
         }
         if types[at] == FAN_IN && depth == 0 {
             if meets.is_some_and(|other| other != at) {
@@ -250,7 +250,7 @@ fn region(
         match depths.insert(at, depth) {
             Some(before) if before == depth => continue,
             // It is part of these branches and of those of another parallel node.
-            Some(_) => return Err(Refused::Shape),
+            Some(_) => return Err(RegionError::Shape),
             None => {}
         }
         let after = match types[at] {
@@ -263,7 +263,7 @@ fn region(
     }
     match meets {
         Some(fan_in) => Ok(Region { fork, fan_in, implicit: false, nodes: depths.into_keys().collect() }),
-        None => Err(Refused::Shape),
+        None => Err(RegionError::Shape),
     }
 }
 

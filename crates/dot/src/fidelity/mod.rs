@@ -68,7 +68,7 @@ impl fmt::Display for Fidelity {
 /// How one task is told of the run: decided before it begins, by the edge it was reached by, its node and the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Told {
+pub struct FidelityChoice {
     /// How much it is told.
     pub fidelity: Fidelity,
     /// The session that goes on, if the fidelity is [`Fidelity::Full`].
@@ -91,7 +91,7 @@ impl Arrival {
     }
 }
 
-impl Told {
+impl FidelityChoice {
     /// Decides: the edge before the node, the node before the graph's `default_fidelity`, else `compact`. The thread of a full
     /// fidelity is the node's `thread_id`, else the edge's, else the graph's `default_thread`, else the innermost subgraph
     /// around the node, else the node before it.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use ferrata_core::state::Context;
 use serde_json::Value as Json;
 
-use super::{Fidelity, LAST, Told};
+use super::{Fidelity, LAST, FidelityChoice};
 
 /// How many tasks are remembered. One that is forgotten costs the next task on its session a summary in its place.
 const REMEMBERED: usize = 4096;
@@ -20,13 +20,13 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Says how a task is told of the run here. If the task before it was told in full by a process that is gone, its session
     /// is gone, too: then a summary takes the place of the session, once, for after that the task before has run here.
-    pub(crate) fn here(&self, told: &Told, context: &Context, activation: &str) -> Told {
+    pub(crate) fn here(&self, told: &FidelityChoice, context: &Context, activation: &str) -> FidelityChoice {
         let last = context.get_value(LAST);
         let text = |key: &str| last.and_then(|last| last.get(key)).and_then(Json::as_str).unwrap_or_default();
         let life = activation.split_once(':').map_or("", |(life, _)| life);
         let lost = text("mode") == Fidelity::Full.as_str() && !self.knows(&format!("{life}:{}", text("by")));
         if told.fidelity == Fidelity::Full && lost {
-            return Told { fidelity: Fidelity::SummaryHigh, thread: told.thread.clone() };
+            return FidelityChoice { fidelity: Fidelity::SummaryHigh, thread: told.thread.clone() };
         }
         told.clone()
     }

@@ -9,7 +9,7 @@ use super::capture::{KeepPolicy, OutputSource, WholePlace};
 use super::codergen::{Answer, Backend, Request};
 use super::hooks;
 use super::inherit::Inherit;
-use super::process::{Finished, Shell, run};
+use super::process::{ProcessEnd, Shell, run};
 use super::setting::{Setting, setters};
 use super::tool::{TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
@@ -204,7 +204,7 @@ impl Backend for CommandBackend {
 }
 
 /// Returns what an exit status says of a task whose command left no outcome; `None` for success.
-fn by_status(finished: &Finished, output: &str, errors: &str) -> Option<StageOutcome> {
+fn by_status(finished: &ProcessEnd, output: &str, errors: &str) -> Option<StageOutcome> {
     let status = match finished.status.code() {
         Some(0) => return None,
         Some(TEMPORARY) => Status::Retry,

@@ -24,19 +24,19 @@ for id in $live; do kill -s KILL -- "-$id"; done
 "#;
 
 /// The process groups of the commands that are at work, and the shell that is told of them.
-struct Live {
+struct ProcessGroups {
     groups: Option<HashSet<Pid>>,
     shell: Option<Child>,
 }
 
-static LIVE: Mutex<Live> = Mutex::new(Live { groups: None, shell: None });
+static LIVE: Mutex<ProcessGroups> = Mutex::new(ProcessGroups { groups: None, shell: None });
 
-fn live() -> MutexGuard<'static, Live> {
+fn live() -> MutexGuard<'static, ProcessGroups> {
     // Nothing panics while it is held.
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Live {
+impl ProcessGroups {
     fn tell(&mut self, what: char, id: Pid) {
         if let Some(input) = self.shell.as_mut().and_then(|shell| shell.stdin.as_mut()) {
             // A shell that was killed cannot help any more; commands are killed by this process all the same.

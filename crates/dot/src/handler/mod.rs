@@ -41,13 +41,13 @@ pub(crate) use inherit::is_inherited_by_tools;
 pub(crate) use manager::MANAGER;
 pub use manager::Manager;
 pub use noop::Noop;
-pub use pulse::Pulse;
+pub use pulse::ActivityCounter;
 pub(crate) use rank::{BEST, RESULTS, Rank};
 pub use tool::Tool;
 pub use wait::Wait;
 pub use wait_human::WaitHuman;
 
-use crate::fidelity::Told;
+use crate::fidelity::FidelityChoice;
 use crate::outcome::StageOutcome;
 use crate::pipeline::{DEFAULT_TYPE, Node, Pipeline, SHAPES};
 
@@ -66,9 +66,9 @@ pub struct Stage {
     /// The type of the node: the one that its handler was found by.
     pub kind: Arc<str>,
     /// How a task is told of the run so far.
-    pub told: Told,
+    pub told: FidelityChoice,
     /// Where work that takes long shows that it goes on.
-    pub pulse: Pulse,
+    pub pulse: ActivityCounter,
     /// What the command of the attempt has printed.
     pub(crate) printed: AttemptOutput,
     /// Whether the variables of the prompt are replaced already.

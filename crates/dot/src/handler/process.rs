@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::capture::AttemptOutput;
 use super::inherit::Inherit;
-use super::{HandlerError, Pulse};
+use super::{HandlerError, ActivityCounter};
 
 /// How long the output of a command is still read after it has ended. Its group is killed by then, so only a process that
 /// left the group can hold the pipe.
@@ -36,16 +36,16 @@ pub(super) struct Shell {
     /// Takes in what it prints.
     pub(super) printed: AttemptOutput,
     /// Beats whenever something is read.
-    pub(super) pulse: Pulse,
+    pub(super) pulse: ActivityCounter,
 }
 
 /// How it ended.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct ProcessEnd {
     pub(super) status: ExitStatus,
 }
 
-impl Finished {
+impl ProcessEnd {
     /// Says how the process ended, for people.
     pub(super) fn how(&self) -> String {
         if let Some(code) = self.status.code() {
@@ -61,14 +61,14 @@ impl Finished {
 
 /// Why it cannot be told how it ended.
 #[derive(Debug)]
-pub(super) enum Lost {
+pub(super) enum UnknownExit {
     /// It was never started.
     Unstarted(std::io::Error),
     /// It was, and the system does not tell what became of it.
     Unheard(std::io::Error),
 }
 
-impl Lost {
+impl UnknownExit {
     /// Says so, for people.
     pub(super) fn said(&self, what: &str) -> String {
         match self {
@@ -135,7 +135,7 @@ impl Drop for Group {
 /// Runs a command until it ends, and with it whatever it has started.
 ///
 /// Once its node is [cancelled](NodeContext::cancelled), the group is asked to end. Dropping the future kills it.
-pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost> {
+pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<ProcessEnd, UnknownExit> {
     let mut command = Command::new("sh");
     command
         .args(["-c", BEGIN])
@@ -149,7 +149,7 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost
     if let Some(directory) = &shell.directory {
         command.current_dir(directory);
     }
-    let mut child = command.spawn().map_err(Lost::Unstarted)?;
+    let mut child = command.spawn().map_err(UnknownExit::Unstarted)?;
     let mut group = Group::of(child.id());
     let stdin = child.stdin.take();
     let write = async {
@@ -171,7 +171,7 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost
         let (mut drained, mut asked) = (false, false);
         let status = loop {
             tokio::select! {
-                status = child.wait() => break status.map_err(Lost::Unheard)?,
+                status = child.wait() => break status.map_err(UnknownExit::Unheard)?,
                 _ = &mut pipes, if !drained => drained = true,
                 () = &mut cancelled, if !asked => {
                     asked = true;
@@ -190,11 +190,11 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<Finished, Lost
         }
         status
     };
-    Ok(Finished { status })
+    Ok(ProcessEnd { status })
 }
 
 /// Reads all there is, so that the command never waits for room.
-async fn read(from: Option<impl AsyncRead + Unpin>, mut into: impl FnMut(&[u8]), pulse: &Pulse) {
+async fn read(from: Option<impl AsyncRead + Unpin>, mut into: impl FnMut(&[u8]), pulse: &ActivityCounter) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 << 10];
     // An end and an error are the same here: nothing more comes.
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn only_what_was_never_started_is_certainly_not_done() {
         let why = || std::io::Error::other("no");
-        for (lost, not_done) in [(Lost::Unstarted(why()), true), (Lost::Unheard(why()), false)] {
+        for (lost, not_done) in [(UnknownExit::Unstarted(why()), true), (UnknownExit::Unheard(why()), false)] {
             let error = lost.of("the command");
             assert_eq!((error.is_not_done(), error.is_transient()), (not_done, true), "{error}");
         }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts the signs of life of an attempt; the graph's `stall_timeout` ends an attempt that gives none. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub struct Pulse(Arc<AtomicU64>);
+pub struct ActivityCounter(Arc<AtomicU64>);
 
-impl Pulse {
+impl ActivityCounter {
     /// Shows that the work goes on: something was read, said or done.
     pub fn beat(&self) {
         // Only that it changes counts, and no other memory depends on it.

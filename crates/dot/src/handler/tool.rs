@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use ferrata_core::{Error, ErrorKind};
 use serde_json::json;
 
-use super::capture::{Captured, CapturedOutput, KeepPolicy, OutputSource};
+use super::capture::{CapturedOutput, CapturedOutput, KeepPolicy, OutputSource};
 use super::command::status_in;
 use super::command_text::{CommandText, prepare};
 use super::hooks::Call;
@@ -109,7 +109,7 @@ impl Handler for Tool {
         let (how, code) = (finished.how(), finished.status.code());
         let printed = stage.printed.take();
         let text =
-            |of: fn(&Captured) -> &CapturedOutput| printed.as_ref().map_or("", |printed| &of(printed).text);
+            |of: fn(&CapturedOutput) -> &CapturedOutput| printed.as_ref().map_or("", |printed| &of(printed).text);
         let (output, errors) = (text(|printed| &printed.output), text(|printed| &printed.errors));
         let status = match code {
             Some(0) => Status::Success,

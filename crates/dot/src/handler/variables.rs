@@ -25,9 +25,9 @@ fn name(key: &str) -> String {
 }
 
 /// The keys of a context by the variable that would tell them.
-struct Named<'a>(BTreeMap<String, Vec<&'a str>>);
+struct ContextVariables<'a>(BTreeMap<String, Vec<&'a str>>);
 
-impl<'a> Named<'a> {
+impl<'a> ContextVariables<'a> {
     fn of(context: &'a Context) -> Self {
         let mut named: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for (key, _) in
@@ -56,12 +56,12 @@ impl<'a> Named<'a> {
 
 /// Returns the keys that are told by no variable because of their names.
 pub(super) fn colliding(context: &Context) -> Vec<&str> {
-    Named::of(context).colliding()
+    ContextVariables::of(context).colliding()
 }
 
 /// Returns the variables, in the order of the keys.
 pub(super) fn of(context: &Context) -> Vec<(OsString, OsString)> {
-    let named = Named::of(context);
+    let named = ContextVariables::of(context);
     let mut variables = Vec::new();
     let mut room = MOST_OF_ALL;
     for (key, value) in context.iter().filter(|(key, _)| !key.starts_with("internal.")) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::MAX_STRING;
 use super::error::{ParseError, ParseErrorKind as Kind};
-use crate::source::{Span, Spanned};
+use crate::source::{Span, SpannedValue};
 use crate::tolerance::{Tolerance, note};
 use crate::value::{Length, Unit, Value};
 
@@ -92,7 +92,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes an identifier: `[A-Za-z_][A-Za-z0-9_]*`.
-    pub(super) fn identifier(&mut self) -> Option<Spanned<&'a str>> {
+    pub(super) fn identifier(&mut self) -> Option<SpannedValue<&'a str>> {
         let first = self.peek().filter(|b| b.is_ascii_alphabetic() || *b == b'_')?;
         let _ = first;
         let length = self.rest().iter().take_while(|b| is_word(**b)).count();
@@ -100,7 +100,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a value.
-    pub(super) fn value(&mut self) -> Result<Spanned<Value>, ParseError> {
+    pub(super) fn value(&mut self) -> Result<SpannedValue<Value>, ParseError> {
         match self.peek() {
             Some(b'"') => self.string(),
             Some(b'0'..=b'9' | b'-' | b'.') => self.number(),
@@ -126,7 +126,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a string in quotes.
-    fn string(&mut self) -> Result<Spanned<Value>, ParseError> {
+    fn string(&mut self) -> Result<SpannedValue<Value>, ParseError> {
         let start = self.at;
         self.at += 1;
         let mut text = Vec::new();
@@ -174,7 +174,7 @@ impl<'a> Cursor<'a> {
             return Err(error.suggest("put the text into a file, and name the file"));
         }
         match String::from_utf8(text) {
-            Ok(text) => Ok(Spanned::new(Value::string(text), span)),
+            Ok(text) => Ok(SpannedValue::new(Value::string(text), span)),
             Err(_) => {
                 let raw = &self.source[start..self.at];
                 let good = std::str::from_utf8(raw).map_or_else(|e| e.valid_up_to(), str::len);
@@ -187,7 +187,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `true`, `false` or a word without quotes: `[A-Za-z_][A-Za-z0-9_.:-]*`.
-    fn bare(&mut self) -> Spanned<Value> {
+    fn bare(&mut self) -> SpannedValue<Value> {
         let start = self.at;
         let in_word = |b: &&u8| is_word(**b) || matches!(b, b'.' | b':' | b'-');
         let length = self.rest().iter().take_while(in_word).count();
@@ -197,11 +197,11 @@ impl<'a> Cursor<'a> {
             "false" => Value::Boolean(false),
             word => Value::Bare(Arc::from(word)),
         };
-        Spanned::new(value, Span::new(start, self.at))
+        SpannedValue::new(value, Span::new(start, self.at))
     }
 
     /// Takes a whole number, a number with a point, or a duration.
-    fn number(&mut self) -> Result<Spanned<Value>, ParseError> {
+    fn number(&mut self) -> Result<SpannedValue<Value>, ParseError> {
         let start = self.at;
         // All that sticks together, so that `12abc` and `1.2.3` are mistakes and not two things.
         let sticks = |b: &&u8| is_word(**b) || matches!(b, b'.' | b':' | b'-');
@@ -216,7 +216,7 @@ impl<'a> Cursor<'a> {
         let (whole, rest) = unsigned.split_at(digits);
         if rest.is_empty() && !whole.is_empty() {
             return match text.parse() {
-                Ok(number) => Ok(Spanned::new(Value::Integer(number), span)),
+                Ok(number) => Ok(SpannedValue::new(Value::Integer(number), span)),
                 Err(_) => wrong("the number does not fit into 64 bits", "put it in quotes if it is text"),
             };
         }
@@ -225,7 +225,7 @@ impl<'a> Cursor<'a> {
             && fraction.bytes().all(|b| b.is_ascii_digit())
         {
             return match text.parse::<f64>() {
-                Ok(number) if number.is_finite() => Ok(Spanned::new(Value::Float(number), span)),
+                Ok(number) if number.is_finite() => Ok(SpannedValue::new(Value::Float(number), span)),
                 _ => wrong("the number is out of range", "put it in quotes if it is text"),
             };
         }
@@ -234,7 +234,7 @@ impl<'a> Cursor<'a> {
                 return wrong("a duration is not negative", "remove the sign");
             }
             return match Length::from_text(text) {
-                Some(length) => Ok(Spanned::new(Value::Duration(length), span)),
+                Some(length) => Ok(SpannedValue::new(Value::Duration(length), span)),
                 None => {
                     wrong("the duration does not fit into 64 bits of milliseconds", "choose a shorter one")
                 }
@@ -247,11 +247,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes that many bytes, which are known to be ASCII.
-    fn take_text(&mut self, length: usize) -> Option<Spanned<&'a str>> {
+    fn take_text(&mut self, length: usize) -> Option<SpannedValue<&'a str>> {
         let span = Span::new(self.at, self.at + length);
         let text = std::str::from_utf8(&self.source[span.start..span.end]).ok()?;
         self.at = span.end;
-        Some(Spanned::new(text, span))
+        Some(SpannedValue::new(text, span))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::cursor::Cursor;
 use super::error::{ParseError, ParseErrorKind as Kind};
-use crate::source::{Span, Spanned};
+use crate::source::{Span, SpannedValue};
 use crate::suggest::shown;
 use crate::syntax::id_of_name;
 use crate::tolerance::{Tolerance, note};
@@ -24,8 +24,8 @@ impl<'a> NameTable<'a> {
     pub(super) fn take_quoted(
         &mut self,
         cursor: &mut Cursor<'a>,
-    ) -> Result<(Spanned<Arc<str>>, String), ParseError> {
-        let Spanned { value, span } = cursor.value()?;
+    ) -> Result<(SpannedValue<Arc<str>>, String), ParseError> {
+        let SpannedValue { value, span } = cursor.value()?;
         let name = value.text().into_owned();
         if name.trim().is_empty() {
             let error = cursor.error(Kind::Unexpected, span, "a name is empty", "an empty name");
@@ -52,20 +52,20 @@ impl<'a> NameTable<'a> {
                 format!("write `{}`, and the text as its `label`", shown(&id)),
             )
         });
-        Ok((Spanned::new(id, span), name))
+        Ok((SpannedValue::new(id, span), name))
     }
 
     /// Takes an id without quotes.
     pub(super) fn take_bare(
         &mut self,
         cursor: &Cursor<'a>,
-        word: Spanned<&'a str>,
-    ) -> Result<Spanned<Arc<str>>, ParseError> {
+        word: SpannedValue<&'a str>,
+    ) -> Result<SpannedValue<Arc<str>>, ParseError> {
         if let Some(name) = self.quoted.get(word.value).filter(|name| **name != *word.value) {
             return Err(one_id(cursor, word.value, name, word.value, word.span));
         }
         self.bare.insert(word.value);
-        Ok(Spanned::new(Arc::from(word.value), word.span))
+        Ok(SpannedValue::new(Arc::from(word.value), word.span))
     }
 }
 

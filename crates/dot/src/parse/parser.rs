@@ -7,7 +7,7 @@ use super::cursor::{Cursor, is_word};
 use super::error::{ParseError, ParseErrorKind as Kind};
 use super::names::NameTable;
 use super::{MAX_ATTRIBUTES, MAX_DEPTH, MAX_SOURCE};
-use crate::source::{Span, Spanned};
+use crate::source::{Span, SpannedValue};
 use crate::syntax::{
     Attribute, Document, EdgeStatement, KEYWORDS, NodeStatement, Statement, Subgraph, id_of_name,
 };
@@ -177,7 +177,7 @@ impl<'a> Parser<'a> {
         if name != *id.value && attributes.iter().all(|attribute| &*attribute.key.value != "label") {
             let (key, value) = (Arc::from("label"), Value::string(name));
             attributes
-                .push(Attribute { key: Spanned::new(key, id.span), value: Spanned::new(value, id.span) });
+                .push(Attribute { key: SpannedValue::new(key, id.span), value: SpannedValue::new(value, id.span) });
         }
         Ok(Statement::Node(NodeStatement { id, attributes }))
     }
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
             // It means nothing.
             Some(b'"') => {
                 let name = self.cursor.value()?;
-                Some(Spanned::new(Arc::from(id_of_name(&name.value.text())), name.span))
+                Some(SpannedValue::new(Arc::from(id_of_name(&name.value.text())), name.span))
             }
             _ => self.cursor.identifier().map(owned),
         };
@@ -213,7 +213,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The rest of `first -> b -> c [..]`.
-    fn edge(&mut self, first: Spanned<Arc<str>>) -> Result<Statement> {
+    fn edge(&mut self, first: SpannedValue<Arc<str>>) -> Result<Statement> {
         let mut path = vec![first];
         loop {
             self.cursor.skip_blank()?;
@@ -352,7 +352,7 @@ impl<'a> Parser<'a> {
                 new
             }
         };
-        let key = Spanned::new(shared, span);
+        let key = SpannedValue::new(shared, span);
         self.cursor.skip_blank()?;
         if !self.cursor.eat(b'=') {
             let suggestion = format!("write `{} = value`", key.value);
@@ -413,6 +413,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn owned(word: Spanned<&str>) -> Spanned<Arc<str>> {
-    Spanned::new(Arc::from(word.value), word.span)
+fn owned(word: SpannedValue<&str>) -> SpannedValue<Arc<str>> {
+    SpannedValue::new(Arc::from(word.value), word.span)
 }

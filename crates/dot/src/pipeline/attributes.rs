@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::attribute::is_named;
-use crate::source::{Span, Spanned};
+use crate::source::{Span, SpannedValue};
 use crate::syntax::Attribute;
 use crate::value::Value;
 
@@ -118,5 +118,5 @@ pub(super) fn put(attributes: &mut Vec<Attribute>, attribute: Attribute) {
 
 fn unplaced(key: &str, value: Value) -> Attribute {
     let nowhere = Span::default();
-    Attribute { key: Spanned::new(Arc::from(key), nowhere), value: Spanned::new(value, nowhere) }
+    Attribute { key: SpannedValue::new(Arc::from(key), nowhere), value: SpannedValue::new(value, nowhere) }
 }

@@ -7,7 +7,7 @@ use super::Pipeline;
 use super::attributes::{Attributes, put};
 use super::node::{Edge, MAX_CLASSES, Node};
 use crate::parse::{MAX_ATTRIBUTES, ParseError, ParseErrorKind as Kind};
-use crate::source::{Span, Spanned};
+use crate::source::{Span, SpannedValue};
 use crate::suggest::{closest, shown};
 use crate::syntax::{Attribute, Document, Statement, Subgraph};
 use crate::tolerance::{Tolerance, note};
@@ -29,7 +29,7 @@ pub(super) fn flatten(
         edges: Vec::new(),
         tolerated,
     };
-    let mut flat = Flat { source, pipeline, graph: Vec::new(), copies: 0, mentioned: Mentioned::default() };
+    let mut flat = Flat { source, pipeline, graph: Vec::new(), copies: 0, mentioned: ImplicitNodes::default() };
     let mut scope = Scope::default();
     flat.statements(document.statements, &mut scope, true)?;
     flat.declare_mentioned();
@@ -50,14 +50,14 @@ struct Flat<'a> {
     pipeline: Pipeline,
     graph: Vec<Attribute>,
     copies: usize,
-    mentioned: Mentioned,
+    mentioned: ImplicitNodes,
 }
 
 /// Nodes that edges name before anything declares them, each with the scope of its first edge.
 #[derive(Default)]
-struct Mentioned {
+struct ImplicitNodes {
     known: HashSet<Arc<str>>,
-    in_order: Vec<(Spanned<Arc<str>>, Scope)>,
+    in_order: Vec<(SpannedValue<Arc<str>>, Scope)>,
 }
 
 /// For how many nodes without a declaration a misspelt name is looked for: each costs a look at many others.
@@ -182,7 +182,7 @@ impl Flat<'_> {
 
     fn node(
         &mut self,
-        id: crate::source::Spanned<Arc<str>>,
+        id: crate::source::SpannedValue<Arc<str>>,
         attributes: Vec<Attribute>,
         scope: &Scope,
     ) -> Result<(), ParseError> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::events::{self, Route, line, line_at, said};
-use super::log::{Body, Done};
+use super::log::{Body, StageEnd};
 use super::view::ReplanEntry;
 use crate::handler::{RESULTS, response_key};
 use crate::outcome::{StageOutcome, Status};
@@ -24,7 +24,7 @@ pub(super) struct Fold {
     pub(super) seen: Option<RecordHeader>,
     pub(super) channels: Channels,
     /// The activations that ended, in order.
-    pub(super) history: Vec<Ended>,
+    pub(super) history: Vec<EndedStage>,
     /// What the last of them came to.
     pub(super) outcome: Option<StageOutcome>,
     /// Where the run went back on purpose.
@@ -34,7 +34,7 @@ pub(super) struct Fold {
 
 /// An activation that ended.
 #[derive(Clone, Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedStage {
     pub(super) node: String,
     pub(super) visit: u32,
     pub(super) attempts: u32,
@@ -46,7 +46,7 @@ pub(super) struct Ended {
     pub(super) reason: String,
 }
 
-impl Ended {
+impl EndedStage {
     /// Returns when its last attempt began.
     pub(super) fn started(&self) -> Timestamp {
         before(self.at, self.took_ms)
@@ -59,7 +59,7 @@ fn before(at: Timestamp, ms: u64) -> Timestamp {
 
 /// What came of reading further.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct LogDelta {
     /// Lines of JSON, each with the number of its record.
     pub(super) events: Vec<(Seq, String)>,
     pub(super) attempts: Vec<Attempt>,
@@ -80,7 +80,7 @@ pub(super) struct Attempt {
 
 /// What a node of a pipeline sends along its edges.
 #[derive(Debug, Deserialize)]
-struct Sent {
+struct StageUpdate {
     outcome: Status,
     #[serde(default)]
     own_outcome: String,
@@ -125,8 +125,8 @@ impl Fold {
     /// # Errors
     ///
     /// [`ErrorKind::Corrupt`](ferrata_core::ErrorKind::Corrupt) if one is damaged.
-    pub(super) fn absorb(&mut self, records: &[Record]) -> Result<News, Error> {
-        let mut news = News::default();
+    pub(super) fn absorb(&mut self, records: &[Record]) -> Result<LogDelta, Error> {
+        let mut news = LogDelta::default();
         for record in records {
             let body = Body::of(&self.run, record)?;
             let header = &record.header;
@@ -176,7 +176,7 @@ impl Fold {
         self.value(branch, key).and_then(Json::as_str).map(str::to_owned)
     }
 
-    fn tell(&mut self, header: &RecordHeader, body: &Body, news: &mut News) -> Result<(), Error> {
+    fn tell(&mut self, header: &RecordHeader, body: &Body, news: &mut LogDelta) -> Result<(), Error> {
         let mut event = |kind: &str, more: Json| {
             let run = self.run.run.as_str();
             news.events.push((header.seq, line(header, run, kind, more)));
@@ -241,10 +241,10 @@ impl Fold {
         &mut self,
         header: &RecordHeader,
         body: &Body,
-        done: &Done,
-        news: &mut News,
+        done: &StageEnd,
+        news: &mut LogDelta,
     ) -> Result<(), Error> {
-        let sent: Option<Sent> = done.output.as_ref().and_then(|sent| serde_json::from_str(sent.get()).ok());
+        let sent: Option<StageUpdate> = done.output.as_ref().and_then(|sent| serde_json::from_str(sent.get()).ok());
         let branch = sent.as_ref().and_then(|sent| sent.branch.clone());
         let branch = branch.as_deref();
         let mut outcome = match (&done.failure, &sent) {
@@ -318,7 +318,7 @@ impl Fold {
             errors: text("tool.errors"),
             outcome: outcome.clone(),
         });
-        self.history.push(Ended {
+        self.history.push(EndedStage {
             node: done.node.clone(),
             visit: done.visit,
             attempts: done.attempts,

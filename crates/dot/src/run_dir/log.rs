@@ -14,14 +14,14 @@ use serde_json::value::RawValue;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Body {
-    pub(super) done: Vec<Done>,
+    pub(super) done: Vec<StageEnd>,
     pub(super) patch: Option<Patch>,
     pub(super) base: Option<Base>,
     pub(super) node: Option<String>,
     pub(super) visit: Option<u32>,
     pub(super) name: Option<String>,
     pub(super) failed: u32,
-    pub(super) failure: Option<Why>,
+    pub(super) failure: Option<FailureCause>,
     pub(super) retry_at: Option<i64>,
     pub(super) executor: Option<String>,
     pub(super) reason: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Base {
 
 /// An activation that ended.
 #[derive(Debug, Deserialize)]
-pub(super) struct Done {
+pub(super) struct StageEnd {
     pub(super) node: String,
     pub(super) visit: u32,
     #[serde(default = "one")]
@@ -46,7 +46,7 @@ pub(super) struct Done {
     #[serde(default)]
     pub(super) took_ms: u64,
     #[serde(default)]
-    pub(super) failure: Option<Why>,
+    pub(super) failure: Option<FailureCause>,
     #[serde(default)]
     pub(super) output: Option<Arc<RawValue>>,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub(super) struct Done {
 
 /// Why something failed.
 #[derive(Debug, Deserialize)]
-pub(super) struct Why {
+pub(super) struct FailureCause {
     pub(super) message: String,
 }
 
@@ -67,7 +67,7 @@ fn one() -> u32 {
     1
 }
 
-impl Done {
+impl StageEnd {
     /// Returns the nodes that branches begin with, one with items as often as it has some.
     pub(super) fn branches(&self) -> Vec<String> {
         let mut branches = Vec::new();

@@ -17,14 +17,14 @@ use ferrata_core::runtime::Runtime;
 use ferrata_core::{Error, ErrorKind, RunKey, Seq};
 
 use self::artifacts::Artifacts;
-use self::fold::{Attempt, Fold, News};
+use self::fold::{Attempt, Fold, LogDelta};
 use crate::handler::{Registry, response_key};
 use crate::outcome::Status;
 use crate::pipeline::{Node, Pipeline, SHAPES};
 use crate::variable::expand;
 
-pub use self::restore::Restored;
-pub use self::view::{Artifact, Manifest, ReplanEntry, Snapshot, Visited};
+pub use self::restore::RestorePoint;
+pub use self::view::{Artifact, Manifest, ReplanEntry, Snapshot, VisitedNode};
 
 /// Where the directory keeps the log itself, if it is to hold everything: no node has a name with a dot.
 const STORE: &str = ".ferrata";
@@ -224,7 +224,7 @@ impl RunDirectory {
         });
         let seen = state.fold.seen.as_ref().map(|seen| seen.seq);
         let records = log::after(&**runtime.store(), run, seen).await?;
-        let News { events, attempts } = state.fold.absorb(&records)?;
+        let LogDelta { events, attempts } = state.fold.absorb(&records)?;
         for attempt in &attempts {
             self.keep_attempt(attempt, &state.fold, &mut state.listed)?;
         }

@@ -18,7 +18,7 @@ use crate::select::{Candidate, select};
 /// Where a new run begins that goes on as a checkpoint stood.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Restored {
+pub struct RestorePoint {
     /// The run that the checkpoint was of, if it says so.
     pub run: Option<String>,
     /// The node to begin at; `None` if the run had completed.
@@ -67,7 +67,7 @@ impl RunDirectory {
         root: impl AsRef<Path>,
         pipeline: &Pipeline,
         compiler: &Compiler,
-    ) -> Result<Option<Restored>, Error> {
+    ) -> Result<Option<RestorePoint>, Error> {
         let root = root.as_ref();
         let path = root.join("checkpoint.json");
         let corrupt = |why: String| {
@@ -92,7 +92,7 @@ impl RunDirectory {
             None => (None, None),
         };
         let failed = node.as_ref().and_then(|node| file.retry_counters.get(node)).copied().unwrap_or(0);
-        Ok(Some(Restored { run: file.run_id, node, context, ended, failed, fork }))
+        Ok(Some(RestorePoint { run: file.run_id, node, context, ended, failed, fork }))
     }
 }
 

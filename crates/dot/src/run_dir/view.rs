@@ -44,7 +44,7 @@ pub struct Snapshot {
     #[serde(default)]
     pub outcome: Option<StageOutcome>,
     /// The nodes that ended, in order.
-    pub node_history: Vec<Visited>,
+    pub node_history: Vec<VisitedNode>,
     /// By goal gate: the status it ended with last, or `pending` if it was not visited.
     pub goal_gate_status: BTreeMap<String, String>,
     /// By node that is at work: how many of its attempts have failed. Finished nodes begin anew.
@@ -82,7 +82,7 @@ pub struct ReplanEntry {
 /// A node that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Visited {
+pub struct VisitedNode {
     /// The node.
     pub node: String,
     /// Which visit.
@@ -216,7 +216,7 @@ impl Snapshot {
             node_history: fold
                 .history
                 .iter()
-                .map(|ended| Visited {
+                .map(|ended| VisitedNode {
                     node: ended.node.clone(),
                     visit: ended.visit,
                     attempts: ended.attempts,

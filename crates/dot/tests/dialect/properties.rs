@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ferrata_dot::lint::Linter;
-use ferrata_dot::source::{Span, Spanned};
+use ferrata_dot::source::{Span, SpannedValue};
 use ferrata_dot::syntax::{Attribute, EdgeStatement, NodeStatement, Statement, Subgraph};
 use ferrata_dot::transform::Transforms;
 use ferrata_dot::value::{Length, Unit, Value};
@@ -39,11 +39,11 @@ fn exercise(source: &[u8]) {
     }
 }
 
-fn placed<T>(value: T) -> Spanned<T> {
-    Spanned::new(value, Span::default())
+fn placed<T>(value: T) -> SpannedValue<T> {
+    SpannedValue::new(value, Span::default())
 }
 
-fn id() -> impl Strategy<Value = Spanned<Arc<str>>> {
+fn id() -> impl Strategy<Value = SpannedValue<Arc<str>>> {
     "[A-Za-z_][A-Za-z0-9_]{0,6}"
         .prop_filter("a word of the dialect", |id| {
             !["strict", "digraph", "graph", "subgraph", "node", "edge"].contains(&&**id)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ferrata::state::{Channels, PatchWriter, Write, Written};
+use ferrata::state::{Channels, PatchWriter, Write, WrittenPatch};
 use ferrata::{Draft, ErrorKind, Result, State, Update};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -35,13 +35,13 @@ struct Review {
     r#type: Vec<u8>,
 }
 
-fn apply(state: &mut Review, update: impl Into<Update<Review>>) -> Result<Written> {
+fn apply(state: &mut Review, update: impl Into<Update<Review>>) -> Result<WrittenPatch> {
     let mut patch = PatchWriter::recording();
     update.into().apply(state, &mut patch)?;
     Ok(patch.finish())
 }
 
-fn text(written: &Written) -> String {
+fn text(written: &WrittenPatch) -> String {
     serde_json::to_string(&written.patch).expect("a patch is JSON")
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferrata::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, Lens, NodeCheckpoint};
 use ferrata::node::{NodeContext, NodeResult};
 use ferrata::runtime::Outcome;
-use ferrata::state::{Draft, PatchWriter, Written};
+use ferrata::state::{Draft, PatchWriter, WrittenPatch};
 use ferrata::testing::{Fault, Process, World, assert_replays, check_reads_back};
 use ferrata::{ErrorKind, Position, RunKey, State, Update};
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ struct Stored {
     count: u32,
 }
 
-fn apply(state: &mut Reading, update: impl Into<Update<Reading>>) -> ferrata::Result<Written> {
+fn apply(state: &mut Reading, update: impl Into<Update<Reading>>) -> ferrata::Result<WrittenPatch> {
     let mut patch = PatchWriter::recording();
     update.into().apply(state, &mut patch)?;
     Ok(patch.finish())

@@ -2,7 +2,7 @@
 
 use ferrata::graph::Graph;
 use ferrata::node::NodeResult;
-use ferrata::runtime::{Diff, Recorded, RetentionPolicy, Runtime, What};
+use ferrata::runtime::{Diff, Recorded, RetentionPolicy, Runtime, WatchEventKind};
 use ferrata::state::{Context, Draft, HIDDEN};
 use ferrata::store::MemoryStore;
 use ferrata::{ErrorKind, Position, RunKey, Seq, State};
@@ -82,7 +82,7 @@ async fn views(runtime: &Runtime, run: &RunKey) -> Vec<String> {
         while let Some(event) = watch.next().await.unwrap() {
             told += usize::from(matches!(
                 event.what,
-                What::Recorded(Recorded::Value { .. } | Recorded::Update { .. })
+                WatchEventKind::Recorded(Recorded::Value { .. } | Recorded::Update { .. })
             ));
             views.extend([format!("{event:?}"), event.to_json().unwrap()]);
         }

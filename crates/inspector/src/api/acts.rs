@@ -26,7 +26,7 @@ const BY: &str = "inspector";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct EmptyBody {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +38,7 @@ struct Reason {
 /// One of the four says what the answer is.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct AnswerBody {
     question: String,
     #[serde(default, deserialize_with = "present")]
     accept: Option<Box<RawValue>>,
@@ -94,18 +94,18 @@ pub(super) async fn act(
     let runtime = call.runtime();
     match act.as_str() {
         "answer" => {
-            let said: Said = read(&body)?;
+            let said: AnswerBody = read(&body)?;
             let question = said.question.clone();
             runtime.respond(&run, &question, said.answer()?).by(by).await?;
         }
         "send" => runtime.send(&run, read::<Message>(&body)?.message).by(by).await?,
         "retry" => {
-            let Nothing {} = read(&body)?;
+            let EmptyBody {} = read(&body)?;
             runtime.retry(&run).by(by).await?;
         }
         "pause" => runtime.pause(&run, reason(&body)?).by(by).await?,
         "unpause" => {
-            let Nothing {} = read(&body)?;
+            let EmptyBody {} = read(&body)?;
             runtime.unpause(&run).by(by).await?;
         }
         "cancel" => runtime.cancel(&run, reason(&body)?).by(by).await?,
@@ -145,7 +145,7 @@ async fn fork(call: &Call, run: &RunKey, fork: Fork) -> Result<Json<Value>, Prob
 }
 
 /// Removes a run as it was when it was looked at: what was said to it since is not lost with it.
-async fn purge(call: &Call, run: &RunKey, Nothing {}: Nothing) -> Result<Json<Value>, Problem> {
+async fn purge(call: &Call, run: &RunKey, EmptyBody {}: EmptyBody) -> Result<Json<Value>, Problem> {
     let head = call.head(run).await?;
     if !head.status.is_finished() {
         let message = format!("the run is {}; cancel it first", head.status);
@@ -182,7 +182,7 @@ pub(super) fn by(call: &Call) -> &str {
     call.viewer.name().unwrap_or(BY)
 }
 
-impl Said {
+impl AnswerBody {
     fn answer(self) -> Result<Answer, Problem> {
         match (self.accept, self.reject, self.cancel, self.resolve) {
             (Some(value), None, None, None) => Ok(Answer::Accept(value)),

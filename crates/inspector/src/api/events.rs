@@ -11,7 +11,7 @@ use ferrata_core::runtime::{WatchCursor, WatchKind};
 use futures_util::stream;
 use tokio::sync::watch;
 
-use super::quiet::Quiet;
+use super::quiet::RunPoller;
 use crate::app::Call;
 use crate::problem::Problem;
 
@@ -43,7 +43,7 @@ pub(super) async fn follow(
         None => request.from_now(),
     };
     let frames = request.await?.sse();
-    let (quiet, ending) = (Quiet::new(call.runtime(), run), call.app.ending.clone());
+    let (quiet, ending) = (RunPoller::new(call.runtime(), run), call.app.ending.clone());
     let app = Arc::clone(&call.app);
     let stream =
         stream::unfold((frames, quiet, ending, app), async |(mut frames, mut quiet, mut ending, app)| {

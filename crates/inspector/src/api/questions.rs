@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::run::question;
 use crate::app::Call;
-use crate::cache::About;
+use crate::cache::CacheKey;
 use crate::problem::Problem;
 use crate::view::summary::summary;
 use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
@@ -32,7 +32,7 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
     let (mut items, mut read, mut unread) = (Vec::new(), 0, 0);
     let mut unreadable = Unreadable::default();
     for head in &heads {
-        let about = About { run: head.run.clone(), head: head.id, what: "questions".into() };
+        let about = CacheKey { run: head.run.clone(), head: head.id, what: "questions".into() };
         let open = match call.app.cache.get(&about) {
             Some(known) => known,
             None if read >= READ => {

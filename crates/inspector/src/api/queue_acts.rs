@@ -6,7 +6,7 @@ use axum::extract::Path;
 use axum::extract::rejection::BytesRejection;
 use axum::http::HeaderMap;
 use ferrata_core::{RunId, RunKey};
-use ferrata_queue::{Queue, QueueStatus, Queues as _, Rate};
+use ferrata_queue::{Queue, QueueStatus, RuntimeQueueExt as _, RateLimit};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
@@ -34,9 +34,9 @@ struct Limits {
     #[serde(default, deserialize_with = "given")]
     at_once_per_key: Option<Option<u32>>,
     #[serde(default, deserialize_with = "given")]
-    rate: Option<Option<Rate>>,
+    rate: Option<Option<RateLimit>>,
     #[serde(default, deserialize_with = "given")]
-    rate_per_key: Option<Option<Rate>>,
+    rate_per_key: Option<Option<RateLimit>>,
 }
 
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
@@ -62,7 +62,7 @@ pub(super) async fn act(
         }
         "set" => {
             let limits: Limits = read(&body)?;
-            let change = |set: &mut ferrata_queue::Overrides| {
+            let change = |set: &mut ferrata_queue::QueueOverrides| {
                 set.at_once = limits.at_once.unwrap_or(set.at_once);
                 set.at_once_per_key = limits.at_once_per_key.unwrap_or(set.at_once_per_key);
                 set.rate = limits.rate.unwrap_or(set.rate);

@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(1_500);
 const ALIVE: u32 = 10;
 
 /// How closely a run is looked at.
-pub(super) struct Quiet {
+pub(super) struct RunPoller {
     runtime: Runtime,
     run: RunKey,
     clock: SystemClock,
@@ -27,7 +27,7 @@ pub(super) struct Quiet {
     is_quiet: bool,
 }
 
-impl Quiet {
+impl RunPoller {
     pub(super) fn new(runtime: &Runtime, run: RunKey) -> Self {
         let is_told = runtime.store().capabilities().notices;
         Self {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Path;
 use ferrata_core::ask::Question;
-use ferrata_core::runtime::{ActivationPhase, Checkpoint, LoggedGraph, Past, Pending, Position};
+use ferrata_core::runtime::{ActivationPhase, Checkpoint, LoggedGraph, PastActivation, PendingActivation, Position};
 use ferrata_core::store::RunHead;
 use ferrata_queue::explain_standings;
 use serde_json::{Value, json};
 
 use crate::app::Call;
-use crate::cache::About;
+use crate::cache::CacheKey;
 use crate::problem::Problem;
 use crate::queues;
 use crate::redact::Redaction;
@@ -75,10 +75,10 @@ struct Part {
 }
 
 impl Part {
-    fn of(&self, history: &[Past]) -> Range<usize> {
+    fn of(&self, history: &[PastActivation]) -> Range<usize> {
         let end = match (&self.visit, self.end) {
             (Some(visit), _) => {
-                let is_it = |past: &Past| *visit == format!("{}@{}", past.node, past.visit);
+                let is_it = |past: &PastActivation| *visit == format!("{}@{}", past.node, past.visit);
                 history.iter().rposition(is_it).map(|at| at + ACTIVATIONS / 2)
             }
             (None, end) => end,
@@ -95,7 +95,7 @@ async fn now(call: &Call, head: &RunHead, part: &Part) -> Result<Arc<Value>, Pro
         (None, None) => format!("run of the {alive}"),
         (visit, end) => format!("run of the {alive}, {visit:?} {end:?}"),
     };
-    let about = About { run: head.run.clone(), head: head.id, what: what.into() };
+    let about = CacheKey { run: head.run.clone(), head: head.id, what: what.into() };
     let time = call.app.now();
     let holds = |shown: &Value| shown["changes_at"].as_i64().is_none_or(|at| time.unix_ms() < at);
     if let Some(known) = call.app.cache.get(&about).filter(|known| holds(known)) {
@@ -136,8 +136,8 @@ fn drawn(
     shown(then, phases, &graph, &part.of(&then.history), hides)
 }
 
-fn about_graph(head: &RunHead) -> About {
-    About { run: head.run.clone(), head: head.id, what: "graph".into() }
+fn about_graph(head: &RunHead) -> CacheKey {
+    CacheKey { run: head.run.clone(), head: head.id, what: "graph".into() }
 }
 
 /// Keeps what the newest record tells of a run's graph.
@@ -203,7 +203,7 @@ fn shown(
     })
 }
 
-fn past(past: &Past, hides: &Redaction) -> Value {
+fn past(past: &PastActivation, hides: &Redaction) -> Value {
     json!({
         "node": past.node, "visit": past.visit, "look": Look::of(past), "attempts": past.attempts, "took_ms": past.took_ms,
         "at": past.at, "seq": past.index, "effect": past.effect, "led_to": past.led_to, "why": hides.cut(reason(past), SHORT),
@@ -212,7 +212,7 @@ fn past(past: &Past, hides: &Redaction) -> Value {
 }
 
 fn open(now: &Checkpoint, phases: &[ActivationPhase], hides: &Redaction) -> Vec<Value> {
-    let one = |(pending, phase): (&Pending, &ActivationPhase)| {
+    let one = |(pending, phase): (&PendingActivation, &ActivationPhase)| {
         let children = pending.children.iter().take(CHILDREN);
         json!({
             "node": pending.node, "visit": pending.visit, "look": Look::of_phase(*phase), "phase": phase, "doing": phase.as_str(),

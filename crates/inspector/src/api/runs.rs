@@ -12,7 +12,7 @@ use ferrata_queue::{QUEUE_LABEL, explain_standings};
 use serde_json::{Value, json};
 
 use crate::app::Call;
-use crate::cache::About;
+use crate::cache::CacheKey;
 use crate::params::Params;
 use crate::problem::Problem;
 use crate::queues;
@@ -268,7 +268,7 @@ pub(super) async fn briefs(call: Call) -> Result<Json<Value>, Problem> {
 
 /// Reads the log of a run for its brief, once for each head; null if it is too long.
 async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
-    let about = About { run: head.run.clone(), head: head.id, what: "brief".into() };
+    let about = CacheKey { run: head.run.clone(), head: head.id, what: "brief".into() };
     if let Some(known) = call.app.cache.get(&about) {
         let kind = &known["why"]["kind"];
         if *kind != json!(ReasonKind::Child) && *kind != json!(ReasonKind::Queue) {

@@ -26,10 +26,10 @@ const MOST: usize = 200;
 
 /// The schedules as they were read last.
 #[derive(Debug, Default)]
-pub(crate) struct ScheduleBoard(Mutex<Option<Looked>>);
+pub(crate) struct ScheduleBoard(Mutex<Option<ScheduleListing>>);
 
 #[derive(Debug)]
-struct Looked {
+struct ScheduleListing {
     tenant: Option<TenantId>,
     at: Duration,
     found: Vec<ScheduleStatus>,
@@ -49,7 +49,7 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
     let tenant = call.tenant(params.one("tenant")?)?;
     let mut board = call.app.schedules.0.lock().await;
     let now = call.app.clock.monotonic();
-    let holds = |looked: &Looked| looked.tenant == tenant && now.saturating_sub(looked.at) < AGE;
+    let holds = |looked: &ScheduleListing| looked.tenant == tenant && now.saturating_sub(looked.at) < AGE;
     let looked = match board.take().filter(holds) {
         Some(looked) => board.insert(looked),
         None => board.insert(read(&call, tenant, now).await?),
@@ -60,7 +60,7 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
     })))
 }
 
-async fn read(call: &Call, tenant: Option<TenantId>, at: Duration) -> Result<Looked, Problem> {
+async fn read(call: &Call, tenant: Option<TenantId>, at: Duration) -> Result<ScheduleListing, Problem> {
     let (mut found, mut unreadable) = (Vec::new(), Unreadable::default());
     for schedule in Schedule::list(call.runtime(), tenant.as_ref()).await? {
         match schedule.status().await {
@@ -77,7 +77,7 @@ async fn read(call: &Call, tenant: Option<TenantId>, at: Duration) -> Result<Loo
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Looked { tenant, at, found, unreadable: unreadable.shown() })
+    Ok(ScheduleListing { tenant, at, found, unreadable: unreadable.shown() })
 }
 
 fn shown(call: &Call, one: &ScheduleStatus) -> Value {

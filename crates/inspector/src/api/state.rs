@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::run::place;
 use crate::app::Call;
-use crate::cache::About;
+use crate::cache::CacheKey;
 use crate::problem::Problem;
 use crate::redact::at;
 use crate::view::tree::{ENTRIES, tree};
@@ -41,7 +41,7 @@ pub(super) async fn read(
     // A record that comes while this is answered is not in it.
     let at = if at == Position::Latest { Position::Record(head.id) } else { at };
     let what = if reveals { format!("{at}, with what is secret") } else { at.to_string() };
-    let about = About { run: run.clone(), head: head.id, what: what.into() };
+    let about = CacheKey { run: run.clone(), head: head.id, what: what.into() };
     if let Some(known) = call.app.states.get(&about) {
         return Ok(known);
     }
@@ -55,7 +55,7 @@ pub(super) async fn read(
 
 /// Returns the secret channels of a run, read once for each head.
 async fn secrets(call: &Call, head: &RunHead) -> Result<Secrets, Problem> {
-    let about = About { run: head.run.clone(), head: head.id, what: "secret channels".into() };
+    let about = CacheKey { run: head.run.clone(), head: head.id, what: "secret channels".into() };
     if let Some(known) = call.app.cache.get(&about)
         && let Ok(known) = serde_json::from_value((*known).clone())
     {

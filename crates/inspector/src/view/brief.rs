@@ -1,6 +1,6 @@
 //! What a list says of a run beyond its head: where it failed, and whom it waits for.
 
-use ferrata_core::runtime::{Checkpoint, Past, ReasonKind, RunReason};
+use ferrata_core::runtime::{Checkpoint, PastActivation, ReasonKind, RunReason};
 use serde_json::{Value, json};
 
 use super::text::SHORT;
@@ -11,7 +11,7 @@ use crate::redact::Redaction;
 pub(crate) fn brief(now: &Checkpoint, reasons: &[RunReason], hides: &Redaction) -> Value {
     let stopped = now.next.iter().find(|pending| pending.stopped);
     let failed = now.history.iter().rev().find(|past| !past.ok);
-    let node = stopped.map(|pending| &pending.node).or_else(|| failed.map(|past: &Past| &past.node));
+    let node = stopped.map(|pending| &pending.node).or_else(|| failed.map(|past: &PastActivation| &past.node));
     json!({
         "why": told(reasons, hides),
         "failed_node": node.filter(|_| now.failure.is_some()),

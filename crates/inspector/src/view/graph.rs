@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ferrata_core::NodeName;
-use ferrata_core::runtime::{ActivationPhase, Checkpoint, LoggedGraph, Past};
+use ferrata_core::runtime::{ActivationPhase, Checkpoint, LoggedGraph, PastActivation};
 use serde::{Deserialize, Serialize};
 
 use super::text::SHORT;
@@ -32,7 +32,7 @@ pub(crate) enum Look {
 
 impl Look {
     /// Tells what an activation came to; a run goes on after many a failure, and none of them is shown as success.
-    pub(crate) fn of(past: &Past) -> Self {
+    pub(crate) fn of(past: &PastActivation) -> Self {
         match past.verdict.as_ref().map(|verdict| verdict.outcome.as_str()) {
             _ if !past.ok => Self::Failed,
             Some("fail" | "retry") => Self::Failed,
@@ -258,7 +258,7 @@ const fn urgency(phase: ActivationPhase) -> u8 {
 }
 
 /// Returns why an activation came to what it came to; empty if nothing was said.
-pub(crate) fn reason(past: &Past) -> &str {
+pub(crate) fn reason(past: &PastActivation) -> &str {
     let said = past.verdict.as_ref().map(|verdict| &*verdict.reason).filter(|reason| !reason.is_empty());
     let failed = past.failure.as_ref().map(|failure| &*failure.message);
     failed.or(said).or(past.notes.as_deref()).unwrap_or_default()

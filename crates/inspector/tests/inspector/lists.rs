@@ -6,7 +6,7 @@ use ferrata_core::record::Record;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{RunKey, TenantId};
 use ferrata_inspector::Viewer;
-use ferrata_queue::Queues as _;
+use ferrata_queue::RuntimeQueueExt as _;
 use serde_json::{Value, json};
 
 use super::support::{World, read};

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use ferrata_core::TenantId;
 use ferrata_inspector::Viewer;
-use ferrata_queue::Queues as _;
+use ferrata_queue::RuntimeQueueExt as _;
 use ferrata_schedule::Schedules as _;
 use serde_json::{Value, json};
 

@@ -11,10 +11,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::recorded::RecordedStarts;
-use super::seen::Seen;
-use super::{Command, closed};
+use super::seen::DwellTimes;
+use super::{QueueCommand, closed};
 use crate::cell::BY;
-use crate::ledger::{FoundRun, Held, Kind, Late, Ledger, Life, Op, OverStart, Replaced};
+use crate::ledger::{FoundRun, SlotHolder, SlotKind, ExpiredStart, QueueState, StartId, QueueOp, OverStart, ReplacedStart};
 
 /// How long a run that is not there is waited for, in its place or to be cancelled, while its starter lives: it makes the record next.
 const MISSING: Duration = Duration::from_secs(300);
@@ -27,54 +27,54 @@ const OVERTAKEN: Duration = Duration::from_secs(30);
 const WOKEN: u32 = 60;
 
 /// What is to be done for a run or a node.
-pub(super) enum Act {
+pub(super) enum DueAction {
     /// Its turn has come while it rests.
-    Wake { held: Box<Held>, question: String },
+    Wake { held: Box<SlotHolder>, question: String },
     /// Its turn has come while it is on hold.
-    Begin { held: Box<Held> },
+    Begin { held: Box<SlotHolder> },
     /// It came too late.
-    Cancel { late: Late },
+    Cancel { late: ExpiredStart },
     /// Another start has taken its place.
-    Replace { replaced: Box<Replaced> },
+    Replace { replaced: Box<ReplacedStart> },
 }
 
 /// Returns what is to be done.
-pub(super) fn all_due(ledger: &Ledger) -> Vec<(String, Act)> {
+pub(super) fn all_due(ledger: &QueueState) -> Vec<(String, DueAction)> {
     let held = ledger.held.iter().filter_map(|(id, held)| {
         let act = match &held.question {
             Some(_) if held.woken.is_some() => return None,
-            Some(question) => Act::Wake { held: Box::new(held.clone()), question: question.clone() },
-            None if held.on_hold => Act::Begin { held: Box::new(held.clone()) },
+            Some(question) => DueAction::Wake { held: Box::new(held.clone()), question: question.clone() },
+            None if held.on_hold => DueAction::Begin { held: Box::new(held.clone()) },
             None => return None,
         };
         Some((id.clone(), act))
     });
-    let late = ledger.late.iter().map(|(id, late)| (id.clone(), Act::Cancel { late: late.clone() }));
+    let late = ledger.late.iter().map(|(id, late)| (id.clone(), DueAction::Cancel { late: late.clone() }));
     let replaced = ledger.replaced.iter().map(|(id, replaced)| {
         let replaced = Box::new(replaced.clone());
-        (id.clone(), Act::Replace { replaced })
+        (id.clone(), DueAction::Replace { replaced })
     });
     held.chain(late).chain(replaced).collect()
 }
 
-impl Act {
+impl DueAction {
     /// Does it, and has it noted. What fails is done again at the next look.
     pub(super) async fn carry_out(self, watch: HolderWatch, id: String) {
         let HolderWatch { runtime, commands, seen, .. } = &watch;
-        let note = |op| drop(commands.send(Command::Do { op, reply: None }));
+        let note = |op| drop(commands.send(QueueCommand::Do { op, reply: None }));
         match self {
             Self::Wake { held, question } => {
                 let Ok(answer) = Answer::accept("its turn has come") else { return };
                 match runtime.respond(&held.run, &question, answer).by(BY).await.map_err(|error| error.kind())
                 {
-                    Ok(()) | Err(ErrorKind::AlreadyExists) => note(Op::Woken { id, question }),
+                    Ok(()) | Err(ErrorKind::AlreadyExists) => note(QueueOp::Woken { id, question }),
                     // It is about to ask, or does not any more.
                     Err(ErrorKind::NotFound)
                         if seen.for_longer(&id, held.at, runtime.pace().look.saturating_mul(WOKEN)) =>
                     {
                         let head = runtime.head(&held.run).await;
                         if head.is_ok_and(|head| !may_rest_yet(&held, head.as_ref())) {
-                            note(Op::Gone { id, seen: held });
+                            note(QueueOp::Gone { id, seen: held });
                         }
                     }
                     Err(kind) => {
@@ -86,9 +86,9 @@ impl Act {
             Self::Begin { held } => {
                 let recorded = watch.recorded_starts(&id, &held);
                 match begin(runtime, &id, &held, commands).await {
-                    Ok(BeginResult::Begun(run)) => note(Op::Begun { id, at: held.at, run }),
+                    Ok(BeginResult::Begun(run)) => note(QueueOp::Begun { id, at: held.at, run }),
                     Ok(BeginResult::Ended { life, ended_at }) => {
-                        drop(commands.send(Command::Ended { id, life, ended_at }));
+                        drop(commands.send(QueueCommand::Ended { id, life, ended_at }));
                     }
                     Err(error) if error.kind() == ErrorKind::NotFound => {
                         if let Some(op) = watch.over_starts(id, *held, &recorded, None).await {
@@ -107,19 +107,19 @@ impl Act {
                     note(op);
                 }
             }
-            Self::Cancel { late: Late { run, at } } => {
+            Self::Cancel { late: ExpiredStart { run, at } } => {
                 let cancelled = async {
                     let head = due(runtime, &id, &run, at, commands).await?.head();
                     runtime.cancel(&run, "its turn did not come by its deadline").by(BY).at(head).await
                 };
                 match cancelled.await {
-                    Ok(()) => note(Op::Forgotten { id, at }),
+                    Ok(()) => note(QueueOp::Forgotten { id, at }),
                     // It has ended.
-                    Err(error) if error.kind() == ErrorKind::WrongStatus => note(Op::Forgotten { id, at }),
+                    Err(error) if error.kind() == ErrorKind::WrongStatus => note(QueueOp::Forgotten { id, at }),
                     // Its starter makes the record next, or is no more.
                     Err(error) if error.kind() == ErrorKind::NotFound => {
                         if seen.for_longer(&id, at, MISSING) {
-                            note(Op::Forgotten { id, at });
+                            note(QueueOp::Forgotten { id, at });
                         }
                     }
                     Err(error) if error.kind() == ErrorKind::Conflict => {}
@@ -137,19 +137,19 @@ enum BeginResult {
     /// The run is not on hold for its queue any more.
     Begun(Option<FoundRun>),
     /// The run had ended.
-    Ended { life: Option<Life>, ended_at: Seq },
+    Ended { life: Option<StartId>, ended_at: Seq },
 }
 
 /// Unpauses a run that was granted a slot, unless it is not on hold for its queue.
 async fn begin(
     runtime: &Runtime,
     id: &str,
-    held: &Held,
-    commands: &UnboundedSender<Command>,
+    held: &SlotHolder,
+    commands: &UnboundedSender<QueueCommand>,
 ) -> Result<BeginResult> {
     let head = due(runtime, id, &held.run, held.at, commands).await?;
     if head.status.is_finished() {
-        return Ok(BeginResult::Ended { life: Life::of(&head.facts), ended_at: head.seq });
+        return Ok(BeginResult::Ended { life: StartId::of(&head.facts), ended_at: head.seq });
     }
     if head.status != RunStatus::Interrupted {
         return Ok(BeginResult::Begun(FoundRun::of(&head)));
@@ -175,13 +175,13 @@ async fn due(
     id: &str,
     run: &RunKey,
     at: Timestamp,
-    commands: &UnboundedSender<Command>,
+    commands: &UnboundedSender<QueueCommand>,
 ) -> Result<RunHead> {
     let missing = || Error::new(ErrorKind::NotFound, "the run is not on record yet").with_run(run);
     let head = runtime.head(run).await?.ok_or_else(missing)?;
     let (reply, said) = oneshot::channel();
     // The task of the queue ends with the runtime alone.
-    let _ = commands.send(Command::IsDue { id: id.to_owned(), at, reply });
+    let _ = commands.send(QueueCommand::IsDue { id: id.to_owned(), at, reply });
     match said.await.map_err(|_| closed())?? {
         true => Ok(head),
         false => Err(Error::new(ErrorKind::Conflict, "it is not due any more").with_run(run)),
@@ -192,26 +192,26 @@ async fn due(
 #[derive(Clone)]
 pub(super) struct HolderWatch {
     pub(super) runtime: Runtime,
-    pub(super) commands: UnboundedSender<Command>,
-    pub(super) seen: Seen,
+    pub(super) commands: UnboundedSender<QueueCommand>,
+    pub(super) seen: DwellTimes,
     pub(super) recorded: RecordedStarts,
 }
 
 impl HolderWatch {
     /// Releases the slots of holders that are gone.
-    pub(super) async fn check(&self, some: Vec<(String, Held)>) {
+    pub(super) async fn check(&self, some: Vec<(String, SlotHolder)>) {
         for (id, held) in some {
             let recorded = self.recorded_starts(&id, &held);
             // What cannot be read now is read at a later look.
             let Ok(head) = self.runtime.head(&held.run).await else { continue };
             let woken = self.runtime.pace().look.saturating_mul(WOKEN);
             let op = match held.kind {
-                Kind::Run => self.over_starts(id, held, &recorded, head.as_ref()).await,
-                Kind::Node => is_gone(&id, &held, head.as_ref(), woken, &self.seen)
-                    .then(|| Op::Gone { id, seen: Box::new(held) }),
+                SlotKind::Run => self.over_starts(id, held, &recorded, head.as_ref()).await,
+                SlotKind::Node => is_gone(&id, &held, head.as_ref(), woken, &self.seen)
+                    .then(|| QueueOp::Gone { id, seen: Box::new(held) }),
             };
             if let Some(op) = op {
-                drop(self.commands.send(Command::Do { op, reply: None }));
+                drop(self.commands.send(QueueCommand::Do { op, reply: None }));
             }
         }
     }
@@ -224,15 +224,15 @@ impl HolderWatch {
                 continue;
             }
             if self.seen.for_longer(&executor.to_string(), Timestamp::default(), Duration::ZERO) {
-                let op = Op::LeaveExecutor(executor);
-                drop(self.commands.send(Command::Do { op, reply: None }));
+                let op = QueueOp::LeaveExecutor(executor);
+                drop(self.commands.send(QueueCommand::Do { op, reply: None }));
             }
         }
     }
 
     /// Returns the holder's starts with runs that this process has seen on record. Call it before reading the head: a run that appears in between is
     /// new, not purged.
-    fn recorded_starts(&self, id: &str, held: &Held) -> Vec<Life> {
+    fn recorded_starts(&self, id: &str, held: &SlotHolder) -> Vec<StartId> {
         held.lives.iter().copied().filter(|start| self.recorded.has(id, *start)).collect()
     }
 
@@ -241,15 +241,15 @@ impl HolderWatch {
     async fn over_starts(
         &self,
         id: String,
-        held: Held,
-        recorded: &[Life],
+        held: SlotHolder,
+        recorded: &[StartId],
         head: Option<&RunHead>,
-    ) -> Option<Op> {
+    ) -> Option<QueueOp> {
         let has_ended = head.is_some_and(|head| head.status.is_finished());
         let found = head.map(FoundRun::of_holder);
         if !held.has_lives() || matches!(found, Some(None)) {
             let is_gone = has_ended || head.is_none() && self.seen.for_longer(&id, held.at, MISSING);
-            return is_gone.then(|| Op::Gone { id, seen: Box::new(held) });
+            return is_gone.then(|| QueueOp::Gone { id, seen: Box::new(held) });
         }
         let found = found.flatten();
         if let Some(found) = found {
@@ -270,12 +270,12 @@ impl HolderWatch {
         }
         let found = found.filter(|_| !has_ended);
         let is_known = found.is_none_or(|found| held.lives.contains(&found.start));
-        (!gone.is_empty() || !is_known).then_some(Op::Settle { id, gone, found })
+        (!gone.is_empty() || !is_known).then_some(QueueOp::Settle { id, gone, found })
     }
 
     /// Tells whether no run of this start comes any more: it was on record, and is not; its starter has died, at two checks; or it has been missing
     /// for long. Where another start's run is on record, it cannot be recorded before that is purged.
-    async fn is_missing(&self, id: &str, held: &Held, start: Life, is_overtaken: bool) -> bool {
+    async fn is_missing(&self, id: &str, held: &SlotHolder, start: StartId, is_overtaken: bool) -> bool {
         if held.was_on_record(start) {
             return true;
         }
@@ -290,18 +290,18 @@ impl HolderWatch {
     }
 
     /// Cancels a run in whose place another is, as soon as that is recorded: a crash loses none of the two.
-    async fn supersede(&self, id: String, replaced: &Replaced) -> Option<Op> {
+    async fn supersede(&self, id: String, replaced: &ReplacedStart) -> Option<QueueOp> {
         let Self { runtime, commands, seen, .. } = self;
-        let Replaced { waiting, by, at } = replaced;
+        let ReplacedStart { waiting, by, at } = replaced;
         let is_over = seen.for_longer(&id, *at, MISSING);
         let run = &waiting.run;
         // What cannot be read now is read at a later look.
         if runtime.head(run).await.ok()?.is_none() {
             // Its starter makes the record next, or is no more.
-            return is_over.then_some(Op::Forgotten { id, at: *at });
+            return is_over.then_some(QueueOp::Forgotten { id, at: *at });
         }
         if runtime.head(by).await.ok()?.is_none() {
-            return is_over.then(|| Op::Restore { id, by: by.clone() });
+            return is_over.then(|| QueueOp::Restore { id, by: by.clone() });
         }
         let reason = format!("the start of {by} has taken its place");
         let cancelled = async {
@@ -309,8 +309,8 @@ impl HolderWatch {
             runtime.cancel(run, reason).by(BY).at(head).await
         };
         match cancelled.await {
-            Ok(()) => Some(Op::Forgotten { id, at: *at }),
-            Err(error) if error.kind() == ErrorKind::WrongStatus => Some(Op::Forgotten { id, at: *at }),
+            Ok(()) => Some(QueueOp::Forgotten { id, at: *at }),
+            Err(error) if error.kind() == ErrorKind::WrongStatus => Some(QueueOp::Forgotten { id, at: *at }),
             Err(error) if error.kind() == ErrorKind::Conflict => None,
             Err(error) => {
                 tracing::warn!(%run, %error, "a run whose place was taken cannot be cancelled yet");
@@ -322,7 +322,7 @@ impl HolderWatch {
 
 /// Tells whether a node that has told the queue that its run rests may still record that: its process counts as dead, and may only be suspended. The
 /// next claim of the run settles it. Without its entry nothing would wake the run.
-fn may_rest_yet(held: &Held, head: Option<&RunHead>) -> bool {
+fn may_rest_yet(held: &SlotHolder, head: Option<&RunHead>) -> bool {
     head.is_some_and(|head| {
         let is_lost = head.status == RunStatus::InProgress && head.owner.is_some() && !head.owner_alive;
         is_lost && head.epoch == held.epoch
@@ -330,7 +330,7 @@ fn may_rest_yet(held: &Held, head: Option<&RunHead>) -> bool {
 }
 
 /// Tells whether the place of a node is not used any more.
-fn is_gone(id: &str, held: &Held, head: Option<&RunHead>, woken: Duration, seen: &Seen) -> bool {
+fn is_gone(id: &str, held: &SlotHolder, head: Option<&RunHead>, woken: Duration, seen: &DwellTimes) -> bool {
     let Some(head) = head else { return true };
     match &held.question {
         _ if head.status.is_finished() => true,

@@ -6,37 +6,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::Epoch;
 
-use super::{Command, Desk};
+use super::{QueueCommand, QueueHandle};
 
 /// The id of a place, and the attempt that asks for it, by its epoch and number. A detached task of an earlier attempt may still hold the place.
-pub(crate) type Asked = (String, Epoch, u32);
+pub(crate) type RequestKey = (String, Epoch, u32);
 
 /// The attempts of the process that hold places or wait for them.
 #[derive(Debug, Default)]
-pub(super) struct Askers(Mutex<BTreeSet<Asked>>);
+pub(super) struct AttemptRequests(Mutex<BTreeSet<RequestKey>>);
 
-impl Askers {
-    fn all(&self) -> MutexGuard<'_, BTreeSet<Asked>> {
+impl AttemptRequests {
+    fn all(&self) -> MutexGuard<'_, BTreeSet<RequestKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An attempt that has a place, or waits for it. Dropped, it may ask for it again.
 #[derive(Debug)]
-pub(crate) struct Asker {
-    desk: Arc<Desk>,
-    asked: Asked,
+pub(crate) struct AttemptRequestGuard {
+    desk: Arc<QueueHandle>,
+    asked: RequestKey,
 }
 
-impl Asker {
+impl AttemptRequestGuard {
     /// Notes that a place is asked for; `None` if the attempt has it, or waits for it.
-    pub(crate) fn new(desk: &Arc<Desk>, asked: Asked) -> Option<Arc<Self>> {
+    pub(crate) fn new(desk: &Arc<QueueHandle>, asked: RequestKey) -> Option<Arc<Self>> {
         let is_new = desk.askers.all().insert(asked.clone());
         is_new.then(|| Arc::new(Self { desk: Arc::clone(desk), asked }))
     }
 
     /// Sends what gives the place back, and tells whether it did: not where a later attempt has asked for the place, for it is that one's by then.
-    pub(crate) fn leave(&self, command: Command) -> bool {
+    pub(crate) fn leave(&self, command: QueueCommand) -> bool {
         // Until it is sent, no later attempt asks.
         let all = self.desk.askers.all();
         let is_last = self.is_last_of(&all);
@@ -51,13 +51,13 @@ impl Asker {
         self.is_last_of(&self.desk.askers.all())
     }
 
-    fn is_last_of(&self, all: &BTreeSet<Asked>) -> bool {
+    fn is_last_of(&self, all: &BTreeSet<RequestKey>) -> bool {
         let later = all.range((Bound::Excluded(&self.asked), Bound::Unbounded)).next();
         later.is_none_or(|(id, ..)| *id != self.asked.0)
     }
 }
 
-impl Drop for Asker {
+impl Drop for AttemptRequestGuard {
     fn drop(&mut self) {
         self.desk.askers.all().remove(&self.asked);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use ferrata_core::runtime::{Pace, RetentionPolicy, Runtime, StateCell, WeakRuntime};
+use ferrata_core::runtime::{PollIntervals, RetentionPolicy, Runtime, StateCell, WeakRuntime};
 use ferrata_core::store::Notices;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -15,13 +15,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::looks::noticed;
 use super::acts::{self, HolderWatch};
 use super::recorded::RecordedStarts;
-use super::report::Report;
+use super::report::QueueReporter;
 use super::scan::HeldScan;
-use super::seen::Seen;
-use super::starts::Starts;
-use super::{Command, Started, Tags};
+use super::seen::DwellTimes;
+use super::starts::LatestStarts;
+use super::{QueueCommand, EnqueueReply, Tags};
 use crate::cell::{BY, current, run_of};
-use crate::ledger::{Held, Kind, Ledger, Op, OverStart, Said};
+use crate::ledger::{SlotHolder, SlotKind, QueueState, QueueOp, OverStart, OpResult};
 use crate::tasks::spawn;
 
 /// How much is done in one record at the most.
@@ -32,35 +32,35 @@ const RECORDS: u32 = 1_000;
 const KEPT: u32 = 200;
 
 /// What this process knows of a place that a node of it asked for.
-enum Mine {
+enum LocalSlot {
     Waits(oneshot::Sender<()>),
     Holds,
 }
 
 /// Who is told what came of an operation.
-enum Reply {
+enum ReplyTarget {
     Nobody,
-    Caller(oneshot::Sender<Result<Said>>),
-    Starter { id: String, reply: oneshot::Sender<Result<Started>> },
-    Node { id: String, reply: oneshot::Sender<Result<Said>>, turn: oneshot::Sender<()> },
+    Caller(oneshot::Sender<Result<OpResult>>),
+    Starter { id: String, reply: oneshot::Sender<Result<EnqueueReply>> },
+    Node { id: String, reply: oneshot::Sender<Result<OpResult>>, turn: oneshot::Sender<()> },
 }
 
-pub(super) struct Clerk {
+pub(super) struct QueueActor {
     name: String,
     cell: StateCell,
-    ledger: Option<Ledger>,
+    ledger: Option<QueueState>,
     clock: Arc<dyn Clock>,
-    pace: Pace,
+    pace: PollIntervals,
     me: ExecutorId,
-    asked: mpsc::UnboundedReceiver<Command>,
-    commands: mpsc::WeakUnboundedSender<Command>,
+    asked: mpsc::UnboundedReceiver<QueueCommand>,
+    commands: mpsc::WeakUnboundedSender<QueueCommand>,
     notices: Option<Notices>,
     changes: watch::Sender<u64>,
     /// The places that nodes of this process hold or wait for.
-    mine: HashMap<String, Mine>,
-    starts: Starts,
+    mine: HashMap<String, LocalSlot>,
+    starts: LatestStarts,
     /// What is to be done without anybody who waits for it: it is tried until it is done.
-    owed: Vec<Op>,
+    owed: Vec<QueueOp>,
     /// When to look again though nothing happens.
     next: Option<Timestamp>,
     /// Who was given a place by this process just now.
@@ -72,23 +72,23 @@ pub(super) struct Clerk {
     /// The process that was checked last.
     checked_executor: Option<ExecutorId>,
     is_looking_after: Arc<AtomicBool>,
-    seen: Seen,
+    seen: DwellTimes,
     recorded: RecordedStarts,
     scan: HeldScan,
     looks: u32,
     /// When holders were looked after last.
     looked: Duration,
-    report: Report,
+    report: QueueReporter,
     records: u32,
     fails: bool,
 }
 
-impl Clerk {
+impl QueueActor {
     pub(super) fn new(
         runtime: &Runtime,
         name: &str,
-        asked: mpsc::UnboundedReceiver<Command>,
-        commands: mpsc::WeakUnboundedSender<Command>,
+        asked: mpsc::UnboundedReceiver<QueueCommand>,
+        commands: mpsc::WeakUnboundedSender<QueueCommand>,
         changes: watch::Sender<u64>,
         recorded: RecordedStarts,
     ) -> Result<Self> {
@@ -104,7 +104,7 @@ impl Clerk {
             notices: runtime.store().subscribe(),
             changes,
             mine: HashMap::new(),
-            starts: Starts::default(),
+            starts: LatestStarts::default(),
             owed: Vec::new(),
             next: None,
             given: HashSet::new(),
@@ -112,12 +112,12 @@ impl Clerk {
             looked_after: String::new(),
             checked_executor: None,
             is_looking_after: Arc::default(),
-            seen: Seen::new(Arc::clone(runtime.clock())),
+            seen: DwellTimes::new(Arc::clone(runtime.clock())),
             recorded,
             scan: HeldScan::new(name),
             looks: 0,
             looked: Duration::ZERO,
-            report: Report::default(),
+            report: QueueReporter::default(),
             records: 0,
             fails: false,
         })
@@ -152,7 +152,7 @@ impl Clerk {
             }
             let Some(runtime) = weak.upgrade() else { return };
             self.pace = runtime.pace();
-            is_look |= commands.iter().any(|command| matches!(command, Command::Look));
+            is_look |= commands.iter().any(|command| matches!(command, QueueCommand::Look));
             // However much is asked: what others have done is heard of by a look alone where the store says nothing.
             is_look |= self.clock.monotonic() >= due;
             if is_look {
@@ -175,49 +175,49 @@ impl Clerk {
 
     /// Writes what callers ask for in one record, and tells them what came of it. Without a look, the clerk tells nobody of a mere question: its
     /// caller would hear of a change, and ask again.
-    async fn serve(&mut self, runtime: &Runtime, commands: Vec<Command>, is_look: bool) {
+    async fn serve(&mut self, runtime: &Runtime, commands: Vec<QueueCommand>, is_look: bool) {
         self.starts.forget();
         let mut ops = std::mem::take(&mut self.owed);
         let (owed, mut replies, mut watchers, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
         let mut scans = Vec::new();
         for command in commands {
             match command {
-                Command::Ask { ask, reply, turn } => {
-                    replies.push(Reply::Node { id: ask.id.clone(), reply, turn });
-                    ops.push(Op::Ask(ask));
+                QueueCommand::Ask { ask, reply, turn } => {
+                    replies.push(ReplyTarget::Node { id: ask.id.clone(), reply, turn });
+                    ops.push(QueueOp::Ask(ask));
                 }
-                Command::Start { ask, reply } => {
+                QueueCommand::Start { ask, reply } => {
                     self.starts.begin(&ask.id);
-                    replies.push(Reply::Starter { id: ask.id.clone(), reply });
-                    ops.push(Op::Ask(ask));
+                    replies.push(ReplyTarget::Starter { id: ask.id.clone(), reply });
+                    ops.push(QueueOp::Ask(ask));
                 }
-                Command::TakeBack { id, life, entered } => {
-                    replies.push(Reply::Nobody);
+                QueueCommand::TakeBack { id, life, entered } => {
+                    replies.push(ReplyTarget::Nobody);
                     ops.push(match self.starts.is_last(&id, &entered) {
-                        true => Op::TakeBack { id, life, entered },
-                        false => Op::Settle { id, gone: vec![OverStart::without_run(life)], found: None },
+                        true => QueueOp::TakeBack { id, life, entered },
+                        false => QueueOp::Settle { id, gone: vec![OverStart::without_run(life)], found: None },
                     });
                 }
-                Command::Ended { id, life, ended_at } => {
-                    replies.push(Reply::Nobody);
+                QueueCommand::Ended { id, life, ended_at } => {
+                    replies.push(ReplyTarget::Nobody);
                     // As it is known now, and not when it can be written: by then another run may have the name.
                     let held = self.ledger.as_ref().and_then(|ledger| ledger.held.get(&id));
                     let place = held.map(|held| (held.at, held.executor));
-                    ops.push(Op::LeaveRun { id, life, ended_at, place });
+                    ops.push(QueueOp::LeaveRun { id, life, ended_at, place });
                 }
-                Command::Do { op, reply } => {
-                    if let Op::LeaveNode { id, .. } | Op::Rest { id, .. } = &op {
+                QueueCommand::Do { op, reply } => {
+                    if let QueueOp::LeaveNode { id, .. } | QueueOp::Rest { id, .. } = &op {
                         self.mine.remove(id);
                     }
-                    replies.push(reply.map_or(Reply::Nobody, Reply::Caller));
+                    replies.push(reply.map_or(ReplyTarget::Nobody, ReplyTarget::Caller));
                     ops.push(op);
                 }
-                Command::IsHeldBack { id, reply } => watchers.push((id, None, reply)),
-                Command::IsDue { id, at, reply } => watchers.push((id, Some(at), reply)),
-                Command::Tags(reply) => tags.push(reply),
-                Command::Held(run) => self.enter_held(runtime, run),
-                Command::FindMissing { held, reply } => scans.push((held, reply)),
-                Command::Look => {}
+                QueueCommand::IsHeldBack { id, reply } => watchers.push((id, None, reply)),
+                QueueCommand::IsDue { id, at, reply } => watchers.push((id, Some(at), reply)),
+                QueueCommand::Tags(reply) => tags.push(reply),
+                QueueCommand::Held(run) => self.enter_held(runtime, run),
+                QueueCommand::FindMissing { held, reply } => scans.push((held, reply)),
+                QueueCommand::Look => {}
             }
         }
         match self.write(runtime, &ops).await {
@@ -229,7 +229,7 @@ impl Clerk {
                 }
                 // A node that was dropped leaves, unless it has asked again meanwhile: what there is then is of that.
                 unheard.retain(|id| !self.mine.contains_key(id));
-                let leave = |id| Op::LeaveNode { id, executor: self.me };
+                let leave = |id| QueueOp::LeaveNode { id, executor: self.me };
                 self.owed.extend(unheard.into_iter().map(leave));
                 for (id, at, reply) in watchers {
                     let is_so = at.map_or_else(|| self.is_held_back(&id), |at| self.is_due(&id, at));
@@ -265,9 +265,9 @@ impl Clerk {
     fn fail(
         &mut self,
         error: &Error,
-        ops: Vec<Op>,
+        ops: Vec<QueueOp>,
         owed: usize,
-        replies: Vec<Reply>,
+        replies: Vec<ReplyTarget>,
         watchers: Vec<(String, Option<Timestamp>, oneshot::Sender<Result<bool>>)>,
     ) {
         let is_missing = error.kind() == ErrorKind::NotFound;
@@ -282,9 +282,9 @@ impl Clerk {
         for (reply, op) in replies.into_iter().zip(ops) {
             // Whoever does not wait any more is not told.
             match reply {
-                Reply::Nobody => self.owed.push(op),
-                Reply::Caller(reply) | Reply::Node { reply, .. } => drop(reply.send(Err(again()))),
-                Reply::Starter { reply, .. } => drop(reply.send(Err(again()))),
+                ReplyTarget::Nobody => self.owed.push(op),
+                ReplyTarget::Caller(reply) | ReplyTarget::Node { reply, .. } => drop(reply.send(Err(again()))),
+                ReplyTarget::Starter { reply, .. } => drop(reply.send(Err(again()))),
             }
         }
         for (_, _, reply) in watchers {
@@ -297,7 +297,7 @@ impl Clerk {
     }
 
     /// Appends what the operations change after whatever others have appended. Returns also whether the queue was changed, by whomever.
-    async fn write(&mut self, runtime: &Runtime, ops: &[Op]) -> Result<(Vec<Said>, bool)> {
+    async fn write(&mut self, runtime: &Runtime, ops: &[QueueOp]) -> Result<(Vec<OpResult>, bool)> {
         let mut is_changed = false;
         loop {
             let known = self.ledger.take();
@@ -347,20 +347,20 @@ impl Clerk {
     }
 
     /// Tells one what came of an operation. Returns who was let in or into the line and was dropped before.
-    fn reply(&mut self, reply: Reply, said: Said) -> Option<String> {
+    fn reply(&mut self, reply: ReplyTarget, said: OpResult) -> Option<String> {
         match reply {
-            Reply::Nobody => {}
+            ReplyTarget::Nobody => {}
             // Whoever started a run and does not hear of it is cut off after its record, or starts it again.
-            Reply::Caller(reply) => drop(reply.send(Ok(said))),
-            Reply::Starter { id, reply } => {
+            ReplyTarget::Caller(reply) => drop(reply.send(Ok(said))),
+            ReplyTarget::Starter { id, reply } => {
                 let entered = self.ledger.as_mut().and_then(|ledger| ledger.take_entered(&id));
                 let entered = entered.map(|entered| self.starts.enter(id, entered));
-                drop(reply.send(Ok(Started { said, tags: self.tags(), entered })));
+                drop(reply.send(Ok(EnqueueReply { said, tags: self.tags(), entered })));
             }
-            Reply::Node { id, reply, turn } => {
+            ReplyTarget::Node { id, reply, turn } => {
                 let mine = match said {
-                    Said::Granted => Mine::Holds,
-                    Said::Waits => Mine::Waits(turn),
+                    OpResult::Granted => LocalSlot::Holds,
+                    OpResult::Waits => LocalSlot::Waits(turn),
                     _ => {
                         drop(reply.send(Ok(said)));
                         return None;
@@ -402,20 +402,20 @@ impl Clerk {
         let Some(ledger) = &self.ledger else { return };
         let is_known = |id: &String| ledger.waiting.contains_key(id) || ledger.held.contains_key(id);
         // Whoever hears that nobody is to tell it asks again.
-        self.mine.retain(|id, mine| matches!(mine, Mine::Holds) || is_known(id));
+        self.mine.retain(|id, mine| matches!(mine, LocalSlot::Holds) || is_known(id));
         for (id, held) in ledger.held.iter() {
-            if held.kind != Kind::Node || held.executor != self.me || held.question.is_some() {
+            if held.kind != SlotKind::Node || held.executor != self.me || held.question.is_some() {
                 continue;
             }
             let is_wanted = match self.mine.remove(id) {
-                Some(Mine::Holds) => true,
+                Some(LocalSlot::Holds) => true,
                 // Not if the node was dropped while it waited.
-                Some(Mine::Waits(turn)) => turn.send(()).is_ok(),
+                Some(LocalSlot::Waits(turn)) => turn.send(()).is_ok(),
                 None => false,
             };
             match is_wanted {
-                true => drop(self.mine.insert(id.clone(), Mine::Holds)),
-                false => self.owed.push(Op::LeaveNode { id: id.clone(), executor: self.me }),
+                true => drop(self.mine.insert(id.clone(), LocalSlot::Holds)),
+                false => self.owed.push(QueueOp::LeaveNode { id: id.clone(), executor: self.me }),
             }
         }
     }
@@ -427,7 +427,7 @@ impl Clerk {
         self.acted.retain(|_, at| now.saturating_sub(*at) < look);
         for (id, act) in acts::all_due(ledger) {
             // Whoever gave the place acts first, and others only if it does not.
-            let is_new = |held: &Held| !self.seen.for_longer(&id, held.at, look);
+            let is_new = |held: &SlotHolder| !self.seen.for_longer(&id, held.at, look);
             let is_others = !self.given.contains(&id) && ledger.held.get(&id).is_some_and(is_new);
             if is_others || self.acted.contains_key(&id) {
                 continue;

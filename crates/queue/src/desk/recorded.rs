@@ -3,21 +3,21 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::ledger::Life;
+use crate::ledger::StartId;
 
 /// How many are remembered. Of one that is forgotten, the queue waits longer for a run that is missing.
 const MAX_STARTS: usize = 4_096;
 
 /// The start of each run that this process has seen on record, by the id of its entry.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RecordedStarts(Arc<Mutex<HashMap<String, Life>>>);
+pub(super) struct RecordedStarts(Arc<Mutex<HashMap<String, StartId>>>);
 
 impl RecordedStarts {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Life>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, StartId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, id: &str, start: Life) {
+    pub(super) fn add(&self, id: &str, start: StartId) {
         let mut all = self.all();
         if all.len() >= MAX_STARTS && !all.contains_key(id) {
             all.clear();
@@ -25,7 +25,7 @@ impl RecordedStarts {
         all.insert(id.to_owned(), start);
     }
 
-    pub(super) fn has(&self, id: &str, start: Life) -> bool {
+    pub(super) fn has(&self, id: &str, start: StartId) -> bool {
         self.all().get(id) == Some(&start)
     }
 

@@ -5,26 +5,26 @@ use std::time::Duration;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::{Clock, Error, ErrorKind, RunKey, Timestamp};
 
-use crate::ledger::{Kind, Ledger, Waiting};
+use crate::ledger::{SlotKind, QueueState, SlotWaiter};
 
 /// How many of those who wait are told of one by one.
 const TOLD: usize = 100;
 
 /// When a queue was told of last, and what of it changes only with the queue: a line may be long, and nothing may happen to it for days.
 #[derive(Default)]
-pub(super) struct Report {
+pub(super) struct QueueReporter {
     told: Option<Duration>,
-    summary: Option<Summary>,
+    summary: Option<QueueSummary>,
 }
 
-struct Summary {
+struct QueueSummary {
     waiting: usize,
     held: usize,
     /// Since when the one waits that has waited longest.
     earliest: Option<Timestamp>,
 }
 
-impl Report {
+impl QueueReporter {
     /// Notes that the queue was changed.
     pub(super) fn outdate(&mut self) {
         self.summary = None;
@@ -36,7 +36,7 @@ impl Report {
         runtime: &Runtime,
         clock: &dyn Clock,
         name: &str,
-        ledger: &Ledger,
+        ledger: &QueueState,
         look: Duration,
     ) {
         let (now, since) = (clock.now(), clock.monotonic());
@@ -46,7 +46,7 @@ impl Report {
         self.told = Some(since);
         let summary = self.summary.get_or_insert_with(|| {
             runtime.report_waits(name, waits(name, ledger, now));
-            Summary {
+            QueueSummary {
                 waiting: ledger.waiting.len(),
                 held: ledger.held.values().map(|held| held.places as usize).sum(),
                 earliest: ledger.waiting.values().map(begins).min(),
@@ -65,12 +65,12 @@ impl Report {
 }
 
 /// Since when one waits: one that is to begin later does not wait yet.
-fn begins(one: &Waiting) -> Timestamp {
+fn begins(one: &SlotWaiter) -> Timestamp {
     one.not_before.map_or(one.since, |at| at.max(one.since))
 }
 
 /// Says of the first in the line what each waits for, and behind how many.
-fn waits(name: &str, ledger: &Ledger, now: Timestamp) -> Vec<(RunKey, Timestamp, Error)> {
+fn waits(name: &str, ledger: &QueueState, now: Timestamp) -> Vec<(RunKey, Timestamp, Error)> {
     let lacks = ledger.lacks(now);
     let lacks = match lacks.is_empty() {
         true => String::new(),
@@ -83,7 +83,7 @@ fn waits(name: &str, ledger: &Ledger, now: Timestamp) -> Vec<(RunKey, Timestamp,
             0 => "as the next".to_owned(),
             before => format!("behind {before}"),
         };
-        let lacks = if waiting.kind == Kind::Run { lacks.as_str() } else { "" };
+        let lacks = if waiting.kind == SlotKind::Run { lacks.as_str() } else { "" };
         let message = format!("it waits for its turn in the queue `{name}`, {place}, since {begins}{lacks}");
         let error = Error::new(ErrorKind::Unavailable, message).with_run(&waiting.run);
         (waiting.run.clone(), begins, error)

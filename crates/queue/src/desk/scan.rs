@@ -11,9 +11,9 @@ use ferrata_core::{Epoch, RecordId, Result, RunKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use super::{Command, id_of};
+use super::{QueueCommand, id_of};
 use crate::cell::{DEADLINE, KEY, NOT_BEFORE, PRIORITY, QUEUE};
-use crate::ledger::{Ask, FoundRun, Kind, Life, Op, Waiting};
+use crate::ledger::{SlotRequest, FoundRun, SlotKind, StartId, QueueOp, SlotWaiter};
 
 /// How many runs one page of a scan holds.
 const PAGE: u32 = 500;
@@ -58,7 +58,7 @@ impl HeldScan {
     }
 
     /// Reads the next page, and asks for a slot for each run on it that is on hold and not in the queue. What fails is done by a later scan.
-    pub(super) async fn read_page(&self, runtime: &Runtime, commands: &UnboundedSender<Command>) {
+    pub(super) async fn read_page(&self, runtime: &Runtime, commands: &UnboundedSender<QueueCommand>) {
         let cursor = self.state().cursor.take();
         let page = runtime.runs().label(QUEUE, &*self.queue).status(RunStatus::Interrupted).oldest_first();
         let page = page.limit(PAGE).after(cursor).await;
@@ -66,7 +66,7 @@ impl HeldScan {
             Ok(page) => {
                 let (reply, missing) = oneshot::channel();
                 let held = page.items.into_iter().filter(|head| queue_of(&head.facts).is_some()).collect();
-                let _ = commands.send(Command::FindMissing { held, reply });
+                let _ = commands.send(QueueCommand::FindMissing { held, reply });
                 for head in missing.await.unwrap_or_default() {
                     self.enter(runtime, &head, commands).await;
                 }
@@ -84,7 +84,7 @@ impl HeldScan {
         &self,
         runtime: &Runtime,
         run: &RunKey,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<QueueCommand>,
     ) {
         match runtime.head(run).await {
             Ok(Some(head)) => self.enter(runtime, &head, commands).await,
@@ -93,12 +93,12 @@ impl HeldScan {
         }
     }
 
-    async fn enter(&self, runtime: &Runtime, head: &RunHead, commands: &UnboundedSender<Command>) {
+    async fn enter(&self, runtime: &Runtime, head: &RunHead, commands: &UnboundedSender<QueueCommand>) {
         if self.state().others.get(&head.run) == Some(&head.id) {
             return;
         }
         match self.find_hold(runtime, head).await {
-            Ok(Some(ask)) => drop(commands.send(Command::Do { op: Op::Ask(Box::new(ask)), reply: None })),
+            Ok(Some(ask)) => drop(commands.send(QueueCommand::Do { op: QueueOp::Ask(Box::new(ask)), reply: None })),
             Ok(None) => {
                 let mut state = self.state();
                 if state.others.len() >= MAX_JUDGED {
@@ -112,8 +112,8 @@ impl HeldScan {
     }
 
     /// Returns what a run asks for, if it is on hold for the queue.
-    async fn find_hold(&self, runtime: &Runtime, head: &RunHead) -> Result<Option<Ask>> {
-        let Some(start) = Life::of(&head.facts).filter(|_| queue_of(&head.facts) == Some(&*self.queue))
+    async fn find_hold(&self, runtime: &Runtime, head: &RunHead) -> Result<Option<SlotRequest>> {
+        let Some(start) = StartId::of(&head.facts).filter(|_| queue_of(&head.facts) == Some(&*self.queue))
         else {
             return Ok(None);
         };
@@ -126,9 +126,9 @@ impl HeldScan {
         let time = |key| label(key).and_then(|ms| ms.parse().ok()).map(Timestamp::from_unix_ms);
         // A deadline is one for the first slot: a run that has begun, and the copy of one, met it or not.
         let has_deadline = now.epoch == Epoch::NEVER && head.facts.parent.is_none();
-        let mut waiting = Waiting {
+        let mut waiting = SlotWaiter {
             run: head.run.clone(),
-            kind: Kind::Run,
+            kind: SlotKind::Run,
             places: 1,
             key: label(KEY).unwrap_or_default().to_owned(),
             priority: label(PRIORITY).and_then(|priority| priority.parse().ok()).unwrap_or_default(),
@@ -144,6 +144,6 @@ impl HeldScan {
         };
         waiting.is_of(vec![start]);
         let (id, doubts) = (id_of(&head.run), Vec::new());
-        Ok(Some(Ask { id, waiting, once: None, debounce: None, doubts, is_on_record: true }))
+        Ok(Some(SlotRequest { id, waiting, once: None, debounce: None, doubts, is_on_record: true }))
     }
 }

@@ -13,12 +13,12 @@ const KEPT: Duration = Duration::from_secs(3_600);
 /// Since when this process sees an entry of a queue as it is, by a clock that never steps. What another process has written of the time is
 /// not compared with the time here: each clock may be wrong, and a place would be given away that has just been given.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct DwellTimes {
     clock: Arc<dyn Clock>,
     first: Arc<Mutex<HashMap<(String, Timestamp), Duration>>>,
 }
 
-impl Seen {
+impl DwellTimes {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, first: Arc::default() }
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::{ExecutorId, RunKey, Timestamp};
 
-use super::{Command, Desk, give_back_as};
-use crate::ledger::{Entered, FoundRun, Life, Op, OverStart};
+use super::{QueueCommand, QueueHandle, give_back_as};
+use crate::ledger::{EnqueueUndo, FoundRun, StartId, QueueOp, OverStart};
 
 /// Of how many runs starts are kept that are in doubt.
 const MANY: usize = 4_096;
@@ -15,23 +15,23 @@ const MANY: usize = 4_096;
 /// What was entered by the last start of each run, until that has come to its end. A start before it takes nothing back any more: the run may be
 /// that of the last one.
 #[derive(Default)]
-pub(super) struct Starts(HashMap<String, Weak<Entered>>);
+pub(super) struct LatestStarts(HashMap<String, Weak<EnqueueUndo>>);
 
-impl Starts {
+impl LatestStarts {
     /// Notes that a run is started.
     pub(super) fn begin(&mut self, id: &str) {
         self.0.remove(id);
     }
 
     /// Notes what the last start of a run has entered.
-    pub(super) fn enter(&mut self, id: String, entered: Entered) -> Arc<Entered> {
+    pub(super) fn enter(&mut self, id: String, entered: EnqueueUndo) -> Arc<EnqueueUndo> {
         let entered = Arc::new(entered);
         self.0.insert(id, Arc::downgrade(&entered));
         entered
     }
 
     /// Tells whether a start that was refused takes back what it has entered.
-    pub(super) fn is_last(&self, id: &str, entered: &Arc<Entered>) -> bool {
+    pub(super) fn is_last(&self, id: &str, entered: &Arc<EnqueueUndo>) -> bool {
         self.0.get(id).is_some_and(|last| last.as_ptr() == Arc::as_ptr(entered))
     }
 
@@ -43,25 +43,25 @@ impl Starts {
 
 /// Which starts of a process there were, so that no two of a name are the same.
 #[derive(Debug, Default)]
-pub(super) struct Lives(Mutex<Known>);
+pub(super) struct StartIds(Mutex<StartIdState>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct StartIdState {
     /// The latest moment since when one asks, and which runs were started since then.
     latest: Timestamp,
     since: HashSet<String>,
     others: u64,
     /// The starts of each run of which it is not known what came of them.
-    doubts: HashMap<String, Vec<Life>>,
+    doubts: HashMap<String, Vec<StartId>>,
 }
 
-impl Lives {
-    fn known(&self) -> MutexGuard<'_, Known> {
+impl StartIds {
+    fn known(&self) -> MutexGuard<'_, StartIdState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a start of a run that is no other, and those of which it takes the places.
-    pub(super) fn next(&self, id: &str, by: ExecutorId, since: Timestamp) -> (Life, Vec<Life>) {
+    pub(super) fn next(&self, id: &str, by: ExecutorId, since: Timestamp) -> (StartId, Vec<StartId>) {
         let mut known = self.known();
         if since > known.latest {
             known.latest = since;
@@ -71,11 +71,11 @@ impl Lives {
         let is_first = since == known.latest && known.since.insert(id.to_owned());
         known.others += u64::from(!is_first);
         let nth = if is_first { 0 } else { known.others };
-        (Life { by, since, nth }, known.doubts.remove(id).unwrap_or_default())
+        (StartId { by, since, nth }, known.doubts.remove(id).unwrap_or_default())
     }
 
     /// Notes that it is not known what came of starts: the next one of the run takes their places. Of many, some are left to the queue.
-    pub(super) fn doubt(&self, id: String, lives: Vec<Life>) {
+    pub(super) fn doubt(&self, id: String, lives: Vec<StartId>) {
         let mut known = self.known();
         if known.doubts.len() >= MANY {
             known.doubts.clear();
@@ -85,47 +85,47 @@ impl Lives {
 }
 
 /// A start that is under way. Dropped before it is settled, it is in doubt.
-pub(crate) struct Starting {
-    desk: Arc<Desk>,
+pub(crate) struct PendingStart {
+    desk: Arc<QueueHandle>,
     id: String,
-    life: Life,
-    doubts: Vec<Life>,
+    life: StartId,
+    doubts: Vec<StartId>,
     is_settled: bool,
 }
 
-impl Starting {
-    pub(crate) fn new(desk: &Arc<Desk>, id: &str, by: ExecutorId, since: Timestamp) -> Self {
+impl PendingStart {
+    pub(crate) fn new(desk: &Arc<QueueHandle>, id: &str, by: ExecutorId, since: Timestamp) -> Self {
         let (life, doubts) = desk.lives.next(id, by, since);
         Self { desk: Arc::clone(desk), id: id.to_owned(), life, doubts, is_settled: false }
     }
 
-    pub(crate) fn life(&self) -> Life {
+    pub(crate) fn life(&self) -> StartId {
         self.life
     }
 
     /// Returns those of which it takes the places.
-    pub(crate) fn doubts(&self) -> Vec<Life> {
+    pub(crate) fn doubts(&self) -> Vec<StartId> {
         self.doubts.clone()
     }
 
     /// Makes the entry one of the run that is on record, which another start may have recorded, and releases the slot of a run that has ended. A start
     /// that found the run of another one is not remembered by its key of `once`.
-    pub(crate) async fn found(mut self, runtime: &Runtime, run: &RunKey, entered: Option<Arc<Entered>>) {
+    pub(crate) async fn found(mut self, runtime: &Runtime, run: &RunKey, entered: Option<Arc<EnqueueUndo>>) {
         // What cannot be read now is looked after by the queue.
         let Ok(head) = runtime.head(run).await else { return };
         self.is_settled = true;
-        let life = head.as_ref().map(|head| Life::of(&head.facts));
+        let life = head.as_ref().map(|head| StartId::of(&head.facts));
         let is_others = life != Some(Some(self.life));
         // What an earlier program has recorded is of no start, and of any.
         if is_others && life != Some(None) {
             if let Some(entered) = entered.filter(|entered| entered.has_once()) {
-                self.desk.send(Command::Do { op: Op::UndoOnce(entered), reply: None });
+                self.desk.send(QueueCommand::Do { op: QueueOp::UndoOnce(entered), reply: None });
             }
             let found = head.as_ref().filter(|head| !head.status.is_finished()).and_then(FoundRun::of_holder);
             self.leave(found);
         }
         if let Some(head) = head {
-            if let Some(start) = Life::of(&head.facts) {
+            if let Some(start) = StartId::of(&head.facts) {
                 self.desk.note_recorded(&self.id, start);
             }
             give_back_as(runtime, &head).await;
@@ -150,12 +150,12 @@ impl Starting {
     }
 
     fn leave(&self, found: Option<FoundRun>) {
-        let op = Op::Settle { id: self.id.clone(), gone: vec![OverStart::without_run(self.life)], found };
-        self.desk.send(Command::Do { op, reply: None });
+        let op = QueueOp::Settle { id: self.id.clone(), gone: vec![OverStart::without_run(self.life)], found };
+        self.desk.send(QueueCommand::Do { op, reply: None });
     }
 }
 
-impl Drop for Starting {
+impl Drop for PendingStart {
     fn drop(&mut self) {
         if !self.is_settled {
             let mut lives = std::mem::take(&mut self.doubts);
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn no_two_starts_of_a_name_are_the_same_whatever_the_clock_says() {
         let (lives, me) =
-            (Lives::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
+            (StartIds::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
         let mut all = HashSet::new();
         for ms in [5, 5, 6, 5, 6, 6, 4, 5, 6, 7, 7] {
             for id in ["run:one", "run:two"] {
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_start_takes_the_places_of_those_in_doubt_once() {
         let (lives, me) =
-            (Lives::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
+            (StartIds::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
         let next = || lives.next("run:one", me, Timestamp::from_unix_ms(1));
         let (one, _) = next();
         lives.doubt("run:one".to_owned(), vec![one]);

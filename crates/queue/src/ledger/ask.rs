@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use ferrata_core::{Epoch, ExecutorId, Timestamp};
 
-use super::{Ask, Entered, Kind, Ledger, Said, Waiting, line};
+use super::{SlotRequest, EnqueueUndo, SlotKind, QueueState, OpResult, SlotWaiter, line};
 
 /// How late a node may claim a slot of a queue with a rate. An idle run is claimed within moments of its grant; grants of a time in which no process
 /// claimed runs would be used at once.
 const LATEST_CLAIM: Duration = Duration::from_secs(10);
 
-impl Ledger {
-    pub(super) fn ask(&mut self, ask: Ask, now: Timestamp) -> Said {
-        let Ask { id, mut waiting, once, debounce, doubts, is_on_record } = ask;
+impl QueueState {
+    pub(super) fn ask(&mut self, ask: SlotRequest, now: Timestamp) -> OpResult {
+        let SlotRequest { id, mut waiting, once, debounce, doubts, is_on_record } = ask;
         if let Some((executor, epoch)) = self.asked_by(&id) {
             if epoch > waiting.epoch {
-                return Said::Stale(executor, epoch);
+                return OpResult::Stale(executor, epoch);
             }
             return match self.hands_back(&id, &waiting, is_on_record, now) {
                 Some(since) => self.enter_again(&id, waiting, since, now),
@@ -23,14 +23,14 @@ impl Ledger {
             };
         }
         if let Some(replaced) = self.replaced.get(&id) {
-            return Said::Before(replaced.by.clone());
+            return OpResult::Before(replaced.by.clone());
         }
         let limits = self.effective();
         if let Some(places) = limits.at_once.filter(|most| waiting.places > *most) {
-            return Said::TooMany(places);
+            return OpResult::TooMany(places);
         }
         if let Some(places) = limits.at_once_per_key.filter(|most| waiting.places > *most) {
-            return Said::TooManyForKey(places);
+            return OpResult::TooManyForKey(places);
         }
         if let Some((key, ms)) = &once
             && let Some(said) = self.check_once(key, *ms, &waiting.run, now)
@@ -39,7 +39,7 @@ impl Ledger {
         }
         let bytes = self.bytes() + line::weight(&line::slot(&id, &waiting), &waiting);
         if bytes > self.room {
-            return Said::NoRoom { bytes, room: self.room };
+            return OpResult::NoRoom { bytes, room: self.room };
         }
         let (run, kind) = (waiting.run.clone(), waiting.kind);
         let before = debounce.as_ref().and_then(|debounce| self.waiting.debounced(&debounce.key));
@@ -56,37 +56,37 @@ impl Ledger {
             if let Some(late) = late {
                 self.late.insert(&id, late);
             }
-            return Said::Full(self.waiting.len());
+            return OpResult::Full(self.waiting.len());
         }
         if let Some(before) = &before {
             self.replace(before, &run, now);
         }
         let once = once.map(|(key, ms)| self.note_once(key, ms, &run, now));
         let is_in = self.held.contains_key(&id) && late.is_none() && !is_on_record;
-        if kind == Kind::Run && !is_on_record {
-            self.entered.push((id.clone(), Entered::new(run, now, late, once, before)));
+        if kind == SlotKind::Run && !is_on_record {
+            self.entered.push((id.clone(), EnqueueUndo::new(run, now, late, once, before)));
         }
         if !is_in {
-            return Said::Waits;
+            return OpResult::Waits;
         }
         // Who asked begins with it: it has not been started yet.
         self.held.update(&id, |held| held.on_hold = false);
-        Said::Granted
+        OpResult::Granted
     }
 
     /// Answers a request of one who holds a slot or waits for one.
-    fn ask_for_entry(&mut self, id: &str, waiting: &Waiting, doubts: &[super::Life]) -> Said {
+    fn ask_for_entry(&mut self, id: &str, waiting: &SlotWaiter, doubts: &[super::StartId]) -> OpResult {
         self.join(id, &waiting.all_lives(), doubts);
         self.mark_alive(id, waiting.alive);
         self.ask_again(id, waiting, None);
         let is_in = self.held.get(id).is_some_and(|held| !held.on_hold);
-        if is_in { Said::Granted } else { Said::Waits }
+        if is_in { OpResult::Granted } else { OpResult::Waits }
     }
 
     /// Puts a holder into the line that hands its slot back. It was in the queue before, so no limit on requests is for it.
-    fn enter_again(&mut self, id: &str, mut waiting: Waiting, since: Timestamp, now: Timestamp) -> Said {
+    fn enter_again(&mut self, id: &str, mut waiting: SlotWaiter, since: Timestamp, now: Timestamp) -> OpResult {
         let kind = waiting.kind;
-        if let Some(mut starts) = self.lives(id).filter(|_| kind == Kind::Run) {
+        if let Some(mut starts) = self.lives(id).filter(|_| kind == SlotKind::Run) {
             // Other starts of the run that are in progress stay.
             let own = waiting.all_lives();
             starts.extend(own.into_iter().filter(|own| !starts.contains(own)).collect::<Vec<_>>());
@@ -96,26 +96,26 @@ impl Ledger {
         waiting.since = since;
         self.enter(id.to_owned(), waiting);
         self.grant(now);
-        match kind == Kind::Node && self.held.contains_key(id) {
-            true => Said::Granted,
-            false => Said::Waits,
+        match kind == SlotKind::Node && self.held.contains_key(id) {
+            true => OpResult::Granted,
+            false => OpResult::Waits,
         }
     }
 
     /// Returns since when one who asks again waits, if it hands back the slot that it holds: a run that is on hold has ended since it was granted
     /// the slot, and a node that runs again in another claim of its run is another start at the rate. A node that was woken comes for the slot
     /// that it was granted, unless it comes too late to count as started then.
-    fn hands_back(&self, id: &str, by: &Waiting, is_on_record: bool, now: Timestamp) -> Option<Timestamp> {
+    fn hands_back(&self, id: &str, by: &SlotWaiter, is_on_record: bool, now: Timestamp) -> Option<Timestamp> {
         let held = self.held.get(id).filter(|held| held.kind == by.kind)?;
         match held.kind {
-            Kind::Run => {
+            SlotKind::Run => {
                 // A request that was read before the run began is stale.
                 let is_stale = held.alive.is_some_and(|alive| {
                     by.alive.is_none_or(|by| alive.start == by.start && alive.at >= by.at)
                 });
                 (is_on_record && !held.on_hold && !is_stale).then_some(by.since)
             }
-            Kind::Node => {
+            SlotKind::Node => {
                 let limits = self.effective();
                 let has_rate = limits.rate.is_some() || limits.rate_per_key.is_some();
                 let is_late = has_rate && now.since(held.at) > LATEST_CLAIM;
@@ -132,7 +132,7 @@ impl Ledger {
     }
 
     /// Takes in that one who holds a place or waits for one asks for it again, or rests with this question.
-    pub(super) fn ask_again(&mut self, id: &str, by: &Waiting, question: Option<String>) {
+    pub(super) fn ask_again(&mut self, id: &str, by: &SlotWaiter, question: Option<String>) {
         let (executor, epoch) = (by.executor, by.epoch);
         if let Some(held) = self.held.get(id) {
             if (held.executor, held.epoch, &held.question) != (executor, epoch, &question)

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ferrata_core::Timestamp;
 
 use super::line::Rank;
-use super::{Held, Kind, Late, Ledger, Takes, Waiting};
-use crate::settings::{Rate, Settings};
+use super::{SlotHolder, SlotKind, ExpiredStart, QueueState, GrantScope, SlotWaiter};
+use crate::settings::{RateLimit, QueueSettings};
 
 /// How long whom a limit protects can have it closed, whatever the clocks say.
 pub(crate) const LONGEST_CLOSED: Duration = Duration::from_secs(86_400);
@@ -17,13 +17,13 @@ pub(crate) const LONGEST_CLOSED: Duration = Duration::from_secs(86_400);
 const MOST_AHEAD: Duration = Duration::from_secs(2 * 86_400);
 
 /// Whose turn it is.
-enum Turn {
+enum NextGrant {
     Of(String),
     /// Nobody's before this moment, unless something else happens.
     Not(Option<Timestamp>),
 }
 
-impl Ledger {
+impl QueueState {
     /// Gives free places to those whose turn it is. Returns when to look again though nothing happens.
     pub(crate) fn grant(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.drop_late(now);
@@ -32,8 +32,8 @@ impl Ledger {
         self.waiting.advance(now);
         let next = loop {
             match self.turn(&settings, self.takes, now) {
-                Turn::Of(id) => self.give(&id, &settings, now),
-                Turn::Not(next) => break next,
+                NextGrant::Of(id) => self.give(&id, &settings, now),
+                NextGrant::Not(next) => break next,
             }
         };
         self.keys.forget(now);
@@ -41,8 +41,8 @@ impl Ledger {
     }
 
     /// Takes back what a clock has said that was ahead: more than any starts could have come to, or any provider asked for.
-    fn mistrust(&mut self, settings: &Settings, now: Timestamp) {
-        let most = |rate: Option<Rate>| {
+    fn mistrust(&mut self, settings: &QueueSettings, now: Timestamp) {
+        let most = |rate: Option<RateLimit>| {
             rate.map_or(i64::MAX, |rate| {
                 let ahead = rate.interval().saturating_mul(i64::from(rate.burst));
                 micros(now).saturating_add(ahead)
@@ -65,11 +65,11 @@ impl Ledger {
     /// Takes out those whose deadline is over.
     fn drop_late(&mut self, now: Timestamp) {
         while let Some(id) = self.waiting.late(now) {
-            let run = self.waiting.get(&id).filter(|waiting| waiting.kind == Kind::Run);
+            let run = self.waiting.get(&id).filter(|waiting| waiting.kind == SlotKind::Run);
             let run = run.map(|waiting| waiting.run.clone());
             self.leave(&id);
             if let Some(run) = run {
-                self.late.insert(&id, Late { run, at: now });
+                self.late.insert(&id, ExpiredStart { run, at: now });
             }
         }
     }
@@ -80,30 +80,30 @@ impl Ledger {
         if settings.tags.is_empty() {
             return Vec::new();
         }
-        match self.turn(&settings, Takes::All, now) {
-            Turn::Of(id) if self.waiting.get(&id).is_some_and(|one| one.kind == Kind::Run) => {
+        match self.turn(&settings, GrantScope::All, now) {
+            NextGrant::Of(id) if self.waiting.get(&id).is_some_and(|one| one.kind == SlotKind::Run) => {
                 settings.tags.into_iter().collect()
             }
             _ => Vec::new(),
         }
     }
 
-    fn turn(&self, settings: &Settings, takes: Takes, now: Timestamp) -> Turn {
+    fn turn(&self, settings: &QueueSettings, takes: GrantScope, now: Timestamp) -> NextGrant {
         if self.overrides.paused.is_some() || self.waiting.is_empty() {
-            return Turn::Not(None);
+            return NextGrant::Not(None);
         }
         let free = settings.at_once.map_or(u32::MAX, |places| places.saturating_sub(self.in_use));
         if free == 0 {
-            return Turn::Not(None);
+            return NextGrant::Not(None);
         }
         let closed = self.pulse.closed_until.filter(|until| *until > now);
         let open = [closed, opens(settings.rate, self.pulse.next, now)].into_iter().flatten().max();
         if open.is_some() {
-            return Turn::Not(open);
+            return NextGrant::Not(open);
         }
         let mut next = self.waiting.next_time(now);
-        let turn = |waiting: &Waiting| {
-            if takes == Takes::NodesAlone && waiting.kind == Kind::Run {
+        let turn = |waiting: &SlotWaiter| {
+            if takes == GrantScope::NodesAlone && waiting.kind == SlotKind::Run {
                 return None;
             }
             // A limit was lowered since it asked. It waits until the limit is raised, and holds up nobody.
@@ -122,19 +122,19 @@ impl Ledger {
         };
         match self.waiting.first(now, |priority, since| level(priority, since, settings, now), turn) {
             // Nobody passes one that waits for more places than are free, or that one would wait for ever.
-            Some((_, waiting)) if waiting.places > free => Turn::Not(next),
-            Some((id, _)) => Turn::Of(id.clone()),
-            None => Turn::Not(next),
+            Some((_, waiting)) if waiting.places > free => NextGrant::Not(next),
+            Some((id, _)) => NextGrant::Of(id.clone()),
+            None => NextGrant::Not(next),
         }
     }
 
     /// Returns those who wait, in the order of their turns as it is now.
-    pub(crate) fn line(&self, now: Timestamp) -> Vec<(&String, &Waiting)> {
+    pub(crate) fn line(&self, now: Timestamp) -> Vec<(&String, &SlotWaiter)> {
         self.front(usize::MAX, now)
     }
 
     /// Returns the first of those who wait, in the order of their turns as it is now: no more of the line than they is put in order.
-    pub(crate) fn front(&self, most: usize, now: Timestamp) -> Vec<(&String, &Waiting)> {
+    pub(crate) fn front(&self, most: usize, now: Timestamp) -> Vec<(&String, &SlotWaiter)> {
         let settings = self.effective();
         let mut line: Vec<_> = self.waiting.iter().collect();
         if line.len() > most {
@@ -146,15 +146,15 @@ impl Ledger {
     }
 
     /// What comes first is served first.
-    fn rank<'a>(&self, id: &'a String, waiting: &Waiting, settings: &Settings, now: Timestamp) -> Rank<'a> {
+    fn rank<'a>(&self, id: &'a String, waiting: &SlotWaiter, settings: &QueueSettings, now: Timestamp) -> Rank<'a> {
         let turn = self.keys.note(&waiting.key).map_or(0, |note| note.turn);
         (Reverse(level(waiting.priority, waiting.since, settings, now)), turn, waiting.since, id)
     }
 
-    fn give(&mut self, id: &str, settings: &Settings, now: Timestamp) {
+    fn give(&mut self, id: &str, settings: &QueueSettings, now: Timestamp) {
         let Some(waiting) = self.waiting.remove(id) else { return };
         let lives = waiting.all_lives();
-        let Waiting { run, kind, places, key, executor, epoch, question, alive, .. } = waiting;
+        let SlotWaiter { run, kind, places, key, executor, epoch, question, alive, .. } = waiting;
         self.in_use = self.in_use.saturating_add(places);
         self.keys.hold(&key, places);
         let is_noted = settings.rate_per_key.is_some() || self.keys.take_turns();
@@ -166,9 +166,9 @@ impl Ledger {
         if is_noted {
             self.keys.serve(&key, self.pulse.turn, |next| after(settings.rate_per_key, next, now));
         }
-        let on_hold = kind == Kind::Run;
+        let on_hold = kind == SlotKind::Run;
         self.given.push(id.to_owned());
-        let held = Held {
+        let held = SlotHolder {
             run,
             kind,
             places,
@@ -187,7 +187,7 @@ impl Ledger {
 }
 
 /// How urgent one of a priority is that waits since a moment.
-fn level(priority: i32, since: Timestamp, settings: &Settings, now: Timestamp) -> i64 {
+fn level(priority: i32, since: Timestamp, settings: &QueueSettings, now: Timestamp) -> i64 {
     let waited = now.since(since).as_millis() / u128::from(settings.ageing_ms.max(1));
     i64::from(priority).saturating_add(i64::try_from(waited).unwrap_or(i64::MAX))
 }
@@ -197,7 +197,7 @@ pub(super) fn micros(now: Timestamp) -> i64 {
 }
 
 /// When a place may be given at a rate, if not now. `next` is when the next would be due if starts were spread evenly.
-fn opens(rate: Option<Rate>, next: i64, now: Timestamp) -> Option<Timestamp> {
+fn opens(rate: Option<RateLimit>, next: i64, now: Timestamp) -> Option<Timestamp> {
     let rate = rate?;
     let ahead = rate.interval().saturating_mul(i64::from(rate.burst.saturating_sub(1)));
     let at = next.saturating_sub(ahead);
@@ -206,6 +206,6 @@ fn opens(rate: Option<Rate>, next: i64, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// What becomes of `next` by a start now.
-fn after(rate: Option<Rate>, next: i64, now: Timestamp) -> i64 {
+fn after(rate: Option<RateLimit>, next: i64, now: Timestamp) -> i64 {
     rate.map_or(0, |rate| next.max(micros(now)).saturating_add(rate.interval()))
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use ferrata_core::{RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Ledger, Waiting};
+use super::{QueueState, SlotWaiter};
 
 /// A start that waits for others that may take its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Debounced {
+pub struct DebounceGroup {
     /// What the starts have in common.
     pub key: String,
     /// When the first of them came.
@@ -19,7 +19,7 @@ pub struct Debounced {
 
 /// For how long others may come, in milliseconds.
 #[derive(Clone, Debug)]
-pub(crate) struct Debounce {
+pub(crate) struct DebounceOptions {
     pub(crate) key: String,
     pub(crate) period: u64,
     pub(crate) most: Option<u64>,
@@ -27,18 +27,18 @@ pub(crate) struct Debounce {
 
 /// A start of which the place was taken, until its run is cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Replaced {
-    pub(crate) waiting: Waiting,
+pub(crate) struct ReplacedStart {
+    pub(crate) waiting: SlotWaiter,
     pub(crate) by: RunKey,
     pub(crate) at: Timestamp,
 }
 
-impl Ledger {
+impl QueueState {
     /// Has a start wait until no other has come for a while.
     pub(super) fn delay(
         &self,
-        waiting: &mut Waiting,
-        debounce: &Debounce,
+        waiting: &mut SlotWaiter,
+        debounce: &DebounceOptions,
         before: Option<&str>,
         now: Timestamp,
     ) {
@@ -47,7 +47,7 @@ impl Ledger {
         let until = now.plus(Duration::from_millis(debounce.period));
         let until = debounce.most.map_or(until, |most| until.min(first.plus(Duration::from_millis(most))));
         waiting.not_before = waiting.not_before.max(Some(until));
-        waiting.debounced = Some(Debounced { key: debounce.key.clone(), first });
+        waiting.debounced = Some(DebounceGroup { key: debounce.key.clone(), first });
     }
 
     /// Takes one out of the line in whose place another run is.
@@ -60,7 +60,7 @@ impl Ledger {
         for id in earlier {
             self.replaced.update(&id, |replaced| (replaced.by, replaced.at) = (by.clone(), now));
         }
-        self.replaced.insert(id, Replaced { waiting, by: by.clone(), at: now });
+        self.replaced.insert(id, ReplacedStart { waiting, by: by.clone(), at: now });
     }
 
     /// Puts one back into the line that a refused start has replaced, as the one that replaced those before it.

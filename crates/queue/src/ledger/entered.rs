@@ -3,15 +3,15 @@
 use ferrata_core::{RunKey, Timestamp};
 
 use super::once::OnceEntry;
-use super::{Late, Ledger, Life, OverStart};
+use super::{ExpiredStart, QueueState, StartId, OverStart};
 
 /// What a start has changed beside its entry, which was not in the queue before.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct EnqueueUndo {
     run: RunKey,
     at: Timestamp,
     /// Its run was to be cancelled.
-    late: Option<Late>,
+    late: Option<ExpiredStart>,
     once: Option<OnceUndo>,
     /// The start that it has replaced.
     replaced: Option<String>,
@@ -26,11 +26,11 @@ pub(super) struct OnceUndo {
     pub(super) before: Option<OnceEntry>,
 }
 
-impl Entered {
+impl EnqueueUndo {
     pub(super) fn new(
         run: RunKey,
         at: Timestamp,
-        late: Option<Late>,
+        late: Option<ExpiredStart>,
         once: Option<OnceUndo>,
         replaced: Option<String>,
     ) -> Self {
@@ -47,9 +47,9 @@ impl Entered {
     }
 }
 
-impl Ledger {
+impl QueueState {
     /// Takes back what a start has entered. Where another start of the same run has come since, the entry is of that one.
-    pub(super) fn take_back(&mut self, id: &str, life: Life, entered: &Entered, now: Timestamp) {
+    pub(super) fn take_back(&mut self, id: &str, life: StartId, entered: &EnqueueUndo, now: Timestamp) {
         let is_late = self.late.get(id).is_some_and(|late| late.at == entered.at);
         let is_its = match self.lives(id) {
             Some(lives) => lives == [life],

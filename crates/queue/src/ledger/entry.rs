@@ -3,16 +3,16 @@
 use ferrata_core::{Epoch, ExecutorId, RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::debounce::{Debounced, Replaced};
+use super::debounce::{DebounceGroup, ReplacedStart};
 use super::keys::KeyNote;
-use super::life::{FoundRun, Life};
+use super::life::{FoundRun, StartId};
 use super::once::OnceEntry;
 
 /// What a place is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Kind {
+pub enum SlotKind {
     /// A stretch of a node: it is given back when the node gives it back, or no process is in the node any more.
     Node,
     /// A whole run: it is given back when the run has ended.
@@ -22,11 +22,11 @@ pub enum Kind {
 /// One who waits for a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct SlotWaiter {
     /// The run.
     pub run: RunKey,
     /// What the place is for.
-    pub kind: Kind,
+    pub kind: SlotKind,
     /// How many places it takes.
     pub places: u32,
     /// For whom: keys take turns.
@@ -53,10 +53,10 @@ pub struct Waiting {
     pub deadline: Option<Timestamp>,
     /// What others may come by that take its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub debounced: Option<Debounced>,
+    pub debounced: Option<DebounceGroup>,
     /// Which starts of the run stand in it, unless it is the one of this process since this moment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) lives: Vec<Life>,
+    pub(crate) lives: Vec<StartId>,
     /// The newest record at which a run of it is known not to have ended; none for a start. An end at an earlier record is not one of this entry: the
     /// run was revived since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,11 +66,11 @@ pub struct Waiting {
 /// One who holds a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Held {
+pub struct SlotHolder {
     /// The run.
     pub run: RunKey,
     /// What the place is for.
-    pub kind: Kind,
+    pub kind: SlotKind,
     /// How many places it has.
     pub places: u32,
     /// For whom.
@@ -94,7 +94,7 @@ pub struct Held {
     pub on_hold: bool,
     /// Which starts of a run stand in it; any if none is said, as by an earlier program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) lives: Vec<Life>,
+    pub(crate) lives: Vec<StartId>,
     /// As in [`Waiting`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alive: Option<FoundRun>,
@@ -112,7 +112,7 @@ fn is_never(epoch: &Epoch) -> bool {
 
 /// A run that came too late, until it is cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Late {
+pub(crate) struct ExpiredStart {
     // Beside the time, and not around it: an earlier program wrote the run alone.
     #[serde(flatten)]
     pub(crate) run: RunKey,
@@ -121,7 +121,7 @@ pub(crate) struct Late {
 }
 
 /// What knows how many bytes it takes in the state at the most.
-pub(crate) trait Weigh {
+pub(crate) trait StoredSize {
     fn bytes(&self) -> usize;
 }
 
@@ -138,17 +138,17 @@ fn optional(one: Option<&String>) -> usize {
 }
 
 /// What starts take: each is a process, a moment and a number.
-fn lives(lives: &[Life], alive: Option<FoundRun>) -> usize {
+fn lives(lives: &[StartId], alive: Option<FoundRun>) -> usize {
     lives.len() * 96 + alive.map_or(0, |_| 160)
 }
 
-impl Weigh for RunKey {
+impl StoredSize for RunKey {
     fn bytes(&self) -> usize {
         text(self.tenant.as_str()) + text(self.run.as_str())
     }
 }
 
-impl Weigh for Waiting {
+impl StoredSize for SlotWaiter {
     fn bytes(&self) -> usize {
         let debounced = self.debounced.as_ref().map_or(0, |one| text(&one.key) + 64);
         self.run.bytes()
@@ -160,7 +160,7 @@ impl Weigh for Waiting {
     }
 }
 
-impl Weigh for Held {
+impl StoredSize for SlotHolder {
     fn bytes(&self) -> usize {
         self.run.bytes()
             + text(&self.key)
@@ -170,34 +170,34 @@ impl Weigh for Held {
     }
 }
 
-impl Weigh for Late {
+impl StoredSize for ExpiredStart {
     fn bytes(&self) -> usize {
         self.run.bytes() + FIELDS
     }
 }
 
-impl Weigh for Replaced {
+impl StoredSize for ReplacedStart {
     fn bytes(&self) -> usize {
         self.waiting.bytes() + self.by.bytes() + FIELDS
     }
 }
 
-impl Weigh for OnceEntry {
+impl StoredSize for OnceEntry {
     fn bytes(&self) -> usize {
         self.run.bytes() + 96
     }
 }
 
-impl Weigh for KeyNote {
+impl StoredSize for KeyNote {
     fn bytes(&self) -> usize {
         64
     }
 }
 
-impl Waiting {
+impl SlotWaiter {
     /// Tells whether it is a run that waits for its turn and for nothing else, as most do where many wait.
     pub(super) fn is_plain(&self) -> bool {
-        self.kind == Kind::Run
+        self.kind == SlotKind::Run
             && self.places == 1
             && self.question.is_none()
             && self.not_before.is_none()

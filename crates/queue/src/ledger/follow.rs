@@ -5,24 +5,24 @@ use ferrata_core::{ExecutorId, Result};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::entry::{Held, Weigh};
+use super::entry::{SlotHolder, StoredSize};
 use super::keys::KeyNote;
-use super::line::{RUN, Slot, slot};
+use super::line::{RUN, WaiterKey, slot};
 use super::store::{
     HELD, KEYS, LATE, OVERRIDES, PULSE, REPLACED, SEEN, SETTINGS, WAITING, entry, executor_of, plain,
     run_named,
 };
-use super::table::Table;
-use super::{Ledger, Touched, Waiting};
+use super::table::TrackedMap;
+use super::{QueueState, DirtyFlags, SlotWaiter};
 
 /// What becomes of an entry of a channel.
 #[derive(Clone, Copy)]
-enum Fate<'a> {
+enum EntryChange<'a> {
     Is(&'a Value),
     Gone,
 }
 
-impl Ledger {
+impl QueueState {
     /// Takes in how the channels were changed that it was [read](Self::read) of and has changed since. `None` if it has to be read of them anew.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Ledger {
             drop(touched);
         }
         drop(self.waiting.take_touched());
-        self.touched = Touched::default();
+        self.touched = DirtyFlags::default();
         self.given.clear();
         self.entered.clear();
         Ok(Some(self))
@@ -73,7 +73,7 @@ impl Ledger {
             },
             Op::Remove(channel, ids) => {
                 for id in ids {
-                    if !self.change(channel, id, Fate::Gone)? {
+                    if !self.change(channel, id, EntryChange::Gone)? {
                         return Ok(false);
                     }
                 }
@@ -87,7 +87,7 @@ impl Ledger {
     /// Puts entries into a channel.
     fn merge(&mut self, channel: &str, entries: &Map<String, Value>) -> Result<bool> {
         for (id, entry) in entries {
-            if !self.change(channel, id, Fate::Is(entry))? {
+            if !self.change(channel, id, EntryChange::Is(entry))? {
                 return Ok(false);
             }
         }
@@ -109,22 +109,22 @@ impl Ledger {
             },
         };
         for id in ids {
-            if !self.change(channel, &id, Fate::Gone)? {
+            if !self.change(channel, &id, EntryChange::Gone)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn change(&mut self, channel: &str, id: &str, fate: Fate<'_>) -> Result<bool> {
+    fn change(&mut self, channel: &str, id: &str, fate: EntryChange<'_>) -> Result<bool> {
         match channel {
             HELD => {
                 if let Some(held) = self.held.remove(id) {
                     self.in_use = self.in_use.saturating_sub(held.places);
                     self.keys.leave(&held.key, held.places);
                 }
-                if let Fate::Is(value) = fate {
-                    let held: Held = entry(channel, value)?;
+                if let EntryChange::Is(value) = fate {
+                    let held: SlotHolder = entry(channel, value)?;
                     self.in_use = self.in_use.saturating_add(held.places);
                     self.keys.enter(&held.key);
                     self.keys.hold(&held.key, held.places);
@@ -136,16 +136,16 @@ impl Ledger {
             SEEN => put(&mut self.seen, channel, id, fate)?,
             KEYS => {
                 let note: Option<KeyNote> = match fate {
-                    Fate::Is(value) => Some(entry(channel, value)?),
-                    Fate::Gone => None,
+                    EntryChange::Is(value) => Some(entry(channel, value)?),
+                    EntryChange::Gone => None,
                 };
                 self.keys.note_is(id, note);
             }
             WAITING => match fate {
-                Fate::Gone => self.gone(id, &Slot::Other(id.to_owned())),
-                Fate::Is(value) => {
-                    let waiting: Waiting = entry(channel, value)?;
-                    if slot(id, &waiting) != Slot::Other(id.to_owned()) {
+                EntryChange::Gone => self.gone(id, &WaiterKey::Other(id.to_owned())),
+                EntryChange::Is(value) => {
+                    let waiting: SlotWaiter = entry(channel, value)?;
+                    if slot(id, &waiting) != WaiterKey::Other(id.to_owned()) {
                         return Ok(false);
                     }
                     self.stands(id.to_owned(), waiting);
@@ -164,23 +164,23 @@ impl Ledger {
         channel: &str,
         executor: ExecutorId,
         name: &str,
-        fate: Fate<'_>,
+        fate: EntryChange<'_>,
     ) -> Result<()> {
         match fate {
-            Fate::Is(value) => {
+            EntryChange::Is(value) => {
                 let waiting = plain(channel, executor, name, value)?;
                 self.stands(format!("{RUN}{}", waiting.run), waiting);
             }
-            Fate::Gone => {
+            EntryChange::Gone => {
                 let id = format!("{RUN}{}", run_named(channel, name)?);
-                self.gone(&id, &Slot::Plain(executor, name.to_owned()));
+                self.gone(&id, &WaiterKey::Plain(executor, name.to_owned()));
             }
         }
         Ok(())
     }
 
     /// Takes one out of the line, if this is where he is stored: he may have been put elsewhere before.
-    fn gone(&mut self, id: &str, at: &Slot) {
+    fn gone(&mut self, id: &str, at: &WaiterKey) {
         if self.waiting.get(id).is_some_and(|waiting| slot(id, waiting) == *at)
             && let Some(waiting) = self.waiting.remove(id)
         {
@@ -188,7 +188,7 @@ impl Ledger {
         }
     }
 
-    fn stands(&mut self, id: String, waiting: Waiting) {
+    fn stands(&mut self, id: String, waiting: SlotWaiter) {
         if let Some(before) = self.waiting.remove(&id) {
             self.keys.leave(&before.key, 0);
         }
@@ -198,15 +198,15 @@ impl Ledger {
 }
 
 /// Puts an entry in, or takes it out.
-fn put<T: DeserializeOwned + Weigh>(
-    table: &mut Table<T>,
+fn put<T: DeserializeOwned + StoredSize>(
+    table: &mut TrackedMap<T>,
     channel: &str,
     id: &str,
-    fate: Fate<'_>,
+    fate: EntryChange<'_>,
 ) -> Result<()> {
     match fate {
-        Fate::Is(value) => table.insert(id, entry(channel, value)?),
-        Fate::Gone => drop(table.remove(id)),
+        EntryChange::Is(value) => table.insert(id, entry(channel, value)?),
+        EntryChange::Gone => drop(table.remove(id)),
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use ferrata_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::choose::micros;
-use super::table::Table;
+use super::table::TrackedMap;
 
 /// What is remembered of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,30 +25,30 @@ fn is_zero(next: &i64) -> bool {
 
 /// What a key has, and how many hold places or wait for it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Load {
+struct KeyUsage {
     places: u32,
     entries: usize,
 }
 
 /// The keys of those who hold places or wait, and of some that did.
 #[derive(Debug)]
-pub(crate) struct Keys {
-    notes: Table<KeyNote>,
+pub(crate) struct KeyTable {
+    notes: TrackedMap<KeyNote>,
     /// Of keys that have an entry.
-    loads: HashMap<String, Load>,
+    loads: HashMap<String, KeyUsage>,
     /// The keys with a note and without an entry.
     idle: BTreeSet<String>,
 }
 
-impl Keys {
+impl KeyTable {
     /// Makes the keys of which something is stored; who has them is told by [`come`](Self::come) and [`hold`](Self::hold).
     pub(super) fn new(notes: BTreeMap<String, KeyNote>) -> Self {
         let idle = notes.keys().cloned().collect();
-        Self { notes: Table::new(notes), loads: HashMap::new(), idle }
+        Self { notes: TrackedMap::new(notes), loads: HashMap::new(), idle }
     }
 
     /// The notes, to be stored.
-    pub(super) fn notes(&mut self) -> &mut Table<KeyNote> {
+    pub(super) fn notes(&mut self) -> &mut TrackedMap<KeyNote> {
         &mut self.notes
     }
 

@@ -8,20 +8,20 @@ use ferrata_core::store::RunHead;
 use ferrata_core::{ExecutorId, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Held, Kind, Ledger, Waiting};
+use super::{SlotHolder, SlotKind, QueueState, SlotWaiter};
 use crate::cell::LIFE;
 
 /// A start that is over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverStart {
-    pub(crate) start: Life,
+    pub(crate) start: StartId,
     /// The record that ended its run; the last possible one if it records no run any more, or its run was purged.
     pub(crate) ended_at: Seq,
 }
 
 impl OverStart {
     /// Says of a start that no run of it is there, nor comes.
-    pub(crate) fn without_run(start: Life) -> Self {
+    pub(crate) fn without_run(start: StartId) -> Self {
         Self { start, ended_at: Seq::new(u64::MAX) }
     }
 }
@@ -29,7 +29,7 @@ impl OverStart {
 /// A run that was found on record and had not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FoundRun {
-    pub(crate) start: Life,
+    pub(crate) start: StartId,
     /// Its last record.
     pub(crate) at: Seq,
 }
@@ -37,7 +37,7 @@ pub(crate) struct FoundRun {
 impl FoundRun {
     /// Returns what a head says; `None` if its run does not say of which start it is.
     pub(crate) fn of(head: &RunHead) -> Option<Self> {
-        Life::of(&head.facts).map(|start| Self { start, at: head.seq })
+        StartId::of(&head.facts).map(|start| Self { start, at: head.seq })
     }
 
     /// As [`of`](Self::of), for a run that may be on hold at its last record. The record before counts, so the request of that run is news.
@@ -54,7 +54,7 @@ impl FoundRun {
 /// start of the name is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub(crate) struct Life {
+pub(crate) struct StartId {
     /// Which process asks, and since when.
     pub(crate) by: ExecutorId,
     pub(crate) since: Timestamp,
@@ -62,20 +62,20 @@ pub(crate) struct Life {
     pub(crate) nth: u64,
 }
 
-impl Life {
+impl StartId {
     /// Returns which start a run is of. `None` if its record does not say so, as that of an earlier program, or says it to others alone.
     pub(crate) fn of(facts: &RunFacts) -> Option<Self> {
         facts.labels.get(LIFE)?.parse().ok()
     }
 }
 
-impl fmt::Display for Life {
+impl fmt::Display for StartId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.by, self.since.unix_ms(), self.nth)
     }
 }
 
-impl FromStr for Life {
+impl FromStr for StartId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -89,7 +89,7 @@ impl FromStr for Life {
     }
 }
 
-impl TryFrom<String> for Life {
+impl TryFrom<String> for StartId {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
@@ -97,36 +97,36 @@ impl TryFrom<String> for Life {
     }
 }
 
-impl From<Life> for String {
-    fn from(life: Life) -> Self {
+impl From<StartId> for String {
+    fn from(life: StartId) -> Self {
         life.to_string()
     }
 }
 
-impl Waiting {
+impl SlotWaiter {
     /// The start that it is of unless that is said: so an entry of a long line takes no more bytes.
-    fn first_life(&self) -> Life {
-        Life { by: self.executor, since: self.since, nth: 0 }
+    fn first_life(&self) -> StartId {
+        StartId { by: self.executor, since: self.since, nth: 0 }
     }
 
     /// Returns the starts of a run that stand in it; none for a node.
-    pub(super) fn all_lives(&self) -> Vec<Life> {
+    pub(super) fn all_lives(&self) -> Vec<StartId> {
         match self.kind {
-            Kind::Node => Vec::new(),
-            Kind::Run if self.lives.is_empty() => vec![self.first_life()],
-            Kind::Run => self.lives.clone(),
+            SlotKind::Node => Vec::new(),
+            SlotKind::Run if self.lives.is_empty() => vec![self.first_life()],
+            SlotKind::Run => self.lives.clone(),
         }
     }
 
     /// Says which starts of a run stand in it.
-    pub(crate) fn is_of(&mut self, lives: Vec<Life>) {
+    pub(crate) fn is_of(&mut self, lives: Vec<StartId>) {
         self.lives = if lives == [self.first_life()] { Vec::new() } else { lives };
     }
 }
 
-impl Held {
+impl SlotHolder {
     /// Tells whether the run of this start is known to have been on record.
-    pub(crate) fn was_on_record(&self, start: Life) -> bool {
+    pub(crate) fn was_on_record(&self, start: StartId) -> bool {
         self.alive.is_some_and(|alive| alive.start == start)
     }
 
@@ -136,9 +136,9 @@ impl Held {
     }
 }
 
-impl Ledger {
+impl QueueState {
     /// Returns the starts that stand in the entry of a run; `None` if there is no entry, or it stands for any.
-    pub(super) fn lives(&self, id: &str) -> Option<Vec<Life>> {
+    pub(super) fn lives(&self, id: &str) -> Option<Vec<StartId>> {
         let lives = match self.held.get(id) {
             Some(held) => held.lives.clone(),
             None => self.waiting.get(id)?.all_lives(),
@@ -152,7 +152,7 @@ impl Ledger {
         let Some(before) = self.lives(id) else { return };
         let mut lives = before.clone();
         let alive = self.alive(id);
-        let is_over = |life: &Life| {
+        let is_over = |life: &StartId| {
             let revived = |ended_at| alive.is_some_and(|alive| alive.start == *life && alive.at >= ended_at);
             gone.iter().any(|over| over.start == *life && !revived(over.ended_at))
         };
@@ -169,7 +169,7 @@ impl Ledger {
     }
 
     /// Has another start stand in an entry, in the place of those of its process that were in doubt before.
-    pub(super) fn join(&mut self, id: &str, lives: &[Life], doubts: &[Life]) {
+    pub(super) fn join(&mut self, id: &str, lives: &[StartId], doubts: &[StartId]) {
         if let Some(before) = self.lives(id) {
             let mut all = before.clone();
             all.retain(|life| !doubts.contains(life));
@@ -200,7 +200,7 @@ impl Ledger {
         }
     }
 
-    fn set_lives(&mut self, id: &str, lives: Vec<Life>) {
+    fn set_lives(&mut self, id: &str, lives: Vec<StartId>) {
         if self.held.contains_key(id) {
             self.held.update(id, |held| held.lives = lives);
         } else {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ferrata_core::{ExecutorId, RunKey, Timestamp};
 
-use super::entry::{Kind, Waiting, Weigh, text};
+use super::entry::{SlotKind, SlotWaiter, StoredSize, text};
 
 /// What the id of a run that waits or has a place begins with; its name follows.
 pub(crate) const RUN: &str = "run:";
@@ -20,7 +20,7 @@ pub(super) type Rank<'a> = (Reverse<i64>, u64, Timestamp, &'a String);
 
 /// Those who differ in nothing but in how long they wait: among them, whoever came first comes first, at any time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Class {
+struct RankClass {
     key: String,
     priority: i32,
     is_run: bool,
@@ -29,7 +29,7 @@ struct Class {
 
 /// Where one who waits is stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Slot {
+pub(super) enum WaiterKey {
     /// Among the plain runs that a process asked for, by their names.
     Plain(ExecutorId, String),
     /// Among all others, by their ids.
@@ -41,12 +41,12 @@ const NAME: usize = 64;
 
 /// Those who wait, by their ids. They are changed here alone, so the indexes say what the entries say, and each change is in the next patch.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    waiting: BTreeMap<String, Waiting>,
+pub(crate) struct WaitQueue {
+    waiting: BTreeMap<String, SlotWaiter>,
     /// Each class in its order, but for those of whom it was not known yet that their time has come.
-    classes: HashMap<Arc<Class>, BTreeSet<(Timestamp, String)>>,
+    classes: HashMap<Arc<RankClass>, BTreeSet<(Timestamp, String)>>,
     /// The first of each class, by priority and by since when it waits.
-    heads: BTreeMap<i32, BTreeSet<(Timestamp, Arc<Class>)>>,
+    heads: BTreeMap<i32, BTreeSet<(Timestamp, Arc<RankClass>)>>,
     /// By when their turn may come at the earliest.
     later: BTreeSet<(Timestamp, String)>,
     deadlines: BTreeSet<(Timestamp, String)>,
@@ -54,13 +54,13 @@ pub(crate) struct Line {
     debounced: BTreeSet<(String, String)>,
     /// How many plain runs each process asked for.
     plain: BTreeMap<ExecutorId, usize>,
-    touched: BTreeMap<Slot, String>,
+    touched: BTreeMap<WaiterKey, String>,
     bytes: usize,
 }
 
-impl Line {
+impl WaitQueue {
     /// Makes a line of those who are stored, by their ids and where each is. The next patch puts those into their places that are not there.
-    pub(super) fn new(stored: impl IntoIterator<Item = (String, Slot, Waiting)>) -> Self {
+    pub(super) fn new(stored: impl IntoIterator<Item = (String, WaiterKey, SlotWaiter)>) -> Self {
         let (mut line, mut misplaced) = (Self::default(), BTreeMap::new());
         for (id, at, waiting) in stored {
             let slot = slot(&id, &waiting);
@@ -78,7 +78,7 @@ impl Line {
         self.bytes + self.plain.len() * NAME
     }
 
-    pub(super) fn insert(&mut self, id: String, waiting: Waiting) {
+    pub(super) fn insert(&mut self, id: String, waiting: SlotWaiter) {
         self.remove(&id);
         if let Some(at) = waiting.deadline {
             self.deadlines.insert((at, id.clone()));
@@ -92,14 +92,14 @@ impl Line {
         }
         let slot = slot(&id, &waiting);
         self.bytes += weight(&slot, &waiting);
-        if let Slot::Plain(executor, _) = &slot {
+        if let WaiterKey::Plain(executor, _) = &slot {
             *self.plain.entry(*executor).or_default() += 1;
         }
         self.touched.insert(slot, id.clone());
         self.waiting.insert(id, waiting);
     }
 
-    pub(super) fn remove(&mut self, id: &str) -> Option<Waiting> {
+    pub(super) fn remove(&mut self, id: &str) -> Option<SlotWaiter> {
         let (id, waiting) = self.waiting.remove_entry(id)?;
         if let Some(at) = waiting.deadline {
             self.deadlines.remove(&(at, id.clone()));
@@ -112,7 +112,7 @@ impl Line {
         }
         let slot = slot(&id, &waiting);
         self.bytes -= weight(&slot, &waiting);
-        if let Slot::Plain(executor, _) = &slot
+        if let WaiterKey::Plain(executor, _) = &slot
             && let Some(plain) = self.plain.get_mut(executor)
         {
             *plain -= 1;
@@ -125,30 +125,30 @@ impl Line {
     }
 
     /// Changes one who waits, if he is there.
-    pub(super) fn update(&mut self, id: &str, change: impl FnOnce(&mut Waiting)) {
+    pub(super) fn update(&mut self, id: &str, change: impl FnOnce(&mut SlotWaiter)) {
         if let Some(mut waiting) = self.remove(id) {
             change(&mut waiting);
             self.insert(id.to_owned(), waiting);
         }
     }
 
-    fn line_up(&mut self, id: &str, waiting: &Waiting) {
+    fn line_up(&mut self, id: &str, waiting: &SlotWaiter) {
         self.change_class(waiting, |members| members.insert((waiting.since, id.to_owned())));
     }
 
-    fn step_out(&mut self, id: &str, waiting: &Waiting) {
+    fn step_out(&mut self, id: &str, waiting: &SlotWaiter) {
         self.change_class(waiting, |members| members.remove(&(waiting.since, id.to_owned())));
     }
 
     /// Changes a class and keeps its first among the first.
     fn change_class(
         &mut self,
-        waiting: &Waiting,
+        waiting: &SlotWaiter,
         change: impl FnOnce(&mut BTreeSet<(Timestamp, String)>) -> bool,
     ) {
-        let Waiting { key, priority, kind, places, .. } = waiting;
+        let SlotWaiter { key, priority, kind, places, .. } = waiting;
         let class =
-            Class { key: key.clone(), priority: *priority, is_run: *kind == Kind::Run, places: *places };
+            RankClass { key: key.clone(), priority: *priority, is_run: *kind == SlotKind::Run, places: *places };
         let (class, mut members) =
             self.classes.remove_entry(&class).unwrap_or_else(|| (Arc::new(class), BTreeSet::new()));
         let first = |members: &BTreeSet<(Timestamp, String)>| members.first().map(|(since, _)| *since);
@@ -190,10 +190,10 @@ impl Line {
         &self,
         now: Timestamp,
         level: impl Fn(i32, Timestamp) -> i64,
-        mut turn: impl FnMut(&Waiting) -> Option<u64>,
-    ) -> Option<(&String, &Waiting)> {
-        let mut best: Option<(Rank<'_>, &Waiting)> = None;
-        let mut rank = |waiting: &Waiting| Some((level(waiting.priority, waiting.since), turn(waiting)?));
+        mut turn: impl FnMut(&SlotWaiter) -> Option<u64>,
+    ) -> Option<(&String, &SlotWaiter)> {
+        let mut best: Option<(Rank<'_>, &SlotWaiter)> = None;
+        let mut rank = |waiting: &SlotWaiter| Some((level(waiting.priority, waiting.since), turn(waiting)?));
         for (priority, heads) in self.heads.iter().rev() {
             for (since, class) in heads {
                 // The rest of this priority came later still.
@@ -224,9 +224,9 @@ impl Line {
     }
 
     /// Returns the nodes that wait in the memory of their processes.
-    pub(crate) fn nodes_in_memory(&self) -> impl Iterator<Item = (&String, &Waiting)> {
+    pub(crate) fn nodes_in_memory(&self) -> impl Iterator<Item = (&String, &SlotWaiter)> {
         let nodes = self.waiting.range(NODE.to_owned()..).take_while(|(id, _)| id.starts_with(NODE));
-        nodes.filter(|(_, waiting)| waiting.kind == Kind::Node && waiting.question.is_none())
+        nodes.filter(|(_, waiting)| waiting.kind == SlotKind::Node && waiting.question.is_none())
     }
 
     /// Returns when the time of the next comes whose time has not come.
@@ -251,9 +251,9 @@ impl Line {
     }
 
     /// Returns what was changed since this was called last: where it was stored, and who is to be stored there now.
-    pub(super) fn take_touched(&mut self) -> Vec<(Slot, Option<&Waiting>)> {
+    pub(super) fn take_touched(&mut self) -> Vec<(WaiterKey, Option<&SlotWaiter>)> {
         let touched = std::mem::take(&mut self.touched);
-        let now = |slot: &Slot, id: &String| {
+        let now = |slot: &WaiterKey, id: &String| {
             let (id, waiting) = self.waiting.get_key_value(id)?;
             (self::slot(id, waiting) == *slot).then_some(waiting)
         };
@@ -284,8 +284,8 @@ impl Line {
         if !self.has_plain(&executor) {
             return Vec::new();
         }
-        let named = |(id, waiting): (&String, &Waiting)| match slot(id, waiting) {
-            Slot::Plain(of, name) if of == executor => Some(name),
+        let named = |(id, waiting): (&String, &SlotWaiter)| match slot(id, waiting) {
+            WaiterKey::Plain(of, name) if of == executor => Some(name),
             _ => None,
         };
         self.waiting.iter().filter_map(named).collect()
@@ -298,10 +298,10 @@ impl Line {
 }
 
 fn keep_better<'a>(
-    best: &mut Option<(Rank<'a>, &'a Waiting)>,
+    best: &mut Option<(Rank<'a>, &'a SlotWaiter)>,
     (level, turn): (i64, u64),
     id: &'a String,
-    waiting: &'a Waiting,
+    waiting: &'a SlotWaiter,
 ) {
     let rank = (Reverse(level), turn, waiting.since, id);
     if best.as_ref().is_none_or(|(other, _)| rank < *other) {
@@ -310,12 +310,12 @@ fn keep_better<'a>(
 }
 
 /// How many bytes one who waits takes in the state at the most.
-pub(super) fn weight(slot: &Slot, waiting: &Waiting) -> usize {
+pub(super) fn weight(slot: &WaiterKey, waiting: &SlotWaiter) -> usize {
     match slot {
         // A moment in milliseconds; with a key and a priority, a list of the three.
-        Slot::Plain(_, run) if is_bare(waiting) => text(run) + 14,
-        Slot::Plain(_, run) => text(run) + text(&waiting.key) + 16 + digits(waiting.priority),
-        Slot::Other(id) => text(id) + waiting.bytes(),
+        WaiterKey::Plain(_, run) if is_bare(waiting) => text(run) + 14,
+        WaiterKey::Plain(_, run) => text(run) + text(&waiting.key) + 16 + digits(waiting.priority),
+        WaiterKey::Other(id) => text(id) + waiting.bytes(),
     }
 }
 
@@ -325,32 +325,32 @@ fn digits(number: i32) -> usize {
 }
 
 /// Tells whether nothing is known of a plain run but since when it waits.
-pub(super) fn is_bare(waiting: &Waiting) -> bool {
+pub(super) fn is_bare(waiting: &SlotWaiter) -> bool {
     waiting.key.is_empty() && waiting.priority == 0
 }
 
-fn has_come(waiting: &Waiting, now: Timestamp) -> bool {
+fn has_come(waiting: &SlotWaiter, now: Timestamp) -> bool {
     waiting.not_before.is_none_or(|at| at <= now)
 }
 
-fn by_others(waiting: &Waiting) -> Option<&str> {
-    waiting.debounced.as_ref().filter(|_| waiting.kind == Kind::Run).map(|one| one.key.as_str())
+fn by_others(waiting: &SlotWaiter) -> Option<&str> {
+    waiting.debounced.as_ref().filter(|_| waiting.kind == SlotKind::Run).map(|one| one.key.as_str())
 }
 
-pub(super) fn slot(id: &str, waiting: &Waiting) -> Slot {
+pub(super) fn slot(id: &str, waiting: &SlotWaiter) -> WaiterKey {
     match id.strip_prefix(RUN) {
         // Short where the run is of the tenant that it is of unless that is said.
         Some(run) if waiting.is_plain() && waiting.run.to_string() == run => {
             let run = RunKey::from(waiting.run.run.clone());
             let name = if run == waiting.run { run.run.to_string() } else { waiting.run.to_string() };
-            Slot::Plain(waiting.executor, name)
+            WaiterKey::Plain(waiting.executor, name)
         }
-        _ => Slot::Other(id.to_owned()),
+        _ => WaiterKey::Other(id.to_owned()),
     }
 }
 
-impl Deref for Line {
-    type Target = BTreeMap<String, Waiting>;
+impl Deref for WaitQueue {
+    type Target = BTreeMap<String, SlotWaiter>;
 
     fn deref(&self) -> &Self::Target {
         &self.waiting

@@ -6,7 +6,7 @@ use ferrata_core::{RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::entered::OnceUndo;
-use super::{Entered, Ledger, Said};
+use super::{EnqueueUndo, QueueState, OpResult};
 
 /// How many keys are remembered at the most.
 pub(super) const MAX_KEYS: usize = 10_000;
@@ -24,9 +24,9 @@ pub(crate) struct OnceEntry {
     pub(super) until: Timestamp,
 }
 
-impl Ledger {
+impl QueueState {
     /// Says why a start by this key starts nothing, if it does not: another run was started by the key within the window that this start names.
-    pub(super) fn check_once(&mut self, key: &str, ms: u64, run: &RunKey, now: Timestamp) -> Option<Said> {
+    pub(super) fn check_once(&mut self, key: &str, ms: u64, run: &RunKey, now: Timestamp) -> Option<OpResult> {
         self.forget_keys(now);
         let window = Duration::from_millis(ms);
         match self.seen.get(key) {
@@ -35,9 +35,9 @@ impl Ledger {
                 if seen.until < until {
                     self.seen.update(key, |seen| seen.until = until);
                 }
-                Some(Said::Before(before))
+                Some(OpResult::Before(before))
             }
-            None if self.seen.len() >= MAX_KEYS => Some(Said::Seen(MAX_KEYS)),
+            None if self.seen.len() >= MAX_KEYS => Some(OpResult::Seen(MAX_KEYS)),
             _ => None,
         }
     }
@@ -53,7 +53,7 @@ impl Ledger {
     }
 
     /// Takes back the key of a start that started nothing, unless another start has come by it since.
-    pub(super) fn undo_once(&mut self, entered: &Entered) {
+    pub(super) fn undo_once(&mut self, entered: &EnqueueUndo) {
         if let Some(OnceUndo { key, noted, before }) = entered.once()
             && self.seen.get(key) == Some(noted)
         {

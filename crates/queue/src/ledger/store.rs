@@ -8,11 +8,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::entry::Weigh;
-use super::keys::Keys;
-use super::line::{Line, RUN, Slot, is_bare};
-use super::table::Table;
-use super::{Kind, Ledger, Touched, Waiting};
+use super::entry::StoredSize;
+use super::keys::KeyTable;
+use super::line::{WaitQueue, RUN, WaiterKey, is_bare};
+use super::table::TrackedMap;
+use super::{SlotKind, QueueState, DirtyFlags, SlotWaiter};
 
 pub(super) const SETTINGS: &str = "settings";
 pub(super) const OVERRIDES: &str = "overrides";
@@ -31,12 +31,12 @@ const PLAIN: &str = "runs.";
 /// A plain run that waits.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Plain {
+enum PlainWaiter {
     Since(Timestamp),
     For(Timestamp, String, i32),
 }
 
-impl Ledger {
+impl QueueState {
     /// Reads a queue.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Ledger {
         ledger.waiting = line(channels)?;
         ledger.late = table(channels, LATE)?;
         ledger.replaced = table(channels, REPLACED)?;
-        ledger.keys = Keys::new(read_or_default(channels, KEYS)?);
+        ledger.keys = KeyTable::new(read_or_default(channels, KEYS)?);
         ledger.seen = table(channels, SEEN)?;
         for held in ledger.held.values() {
             ledger.in_use = ledger.in_use.saturating_add(held.places);
@@ -80,7 +80,7 @@ impl Ledger {
     ///
     /// [`ErrorKind::Invalid`] if it cannot be stored.
     pub(crate) fn patch(&mut self) -> Result<Patch> {
-        let touched: Touched = std::mem::take(&mut self.touched);
+        let touched: DirtyFlags = std::mem::take(&mut self.touched);
         let mut ops = Vec::new();
         if touched.settings {
             ops.push(PatchOp::Set(SETTINGS.to_owned(), to_value(&self.settings)?));
@@ -103,12 +103,12 @@ impl Ledger {
 
 /// What is put into a channel, and what is taken out.
 #[derive(Default)]
-struct Change {
+struct ChannelChange {
     put: Map<String, Value>,
     gone: Vec<String>,
 }
 
-impl Change {
+impl ChannelChange {
     fn note(&mut self, name: String, entry: Option<Value>) {
         match entry {
             Some(entry) => drop(self.put.insert(name, entry)),
@@ -128,8 +128,8 @@ impl Change {
 }
 
 /// Puts in entries that are there, and takes out those that are not.
-fn entries<T: Serialize + Weigh>(ops: &mut Vec<PatchOp>, channel: &str, table: &mut Table<T>) -> Result<()> {
-    let mut change = Change::default();
+fn entries<T: Serialize + StoredSize>(ops: &mut Vec<PatchOp>, channel: &str, table: &mut TrackedMap<T>) -> Result<()> {
+    let mut change = ChannelChange::default();
     for id in table.take_touched() {
         let entry = table.get(&id).map(to_value).transpose()?;
         change.note(id, entry);
@@ -139,18 +139,18 @@ fn entries<T: Serialize + Weigh>(ops: &mut Vec<PatchOp>, channel: &str, table: &
 }
 
 /// As [`entries`], with the plain runs of each process in a channel of their own, which goes with the last of them.
-fn those_who_wait(ops: &mut Vec<PatchOp>, line: &mut Line) -> Result<()> {
-    let (mut others, mut plain) = (Change::default(), BTreeMap::<ExecutorId, Change>::new());
+fn those_who_wait(ops: &mut Vec<PatchOp>, line: &mut WaitQueue) -> Result<()> {
+    let (mut others, mut plain) = (ChannelChange::default(), BTreeMap::<ExecutorId, ChannelChange>::new());
     for (slot, waiting) in line.take_touched() {
         match slot {
-            Slot::Plain(executor, run) => {
+            WaiterKey::Plain(executor, run) => {
                 let entry = waiting.map(|waiting| match is_bare(waiting) {
-                    true => Plain::Since(waiting.since),
-                    false => Plain::For(waiting.since, waiting.key.clone(), waiting.priority),
+                    true => PlainWaiter::Since(waiting.since),
+                    false => PlainWaiter::For(waiting.since, waiting.key.clone(), waiting.priority),
                 });
                 plain.entry(executor).or_default().note(run, entry.map(|one| to_value(&one)).transpose()?);
             }
-            Slot::Other(id) => others.note(id, waiting.map(to_value).transpose()?),
+            WaiterKey::Other(id) => others.note(id, waiting.map(to_value).transpose()?),
         }
     }
     others.push_to(ops, WAITING);
@@ -165,21 +165,21 @@ fn those_who_wait(ops: &mut Vec<PatchOp>, line: &mut Line) -> Result<()> {
     Ok(())
 }
 
-fn table<T: DeserializeOwned + Weigh>(channels: &Channels, name: &str) -> Result<Table<T>> {
-    Ok(Table::new(read_or_default(channels, name)?))
+fn table<T: DeserializeOwned + StoredSize>(channels: &Channels, name: &str) -> Result<TrackedMap<T>> {
+    Ok(TrackedMap::new(read_or_default(channels, name)?))
 }
 
-fn line(channels: &Channels) -> Result<Line> {
-    let others: BTreeMap<String, Waiting> = read_or_default(channels, WAITING)?;
-    let mut all: Vec<_> = others.into_iter().map(|(id, one)| (id.clone(), Slot::Other(id), one)).collect();
+fn line(channels: &Channels) -> Result<WaitQueue> {
+    let others: BTreeMap<String, SlotWaiter> = read_or_default(channels, WAITING)?;
+    let mut all: Vec<_> = others.into_iter().map(|(id, one)| (id.clone(), WaiterKey::Other(id), one)).collect();
     for (channel, runs) in channels {
         let Some(executor) = executor_of(channel)? else { continue };
         for (name, one) in runs.as_object().ok_or_else(|| newer(channel))? {
             let waiting = plain(channel, executor, name, one)?;
-            all.push((format!("{RUN}{}", waiting.run), Slot::Plain(executor, name.clone()), waiting));
+            all.push((format!("{RUN}{}", waiting.run), WaiterKey::Plain(executor, name.clone()), waiting));
         }
     }
-    Ok(Line::new(all))
+    Ok(WaitQueue::new(all))
 }
 
 /// Returns whose plain runs a channel holds; none if it holds something else.
@@ -189,14 +189,14 @@ pub(super) fn executor_of(channel: &str) -> Result<Option<ExecutorId>> {
 }
 
 /// Reads a plain run that waits.
-pub(super) fn plain(channel: &str, executor: ExecutorId, name: &str, one: &Value) -> Result<Waiting> {
+pub(super) fn plain(channel: &str, executor: ExecutorId, name: &str, one: &Value) -> Result<SlotWaiter> {
     let (since, key, priority) = match entry(channel, one)? {
-        Plain::Since(since) => (since, String::new(), 0),
-        Plain::For(since, key, priority) => (since, key, priority),
+        PlainWaiter::Since(since) => (since, String::new(), 0),
+        PlainWaiter::For(since, key, priority) => (since, key, priority),
     };
-    Ok(Waiting {
+    Ok(SlotWaiter {
         run: run_named(channel, name)?,
-        kind: Kind::Run,
+        kind: SlotKind::Run,
         places: 1,
         key,
         priority,

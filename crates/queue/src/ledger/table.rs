@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use super::entry::{Weigh, text};
+use super::entry::{StoredSize, text};
 
 /// Entries by their ids. They are changed here alone, so each change is in the next patch.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(crate) struct TrackedMap<T> {
     entries: BTreeMap<String, T>,
     touched: BTreeSet<String>,
     bytes: usize,
 }
 
-impl<T: Weigh> Table<T> {
+impl<T: StoredSize> TrackedMap<T> {
     /// Makes a table of entries that are stored.
     pub(super) fn new(entries: BTreeMap<String, T>) -> Self {
         let bytes = entries.iter().map(|(id, entry)| weight(id, entry)).sum();
@@ -53,11 +53,11 @@ impl<T: Weigh> Table<T> {
     }
 }
 
-fn weight<T: Weigh>(id: &str, entry: &T) -> usize {
+fn weight<T: StoredSize>(id: &str, entry: &T) -> usize {
     text(id) + entry.bytes()
 }
 
-impl<T> Deref for Table<T> {
+impl<T> Deref for TrackedMap<T> {
     type Target = BTreeMap<String, T>;
 
     fn deref(&self) -> &Self::Target {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::once::MAX_KEYS;
 use super::*;
-use crate::settings::Rate;
+use crate::settings::RateLimit;
 
 mod follow;
 mod lives;
@@ -24,14 +24,14 @@ fn executor() -> ExecutorId {
 }
 
 /// An end of which it is not known which start of the name it is of.
-fn leave(id: String) -> Op {
-    Op::LeaveRun { id, life: None, ended_at: Seq::new(1), place: None }
+fn leave(id: String) -> QueueOp {
+    QueueOp::LeaveRun { id, life: None, ended_at: Seq::new(1), place: None }
 }
 
-fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Timestamp) -> Op {
-    let waiting = Waiting {
+fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Timestamp) -> QueueOp {
+    let waiting = SlotWaiter {
         run: RunKey::try_from(format!("run-{who:03}").as_str()).unwrap(),
-        kind: Kind::Node,
+        kind: SlotKind::Node,
         places,
         key: key.to_owned(),
         priority,
@@ -46,7 +46,7 @@ fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Time
         alive: None,
     };
     let id = format!("run:default/run-{who:03}");
-    Op::Ask(Box::new(Ask {
+    QueueOp::Ask(Box::new(SlotRequest {
         id,
         waiting,
         once: None,
@@ -217,40 +217,40 @@ proptest! {
 
     #[test]
     fn places_are_given_as_the_plain_model_says(steps in steps()) {
-        let mut settings = Settings::new();
+        let mut settings = QueueSettings::new();
         (settings.at_once, settings.at_once_per_key, settings.ageing_ms) = (Some(3), Some(3), 1_000);
-        let (mut ledger, mut model) = (Ledger::new(settings), Model::default());
+        let (mut ledger, mut model) = (QueueState::new(settings), Model::default());
         let mut stored = Channels::from_json(ledger.first().unwrap().to_channels_json().unwrap().get()).unwrap();
         let (me, other, mut now, mut places, mut paused) = (executor(), executor(), START, 3, false);
         for step in steps {
             let at = Timestamp::from_unix_ms(now);
             match step {
                 Step::Ask { who, key, priority, places: wanted, delay, patience } => {
-                    let Op::Ask(mut one) = ask(who, me, &named(key), priority, wanted, at) else { unreachable!() };
+                    let QueueOp::Ask(mut one) = ask(who, me, &named(key), priority, wanted, at) else { unreachable!() };
                     // Whoever asks for no delay may begin at any time, also if the clock is set back.
                     let from = if delay > 0 { now + i64::from(delay) } else { i64::MIN };
                     let until = (patience > 0).then_some(now + i64::from(patience));
                     one.waiting.not_before = (delay > 0).then(|| Timestamp::from_unix_ms(from));
-                    one.waiting.kind = if who % 2 == 0 { Kind::Run } else { Kind::Node };
+                    one.waiting.kind = if who % 2 == 0 { SlotKind::Run } else { SlotKind::Node };
                     one.waiting.executor = if who % 3 == 0 { me } else { other };
                     one.waiting.deadline = until.map(Timestamp::from_unix_ms);
-                    let said = ledger.apply(Op::Ask(one), at);
+                    let said = ledger.apply(QueueOp::Ask(one), at);
                     if !model.is_known(who) && wanted > places {
-                        prop_assert_eq!(said, Said::TooMany(places));
+                        prop_assert_eq!(said, OpResult::TooMany(places));
                     } else if !model.is_known(who) {
                         model.come(Person { who, key, priority, places: wanted, since: now, from, until, last: None });
                     }
                 }
                 Step::Last { who, key, by, quiet, most } => {
-                    let Op::Ask(mut one) = ask(who, me, &named(key), 0, 1, at) else { unreachable!() };
-                    one.waiting.kind = Kind::Run;
+                    let QueueOp::Ask(mut one) = ask(who, me, &named(key), 0, 1, at) else { unreachable!() };
+                    one.waiting.kind = SlotKind::Run;
                     one.waiting.executor = if who % 3 == 0 { me } else { other };
                     let most_ms = most.map(u64::from);
-                    one.debounce = Some(Debounce { key: format!("last-{by}"), period: quiet.into(), most: most_ms });
-                    let said = ledger.apply(Op::Ask(one), at);
+                    one.debounce = Some(DebounceOptions { key: format!("last-{by}"), period: quiet.into(), most: most_ms });
+                    let said = ledger.apply(QueueOp::Ask(one), at);
                     if let Some((_, other)) = model.replaced.get(&who) {
                         let other = RunKey::try_from(format!("run-{other:03}").as_str()).unwrap();
-                        prop_assert_eq!(said, Said::Before(other));
+                        prop_assert_eq!(said, OpResult::Before(other));
                     } else if !model.is_known(who) {
                         let before = model.last(by);
                         let first = before.as_ref().and_then(|before| before.last).map_or(now, |(_, first)| first);
@@ -269,14 +269,14 @@ proptest! {
                     let who = model.nth_replaced(nth);
                     let by = model.restore(who).unwrap_or(who);
                     let by = RunKey::try_from(format!("run-{by:03}").as_str()).unwrap();
-                    ledger.apply(Op::Restore { id: format!("run:default/run-{who:03}"), by }, at);
+                    ledger.apply(QueueOp::Restore { id: format!("run:default/run-{who:03}"), by }, at);
                 }
                 Step::Forgotten(nth) => {
                     let who = model.nth_replaced(nth);
                     model.replaced.remove(&who);
                     let id = format!("run:default/run-{who:03}");
                     if let Some(taken) = ledger.replaced.get(&id).map(|replaced| replaced.at) {
-                        ledger.apply(Op::Forgotten { id, at: taken }, at);
+                        ledger.apply(QueueOp::Forgotten { id, at: taken }, at);
                     }
                 }
                 Step::Leave(who) => {
@@ -288,14 +288,14 @@ proptest! {
                 Step::Back(ms) => now -= i64::from(ms),
                 Step::Places(some) => {
                     places = some;
-                    let overrides = Overrides { at_once: Some(some), ..ledger.overrides.clone() };
-                    ledger.apply(Op::Override(Box::new(overrides)), at);
+                    let overrides = QueueOverrides { at_once: Some(some), ..ledger.overrides.clone() };
+                    ledger.apply(QueueOp::Override(Box::new(overrides)), at);
                 }
                 Step::Pause(is_paused) => {
                     paused = is_paused;
                     let overrides =
-                        Overrides { paused: is_paused.then(|| "stop".to_owned()), ..ledger.overrides.clone() };
-                    ledger.apply(Op::Override(Box::new(overrides)), at);
+                        QueueOverrides { paused: is_paused.then(|| "stop".to_owned()), ..ledger.overrides.clone() };
+                    ledger.apply(QueueOp::Override(Box::new(overrides)), at);
                 }
             }
             let at = Timestamp::from_unix_ms(now);
@@ -321,11 +321,11 @@ proptest! {
             // What is stored is what is known.
             let patch = ledger.patch().unwrap();
             stored.apply(&patch).unwrap();
-            let mut read = Ledger::read(&stored).unwrap();
+            let mut read = QueueState::read(&stored).unwrap();
             prop_assert_eq!(&*read.held, &*ledger.held);
             prop_assert_eq!(&*read.waiting, &*ledger.waiting);
             prop_assert_eq!(&*read.replaced, &*ledger.replaced);
-            let keys = |ledger: &mut Ledger| format!("{:?}", **ledger.keys.notes());
+            let keys = |ledger: &mut QueueState| format!("{:?}", **ledger.keys.notes());
             prop_assert_eq!(keys(&mut read), keys(&mut ledger));
             prop_assert_eq!(&read.pulse, &ledger.pulse);
             prop_assert_eq!(read.in_use, ledger.in_use);
@@ -357,9 +357,9 @@ proptest! {
         (starts, period, burst) in (1..20_u32, 50..5_000_u64, 1..6_u32),
         gaps in proptest::collection::vec((0..400_i64, 1..4_u8), 1..120),
     ) {
-        let mut settings = Settings::new();
-        settings.rate = Some(Rate::new(starts, Duration::from_millis(period)).burst(burst));
-        let (mut ledger, me, mut now, mut who) = (Ledger::new(settings), executor(), START, 0_u8);
+        let mut settings = QueueSettings::new();
+        settings.rate = Some(RateLimit::new(starts, Duration::from_millis(period)).burst(burst));
+        let (mut ledger, me, mut now, mut who) = (QueueState::new(settings), executor(), START, 0_u8);
         let mut began: Vec<i64> = Vec::new();
         for (gap, some) in gaps {
             now += gap;
@@ -386,12 +386,12 @@ proptest! {
 /// A clock that was ahead by a year closes a queue for no longer than a burst takes.
 #[test]
 fn a_clock_that_was_ahead_closes_no_queue_for_long() {
-    let mut settings = Settings::new();
-    settings.rate = Some(Rate::new(60, Duration::from_secs(60)));
-    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let mut settings = QueueSettings::new();
+    settings.rate = Some(RateLimit::new(60, Duration::from_secs(60)));
+    let (mut ledger, me) = (QueueState::new(settings), executor());
     let (now, ahead) = (Timestamp::from_unix_ms(START), Timestamp::from_unix_ms(START + 31_536_000_000));
     ledger.apply(ask(1, me, "", 0, 1, ahead), ahead);
-    ledger.apply(Op::Close(ahead), ahead);
+    ledger.apply(QueueOp::Close(ahead), ahead);
     assert_eq!(ledger.held.len(), 1);
     ledger.apply(ask(2, me, "", 0, 1, now), now);
     assert_eq!(ledger.grant(now), Some(now.plus(Duration::from_secs(1))));
@@ -402,10 +402,10 @@ fn a_clock_that_was_ahead_closes_no_queue_for_long() {
 /// A provider asked for a day, and a process whose clock is a little behind took all of it back.
 #[test]
 fn a_clock_that_is_behind_opens_no_queue_that_is_closed_for_a_day() {
-    let (mut ledger, me) = (Ledger::new(Settings::new()), executor());
+    let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());
     let (now, behind) = (Timestamp::from_unix_ms(START), Timestamp::from_unix_ms(START - 600_000));
     let until = now.plus(LONGEST_CLOSED);
-    ledger.apply(Op::Close(until), now);
+    ledger.apply(QueueOp::Close(until), now);
     ledger.apply(ask(1, me, "", 0, 1, behind), behind);
     assert_eq!((ledger.grant(behind), ledger.held.len()), (Some(until), 0));
     ledger.grant(until);
@@ -417,9 +417,9 @@ fn a_clock_that_is_behind_opens_no_queue_that_is_closed_for_a_day() {
 /// Guarantees: QUEUE-3.
 #[test]
 fn nobody_is_passed_for_ever() {
-    let mut settings = Settings::new();
+    let mut settings = QueueSettings::new();
     (settings.at_once, settings.ageing_ms) = (Some(1), 1_000);
-    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let (mut ledger, me) = (QueueState::new(settings), executor());
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
     ledger.apply(ask(0, me, "", 0, 1, at(0)), at(0));
     ledger.apply(ask(1, me, "", -5, 1, at(0)), at(0));
@@ -439,90 +439,90 @@ fn nobody_is_passed_for_ever() {
 
 #[test]
 fn what_was_started_for_a_key_is_not_started_again_within_its_time() {
-    let (mut ledger, me) = (Ledger::new(Settings::new()), executor());
+    let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
     let once = |who: u8, now: Timestamp| {
-        let Op::Ask(mut one) = ask(who, me, "", 0, 1, now) else { unreachable!() };
+        let QueueOp::Ask(mut one) = ask(who, me, "", 0, 1, now) else { unreachable!() };
         one.once = Some(("invoice-7".to_owned(), 10_000));
-        Op::Ask(one)
+        QueueOp::Ask(one)
     };
     let first = RunKey::try_from("run-001").unwrap();
-    assert_eq!(ledger.apply(once(1, at(0)), at(0)), Said::Granted);
-    assert_eq!(ledger.apply(once(1, at(1)), at(1)), Said::Granted, "the same start again");
-    assert_eq!(ledger.apply(once(2, at(1)), at(1)), Said::Before(first.clone()));
+    assert_eq!(ledger.apply(once(1, at(0)), at(0)), OpResult::Granted);
+    assert_eq!(ledger.apply(once(1, at(1)), at(1)), OpResult::Granted, "the same start again");
+    assert_eq!(ledger.apply(once(2, at(1)), at(1)), OpResult::Before(first.clone()));
     ledger.apply(leave("run:default/run-001".to_owned()), at(2));
-    assert_eq!(ledger.apply(once(2, at(9_999)), at(9_999)), Said::Before(first), "though it has ended");
-    assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), Said::Granted);
+    assert_eq!(ledger.apply(once(2, at(9_999)), at(9_999)), OpResult::Before(first), "though it has ended");
+    assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), OpResult::Granted);
 }
 
 /// It was told how many wait, which may be nobody, and took a start of the rate.
 #[test]
 fn whoever_comes_when_no_more_keys_can_be_remembered_is_told_so() {
-    let mut settings = Settings::new();
+    let mut settings = QueueSettings::new();
     // One more than the keys that are remembered may begin.
-    settings.rate = Some(Rate::new(1, Duration::from_secs(3_600)).burst(10_001));
-    let (mut ledger, me) = (Ledger::new(settings), executor());
+    settings.rate = Some(RateLimit::new(1, Duration::from_secs(3_600)).burst(10_001));
+    let (mut ledger, me) = (QueueState::new(settings), executor());
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
     let once = |who: usize, now: Timestamp| {
-        let Op::Ask(mut one) = ask(1, me, "", 0, 1, now) else { unreachable!() };
+        let QueueOp::Ask(mut one) = ask(1, me, "", 0, 1, now) else { unreachable!() };
         one.id = format!("run:default/run-{who}");
         one.waiting.run = RunKey::try_from(format!("run-{who}").as_str()).unwrap();
         one.once = Some((format!("invoice-{who}"), 10_000));
-        Op::Ask(one)
+        QueueOp::Ask(one)
     };
     for who in 0..MAX_KEYS {
-        assert_eq!(ledger.apply(once(who, at(0)), at(0)), Said::Granted);
+        assert_eq!(ledger.apply(once(who, at(0)), at(0)), OpResult::Granted);
     }
-    assert_eq!(ledger.apply(once(MAX_KEYS, at(1)), at(1)), Said::Seen(MAX_KEYS));
+    assert_eq!(ledger.apply(once(MAX_KEYS, at(1)), at(1)), OpResult::Seen(MAX_KEYS));
     let known = RunKey::try_from("run-7").unwrap();
     let mut again = once(7, at(1));
-    if let Op::Ask(again) = &mut again {
+    if let QueueOp::Ask(again) = &mut again {
         again.id = "run:default/another".to_owned();
         again.waiting.run = RunKey::try_from("another").unwrap();
     }
-    assert_eq!(ledger.apply(again, at(1)), Said::Before(known), "a key that is remembered is");
-    assert_eq!(ledger.apply(once(MAX_KEYS, at(10_000)), at(10_000)), Said::Granted, "the start is left");
+    assert_eq!(ledger.apply(again, at(1)), OpResult::Before(known), "a key that is remembered is");
+    assert_eq!(ledger.apply(once(MAX_KEYS, at(10_000)), at(10_000)), OpResult::Granted, "the start is left");
 }
 
 #[test]
 fn a_line_has_its_length() {
-    let mut settings = Settings::new();
+    let mut settings = QueueSettings::new();
     (settings.at_once, settings.max_waiting) = (Some(1), 2);
-    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let (mut ledger, me) = (QueueState::new(settings), executor());
     let now = Timestamp::from_unix_ms(START);
     let said: Vec<_> = (0..4).map(|who| ledger.apply(ask(who, me, "", 0, 1, now), now)).collect();
-    assert_eq!(said, [Said::Granted, Said::Waits, Said::Waits, Said::Full(2)]);
+    assert_eq!(said, [OpResult::Granted, OpResult::Waits, OpResult::Waits, OpResult::Full(2)]);
     assert_eq!(ledger.waiting.len(), 2);
     // Nobody waits where nobody may.
     ledger.settings.max_waiting = 0;
     ledger.apply(leave("run:default/run-001".to_owned()), now);
     ledger.apply(leave("run:default/run-002".to_owned()), now);
     ledger.apply(leave("run:default/run-000".to_owned()), now);
-    assert_eq!(ledger.apply(ask(9, me, "", 0, 1, now), now), Said::Granted);
+    assert_eq!(ledger.apply(ask(9, me, "", 0, 1, now), now), OpResult::Granted);
 }
 
 /// The process that started the last of three died before it recorded the run: the one before stands in the line again, and no other.
 #[test]
 fn a_start_whose_place_nothing_takes_stands_in_the_line_again() {
-    let mut settings = Settings::new();
+    let mut settings = QueueSettings::new();
     settings.max_waiting = 1;
-    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let (mut ledger, me) = (QueueState::new(settings), executor());
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
     let run = |who: u8| RunKey::try_from(format!("run-{who:03}").as_str()).unwrap();
-    let last_counts = |ledger: &mut Ledger, who: u8, now: Timestamp| {
-        let Op::Ask(mut one) = ask(who, me, "", 0, 1, now) else { unreachable!() };
-        one.waiting.kind = Kind::Run;
-        one.debounce = Some(Debounce { key: "plan".to_owned(), period: 1_000, most: Some(1_500) });
-        ledger.apply(Op::Ask(one), now)
+    let last_counts = |ledger: &mut QueueState, who: u8, now: Timestamp| {
+        let QueueOp::Ask(mut one) = ask(who, me, "", 0, 1, now) else { unreachable!() };
+        one.waiting.kind = SlotKind::Run;
+        one.debounce = Some(DebounceOptions { key: "plan".to_owned(), period: 1_000, most: Some(1_500) });
+        ledger.apply(QueueOp::Ask(one), now)
     };
     for who in 1..=3 {
         let now = at(i64::from(who) * 300);
-        assert_eq!(last_counts(&mut ledger, who, now), Said::Waits);
+        assert_eq!(last_counts(&mut ledger, who, now), OpResult::Waits);
     }
     assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-003"]);
     assert_eq!(ledger.waiting["run:default/run-003"].not_before, Some(at(1_800)), "the first came at 300");
-    assert_eq!(last_counts(&mut ledger, 1, at(1_000)), Said::Before(run(3)), "a start that is made again");
-    let stored = |ledger: &Ledger| {
+    assert_eq!(last_counts(&mut ledger, 1, at(1_000)), OpResult::Before(run(3)), "a start that is made again");
+    let stored = |ledger: &QueueState| {
         let all = ledger.replaced.iter();
         all.map(|(id, one)| (id.clone(), one.by.clone())).collect::<Vec<_>>()
     };
@@ -531,20 +531,20 @@ fn a_start_whose_place_nothing_takes_stands_in_the_line_again() {
         [("run:default/run-001".to_owned(), run(3)), ("run:default/run-002".to_owned(), run(3))]
     );
 
-    let restore = |who: u8| Op::Restore { id: format!("run:default/run-00{who}"), by: run(3) };
+    let restore = |who: u8| QueueOp::Restore { id: format!("run:default/run-00{who}"), by: run(3) };
     ledger.apply(restore(2), at(1_100));
     assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-002"], "the third is not there");
     ledger.apply(restore(1), at(1_200));
     assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-002"]);
     assert_eq!(stored(&ledger), [("run:default/run-001".to_owned(), run(2))]);
     // What is stored is what is known.
-    let first = Ledger::new(Settings::new()).first().unwrap();
+    let first = QueueState::new(QueueSettings::new()).first().unwrap();
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
     channels.apply(&ledger.patch().unwrap()).unwrap();
-    let read = Ledger::read(&channels).unwrap();
+    let read = QueueState::read(&channels).unwrap();
     assert_eq!((&*read.waiting, &*read.replaced), (&*ledger.waiting, &*ledger.replaced));
 
-    let forgotten = |ms| Op::Forgotten { id: "run:default/run-001".to_owned(), at: at(ms) };
+    let forgotten = |ms| QueueOp::Forgotten { id: "run:default/run-001".to_owned(), at: at(ms) };
     ledger.apply(forgotten(600), at(1_300));
     assert_eq!(ledger.replaced.len(), 1, "that was said of an earlier start in whose place another came");
     ledger.apply(forgotten(1_200), at(1_300));

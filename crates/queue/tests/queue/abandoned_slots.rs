@@ -8,7 +8,7 @@ use ferrata_core::runtime::{Outcome, Runtime, RuntimeBuilder};
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Fault, Process, World};
 use ferrata_core::{Clock as _, ErrorKind, RunKey};
-use ferrata_queue::{Enqueue, Queue, Queued, Queues};
+use ferrata_queue::{StartQueueExt, Queue, QueuedRun, RuntimeQueueExt};
 use tokio::task::JoinSet;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, set_up, slow};
@@ -57,7 +57,7 @@ impl Mail {
         Self { world, witness, graph, mail, holder, other }
     }
 
-    async fn start(&self, at: &Process, id: &str) -> Queued<Context> {
+    async fn start(&self, at: &Process, id: &str) -> QueuedRun<Context> {
         self.world.pass(at.start(&self.graph, Context::new()).id(id).queue("mail")).await.unwrap()
     }
 

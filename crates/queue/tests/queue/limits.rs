@@ -11,7 +11,7 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::RuntimeBuilder;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::{Fault, Process, World};
-use ferrata_queue::{Acquire, Queues, Rate};
+use ferrata_queue::{NodeQueueExt, RuntimeQueueExt, RateLimit};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, process};
 
@@ -100,7 +100,7 @@ async fn request_beyond_key_limit_is_refused() {
 async fn rate_holds_after_crash_of_waiting_nodes() {
     for (rests, what) in [(99 * WHILE, "in memory"), (MOMENT, "idle")] {
         let began: Arc<Mutex<Vec<i64>>> = Arc::default();
-        let (world, rate) = (World::new(), Rate::new(6, 6 * MOMENT).burst(3));
+        let (world, rate) = (World::new(), RateLimit::new(6, 6 * MOMENT).burst(3));
         let calls = Arc::clone(&began);
         let work = move |cx: NodeContext, s: Draft<Context>| {
             let calls = Arc::clone(&calls);
@@ -148,7 +148,7 @@ async fn restarted_node_asks_rate_again() {
     let set = |b: RuntimeBuilder| b.heartbeat_ttl(10 * MOMENT).sweep_interval(MOMENT).poll_interval(MOMENT);
     let (doomed, other) = (world.process_with(set).await.unwrap(), world.process_with(set).await.unwrap());
     other.serve(&graph).unwrap();
-    let rate = Rate::new(1, 60 * MOMENT);
+    let rate = RateLimit::new(1, 60 * MOMENT);
     let gpu = other.queue("gpu").rate_of(rate).declare().await.unwrap();
     world.pass(doomed.start(&graph, Context::new()).id("one")).await.unwrap();
     world.pass_for(Duration::from_secs(1)).await;

@@ -8,7 +8,7 @@ use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Fault, Process, World};
-use ferrata_queue::{Enqueue, Queue, Queued, QueuedStart, Queues};
+use ferrata_queue::{StartQueueExt, Queue, QueuedRun, QueuedStart, RuntimeQueueExt};
 use tokio::task::JoinSet;
 
 use crate::deaf::{Asked, Deaf};
@@ -39,11 +39,11 @@ impl Two {
         at.start(&self.graph, Context::new()).id(id).queue("mail")
     }
 
-    async fn started(&self, at: &Runtime, id: &str) -> Queued<Context> {
+    async fn started(&self, at: &Runtime, id: &str) -> QueuedRun<Context> {
         self.world.pass(self.start(at, id)).await.unwrap()
     }
 
-    async fn completes(&self, run: &Queued<Context>) {
+    async fn completes(&self, run: &QueuedRun<Context>) {
         let outcome = self.world.pass(run.wait()).await.unwrap();
         assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
     }
@@ -64,7 +64,7 @@ impl Two {
     }
 
     /// Checks that the run of that name is at work alone, and that each has its turn.
-    async fn is_alone(&self, again: &Queued<Context>, next: &Queued<Context>) {
+    async fn is_alone(&self, again: &QueuedRun<Context>, next: &QueuedRun<Context>) {
         self.world.pass_for(20 * MOMENT).await;
         assert!(next.is_waiting().await.unwrap(), "it was let in beside {:?}", self.witness.came());
         for run in [again, next] {

@@ -10,7 +10,7 @@ use ferrata_core::runtime::{Outcome, Runtime, StateCell};
 use ferrata_core::state::{Context, Draft, Op, Patch};
 use ferrata_core::testing::World;
 use ferrata_core::{Clock, ErrorKind, RunKey};
-use ferrata_queue::{Acquire, Limit, Place, Queues};
+use ferrata_queue::{NodeQueueExt, GraphQueueExt, QueueSlot, RuntimeQueueExt};
 use serde_json::json;
 
 use crate::deaf::Deaf;
@@ -484,7 +484,7 @@ async fn a_place_that_an_earlier_attempt_gives_back_is_not_that_of_the_next() {
         assert_eq!(witness.inside(), 1);
         let next = process.start(&in_a_place(&witness, MOMENT), Context::new()).id("next").await.unwrap();
         world.pass_for(MOMENT).await;
-        let place: Place = kept.lock().unwrap().take().unwrap();
+        let place: QueueSlot = kept.lock().unwrap().take().unwrap();
         match is_released {
             true => world.pass(place.release()).await.unwrap(),
             false => drop(place),

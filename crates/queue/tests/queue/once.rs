@@ -7,7 +7,7 @@ use ferrata_core::ErrorKind;
 use ferrata_core::graph::Graph;
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Process, World};
-use ferrata_queue::{Enqueue, Queued, Queues};
+use ferrata_queue::{StartQueueExt, QueuedRun, RuntimeQueueExt};
 
 use crate::support::{MOMENT, WHILE, Witness, process, slow};
 
@@ -26,7 +26,7 @@ impl Once {
         Self { world, process, graph }
     }
 
-    async fn start(&self, id: &str, window: Duration) -> Queued<Context> {
+    async fn start(&self, id: &str, window: Duration) -> QueuedRun<Context> {
         let start =
             self.process.start(&self.graph, Context::new()).id(id).queue("mail").once("invoice-7", window);
         self.world.pass(start).await.unwrap()

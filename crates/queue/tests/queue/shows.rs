@@ -1,11 +1,11 @@
 //! Where a wait shows while it lasts: in metrics, and to who watches the run.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
-use ferrata_core::runtime::{Live, Recorded, Watch, What};
+use ferrata_core::runtime::{Live, Recorded, Watch, WatchEventKind};
 use ferrata_core::state::Context;
 use ferrata_core::testing::World;
 use ferrata_core::{Clock as _, ErrorKind, RunKey};
-use ferrata_queue::{Enqueue, Queues};
+use ferrata_queue::{StartQueueExt, RuntimeQueueExt};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::support::{MOMENT, WHILE, Witness, in_a_place, process, slow};
@@ -58,9 +58,9 @@ async fn waits(mut watch: Watch) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(event) = watch.next().await.unwrap() {
         match event.what {
-            What::Live(Live::Custom { name, payload, .. }) => told.push(format!("{name} {}", payload.get())),
-            What::Recorded(Recorded::Paused { reason, .. }) => told.push(reason.to_string()),
-            What::Recorded(Recorded::Unpaused { .. }) => told.push("unpaused".to_owned()),
+            WatchEventKind::Live(Live::Custom { name, payload, .. }) => told.push(format!("{name} {}", payload.get())),
+            WatchEventKind::Recorded(Recorded::Paused { reason, .. }) => told.push(reason.to_string()),
+            WatchEventKind::Recorded(Recorded::Unpaused { .. }) => told.push("unpaused".to_owned()),
             _ => {}
         }
     }

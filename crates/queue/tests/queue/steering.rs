@@ -5,7 +5,7 @@ use ferrata_core::runtime::RunLimits;
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Process, World};
 use ferrata_core::{Epoch, ErrorKind};
-use ferrata_queue::{Enqueue, Queue, Queues, Rate};
+use ferrata_queue::{StartQueueExt, Queue, RuntimeQueueExt, RateLimit};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};
 
@@ -78,9 +78,9 @@ async fn an_operator_says_how_often_a_key_is_served() {
     let graph = slow(&witness, MOMENT);
     let process = process(&world).await;
     process.serve(&graph).unwrap();
-    let often = Rate::new(1, MOMENT);
+    let often = RateLimit::new(1, MOMENT);
     let mail = process.queue("mail").at_once(9).rate_per_key(often).declare().await.unwrap();
-    mail.set(|overrides| overrides.rate_per_key = Some(Rate::new(1, 50 * WHILE))).await.unwrap();
+    mail.set(|overrides| overrides.rate_per_key = Some(RateLimit::new(1, 50 * WHILE))).await.unwrap();
     let mut runs = Vec::new();
     for (id, key) in [("1", "ann"), ("2", "ann"), ("3", "bob")] {
         let start = process.start(&graph, Context::new()).id(id).queue("mail").key(key);
@@ -88,7 +88,7 @@ async fn an_operator_says_how_often_a_key_is_served() {
     }
     world.pass_for(10 * WHILE).await;
     let status = mail.status().await.unwrap();
-    assert_eq!(status.limits().rate_per_key, Some(Rate::new(1, 50 * WHILE)));
+    assert_eq!(status.limits().rate_per_key, Some(RateLimit::new(1, 50 * WHILE)));
     assert_eq!((witness.came().len(), status.waiting), (2, 1), "one of each key");
     assert_eq!(status.line[0].key, "ann");
     // What the slower rate was to have waited for is not waited for at the faster one.

@@ -12,7 +12,7 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::{Fault, Process, World};
-use ferrata_queue::{Enqueue, Overview, Queue, Queues};
+use ferrata_queue::{StartQueueExt, QueueOverview, Queue, RuntimeQueueExt};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, LabelKey};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place_as, set_up};
@@ -93,7 +93,7 @@ async fn a_run_that_no_process_may_take_says_what_is_missing() {
     world.pass_for(WHILE).await;
     assert!(run.is_waiting().await.unwrap());
     let lacks = async |process: &Runtime| {
-        let mut overview = Overview::new();
+        let mut overview = QueueOverview::new();
         overview.look(process).await.unwrap();
         let mut standings = overview.standings(run.run(), process.clock().now());
         (standings.len() == 1).then(|| standings.remove(0).lacks)

@@ -9,7 +9,7 @@ use ferrata_core::state::Context;
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::SeqIds;
 use ferrata_core::{Clock, Error, ErrorKind};
-use ferrata_queue::{Queues as _, Rate};
+use ferrata_queue::{RuntimeQueueExt as _, RateLimit};
 use ferrata_store_sharded::ShardedStore;
 
 use super::clock::SkewedClock;
@@ -126,7 +126,7 @@ impl Process {
                 runtime.serve(&graphs[1]).unwrap();
             }
             loop {
-                let rate = Rate::new(CALLS, PERIOD).burst(BURST);
+                let rate = RateLimit::new(CALLS, PERIOD).burst(BURST);
                 let declared = async {
                     let mail = runtime.queue("mail").ageing(Duration::from_secs(20));
                     let mail = match edition {

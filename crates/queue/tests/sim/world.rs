@@ -12,7 +12,7 @@ use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunHead};
 use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{Clock as _, Result, RunKey};
-use ferrata_queue::{Enqueue as _, Overview};
+use ferrata_queue::{StartQueueExt as _, QueueOverview};
 
 use super::clock::SkewedClock;
 use super::mix::{Mix, ROUNDS, Report};
@@ -441,7 +441,7 @@ impl World {
     fn are_empty(&self) -> bool {
         let read = async {
             let runtime = Runtime::builder_with(Arc::clone(&self.store)).operator();
-            let mut overview = Overview::new();
+            let mut overview = QueueOverview::new();
             overview.look(&runtime).await.unwrap();
             let statuses = overview.statuses(self.clock.now());
             statuses.len() == 3 && statuses.iter().all(|one| one.held.is_empty() && one.waiting == 0)

@@ -6,7 +6,7 @@ use ferrata_core::Timestamp;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{Progress, Span, TickEnd};
+use super::{Progress, RunSpan, TickEnd};
 use crate::definition::Definition;
 use crate::policy::{CatchUp, Overlap};
 use crate::times::Times;
@@ -84,7 +84,7 @@ proptest! {
             started.push(progress.due[0]);
             let began = now;
             now = now.plus(MINUTE * *run);
-            progress.ended(&definition, &times, TickEnd::Completed, Span { began, ended: now });
+            progress.ended(&definition, &times, TickEnd::Completed, RunSpan { began, ended: now });
         }
         let ticks: Vec<_> = times.iter(Timestamp::from_unix_ms(0)).take(200).collect();
         let mut runs = minutes.iter().map(|run| MINUTE * *run).chain(std::iter::repeat(Duration::ZERO));
@@ -118,7 +118,7 @@ proptest! {
                 started.push(tick);
                 let began = if is_lost { now.plus(MINUTE * lost) } else { now };
                 now = began.plus(MINUTE * run);
-                progress.ended(&definition, &times, TickEnd::Completed, Span { began, ended: now });
+                progress.ended(&definition, &times, TickEnd::Completed, RunSpan { began, ended: now });
             }
             let decided = progress.decided.unwrap();
             let all = times.iter(Timestamp::from_unix_ms(0)).take_while(|tick| *tick <= decided).count() as u64;

@@ -80,7 +80,7 @@ enum Look {
 
 /// What a look shows; nothing of a run that is not there.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum RunView {
     Nothing,
     Head(Box<RunHead>),
     Records(Vec<Record>),
@@ -105,14 +105,14 @@ impl Look {
         ]
     }
 
-    async fn made(self, store: Store, run: RunKey) -> Result<Seen> {
-        let records = |found: Option<Vec<Record>>| found.map_or(Seen::Nothing, Seen::Records);
-        let head = |found: Option<RunHead>| found.map_or(Seen::Nothing, |head| Seen::Head(Box::new(head)));
+    async fn made(self, store: Store, run: RunKey) -> Result<RunView> {
+        let records = |found: Option<Vec<Record>>| found.map_or(RunView::Nothing, RunView::Records);
+        let head = |found: Option<RunHead>| found.map_or(RunView::Nothing, |head| RunView::Head(Box::new(head)));
         let seen = match self {
             Self::Head => store.head(&run).await.map(head),
             Self::Load(at) => store.load(&run, at).await.map(records),
             Self::Since(known) => store.load_since(&run, known).await.map(records),
-            Self::Headers(range) => store.headers(&run, range).await.map(Seen::Headers),
+            Self::Headers(range) => store.headers(&run, range).await.map(RunView::Headers),
             Self::Runs(workflow) => {
                 let query = query(|query| query.workflow = Some(facts(workflow, 0).workflow));
                 let all = every_run(&*store, &query, Order::OldestFirst, 50).await;
@@ -120,7 +120,7 @@ impl Look {
             }
         };
         match seen {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Seen::Nothing),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(RunView::Nothing),
             seen => seen,
         }
     }
@@ -136,7 +136,7 @@ pub(crate) async fn a_look_sees_one_life_or_none(stage: Stage) {
             let mut lives = Lives::begun(&stage, &format!("r-{place}-{polls}")).await;
             let (look, run) = (Look::at(&lives.old)[place], lives.old.key.clone());
             let before = ok(look.made(Arc::clone(&other), run.clone()).await, "looking at the first life");
-            let all = Seen::Records(lives.old.loaded(10));
+            let all = RunView::Records(lives.old.loaded(10));
             let call = look.made(Arc::clone(&store), run.clone());
             let anew = lives.begin_anew(Arc::clone(&other), length);
             let (seen, (), is_overtaken) = overtaken(polls, call, anew).await;
@@ -144,7 +144,7 @@ pub(crate) async fn a_look_sees_one_life_or_none(stage: Stage) {
             let after = ok(look.made(Arc::clone(&store), run).await, "looking at the second life");
             let is_all = matches!(look, Look::Since(_)) && seen == all;
             assert!(
-                is_all || [&Seen::Nothing, &before, &after].contains(&&seen),
+                is_all || [&RunView::Nothing, &before, &after].contains(&&seen),
                 "{look:?} sees one life or none, and saw {seen:#?}, of {before:#?} and {after:#?}"
             );
             is_kept_at_head(&*store, &lives.new).await;

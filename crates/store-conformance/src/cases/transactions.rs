@@ -14,7 +14,7 @@ use crate::table::{StatementError, StatementErrors, StepResult, TransactionTable
 
 /// How a story ends.
 #[derive(Clone, Copy)]
-enum Ending {
+enum StoryEnd {
     /// The run's commit succeeds: these rows are there, and the record.
     Committed(&'static [u32]),
     /// The run's commit is refused: neither rows nor record are there.
@@ -28,7 +28,7 @@ enum Ending {
 }
 
 /// The steps that a node takes in its transaction, and how the run's commit ends.
-struct Story(&'static [Step], Ending);
+struct Story(&'static [Step], StoryEnd);
 
 /// How many transactions a store has open at once, at most, as far as the suite asks.
 const MAX_OPEN: usize = 64;
@@ -79,11 +79,11 @@ impl Scene {
         let found = self.table.rows().await;
         let what = format!("the commit after {steps:?}");
         let (rows, own) = match (ending, &committed) {
-            (Ending::Committed(rows) | Ending::Either(rows), Ok(_)) => (*rows, false),
-            (Ending::Committed(_), Err(error)) => panic!("{what} must succeed, and failed: {error:?}"),
-            (Ending::Refused | Ending::Either(_) | Ending::Lost, Err(_)) => (&[][..], false),
-            (Ending::Ended, Err(_)) => (&[][..], ended_itself),
-            (Ending::Refused | Ending::Ended | Ending::Lost, Ok(_)) => {
+            (StoryEnd::Committed(rows) | StoryEnd::Either(rows), Ok(_)) => (*rows, false),
+            (StoryEnd::Committed(_), Err(error)) => panic!("{what} must succeed, and failed: {error:?}"),
+            (StoryEnd::Refused | StoryEnd::Either(_) | StoryEnd::Lost, Err(_)) => (&[][..], false),
+            (StoryEnd::Ended, Err(_)) => (&[][..], ended_itself),
+            (StoryEnd::Refused | StoryEnd::Ended | StoryEnd::Lost, Ok(_)) => {
                 panic!("{what} must be refused, and succeeded; the table holds {found:?}")
             }
         };
@@ -96,8 +96,8 @@ impl Scene {
                 // `Invalid` says that the node has failed, and `Unavailable` that it may run again.
                 let kinds = [ErrorKind::Invalid, ErrorKind::Unavailable];
                 let kinds = match ending {
-                    Ending::Either(_) => &kinds[..],
-                    Ending::Lost => &kinds[1..],
+                    StoryEnd::Either(_) => &kinds[..],
+                    StoryEnd::Lost => &kinds[1..],
                     _ => &kinds[..1],
                 };
                 expect_refusal(committed, kinds, &what);
@@ -155,7 +155,7 @@ pub(crate) async fn commit_keeps_rows_and_record(stage: Stage) {
         assert_eq!(scene.table.rows().await, scene.kept, "the rows are there after the commit");
         is_kept_at_head(&*store, &log).await;
     }
-    scene.tell_all(&[Story(&[Insert(1), Insert(2)], Ending::Committed(&[1, 2]))]).await;
+    scene.tell_all(&[Story(&[Insert(1), Insert(2)], StoryEnd::Committed(&[1, 2]))]).await;
 }
 
 /// A transaction that is dropped is rolled back, and gives back what it held.
@@ -210,7 +210,7 @@ pub(crate) async fn refused_record_leaves_no_rows(stage: Stage) {
         assert_eq!(scene.table.rows().await, scene.kept, "{what} leaves no row");
         is_kept_at_head(&*store, &log).await;
     }
-    scene.tell(&Story(&[Insert(1)], Ending::Committed(&[1]))).await;
+    scene.tell(&Story(&[Insert(1)], StoryEnd::Committed(&[1]))).await;
 }
 
 /// A commit without an answer is done or not done: the log says which, and the rows agree. The next attempt of the node expects the same head, so
@@ -264,15 +264,15 @@ pub(crate) async fn begin_without_room_is_unavailable(stage: Stage) {
     assert!(!open.is_empty(), "the first transaction begins");
     drop(open);
     is_kept_at_head(&*store, &log).await;
-    scene.tell(&Story(&[Insert(1)], Ending::Committed(&[1]))).await;
+    scene.tell(&Story(&[Insert(1)], StoryEnd::Committed(&[1]))).await;
 }
 
 /// The connection is lost in the transaction: nothing is there, and the node may run again.
 pub(crate) async fn lost_connection_leaves_no_rows(stage: Stage) {
     let stories = [
-        Story(&[Insert(1), Step::LoseConnection], Ending::Lost),
-        Story(&[Insert(1), Step::LoseConnection, Insert(2)], Ending::Lost),
-        Story(&[Step::LoseConnection], Ending::Lost),
+        Story(&[Insert(1), Step::LoseConnection], StoryEnd::Lost),
+        Story(&[Insert(1), Step::LoseConnection, Insert(2)], StoryEnd::Lost),
+        Story(&[Step::LoseConnection], StoryEnd::Lost),
     ];
     Scene::new(stage).await.tell_all(&stories).await;
 }
@@ -311,15 +311,15 @@ impl StdError for Wrapped {
 /// Savepoints, and transactions of the driver within the transaction, keep and undo what they are asked to.
 pub(crate) async fn nested_transactions_end_as_asked(stage: Stage) {
     let stories = [
-        Story(&[Insert(1), Step::Savepoint, Insert(2), Step::Release], Ending::Committed(&[1, 2])),
+        Story(&[Insert(1), Step::Savepoint, Insert(2), Step::Release], StoryEnd::Committed(&[1, 2])),
         Story(
             &[Insert(1), Step::Savepoint, Insert(2), Step::RollBackTo, Step::Release, Insert(3)],
-            Ending::Committed(&[1, 3]),
+            StoryEnd::Committed(&[1, 3]),
         ),
-        Story(&[Insert(1), Nested(2, Commit), Insert(3)], Ending::Committed(&[1, 2, 3])),
-        Story(&[Insert(1), Nested(2, RollBack), Insert(3)], Ending::Committed(&[1, 3])),
-        Story(&[Insert(1), Nested(2, Drop), Insert(3)], Ending::Committed(&[1, 3])),
-        Story(&[Insert(1), Nested(2, Drop)], Ending::Committed(&[1])),
+        Story(&[Insert(1), Nested(2, Commit), Insert(3)], StoryEnd::Committed(&[1, 2, 3])),
+        Story(&[Insert(1), Nested(2, RollBack), Insert(3)], StoryEnd::Committed(&[1, 3])),
+        Story(&[Insert(1), Nested(2, Drop), Insert(3)], StoryEnd::Committed(&[1, 3])),
+        Story(&[Insert(1), Nested(2, Drop)], StoryEnd::Committed(&[1])),
     ];
     Scene::new(stage).await.tell_all(&stories).await;
 }
@@ -330,13 +330,13 @@ pub(crate) async fn nested_transactions_end_as_asked(stage: Stage) {
 pub(crate) async fn refused_statement_leaves_all_or_nothing(stage: Stage) {
     use Step::{InsertRefused, Release, RollBackTo, Savepoint};
     let stories = [
-        Story(&[Insert(1), InsertRefused], Ending::Either(&[1])),
-        Story(&[Insert(1), InsertRefused, Insert(2)], Ending::Either(&[1, 2])),
+        Story(&[Insert(1), InsertRefused], StoryEnd::Either(&[1])),
+        Story(&[Insert(1), InsertRefused, Insert(2)], StoryEnd::Either(&[1, 2])),
         Story(
             &[Insert(1), Savepoint, InsertRefused, RollBackTo, Release, Insert(2)],
-            Ending::Committed(&[1, 2]),
+            StoryEnd::Committed(&[1, 2]),
         ),
-        Story(&[Insert(1), Savepoint, InsertRefused, Insert(2)], Ending::Either(&[1, 2])),
+        Story(&[Insert(1), Savepoint, InsertRefused, Insert(2)], StoryEnd::Either(&[1, 2])),
     ];
     Scene::new(stage).await.tell_all(&stories).await;
 }
@@ -348,25 +348,25 @@ pub(crate) async fn refused_statement_leaves_all_or_nothing(stage: Stage) {
 pub(crate) async fn database_rollback_refuses_commit(stage: Stage) {
     use Step::{Begin, BeginImmediate, LoseTransaction, Release, RollBackTo, Savepoint};
     let stories = [
-        Story(&[Insert(1), LoseTransaction], Ending::Refused),
-        Story(&[Insert(1), LoseTransaction, Insert(2)], Ending::Refused),
-        Story(&[Insert(1), LoseTransaction, Savepoint, Insert(2)], Ending::Refused),
-        Story(&[Insert(1), LoseTransaction, Savepoint, Insert(2), Release], Ending::Refused),
-        Story(&[Insert(1), LoseTransaction, Begin, Insert(2)], Ending::Refused),
-        Story(&[Insert(1), LoseTransaction, BeginImmediate, Insert(2)], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction], StoryEnd::Refused),
+        Story(&[Insert(1), LoseTransaction, Insert(2)], StoryEnd::Refused),
+        Story(&[Insert(1), LoseTransaction, Savepoint, Insert(2)], StoryEnd::Refused),
+        Story(&[Insert(1), LoseTransaction, Savepoint, Insert(2), Release], StoryEnd::Refused),
+        Story(&[Insert(1), LoseTransaction, Begin, Insert(2)], StoryEnd::Refused),
+        Story(&[Insert(1), LoseTransaction, BeginImmediate, Insert(2)], StoryEnd::Refused),
         Story(
             &[Insert(1), Savepoint, LoseTransaction, RollBackTo, Release, Savepoint, Insert(2), Release],
-            Ending::Refused,
+            StoryEnd::Refused,
         ),
         Story(
             &[Insert(1), Savepoint, LoseTransaction, RollBackTo, Release, Savepoint, Insert(2)],
-            Ending::Refused,
+            StoryEnd::Refused,
         ),
-        Story(&[Insert(1), LoseTransaction, Nested(2, Commit)], Ending::Refused),
-        Story(&[Insert(1), LoseTransaction, Nested(2, RollBack)], Ending::Refused),
-        Story(&[Insert(1), LoseTransaction, Nested(2, Drop)], Ending::Refused),
-        Story(&[Insert(1), LoseTransaction, Nested(2, Forget)], Ending::Refused),
-        Story(&[Nested(1, Commit), LoseTransaction, Nested(2, Drop), Insert(3)], Ending::Refused),
+        Story(&[Insert(1), LoseTransaction, Nested(2, Commit)], StoryEnd::Refused),
+        Story(&[Insert(1), LoseTransaction, Nested(2, RollBack)], StoryEnd::Refused),
+        Story(&[Insert(1), LoseTransaction, Nested(2, Drop)], StoryEnd::Refused),
+        Story(&[Insert(1), LoseTransaction, Nested(2, Forget)], StoryEnd::Refused),
+        Story(&[Nested(1, Commit), LoseTransaction, Nested(2, Drop), Insert(3)], StoryEnd::Refused),
     ];
     Scene::new(stage).await.tell_all(&stories).await;
 }
@@ -377,15 +377,15 @@ pub(crate) async fn database_rollback_refuses_commit(stage: Stage) {
 pub(crate) async fn full_database_leaves_all_or_nothing(stage: Stage) {
     use Step::{InsertFull, Release, RollBackTo, Savepoint};
     let stories = [
-        Story(&[Insert(1), InsertFull(2)], Ending::Either(&[1])),
-        Story(&[Insert(1), InsertFull(2), Insert(3)], Ending::Either(&[1, 3])),
+        Story(&[Insert(1), InsertFull(2)], StoryEnd::Either(&[1])),
+        Story(&[Insert(1), InsertFull(2), Insert(3)], StoryEnd::Either(&[1, 3])),
         Story(
             &[Insert(1), Savepoint, InsertFull(2), RollBackTo, Release, Insert(3)],
-            Ending::Either(&[1, 3]),
+            StoryEnd::Either(&[1, 3]),
         ),
         Story(
             &[Insert(1), Savepoint, InsertFull(2), RollBackTo, Release, Savepoint, Insert(3), Release],
-            Ending::Either(&[1, 3]),
+            StoryEnd::Either(&[1, 3]),
         ),
     ];
     Scene::new(stage).await.tell_all(&stories).await;
@@ -397,15 +397,15 @@ pub(crate) async fn full_database_leaves_all_or_nothing(stage: Stage) {
 pub(crate) async fn ended_transaction_refuses_commit(stage: Stage) {
     use Step::{Begin, BeginImmediate, Commit, RollBack, Savepoint};
     let stories = [
-        Story(&[Insert(1), RollBack], Ending::Ended),
-        Story(&[Insert(1), RollBack, Insert(2)], Ending::Ended),
-        Story(&[Insert(1), RollBack, Begin, Insert(2)], Ending::Ended),
-        Story(&[Insert(1), RollBack, BeginImmediate, Insert(2)], Ending::Ended),
-        Story(&[Insert(1), RollBack, Begin, Savepoint, Insert(2)], Ending::Ended),
-        Story(&[Insert(1), Commit], Ending::Ended),
-        Story(&[Insert(1), Commit, Insert(2)], Ending::Ended),
-        Story(&[Insert(1), Commit, Begin, Insert(2)], Ending::Ended),
-        Story(&[Insert(1), Commit, BeginImmediate, Insert(2)], Ending::Ended),
+        Story(&[Insert(1), RollBack], StoryEnd::Ended),
+        Story(&[Insert(1), RollBack, Insert(2)], StoryEnd::Ended),
+        Story(&[Insert(1), RollBack, Begin, Insert(2)], StoryEnd::Ended),
+        Story(&[Insert(1), RollBack, BeginImmediate, Insert(2)], StoryEnd::Ended),
+        Story(&[Insert(1), RollBack, Begin, Savepoint, Insert(2)], StoryEnd::Ended),
+        Story(&[Insert(1), Commit], StoryEnd::Ended),
+        Story(&[Insert(1), Commit, Insert(2)], StoryEnd::Ended),
+        Story(&[Insert(1), Commit, Begin, Insert(2)], StoryEnd::Ended),
+        Story(&[Insert(1), Commit, BeginImmediate, Insert(2)], StoryEnd::Ended),
     ];
     Scene::new(stage).await.tell_all(&stories).await;
 }
@@ -415,9 +415,9 @@ pub(crate) async fn ended_transaction_refuses_commit(stage: Stage) {
 /// Guarantees: ONCE-8.
 pub(crate) async fn open_nested_transaction_refuses_commit(stage: Stage) {
     let stories = [
-        Story(&[Insert(1), Nested(2, Forget)], Ending::Refused),
-        Story(&[Insert(1), Nested(2, Forget), Insert(3)], Ending::Refused),
-        Story(&[Insert(1), Step::Savepoint, Insert(2)], Ending::Either(&[1, 2])),
+        Story(&[Insert(1), Nested(2, Forget)], StoryEnd::Refused),
+        Story(&[Insert(1), Nested(2, Forget), Insert(3)], StoryEnd::Refused),
+        Story(&[Insert(1), Step::Savepoint, Insert(2)], StoryEnd::Either(&[1, 2])),
     ];
     Scene::new(stage).await.tell_all(&stories).await;
 }
@@ -427,11 +427,11 @@ pub(crate) async fn open_nested_transaction_refuses_commit(stage: Stage) {
 /// Guarantees: ONCE-8.
 pub(crate) async fn deferred_constraint_refuses_commit(stage: Stage) {
     let stories = [
-        Story(&[Insert(1), Step::ViolateAtCommit], Ending::Refused),
-        Story(&[Nested(1, Commit), Step::ViolateAtCommit, Insert(2)], Ending::Refused),
+        Story(&[Insert(1), Step::ViolateAtCommit], StoryEnd::Refused),
+        Story(&[Nested(1, Commit), Step::ViolateAtCommit, Insert(2)], StoryEnd::Refused),
         Story(
             &[Insert(1), Step::Savepoint, Step::ViolateAtCommit, Step::RollBackTo, Step::Release],
-            Ending::Committed(&[1]),
+            StoryEnd::Committed(&[1]),
         ),
     ];
     Scene::new(stage).await.tell_all(&stories).await;

@@ -6,7 +6,7 @@ use ferrata_store::RecordId;
 
 use super::*;
 
-fn io(doing: Doing, source: io::Error) -> StoreError {
+fn io(doing: FileOperation, source: io::Error) -> StoreError {
     StoreError::io(doing, Path::new("/r/runs/t/a.jsonl"), source)
 }
 
@@ -17,24 +17,24 @@ fn what_the_system_says_has_its_kind_and_its_remedy() {
     let (eperm, eio, emfile, enfile, eacces, eexist) = (1, 5, 24, 23, 13, 17);
     let (enotdir, eisdir, efbig, enospc, erofs, edquot) = (20, 21, 27, 28, 30, 122);
     let mut rows = vec![
-        (Doing::Write, eio, Unavailable, "look at the disk"),
-        (Doing::Read, eio, Unavailable, "look at the disk"),
-        (Doing::Open, emfile, Unavailable, "too many files"),
-        (Doing::List, enfile, Unavailable, "too many files"),
-        (Doing::Open, eacces, Unavailable, "permission denied"),
-        (Doing::Remove, eperm, Unavailable, "permission denied"),
-        (Doing::SetUp, eacces, Invalid, "may not be written"),
-        (Doing::SetUp, eexist, Unavailable, "look at the disk"),
-        (Doing::MakeDir, enotdir, Corrupt, "a file is where"),
+        (FileOperation::Write, eio, Unavailable, "look at the disk"),
+        (FileOperation::Read, eio, Unavailable, "look at the disk"),
+        (FileOperation::Open, emfile, Unavailable, "too many files"),
+        (FileOperation::List, enfile, Unavailable, "too many files"),
+        (FileOperation::Open, eacces, Unavailable, "permission denied"),
+        (FileOperation::Remove, eperm, Unavailable, "permission denied"),
+        (FileOperation::SetUp, eacces, Invalid, "may not be written"),
+        (FileOperation::SetUp, eexist, Unavailable, "look at the disk"),
+        (FileOperation::MakeDir, enotdir, Corrupt, "a file is where"),
     ];
     if cfg!(target_os = "linux") {
         rows.extend([
-            (Doing::Open, eisdir, Corrupt, "a directory is where"),
-            (Doing::Write, efbig, TooLarge, "may not grow"),
-            (Doing::Write, enospc, Unavailable, "no space"),
-            (Doing::Write, edquot, Unavailable, "no space"),
-            (Doing::Write, erofs, Unavailable, "read-only"),
-            (Doing::SetUp, erofs, Invalid, "may not be written"),
+            (FileOperation::Open, eisdir, Corrupt, "a directory is where"),
+            (FileOperation::Write, efbig, TooLarge, "may not grow"),
+            (FileOperation::Write, enospc, Unavailable, "no space"),
+            (FileOperation::Write, edquot, Unavailable, "no space"),
+            (FileOperation::Write, erofs, Unavailable, "read-only"),
+            (FileOperation::SetUp, erofs, Invalid, "may not be written"),
         ]);
     }
     for (doing, number, kind, remedy) in rows {
@@ -54,10 +54,10 @@ fn what_the_system_says_has_its_kind_and_its_remedy() {
         (io::ErrorKind::Unsupported, Unsupported),
         (io::ErrorKind::TimedOut, Unavailable),
     ] {
-        assert_eq!(Error::from(io(Doing::Lock, source.into())).kind(), kind, "{source:?}");
+        assert_eq!(Error::from(io(FileOperation::Lock, source.into())).kind(), kind, "{source:?}");
     }
-    assert_eq!(Error::from(io(Doing::SetUp, io::ErrorKind::NotFound.into())).kind(), Invalid);
-    for doing in [Doing::Cut, Doing::Sync, Doing::Rename, Doing::MakeDir] {
+    assert_eq!(Error::from(io(FileOperation::SetUp, io::ErrorKind::NotFound.into())).kind(), Invalid);
+    for doing in [FileOperation::Cut, FileOperation::Sync, FileOperation::Rename, FileOperation::MakeDir] {
         let shown = io(doing, io::ErrorKind::TimedOut.into()).to_string();
         assert!(shown.starts_with(&format!("cannot {} /r", doing.words())), "{shown}");
     }

@@ -52,14 +52,14 @@ struct EntryLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub(crate) run: RunKey,
-    pub(crate) behind: Behind,
+    pub(crate) behind: EntryAnchor,
     pub(crate) at: u64,
     pub(crate) bytes: &'a [u8],
 }
 
 /// What the bytes of an entry begin behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum EntryAnchor {
     /// The line of this record.
     Record(RecordId),
     /// Nothing: the log was made with them, at this time in nanoseconds since the machine was started.
@@ -74,7 +74,7 @@ pub(crate) struct Group {
 
 /// What a journal was found to hold.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Found<'a> {
+pub(crate) struct JournalContents<'a> {
     pub(crate) heading: Heading,
     pub(crate) entries: Vec<Entry<'a>>,
     /// Where a group cannot be read that was acknowledged, or that a copy was made too early for.
@@ -82,7 +82,7 @@ pub(crate) struct Found<'a> {
 }
 
 /// Why a journal cannot be read, and where.
-pub(crate) type Broken = (usize, Flaw);
+pub(crate) type JournalDamage = (usize, Flaw);
 
 impl Heading {
     pub(crate) fn new(lap: u64, inode: u64, boot: Option<&str>) -> Self {
@@ -108,7 +108,7 @@ impl Heading {
     }
 
     /// Reads it from the beginning of a journal; `None` if it was never written to its end.
-    fn read(bytes: &[u8]) -> Result<Option<Self>, Broken> {
+    fn read(bytes: &[u8]) -> Result<Option<Self>, JournalDamage> {
         let sector = &bytes[..bytes.len().min(SECTOR)];
         if sector.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -124,8 +124,8 @@ impl Group {
     pub(crate) fn add(&mut self, entry: &Entry<'_>) {
         let (tenant, run) = (entry.run.tenant.clone(), entry.run.run.clone());
         let (after, made) = match entry.behind {
-            Behind::Record(record) => (Some(record), None),
-            Behind::Nothing(made) => (None, Some(made)),
+            EntryAnchor::Record(record) => (Some(record), None),
+            EntryAnchor::Nothing(made) => (None, Some(made)),
         };
         let said = EntryLine { tenant, run, after, made, at: entry.at, len: entry.bytes.len() };
         write_line(&mut self.payload, &said);
@@ -152,7 +152,7 @@ impl Group {
 ///
 /// It ends where a crash cut a group short that was never acknowledged. A group that was known to be safe when a later one was
 /// written cannot be that: there is a gap.
-pub(crate) fn read(bytes: &[u8]) -> Result<Option<Found<'_>>, Broken> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Option<JournalContents<'_>>, JournalDamage> {
     let Some(heading) = Heading::read(bytes)? else { return Ok(None) };
     let (mut entries, mut at) = (Vec::new(), SECTOR);
     while let Some((line, payload)) = group_at(bytes, at, heading.lap) {
@@ -163,7 +163,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<Found<'_>>, Broken> {
     let mut later = (at..bytes.len()).step_by(SECTOR).skip(1);
     let is_gap =
         later.any(|later| group_at(bytes, later, heading.lap).is_some_and(|(line, _)| line.safe > at));
-    Ok(Some(Found { heading, entries, gap: is_gap.then_some(at) }))
+    Ok(Some(JournalContents { heading, entries, gap: is_gap.then_some(at) }))
 }
 
 /// The group that begins at `at`, if one of this lap does and is whole: its line, and its entries.
@@ -188,8 +188,8 @@ fn read_entries<'a>(mut payload: &'a [u8], entries: &mut Vec<Entry<'a>>) -> Resu
         let bytes = rest.get(..said.len).ok_or_else(|| content("an entry is longer than its group"))?;
         let run = RunKey::new(said.tenant, said.run);
         let behind = match (said.after, said.made) {
-            (Some(record), None) => Behind::Record(record),
-            (None, Some(made)) => Behind::Nothing(made),
+            (Some(record), None) => EntryAnchor::Record(record),
+            (None, Some(made)) => EntryAnchor::Nothing(made),
             _ => return Err(content("an entry says not what it stands behind")),
         };
         entries.push(Entry { run, behind, at: said.at, bytes });
@@ -222,7 +222,7 @@ mod tests {
     use crate::tests::author::{fresh_id, key};
 
     fn entry(run: &str, at: u64, bytes: &'static [u8]) -> Entry<'static> {
-        let behind = if at == 0 { Behind::Nothing(1 << 60) } else { Behind::Record(fresh_id()) };
+        let behind = if at == 0 { EntryAnchor::Nothing(1 << 60) } else { EntryAnchor::Record(fresh_id()) };
         Entry { run: key(run), behind, at, bytes }
     }
 
@@ -273,8 +273,8 @@ mod tests {
             match read(&flipped) {
                 Ok(found) => match found.unwrap() {
                     // Between a group's end and the next sector stands nothing.
-                    Found { entries: found, gap: None, .. } => assert!(found == entries, "flipped at {at}"),
-                    Found { gap: Some(gap), .. } => {
+                    JournalContents { entries: found, gap: None, .. } => assert!(found == entries, "flipped at {at}"),
+                    JournalContents { gap: Some(gap), .. } => {
                         assert!(gap <= at && at < gap + SECTOR && places.contains(&gap), "flipped at {at}");
                     }
                 },

@@ -138,7 +138,7 @@ fn moment_of_absence_purges_no_run() {
         let seen = ids(&open(0), &author.run).unwrap().expect("the run is there");
         assert_eq!(seen.last().copied(), author.head.map(|head| head.id), "{what}: append");
         // What is to be purged is there: it is not said to be gone already.
-        let waiting = crate::caller::Waiting::new();
+        let waiting = crate::caller::CallerGuard::new();
         match open(calls).purge(&author.run, None, &waiting.caller()) {
             Ok(removed) => assert!(removed.records >= 2, "{what}: purge {removed:?}"),
             Err(fault) => is_away(fault),

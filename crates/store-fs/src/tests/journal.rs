@@ -13,14 +13,14 @@ use super::faulty::{Chance, FaultyDisk, Loss};
 use super::hasty::HastyDisk;
 use super::{append, folder_with, ids, journaled, prune, purge};
 use crate::batch::Batch;
-use crate::caller::Waiting;
+use crate::caller::CallerGuard;
 use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::journal::{self, Limits};
 
 /// Appends in a row; says also how many had to wait for another caller, and were given back.
 fn append_row(folder: &Inner, entries: &[RunAppend]) -> (Vec<Result<(), Error>>, usize) {
-    let (batch, waiting) = (Batch::new(entries.to_vec(), 64), Waiting::new());
+    let (batch, waiting) = (Batch::new(entries.to_vec(), 64), CallerGuard::new());
     let later = folder.append_row(batch.next_row().unwrap(), &batch, &waiting.caller());
     (batch.results().into_iter().map(|done| done.map(|_| ())).collect(), later.len())
 }

@@ -9,7 +9,7 @@ use ferrata_store::{CheckpointStore, PruneCut, RunKey, Seq, SystemClock};
 
 use super::author::Author;
 use super::{append, folder, ids, purge, reopened};
-use crate::caller::Waiting;
+use crate::caller::CallerGuard;
 use crate::config::FsOptions;
 use crate::disk::RealDisk;
 use crate::error::StoreError;
@@ -80,7 +80,7 @@ fn a_start_that_comes_late_brings_no_purged_run_back() {
     let start = author.write(&["0", "1"]);
     let folder = folder(root, Arc::new(RealDisk));
     let slot = folder.slots.of(&run);
-    let (turn, waiting) = (slot.turn(), Waiting::new());
+    let (turn, waiting) = (slot.turn(), CallerGuard::new());
     let caller = waiting.caller();
     std::thread::scope(|threads| {
         let late = threads.spawn(|| folder.append(&start, &caller));

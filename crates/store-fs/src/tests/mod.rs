@@ -17,7 +17,7 @@ use std::sync::Arc;
 use ferrata_store::{At, HeadRef, HeaderRange, PruneCut, RecordId, Removed, RunAppend, RunKey};
 
 use self::hasty::HastyDisk;
-use crate::caller::Waiting;
+use crate::caller::CallerGuard;
 use crate::clock::MachineClock;
 use crate::config::FsOptions;
 use crate::disk::Disk;
@@ -53,19 +53,19 @@ fn reopened(root: &Path) -> Inner {
 
 /// Appends for a caller that waits.
 fn append(folder: &Inner, entry: &RunAppend) -> Result<HeadRef, StoreError> {
-    let waiting = Waiting::new();
+    let waiting = CallerGuard::new();
     folder.append(entry, &waiting.caller())
 }
 
 /// Prunes for a caller that waits.
 fn prune(folder: &Inner, run: &RunKey, cut: &PruneCut) -> Result<Removed, StoreError> {
-    let waiting = Waiting::new();
+    let waiting = CallerGuard::new();
     folder.prune(run, cut, &waiting.caller())
 }
 
 /// Purges, whatever the head is, for a caller that waits.
 fn purge(folder: &Inner, run: &RunKey) -> Result<Removed, StoreError> {
-    let waiting = Waiting::new();
+    let waiting = CallerGuard::new();
     folder.purge(run, None, &waiting.caller())
 }
 

@@ -92,7 +92,7 @@ fn name_instead() -> String {
 
 /// What is to become of whatever has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Before {
+enum NamePrecondition {
     /// There must be nothing.
     Nothing,
     Anything,
@@ -208,15 +208,15 @@ impl PostgresObjects {
     }
 
     /// Names what was written.
-    async fn name(&self, path: &Path, tag: Uuid, size: u64, before: Before) -> Result<PutResult> {
+    async fn name(&self, path: &Path, tag: Uuid, size: u64, before: NamePrecondition) -> Result<PutResult> {
         let inner = &*self.inner;
         let sql = match before {
-            Before::Nothing => &inner.name_free,
-            Before::Anything => &inner.name_over,
-            Before::This(_) => &inner.name_instead,
+            NamePrecondition::Nothing => &inner.name_free,
+            NamePrecondition::Anything => &inner.name_over,
+            NamePrecondition::This(_) => &inner.name_instead,
         };
         let mut name = query(sql).bind(path.as_ref().to_owned()).bind(tag).bind(number(size));
-        if let Before::This(tag) = before {
+        if let NamePrecondition::This(tag) = before {
             name = name.bind(tag);
         }
         let rows = inner.db.write(name).await.map_err(|failed| fault(failed, "objects.name", path))?;
@@ -228,7 +228,7 @@ impl PostgresObjects {
             (Some((true, 1)), _) => {
                 Ok(PutResult { e_tag: Some(tag.to_string()), version: None, extensions: <_>::default() })
             }
-            (Some((true, _)), Before::This(_)) => {
+            (Some((true, _)), NamePrecondition::This(_)) => {
                 Err(Error::Precondition { path, source: "another value has the name".into() })
             }
             (Some((true, _)), _) => Err(Error::AlreadyExists { path, source: "a value has the name".into() }),
@@ -237,7 +237,7 @@ impl PostgresObjects {
     }
 
     /// Writes and names a value.
-    async fn put_whole(&self, path: &Path, body: &Bytes, before: Before) -> Result<PutResult> {
+    async fn put_whole(&self, path: &Path, body: &Bytes, before: NamePrecondition) -> Result<PutResult> {
         let tag = self.tag();
         let mut upload = Upload::new(self.clone(), path.clone(), tag, before);
         for part in body.chunks(CHUNK * 32).map(|part| body.slice_ref(part)) {
@@ -268,11 +268,11 @@ impl ObjectStore for PostgresObjects {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         without(&options.attributes)?;
         let before = match options.mode {
-            PutMode::Create => Before::Nothing,
-            PutMode::Overwrite => Before::Anything,
+            PutMode::Create => NamePrecondition::Nothing,
+            PutMode::Overwrite => NamePrecondition::Anything,
             PutMode::Update(version) => {
                 let tag = version.e_tag.as_deref().and_then(|tag| Uuid::try_parse(tag).ok());
-                Before::This(tag.ok_or_else(|| Error::Precondition {
+                NamePrecondition::This(tag.ok_or_else(|| Error::Precondition {
                     path: location.to_string(),
                     source: "the version to be replaced is none of this store's".into(),
                 })?)
@@ -287,7 +287,7 @@ impl ObjectStore for PostgresObjects {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         without(&options.attributes)?;
-        Ok(Box::new(Upload::new(self.clone(), location.clone(), self.tag(), Before::Anything)))
+        Ok(Box::new(Upload::new(self.clone(), location.clone(), self.tag(), NamePrecondition::Anything)))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -321,8 +321,8 @@ impl ObjectStore for PostgresObjects {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let before = match options.mode {
-            CopyMode::Create => Before::Nothing,
-            CopyMode::Overwrite => Before::Anything,
+            CopyMode::Create => NamePrecondition::Nothing,
+            CopyMode::Overwrite => NamePrecondition::Anything,
         };
         let (found, source) = self.found(from).await?;
         let tag = self.tag();

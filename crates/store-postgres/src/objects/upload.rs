@@ -9,20 +9,20 @@ use object_store::path::Path;
 use object_store::{Error, MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 use uuid::Uuid;
 
-use super::{Before, PostgresObjects};
+use super::{NamePrecondition, PostgresObjects};
 
 /// A value that has no name yet. What was written of one that is dropped is [swept](PostgresObjects::sweep).
 pub(super) struct Upload {
     objects: PostgresObjects,
     path: Path,
     tag: Uuid,
-    before: Before,
+    before: NamePrecondition,
     /// How many bytes it has so far.
     size: u64,
 }
 
 impl Upload {
-    pub(super) fn new(objects: PostgresObjects, path: Path, tag: Uuid, before: Before) -> Self {
+    pub(super) fn new(objects: PostgresObjects, path: Path, tag: Uuid, before: NamePrecondition) -> Self {
         Self { objects, path, tag, before, size: 0 }
     }
 
@@ -31,7 +31,7 @@ impl Upload {
         objects: PostgresObjects,
         path: Path,
         tag: Uuid,
-        before: Before,
+        before: NamePrecondition,
         size: u64,
     ) -> Self {
         Self { size, ..Self::new(objects, path, tag, before) }

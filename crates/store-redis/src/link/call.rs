@@ -23,7 +23,7 @@ impl Script {
 /// A command that is not sent yet. Cheap to copy: bodies are shared.
 #[derive(Clone)]
 pub(crate) struct Call {
-    what: What,
+    what: CommandKind,
     key: Bytes,
     /// Whether the command has the key, or it only says where to go.
     has_key: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Call {
 }
 
 #[derive(Clone)]
-enum What {
+enum CommandKind {
     Plain(&'static [&'static str]),
     Script(&'static Script),
     /// A script that does the same for several keys, with what is said to it once for all of them.
@@ -43,21 +43,21 @@ enum What {
 impl Call {
     /// A command of these words, and then keys and arguments.
     pub(crate) fn plain(words: &'static [&'static str], key: Bytes) -> Self {
-        Self::new(What::Plain(words), key)
+        Self::new(CommandKind::Plain(words), key)
     }
 
     /// A script on one key.
     pub(crate) fn script(script: &'static Script, key: Bytes) -> Self {
-        Self::new(What::Script(script), key)
+        Self::new(CommandKind::Script(script), key)
     }
 
     /// A script on one key that may be sent together with others of its kind, if `common` is the same: see [`joined`]. Its
     /// reply is what the script says of this key.
     pub(crate) fn each(script: &'static Script, common: &Arc<[Bytes]>, key: Bytes) -> Self {
-        Self::new(What::Each(script, Arc::clone(common)), key)
+        Self::new(CommandKind::Each(script, Arc::clone(common)), key)
     }
 
-    fn new(what: What, key: Bytes) -> Self {
+    fn new(what: CommandKind, key: Bytes) -> Self {
         Self { what, key, has_key: true, has_more: false, args: Vec::with_capacity(4) }
     }
 
@@ -100,12 +100,12 @@ impl Call {
     }
 
     pub(crate) fn is_script(&self) -> bool {
-        !matches!(self.what, What::Plain(_))
+        !matches!(self.what, CommandKind::Plain(_))
     }
 
     /// Tells whether the reply is a list of what is said of each key, or a number if there is nothing to say.
     pub(crate) fn is_each(&self) -> bool {
-        matches!(self.what, What::Each(..))
+        matches!(self.what, CommandKind::Each(..))
     }
 
     fn bytes(&self) -> usize {
@@ -129,7 +129,7 @@ pub(crate) fn joined(calls: &[Call], together: bool) -> Vec<Vec<usize>> {
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut open: HashMap<(*const Script, u16), usize> = HashMap::new();
     for (at, call) in calls.iter().enumerate() {
-        if let What::Each(script, _) = &call.what {
+        if let CommandKind::Each(script, _) = &call.what {
             let script: *const Script = *script;
             let slot = if together { 0 } else { call.slot() };
             let place = open.entry((script, slot)).or_insert(groups.len());
@@ -155,14 +155,14 @@ pub(crate) fn cmd<'a>(calls: impl ExactSizeIterator<Item = &'a Call> + Clone, wh
     let mut cmd = Cmd::with_capacity(parts, size);
     let Some(first) = calls.clone().next() else { return cmd };
     let (script, common): (_, &[Bytes]) = match &first.what {
-        What::Plain(words) => {
+        CommandKind::Plain(words) => {
             for word in *words {
                 cmd.arg(*word);
             }
             (None, &[])
         }
-        What::Script(script) => (Some(*script), &[]),
-        What::Each(script, common) => (Some(*script), common),
+        CommandKind::Script(script) => (Some(*script), &[]),
+        CommandKind::Each(script, common) => (Some(*script), common),
     };
     if let Some(script) = script {
         let (word, text) = if whole { ("EVAL", script.source) } else { ("EVALSHA", &*script.hash) };

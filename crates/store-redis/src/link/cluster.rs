@@ -17,7 +17,7 @@ const REDIRECTIONS: usize = 5;
 
 /// Where a call goes next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Hop {
+enum RedirectTarget {
     /// To whoever has its slot, unless that is the one that did not take it.
     BySlot { not: Option<Address> },
     /// To a node that another one named.
@@ -35,8 +35,8 @@ impl Link {
         wait: Option<Wait>,
     ) -> Vec<Result<Value, StoreError>> {
         let mut results: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
-        let mut hops: Vec<(usize, Hop)> =
-            (0..calls.len()).map(|at| (at, Hop::BySlot { not: None })).collect();
+        let mut hops: Vec<(usize, RedirectTarget)> =
+            (0..calls.len()).map(|at| (at, RedirectTarget::BySlot { not: None })).collect();
         for _ in 0..=REDIRECTIONS {
             let groups = self.route(calls, std::mem::take(&mut hops), &mut results).await;
             let sent = groups.into_iter().map(|((address, is_asking), list)| async move {
@@ -50,7 +50,7 @@ impl Link {
                     if matches!(reply, Err(StoreError::Unreachable { .. })) {
                         unreachable.push(address.clone());
                     }
-                    is_map_old |= matches!(hop, Some(Hop::BySlot { .. } | Hop::To(_)));
+                    is_map_old |= matches!(hop, Some(RedirectTarget::BySlot { .. } | RedirectTarget::To(_)));
                     results[at] = Some(reply);
                     hops.extend(hop.map(|hop| (at, hop)));
                 }
@@ -60,7 +60,7 @@ impl Link {
             }
             if is_map_old && self.refresh(&unreachable).await.is_err() {
                 // What a node named can still be reached; for the others nothing better is known.
-                hops.retain(|(_, hop)| !matches!(hop, Hop::BySlot { .. }));
+                hops.retain(|(_, hop)| !matches!(hop, RedirectTarget::BySlot { .. }));
             }
         }
         let end = |result: Option<Result<Value, StoreError>>| match result {
@@ -78,11 +78,11 @@ impl Link {
     async fn route(
         &self,
         calls: &[Call],
-        hops: Vec<(usize, Hop)>,
+        hops: Vec<(usize, RedirectTarget)>,
         results: &mut [Option<Result<Value, StoreError>>],
     ) -> HashMap<(Address, bool), Vec<usize>> {
-        let is_unknown = |(at, hop): &(usize, Hop)| {
-            matches!(hop, Hop::BySlot { .. }) && self.map().server(calls[*at].slot()).is_none()
+        let is_unknown = |(at, hop): &(usize, RedirectTarget)| {
+            matches!(hop, RedirectTarget::BySlot { .. }) && self.map().server(calls[*at].slot()).is_none()
         };
         let failed = if hops.iter().any(is_unknown) { self.refresh(&[]).await.err() } else { None };
         let map = self.map();
@@ -90,9 +90,9 @@ impl Link {
         for (at, hop) in hops {
             let slot = calls[at].slot();
             let to = match hop {
-                Hop::To(address) => Some((address, false)),
-                Hop::Asking(address) => Some((address, true)),
-                Hop::BySlot { not } => match map.server(slot) {
+                RedirectTarget::To(address) => Some((address, false)),
+                RedirectTarget::Asking(address) => Some((address, true)),
+                RedirectTarget::BySlot { not } => match map.server(slot) {
                     Some(address) => (not.as_ref() != Some(address)).then(|| (address.clone(), false)),
                     None => {
                         results[at]
@@ -161,21 +161,21 @@ impl Link {
 }
 
 /// Tells where a call goes on. Every refusal that is followed came before the call was run.
-fn next_hop(call: &Call, reply: &Result<Value, StoreError>, asked: &Address) -> Option<Hop> {
+fn next_hop(call: &Call, reply: &Result<Value, StoreError>, asked: &Address) -> Option<RedirectTarget> {
     match reply.as_ref().err()? {
         StoreError::Refused { code, detail, .. } if code == "MOVED" => {
-            redirection(detail.as_deref()?, asked).map(Hop::To)
+            redirection(detail.as_deref()?, asked).map(RedirectTarget::To)
         }
         // Where some keys of the slot are, and others not yet, it would make those anew, in the way of the move.
         StoreError::Refused { code, .. } if code == "ASK" && call.has_more_keys() => None,
         StoreError::Refused { code, detail, .. } if code == "ASK" => {
-            redirection(detail.as_deref()?, asked).map(Hop::Asking)
+            redirection(detail.as_deref()?, asked).map(RedirectTarget::Asking)
         }
         // The node became a replica, or is gone: another node may have its slots now.
         StoreError::Refused { code, .. } if code == "READONLY" => {
-            Some(Hop::BySlot { not: Some(asked.clone()) })
+            Some(RedirectTarget::BySlot { not: Some(asked.clone()) })
         }
-        StoreError::Unreachable { .. } => Some(Hop::BySlot { not: Some(asked.clone()) }),
+        StoreError::Unreachable { .. } => Some(RedirectTarget::BySlot { not: Some(asked.clone()) }),
         _ => None,
     }
 }

@@ -148,7 +148,7 @@ impl<'de, L: JsonLayout> Visitor<'de> for Object<L> {
             if said[field as usize].is_some() {
                 return Err(A::Error::custom(format_args!("duplicate field `{}`", key.0)));
             }
-            said[field as usize] = Some(map.next_value_seed(Held { field, short_ids: L::SHORT_IDS })?);
+            said[field as usize] = Some(map.next_value_seed(JsonField { field, short_ids: L::SHORT_IDS })?);
         }
         Ok(JsonHeader { said, layout: PhantomData })
     }
@@ -159,12 +159,12 @@ impl<'de, L: JsonLayout> Visitor<'de> for Object<L> {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Reads what a field holds.
-struct Held {
+struct JsonField {
     field: Field,
     short_ids: bool,
 }
 
-impl<'de> DeserializeSeed<'de> for Held {
+impl<'de> DeserializeSeed<'de> for JsonField {
     type Value = Option<Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {

@@ -59,7 +59,7 @@ pub enum Shape {
 }
 
 /// A type that a field has.
-trait Held: Sized {
+trait FieldType: Sized {
     const SHAPE: Shape;
     const IS_OPTIONAL: bool = false;
     fn value(&self) -> Option<Value>;
@@ -67,7 +67,7 @@ trait Held: Sized {
     fn held(value: Option<Value>) -> Option<Self>;
 }
 
-impl<T: Held> Held for Option<T> {
+impl<T: FieldType> FieldType for Option<T> {
     const SHAPE: Shape = T::SHAPE;
     const IS_OPTIONAL: bool = true;
 

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 
-use super::fault::{Act, Done};
+use super::fault::{Act, FiredFault};
 use super::flow::Flow;
 use super::plan::Plan;
 use super::{Cut, RESET, SILENCE};
@@ -154,7 +154,7 @@ impl Connection {
             self.request = self.plan.request();
         }
         if let Some(fault) = self.plan.fault(self.number, self.request, begins, piece) {
-            let done = Done { connection: self.number, request: self.request, fault };
+            let done = FiredFault { connection: self.number, request: self.request, fault };
             let flow = if fault.place.is_of_request() { &mut self.up } else { &mut self.down };
             flow.watch(done);
         }

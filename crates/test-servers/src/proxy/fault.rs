@@ -79,7 +79,7 @@ pub struct Fault {
 /// A fault that has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Done {
+pub struct FiredFault {
     /// On which connection, counted from 1 at the start of the proxy.
     pub connection: u64,
     /// To which request, counted from 1 at the start of the proxy.

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use super::fault::{Done, Place};
+use super::fault::{FiredFault, Place};
 
 /// How much is read at once; a request up to this size comes in one piece, mostly.
 const PIECE: usize = 64 * 1024;
@@ -18,7 +18,7 @@ pub(super) struct Flow {
     /// A fault that waits for its byte.
     watch: Option<Watch>,
     /// A fault that happens when `ready` is written.
-    due: Option<Done>,
+    due: Option<FiredFault>,
     /// The source has ended.
     ended: bool,
     /// The target was told so.
@@ -27,13 +27,13 @@ pub(super) struct Flow {
 
 #[derive(Debug)]
 struct Watch {
-    done: Done,
+    done: FiredFault,
     passed: u64,
 }
 
 impl Flow {
     /// Has a fault happen at its place, counted from what is read next.
-    pub(super) fn watch(&mut self, done: Done) {
+    pub(super) fn watch(&mut self, done: FiredFault) {
         self.watch = Some(Watch { done, passed: 0 });
     }
 
@@ -107,7 +107,7 @@ impl Flow {
     }
 
     /// Returns the fault that is to happen now, once.
-    pub(super) fn due(&mut self) -> Option<Done> {
+    pub(super) fn due(&mut self) -> Option<FiredFault> {
         if self.ready.is_empty() { self.due.take() } else { None }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-pub use self::fault::{Act, Done, Fault, Place, Trigger};
+pub use self::fault::{Act, FiredFault, Fault, Place, Trigger};
 
 use self::connection::Connection;
 use self::plan::Plan;
@@ -126,13 +126,13 @@ impl Proxy {
 
     /// Returns what has been done, in order.
     #[must_use]
-    pub fn done(&self) -> Vec<Done> {
+    pub fn done(&self) -> Vec<FiredFault> {
         self.plan.wait(0, Duration::ZERO)
     }
 
     /// Waits until `count` faults have happened since the start, for at most `time`, and returns all that have.
     #[must_use]
-    pub fn wait(&self, count: usize, time: Duration) -> Vec<Done> {
+    pub fn wait(&self, count: usize, time: Duration) -> Vec<FiredFault> {
         self.plan.wait(count, time)
     }
 

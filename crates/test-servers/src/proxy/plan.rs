@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::fault::{Done, Fault, Trigger};
+use super::fault::{FiredFault, Fault, Trigger};
 use super::lock;
 
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ struct State {
     requests: u64,
     /// With triggers that count from the start of the proxy.
     armed: Vec<(Trigger, Fault)>,
-    done: Vec<Done>,
+    done: Vec<FiredFault>,
 }
 
 impl Plan {
@@ -69,12 +69,12 @@ impl Plan {
         Some(state.armed.remove(index).1)
     }
 
-    pub(super) fn tell(&self, done: Done) {
+    pub(super) fn tell(&self, done: FiredFault) {
         lock(&self.state).done.push(done);
         self.changed.notify_all();
     }
 
-    pub(super) fn wait(&self, count: usize, time: Duration) -> Vec<Done> {
+    pub(super) fn wait(&self, count: usize, time: Duration) -> Vec<FiredFault> {
         let state = lock(&self.state);
         let too_few = |state: &mut State| state.done.len() < count;
         let waited = self.changed.wait_timeout_while(state, time, too_few);

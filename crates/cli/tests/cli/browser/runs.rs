@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrata::ask::{Ask, Shape};
 use ferrata::graph::{Effect, Graph, RetryPolicy};
 use ferrata::node::{NodeContext, NodeError};
-use ferrata::queue::{Enqueue as _, Queues as _, Rate};
+use ferrata::queue::{StartQueueExt as _, RuntimeQueueExt as _, RateLimit};
 use ferrata::record::Labels;
 use ferrata::schedule::Schedules as _;
 use ferrata::store::{At, RunAppend};
@@ -286,7 +286,7 @@ async fn queues(driver: &Runtime) {
     for id in ["letter-1", "letter-2", "letter-3"] {
         _ = driver.start(&letters, Context::new()).id(id).queue("mail").key("ann").await.unwrap();
     }
-    let rate = Rate::new(100, Duration::from_secs(60)).burst(10);
+    let rate = RateLimit::new(100, Duration::from_secs(60)).burst(10);
     let providers = driver.queue("providers").at_once(5).rate_of(rate).declare().await.unwrap();
     providers.pause("the provider is down").await.unwrap();
     providers.set(|set| set.at_once = Some(2)).await.unwrap();

@@ -1,6 +1,6 @@
 //! What a state and a record allow to be said, from their facts alone.
 
-use ferrata::runtime::{Checkpoint, Pending};
+use ferrata::runtime::{Checkpoint, PendingActivation};
 use ferrata::store::At;
 use ferrata::{CheckpointStore, RunKey, RunStatus};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) async fn events(store: &dyn CheckpointStore, run: &RunKey) -> Vec<(u6
 }
 
 /// The facts that keep an activation from going on by itself, each with the words for it.
-fn waits(now: &Checkpoint, pending: &Pending) -> Vec<&'static str> {
+fn waits(now: &Checkpoint, pending: &PendingActivation) -> Vec<&'static str> {
     let asks = now.questions.iter().any(|one| one.node == pending.node && one.visit == pending.visit);
     [
         (pending.stopped, "stopped the run"),

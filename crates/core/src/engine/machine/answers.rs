@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::Machine;
 use crate::ask::Answer;
 use crate::clock::Timestamp;
-use crate::engine::questions::{Answered, Subject};
+use crate::engine::questions::{ClosedQuestion, Subject};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::memo::{Asked, Memo, Reply};
+use crate::record::memo::{AskedQuestion, Memo, Reply};
 use crate::record::{Failure, FailureKind};
 
 /// How many answered questions are remembered beyond their activations, to refuse a second answer.
@@ -42,20 +42,20 @@ impl Machine {
             }
             (Some(name), Subject::Asked(asked)) => {
                 let reply = Reply::Answered { answer: answer.clone(), by: by.cloned(), at };
-                let memo = Memo::Asked(Arc::new(Asked { ask: asked.ask.clone(), reply }));
+                let memo = Memo::Asked(Arc::new(AskedQuestion { ask: asked.ask.clone(), reply }));
                 if let Some(activation) = self.frontier.activation_mut(&posed.key) {
                     activation.memos.insert(name.clone(), memo);
                 }
             }
             _ => {}
         }
-        self.remember(Answered { id, by: by.cloned(), at, expired: false });
+        self.remember(ClosedQuestion { id, by: by.cloned(), at, expired: false });
         self.standing.wake_up();
         Ok(())
     }
 
     /// Remembers that a question is closed.
-    pub(super) fn remember(&mut self, answered: Answered) {
+    pub(super) fn remember(&mut self, answered: ClosedQuestion) {
         if self.answered.len() >= ANSWERED {
             self.answered.remove(0);
         }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::Machine;
 use super::memo::forget_open;
-use crate::engine::frontier::{Activation, ActivationKey, Apart, Local};
+use crate::engine::frontier::{Activation, ActivationKey, FrontierParts, Local};
 use crate::engine::replan::{REASON_BYTES, Replan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::clip;
@@ -35,7 +35,7 @@ impl Machine {
             self.nodes.note_graph(&plan.prints);
             self.secrets.add(&plan.secrets);
         }
-        let Apart { in_flight, stopped_at, tokens } = self.frontier.take_apart(self.nodes.idle());
+        let FrontierParts { in_flight, stopped_at, tokens } = self.frontier.take_apart(self.nodes.idle());
         let going =
             in_flight.into_iter().map(|(key, activation)| (key, activation.resolution.clone(), activation));
         // The answer about an activation that failed over it: the new run has not begun it.

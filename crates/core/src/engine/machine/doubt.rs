@@ -7,7 +7,7 @@ use super::Machine;
 use super::snapshot::MOST;
 use crate::ask::Resolution;
 use crate::engine::frontier::Activation;
-use crate::engine::questions::Answered;
+use crate::engine::questions::ClosedQuestion;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::Failure;
 use crate::record::body::{AttemptFailed, Intent, Signal};
@@ -60,7 +60,7 @@ impl Machine {
             activation.resolution = (*resolution != Resolution::Retry).then(|| resolution.clone());
         }
         let (id, by) = (question.to_owned(), signal.by.clone());
-        self.remember(Answered { id, by, at: signal.at, expired: false });
+        self.remember(ClosedQuestion { id, by, at: signal.at, expired: false });
         self.standing.wake_up();
         Ok(())
     }

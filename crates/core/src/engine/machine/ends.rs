@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 
 use super::{Machine, not_in_flight};
 use crate::engine::frontier::{Activation, ActivationKey, Local, Overwrite, Token};
-use crate::engine::history::{Ended, Outcome};
+use crate::engine::history::{EndedActivation, Outcome};
 use crate::engine::nodes::never_reached;
 use crate::error::Result;
 use crate::id::Visit;
-use crate::record::body::{End, Fired, NodeDone, Settled, Start};
+use crate::record::body::{End, FiredEdge, NodeDone, TokenChanges, Start};
 
 impl Machine {
     /// Takes in the end of an activation.
@@ -79,7 +79,7 @@ impl Machine {
     pub(super) fn count_end(&mut self, (node, visit): ActivationKey, done: &NodeDone) {
         let succeeded = done.failure.is_none();
         let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
-        self.progress.end(Ended { node, visit, outcome });
+        self.progress.end(EndedActivation { node, visit, outcome });
         let state = self.nodes.state_mut(node);
         state.succeeded = Some(succeeded);
         state.left += u32::from(done.left);
@@ -106,7 +106,7 @@ impl Machine {
     }
 
     /// Puts the tokens of a fired edge at its target; `place` is its place among those that fired.
-    fn fire(&mut self, from: Local, done: &NodeDone, fired: &Fired, place: usize) {
+    fn fire(&mut self, from: Local, done: &NodeDone, fired: &FiredEdge, place: usize) {
         let to = self.nodes.find_after(from, &fired.to, place);
         let to = to.unwrap_or_else(|| self.nodes.local(&fired.to));
         if fired.back {
@@ -127,7 +127,7 @@ impl Machine {
     }
 
     /// Makes activations of tokens; without a list of starts, of those that `fired` brought from a node.
-    pub(super) fn begin(&mut self, settled: &Settled, from: Local, fired: &[Fired]) -> Result<()> {
+    pub(super) fn begin(&mut self, settled: &TokenChanges, from: Local, fired: &[FiredEdge]) -> Result<()> {
         match &settled.start {
             Some(starts) => {
                 for start in starts {

@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use super::Machine;
 use crate::ask::{Answer, OnDeadline};
-use crate::engine::questions::Answered;
+use crate::engine::questions::ClosedQuestion;
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::memo::{Asked, Memo, Memos, Reply, ended};
-use crate::record::pause::{Asking, Expired, Noted, Receiver, Stepped};
+use crate::record::memo::{AskedQuestion, Memo, Memos, Reply, ended};
+use crate::record::pause::{QuestionRecord, Expired, ActivationNote, Receiver, StepRecord};
 
 impl Machine {
     /// Takes in what an activation noted.
-    pub(super) fn absorb_step(&mut self, step: &Stepped) -> Result<()> {
+    pub(super) fn absorb_step(&mut self, step: &StepRecord) -> Result<()> {
         let memo = match &step.what {
-            Noted::Result(text) => Memo::Result(Arc::clone(text)),
-            Noted::Until(until) => Memo::Until(*until),
-            Noted::Idle => Memo::Idle,
-            Noted::Took(number) => Memo::Message(self.inbox.take(*number)?),
-            Noted::Refused { .. } => {
+            ActivationNote::Result(text) => Memo::Result(Arc::clone(text)),
+            ActivationNote::Until(until) => Memo::Until(*until),
+            ActivationNote::Idle => Memo::Idle,
+            ActivationNote::Took(number) => Memo::Message(self.inbox.take(*number)?),
+            ActivationNote::Refused { .. } => {
                 self.memos(&step.node, step.visit)?.forget(&step.name);
                 return Ok(());
             }
@@ -37,8 +37,8 @@ impl Machine {
     }
 
     /// Takes in that a question was asked, or asked again.
-    pub(super) fn absorb_asked(&mut self, asking: &Asking) -> Result<()> {
-        let asked = Asked { ask: asking.ask.clone(), reply: Reply::Open };
+    pub(super) fn absorb_asked(&mut self, asking: &QuestionRecord) -> Result<()> {
+        let asked = AskedQuestion { ask: asking.ask.clone(), reply: Reply::Open };
         let memos = self.memos(&asking.node, asking.visit)?;
         memos.forget(&asking.name);
         memos.insert(asking.name.clone(), Memo::Asked(Arc::new(asked)));
@@ -64,7 +64,7 @@ impl Machine {
             Reply::Answered { by, .. } => (by.clone(), false),
             _ => (None, true),
         };
-        self.remember(Answered { id: format!("{node}@{visit}:{name}"), by, at: *at, expired });
+        self.remember(ClosedQuestion { id: format!("{node}@{visit}:{name}"), by, at: *at, expired });
         self.standing.wake_up();
         Ok(())
     }

@@ -16,14 +16,14 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::frontier::{Activation, ActivationKey, Frontier, Local, Token};
-use super::history::Ended;
+use super::history::EndedActivation;
 use super::inbox::Inbox;
-use super::letters::Letters;
+use super::letters::OutboxState;
 use super::nodes::{NodeState, Nodes};
 use super::progress::Progress;
-use super::questions::Answered;
+use super::questions::ClosedQuestion;
 use super::replan::Replan;
-use super::standing::{Pauses, Standing};
+use super::standing::{PauseReasons, RunState};
 use crate::clock::Timestamp;
 use crate::compact::few_map::FewMap;
 use crate::error::{Error, ErrorKind, Result};
@@ -33,10 +33,10 @@ use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName, RunId, RunKey, Seq, Visit};
 use crate::record::RunStatus;
-use crate::record::body::{Claimed, Event, FirstMessage, Intent, Item, NodeDone, Started, StatusChange};
+use crate::record::body::{ClaimRecord, Event, FirstMessage, Intent, Item, NodeDone, Started, StatusChange};
 use crate::record::child::Child;
 use crate::record::parent_link::{ChildRef, start_of};
-use crate::record::pause::{Looks, Message, Rested};
+use crate::record::pause::{ChildPolls, Message, IdleRecord};
 use crate::record::prints::Prints;
 use crate::state::Secrets;
 
@@ -50,15 +50,15 @@ pub(crate) struct Machine {
     life: Uuid,
     nodes: Nodes,
     frontier: Frontier,
-    standing: Standing,
+    standing: RunState,
     progress: Progress,
     inbox: Inbox,
     /// What was sent out of it; absent if nothing ever was.
-    letters: Option<Box<Letters>>,
+    letters: Option<Box<OutboxState>>,
     /// Records that are not to be pruned, with what came after them.
     pins: BTreeSet<Seq>,
     /// Questions that were answered, the last ones.
-    answered: Vec<Answered>,
+    answered: Vec<ClosedQuestion>,
     /// What the run is configured with.
     config: Option<Item>,
     /// The channels whose values no view shows: those that any process said so of.
@@ -77,7 +77,7 @@ impl Machine {
             life: Uuid::nil(),
             frontier: Frontier::new(nodes.idle()),
             nodes,
-            standing: Standing::new(),
+            standing: RunState::new(),
             progress: Progress::default(),
             inbox: Inbox::default(),
             letters: None,
@@ -107,7 +107,7 @@ impl Machine {
             Event::Step(step) => self.absorb_step(step)?,
             Event::Status(change) => self.absorb_status(change)?,
             Event::Signal(signal) => self.absorb_signal(signal)?,
-            Event::Claim(Claimed { settled, graph, secret, .. }) => {
+            Event::Claim(ClaimRecord { settled, graph, secret, .. }) => {
                 self.secrets.add(secret);
                 if let Some(graph) = graph {
                     self.nodes.note_graph(graph);
@@ -183,7 +183,7 @@ impl Machine {
             }
             StatusChange::Asked(asking) => return self.absorb_asked(asking),
             StatusChange::Expired(expired) => return self.absorb_expired(expired),
-            StatusChange::Rested(Rested { status, receiving, wake, receivers }) => {
+            StatusChange::Rested(IdleRecord { status, receiving, wake, receivers }) => {
                 self.standing.rest(*status, *receiving, *wake);
                 self.note_receivers(receivers)?;
             }
@@ -243,7 +243,7 @@ impl Machine {
 
     /// Whether the run is paused by its parent, or else by what was said to it.
     pub(crate) fn is_paused_by(&self, parent: bool) -> bool {
-        let said = |pauses: &Pauses| if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() };
+        let said = |pauses: &PauseReasons| if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() };
         self.standing.pauses().is_some_and(said)
     }
 
@@ -269,7 +269,7 @@ impl Machine {
     }
 
     /// When the children are looked at of the run, which waits for them at rest.
-    pub(crate) fn looks(&self) -> Option<Looks> {
+    pub(crate) fn looks(&self) -> Option<ChildPolls> {
         self.standing.looks()
     }
 
@@ -324,7 +324,7 @@ impl Machine {
     }
 
     /// What was sent out of the run.
-    pub(crate) fn letters(&self) -> Option<&Letters> {
+    pub(crate) fn letters(&self) -> Option<&OutboxState> {
         self.letters.as_deref()
     }
 
@@ -339,7 +339,7 @@ impl Machine {
     }
 
     /// Questions that were answered, the last ones.
-    pub(super) fn answered(&self) -> &[Answered] {
+    pub(super) fn answered(&self) -> &[ClosedQuestion] {
         &self.answered
     }
 
@@ -353,7 +353,7 @@ impl Machine {
         self.progress.started()
     }
 
-    pub(crate) fn history(&self) -> &[Ended] {
+    pub(crate) fn history(&self) -> &[EndedActivation] {
         self.progress.history()
     }
 

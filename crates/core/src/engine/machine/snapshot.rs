@@ -10,21 +10,21 @@ use uuid::Uuid;
 use super::Machine;
 use crate::clock::Timestamp;
 use crate::engine::frontier::{Activation, Local, Overwrite, Token};
-use crate::engine::history::Ended;
+use crate::engine::history::EndedActivation;
 use crate::engine::inbox::Inbox;
-use crate::engine::letters::Letters;
+use crate::engine::letters::OutboxState;
 use crate::engine::nodes::NodeState;
 use crate::engine::progress::Progress;
-use crate::engine::questions::Answered;
+use crate::engine::questions::ClosedQuestion;
 use crate::engine::replan::Replan;
-use crate::engine::standing::Pauses;
+use crate::engine::standing::PauseReasons;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::{NodePlan, Plan};
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
 use crate::record::body::{Item, present};
 use crate::record::codec::to_raw;
 use crate::record::memo::Memo;
-use crate::record::pause::{Looks, Message, MessageKey};
+use crate::record::pause::{ChildPolls, Message, MessageKey};
 use crate::record::{Failure, Resolution, RunStatus};
 use crate::state::Secrets;
 
@@ -34,7 +34,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// Nodes are numbered by their place in `nodes`.
 #[derive(Serialize, Deserialize)]
-struct Stored<N = StoredNode> {
+struct StoredMachine<N = StoredNode> {
     life: Uuid,
     status: RunStatus,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,13 +60,13 @@ struct Stored<N = StoredNode> {
     #[serde(rename = "secret", default, skip_serializing_if = "Secrets::is_empty")]
     secrets: Secrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    letters: Option<Box<Letters>>,
+    letters: Option<Box<OutboxState>>,
     #[serde(default, skip_serializing_if = "is_default")]
     receiving: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     receivers: Vec<(Local, Visit, String)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    looks: Option<Looks>,
+    looks: Option<ChildPolls>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wake: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +76,7 @@ struct Stored<N = StoredNode> {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pins: BTreeSet<Seq>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    answered: Vec<Answered>,
+    answered: Vec<ClosedQuestion>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     begun: Vec<(Local, Visit)>,
     tick: u64,
@@ -90,7 +90,7 @@ struct Stored<N = StoredNode> {
     tokens: Vec<StoredToken>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     overwrites: BTreeMap<String, (u64, Local, Visit)>,
-    history: Vec<Ended>,
+    history: Vec<EndedActivation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     replans: Vec<StoredReplan>,
 }
@@ -212,7 +212,7 @@ impl Machine {
             .flat_map(|(&to, tokens)| tokens.iter().map(move |token| StoredToken::new(Some(to), token)));
         let writes = self.frontier.overwrites().iter().map(|(ch, w)| (ch.clone(), (w.tick, w.node, w.visit)));
         let pauses = self.standing.pauses();
-        to_raw(&Stored {
+        to_raw(&StoredMachine {
             life: self.life,
             status: self.status(),
             failure: self.failure().cloned(),
@@ -274,7 +274,7 @@ impl Machine {
         let broken = || {
             Error::new(ErrorKind::Corrupt, "the base does not describe a run; restore the run from a backup")
         };
-        let stored: Stored =
+        let stored: StoredMachine =
             serde_json::from_str(text.get()).map_err(|source| broken().with_source(source))?;
         let mut machine = Self::new(plan);
         stored.check().map_err(|what| broken().with_source(what))?;
@@ -300,7 +300,7 @@ impl Machine {
         machine.standing.note_looks(stored.looks);
         // A base of before there were pauses of parents says only that the run is paused now.
         let any = stored.was_paused || stored.paused.is_some() || stored.paused_by_parent.is_some();
-        let pauses = any.then_some(Pauses { own: stored.paused, of_parent: stored.paused_by_parent });
+        let pauses = any.then_some(PauseReasons { own: stored.paused, of_parent: stored.paused_by_parent });
         machine.standing.restore(stored.failure, stored.cancel, pauses);
         machine.inbox = Inbox::restore(stored.inbox, stored.messages, stored.keys);
         machine.config = stored.config;
@@ -333,7 +333,7 @@ impl Machine {
         for (channel, (tick, node, visit)) in stored.overwrites {
             machine.frontier.overwrite(channel, Overwrite { tick, node: find(node)?, visit });
         }
-        let ended = |ended: Ended| Ok(Ended { node: find(ended.node)?, ..ended });
+        let ended = |ended: EndedActivation| Ok(EndedActivation { node: find(ended.node)?, ..ended });
         let replan = |StoredReplan { from, visit, to, reason }| {
             Ok(Replan { from: find(from)?, visit, to: find(to)?, reason })
         };
@@ -350,12 +350,12 @@ impl Machine {
 /// The most that a base may have counted to: no run gets there, and counting on from it cannot overflow.
 pub(super) const MOST: u32 = u32::MAX / 2;
 
-impl Stored {
+impl StoredMachine {
     /// Checks what no run can have: what counts or names its parts twice would be miscounted from here on.
-    fn check(&self) -> Result<(), Unsound> {
+    fn check(&self) -> Result<(), InvalidBase> {
         let names: BTreeSet<_> = self.nodes.iter().map(|node| &node.name).collect();
         if names.len() < self.nodes.len() {
-            return Err(Unsound("a node stands in it twice"));
+            return Err(InvalidBase("a node stands in it twice"));
         }
         let small = |count: u64| count <= u64::from(MOST);
         let counted = |node: &StoredNode| [node.visits, node.returned, node.replans].map(u64::from);
@@ -363,17 +363,17 @@ impl Stored {
         let failed = activations.map(|activation| u64::from(activation.failed));
         let counts = self.nodes.iter().flat_map(counted).chain(failed);
         if !counts.chain([self.tick, self.started, self.messages]).all(small) {
-            return Err(Unsound("it counts further than any run gets"));
+            return Err(InvalidBase("it counts further than any run gets"));
         }
         if !self.letters.as_ref().is_none_or(|letters| letters.is_sound()) {
-            return Err(Unsound("its letters are not in order"));
+            return Err(InvalidBase("its letters are not in order"));
         }
         let mut keys = BTreeSet::new();
         for activation in self.in_flight.iter().chain(&self.stopped_at) {
             let (node, visit) = (activation.node, activation.visit);
             let visits = self.nodes.get(node as usize).map_or(0, |node| node.visits);
             if visit.get() == 0 || visit.get() > visits || !keys.insert((node, visit)) {
-                return Err(Unsound("an activation stands in it twice, or was never made"));
+                return Err(InvalidBase("an activation stands in it twice, or was never made"));
             }
         }
         Ok(())
@@ -382,15 +382,15 @@ impl Stored {
 
 /// Why a base describes no run.
 #[derive(Debug)]
-struct Unsound(&'static str);
+struct InvalidBase(&'static str);
 
-impl std::fmt::Display for Unsound {
+impl std::fmt::Display for InvalidBase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Unsound {}
+impl std::error::Error for InvalidBase {}
 
 impl StoredNode {
     fn new(name: &NodeName, node: &NodeState, print: Option<Fingerprint>) -> Self {

@@ -8,18 +8,18 @@ use uuid::Uuid;
 use super::graphs::Draw;
 use super::replans::Replans;
 use crate::clock::Timestamp;
-use crate::engine::decide::Ending;
+use crate::engine::decide::ActivationEnd;
 use crate::engine::frontier::{ActivationKey, Local};
 use crate::engine::machine::Machine;
 use crate::failure::{Failure, FailureKind};
 use crate::graph::EdgeKind;
 use crate::graph::Join;
-use crate::graph::fire::{Fired, Fires};
+use crate::graph::fire::{EdgeToken, FiredEdges};
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Epoch, ExecutorId, RecordId, RunKey, Seq};
 use crate::record::body::{
-    AttemptFailed, Claimed, Event, Intent, NodeDone, NodesDone, Settled, Signal, SignalKind, StatusChange,
+    AttemptFailed, ClaimRecord, Event, Intent, NodeDone, NodesDone, TokenChanges, Signal, SignalKind, StatusChange,
 };
 use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
 use crate::state::Patch;
@@ -126,25 +126,25 @@ impl Life {
         let result = match self.machine.clash(key, overwrites) {
             Some(failure) => Err(failure),
             None if draw.one_in(8) => Err(Failure::new(FailureKind::Node, "for good")),
-            None => Ok(Fires::These(self.choose(NodeIx::new(key.0), draw))),
+            None => Ok(FiredEdges::These(self.choose(NodeIx::new(key.0), draw))),
         };
         let sole = self.plan.node(NodeIx::new(key.0)).sole;
         let result = match result {
             // As the driver says it of a node that has nothing to choose.
-            Ok(Fires::These(fired)) => match (sole, &*fired) {
-                (Some(sole), [Fired { edge, item: None, reason: None }]) if sole == *edge => {
-                    Ok(Fires::Sole(sole))
+            Ok(FiredEdges::These(fired)) => match (sole, &*fired) {
+                (Some(sole), [EdgeToken { edge, item: None, reason: None }]) if sole == *edge => {
+                    Ok(FiredEdges::Sole(sole))
                 }
-                _ => Ok(Fires::These(fired)),
+                _ => Ok(FiredEdges::These(fired)),
             },
             other => other,
         };
-        let ending = |result| Ending { key, result, overwrites };
+        let ending = |result| ActivationEnd { key, result, overwrites };
         let live = self.machine.live().cloned();
         let mut done = self.machine.decide(ending(again(&result)), |_| false);
         assert_eq!(self.machine.live(), live.as_ref(), "a decision changes nothing");
         let general = match again(&result) {
-            Ok(Fires::Sole(edge)) => Ok(Fires::These(vec![Fired::once(edge)])),
+            Ok(FiredEdges::Sole(edge)) => Ok(FiredEdges::These(vec![EdgeToken::once(edge)])),
             other => other,
         };
         let general = self.machine.decide_in_general(ending(general), |_| false);
@@ -172,19 +172,19 @@ impl Life {
         self.check();
     }
 
-    fn choose(&self, node: NodeIx, draw: &mut Draw) -> Vec<Fired> {
-        let mut fired: Vec<Fired> = self.plan.outgoing(node, EdgeKind::Plain).map(Fired::once).collect();
+    fn choose(&self, node: NodeIx, draw: &mut Draw) -> Vec<EdgeToken> {
+        let mut fired: Vec<EdgeToken> = self.plan.outgoing(node, EdgeKind::Plain).map(EdgeToken::once).collect();
         for edge in self.plan.outgoing(node, EdgeKind::Routed) {
             match draw.below(6) {
                 0 | 1 => {}
                 2 => {
                     let item = |n: usize| Some(Arc::from(codec::to_raw(&n).unwrap()));
-                    fired.extend((0..=draw.below(3)).map(|n| Fired { item: item(n), ..Fired::once(edge) }));
+                    fired.extend((0..=draw.below(3)).map(|n| EdgeToken { item: item(n), ..EdgeToken::once(edge) }));
                 }
                 _ => {
                     let revisit = self.revisits > 0 && draw.one_in(self.revisits);
                     let reason = revisit.then(|| Arc::from(format!("reason {}", self.machine.tick())));
-                    fired.push(Fired { reason, ..Fired::once(edge) });
+                    fired.push(EdgeToken { reason, ..EdgeToken::once(edge) });
                 }
             }
         }
@@ -195,12 +195,12 @@ impl Life {
     fn retry(&mut self) {
         self.again = true;
         self.retried += self.machine.stopped_at().len();
-        let what = SignalKind::Retry { settled: Settled::default() };
+        let what = SignalKind::Retry { settled: TokenChanges::default() };
         self.flush();
         self.absorb(&Event::Signal(Signal { what, by: None, at: Timestamp::default(), of_parent: false }));
         let (settled, unmet) = self.machine.decide_starts();
         let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
-        self.absorb(&Event::Claim(Claimed {
+        self.absorb(&Event::Claim(ClaimRecord {
             executor,
             graph: None,
             edges: None,
@@ -324,10 +324,10 @@ impl Life {
 }
 
 /// The same once more: what fires is not cloned elsewhere.
-fn again(result: &Result<Fires, Failure>) -> Result<Fires, Failure> {
+fn again(result: &Result<FiredEdges, Failure>) -> Result<FiredEdges, Failure> {
     match result {
-        Ok(Fires::Sole(edge)) => Ok(Fires::Sole(*edge)),
-        Ok(Fires::These(fired)) => Ok(Fires::These(fired.clone())),
+        Ok(FiredEdges::Sole(edge)) => Ok(FiredEdges::Sole(*edge)),
+        Ok(FiredEdges::These(fired)) => Ok(FiredEdges::These(fired.clone())),
         Err(failure) => Err(failure.clone()),
     }
 }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use super::graphs::MAX_REPLANS_TOTAL;
 use super::normal::normal;
-use crate::engine::decide::Ending;
+use crate::engine::decide::ActivationEnd;
 use crate::engine::frontier::Local;
 use crate::engine::machine::Machine;
 use crate::engine::replan::{KEPT, REASON_BYTES};
 use crate::failure::{Failure, FailureKind};
-use crate::graph::fire::{Fired, Fires};
+use crate::graph::fire::{EdgeToken, FiredEdges};
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::graph::{EdgeKind, Graph, Join};
 use crate::id::Visit;
 use crate::record::RunStatus;
-use crate::record::body::{End, Event, NodeDone, NodesDone, Settled, Signal, SignalKind, Started};
+use crate::record::body::{End, Event, NodeDone, NodesDone, TokenChanges, Signal, SignalKind, Started};
 use crate::state::{Context, Patch};
 
 /// How often a node is gone back to unless its builder says otherwise.
@@ -102,10 +102,10 @@ impl Run {
             let edge = [EdgeKind::Routed, EdgeKind::Plain]
                 .iter()
                 .find_map(|kind| self.plan.find_edge(NodeIx::new(local), to, *kind));
-            Fired { reason: reason.map(Arc::from), ..Fired::once(edge.unwrap()) }
+            EdgeToken { reason: reason.map(Arc::from), ..EdgeToken::once(edge.unwrap()) }
         });
-        let result = Ok(Fires::These(fired.collect()));
-        let done = self.machine.decide(Ending { key, result, overwrites: &[] }, |_| false);
+        let result = Ok(FiredEdges::These(fired.collect()));
+        let done = self.machine.decide(ActivationEnd { key, result, overwrites: &[] }, |_| false);
         let patch = Patch::default();
         self.machine.absorb(&Event::Node(NodesDone { done: vec![done.clone()], patch })).unwrap();
         done
@@ -121,7 +121,7 @@ impl Run {
 
     /// An operator tries the failed run again, and a process resumes it.
     fn retry(&mut self) {
-        let what = SignalKind::Retry { settled: Settled::default() };
+        let what = SignalKind::Retry { settled: TokenChanges::default() };
         self.machine
             .absorb(&Event::Signal(Signal {
                 what,
@@ -133,7 +133,7 @@ impl Run {
         let (settled, unmet) = self.machine.decide_starts();
         assert_eq!(unmet, None);
         let executor = crate::id::ExecutorId::from_uuid(uuid::Uuid::from_u128(9));
-        let claim = crate::record::body::Claimed {
+        let claim = crate::record::body::ClaimRecord {
             executor,
             graph: None,
             edges: None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::GraphBuilder;
-use crate::graph::around::{Around, Inner};
+use crate::graph::around::{NodeMiddleware, InnerNode};
 use crate::graph::cached::{CachePolicy, CachedNode};
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
@@ -154,12 +154,12 @@ impl<S: State> GraphBuilder<S> {
     /// <!-- held by: nodes::a_limit_stands_around_whatever_is_declared_before_it -->
     pub fn around<F, Fut>(mut self, around: F) -> Self
     where
-        F: Fn(NodeContext, Draft<S>, Inner<S>) -> Fut + Send + Sync + 'static,
+        F: Fn(NodeContext, Draft<S>, InnerNode<S>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = NodeResult<S>> + Send + 'static,
     {
         if let Some(behaviour) = self.nodes.last_mut() {
             let node = Arc::clone(&behaviour.node);
-            behaviour.node = Arc::new(Around { node, around });
+            behaviour.node = Arc::new(NodeMiddleware { node, around });
         }
         self.modify("around", |_| {})
     }

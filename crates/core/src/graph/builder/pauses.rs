@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use serde::de::DeserializeOwned;
 
 use super::GraphBuilder;
-use crate::ask::{Ask, Declined};
+use crate::ask::{Ask, DeclineReason};
 use crate::graph::names::NodeNames;
 use crate::graph::route::Route;
-use crate::node::{Conversation, GateNode, NodeContext, NodeError, Taken, TalkNode};
+use crate::node::{Conversation, GateNode, NodeContext, NodeError, GateResult, TalkNode};
 use crate::record::effect::Effect;
 use crate::state::{Draft, IntoUpdate, State};
 
@@ -52,9 +52,9 @@ impl<S: State> GraphBuilder<S> {
         A: DeserializeOwned + Send + 'static,
         Q: Fn(&S) -> Ask<A> + Send + Sync + 'static,
         T: Fn(&mut S, A) -> R + Send + Sync + 'static,
-        R: Taken + 'static,
+        R: GateResult + 'static,
     {
-        self.gate_with(name, ask, move |state, answer: Result<A, Declined>| match answer {
+        self.gate_with(name, ask, move |state, answer: Result<A, DeclineReason>| match answer {
             Ok(answer) => take(state, answer).taken(),
             Err(declined) => Err(NodeError::new(declined)),
         })
@@ -66,8 +66,8 @@ impl<S: State> GraphBuilder<S> {
     where
         A: DeserializeOwned + Send + 'static,
         Q: Fn(&S) -> Ask<A> + Send + Sync + 'static,
-        T: Fn(&mut S, Result<A, Declined>) -> R + Send + Sync + 'static,
-        R: Taken + 'static,
+        T: Fn(&mut S, Result<A, DeclineReason>) -> R + Send + Sync + 'static,
+        R: GateResult + 'static,
     {
         self.add_waiting(name, GateNode { ask, take, answer: PhantomData }).effect(Effect::Human)
     }

@@ -9,7 +9,7 @@ use crate::graph::outline::Outline;
 use crate::graph::subgraph::{Subgraph, under};
 use crate::graph::typed::Graph;
 use crate::id::NodeName;
-use crate::node::{Called, NodeContext, NodeError};
+use crate::node::{FnNode, NodeContext, NodeError};
 use crate::state::{ChannelSpec, Draft, State, Update};
 
 impl<S: State> GraphBuilder<S> {
@@ -77,7 +77,7 @@ impl<S: State> GraphBuilder<S> {
             prefix,
         });
         self.calls += 1;
-        self.push(name, Arc::new(Called(gather)))
+        self.push(name, Arc::new(FnNode(gather)))
     }
 
     /// Declares the channels that the lenses of subgraphs bring along.

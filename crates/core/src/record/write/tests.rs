@@ -5,13 +5,13 @@ use serde::Serialize;
 
 use super::*;
 use crate::clock::Timestamp;
-use crate::compact::few::Few;
+use crate::compact::few::SmallVec;
 use crate::failure::{Failure, FailureKind};
 use crate::id::Visit;
-use crate::record::body::{End, Item, Settled, Start};
+use crate::record::body::{End, Item, TokenChanges, Start};
 use crate::record::codec::to_raw;
 use crate::record::done::Fields as DoneFields;
-use crate::record::letter::Sent;
+use crate::record::letter::OutboxRecord;
 use crate::state::{Artifact, ChannelId, MemoryRead, NodeNotes, Patch, PatchWriter, Write};
 
 /// The body as serde writes it.
@@ -42,7 +42,7 @@ fn failure() -> impl Strategy<Value = Failure> {
     )
 }
 
-fn edge_of() -> impl Strategy<Value = Fired> {
+fn edge_of() -> impl Strategy<Value = FiredEdge> {
     let items = prop::collection::vec(any::<Vec<u8>>(), 0..3);
     let items = items.prop_map(|all| all.iter().map(|item| Item(to_raw(item).unwrap().into())).collect());
     (
@@ -51,14 +51,14 @@ fn edge_of() -> impl Strategy<Value = Fired> {
         prop::bool::weighted(0.2),
         prop::option::weighted(0.2, any::<String>()),
     )
-        .prop_map(|(to, items, back, reason)| Fired { to, items, back, reason })
+        .prop_map(|(to, items, back, reason)| FiredEdge { to, items, back, reason })
 }
 
-fn settled() -> impl Strategy<Value = Settled> {
+fn settled() -> impl Strategy<Value = TokenChanges> {
     let start = (node(), any::<bool>())
         .prop_map(|(each, joins)| if joins { Start::Joined(each) } else { Start::Each { each } });
     let start = prop::option::of(prop::collection::vec(start, 0..3));
-    (start, nodes_of(), nodes_of()).prop_map(|(start, spent, fresh)| Settled { start, spent, fresh })
+    (start, nodes_of(), nodes_of()).prop_map(|(start, spent, fresh)| TokenChanges { start, spent, fresh })
 }
 
 prop_compose! {
@@ -84,19 +84,19 @@ prop_compose! {
         done.attempts = u32::try_from(attempts).unwrap_or(1);
         done.took_ms = took_ms;
         done.output = output.map(|output| to_raw(&output).unwrap().into());
-        done.fired = fired.into_iter().collect::<Few<_>>();
+        done.fired = fired.into_iter().collect::<SmallVec<_>>();
         if let Some((failure, notes, [bypassed, skipped, dropped], settled, wrote, [hold, left], letters, end)) = rare {
-            let sent = |(topic, text, at): (String, String, i32)| Sent {
+            let sent = |(topic, text, at): (String, String, i32)| OutboxRecord {
                 topic: topic.into(),
                 payload: to_raw(&text).unwrap().into(),
                 at: Timestamp::from_unix_ms(i64::from(at)),
             };
-            let letters: Vec<Sent> = letters.into_iter().map(sent).collect();
+            let letters: Vec<OutboxRecord> = letters.into_iter().map(sent).collect();
             let noted = NodeNotes {
                 artifacts: letters.iter().map(|letter| Artifact::new(&*letter.topic, letter.payload.get())).collect(),
                 reads: letters.iter().map(|letter| MemoryRead::new(&*letter.topic, "x", 0.5).with("n", 1)).collect(),
             };
-            *done = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, left, letters, noted, end };
+            *done = RareFields { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, left, letters, noted, end };
         }
         done
     }

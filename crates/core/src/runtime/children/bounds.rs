@@ -1,13 +1,13 @@
 //! How many runs nodes may start: how deep, of one activation, and of one run.
 
-use super::child_start::Wanted;
+use super::child_start::ChildSpec;
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
-impl<S: State> Wanted<S> {
+impl<S: State> ChildSpec<S> {
     /// Refuses a child that is too deep, or of an activation that has as many as it may.
-    pub(super) fn check_limits(&self, shared: &Shared) -> Result<()> {
+    pub(super) fn check_limits(&self, shared: &RuntimeInner) -> Result<()> {
         let (depth, children) = (self.depth(), self.cx.count_children());
         let limits = &shared.limits;
         let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()));
@@ -29,7 +29,7 @@ impl<S: State> Wanted<S> {
     }
 
     /// Counts the run that is about to be started.
-    pub(super) fn count_start(&self, shared: &Shared) -> Result<()> {
+    pub(super) fn count_start(&self, shared: &RuntimeInner) -> Result<()> {
         let most = shared.limits.max_children_of_run;
         self.cx.count_start(most).map_err(|started| {
             let message = format!(

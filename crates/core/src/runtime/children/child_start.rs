@@ -7,39 +7,39 @@ use super::end::look_at_end;
 use super::names::{ChildName, id_of_round};
 use super::orphan::look_after_start;
 use super::request::ChildHandle;
-use super::tries::Tries;
+use super::tries::ChildBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunId, RunKey};
-use crate::node::{EndWaiter, Kept, NodeContext};
+use crate::node::{EndWaiter, NotedChild, NodeContext};
 use crate::record::RunFacts;
-use crate::record::child::{Bond, Child, ChildEnd, ChildNote};
+use crate::record::child::{ParentBond, Child, ChildEnd, ChildNote};
 use crate::record::parent_link::{BOND, CHILD, ChildRef, DEPTH, PARENT, ParentLink, ROOT, child_id};
-use crate::runtime::requests::given::Given;
-use crate::runtime::requests::resume::{Terms, resume};
+use crate::runtime::requests::given::StartExtras;
+use crate::runtime::requests::resume::{ClaimOptions, resume};
 use crate::runtime::requests::start::StartRequest;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::state::State;
 use crate::store::RunHead;
 
 /// What is asked for, whoever waits for it.
-pub(super) struct Wanted<S: State> {
+pub(super) struct ChildSpec<S: State> {
     pub(super) cx: NodeContext,
     pub(super) graph: Graph<S>,
     input: S,
     pub(super) name: Option<String>,
     pub(super) id: Option<Result<RunId>>,
     pub(super) labels: Vec<(String, String)>,
-    pub(super) given: Given,
-    pub(super) bond: Bond,
+    pub(super) given: StartExtras,
+    pub(super) bond: ParentBond,
     pub(super) deadline: Option<Duration>,
 }
 
-impl<S: State> Wanted<S> {
-    pub(super) fn new(cx: &NodeContext, graph: &Graph<S>, input: S, bond: Bond) -> Self {
+impl<S: State> ChildSpec<S> {
+    pub(super) fn new(cx: &NodeContext, graph: &Graph<S>, input: S, bond: ParentBond) -> Self {
         let (cx, graph) = (cx.clone(), graph.clone());
-        let (labels, given) = (Vec::new(), Given::default());
+        let (labels, given) = (Vec::new(), StartExtras::default());
         Self { cx, graph, input, name: None, id: None, labels, given, bond, deadline: None }
     }
 
@@ -68,7 +68,7 @@ impl<S: State> Wanted<S> {
         self,
         group: String,
         name: String,
-        kept: Option<Kept>,
+        kept: Option<NotedChild>,
     ) -> Result<ChildHandle<S>> {
         let cx = self.cx.clone();
         let shared = self.shared()?;
@@ -84,7 +84,7 @@ impl<S: State> Wanted<S> {
     }
 
     /// Claims the name of the run for this attempt.
-    pub(super) fn claim(&self) -> Result<(String, Arc<Shared>)> {
+    pub(super) fn claim(&self) -> Result<(String, Arc<RuntimeInner>)> {
         let name = ChildName::of(self.name.as_deref(), self.graph.name());
         name.check().map_err(|error| error.with_node(self.cx.node()))?;
         let name = name.text;
@@ -93,7 +93,7 @@ impl<S: State> Wanted<S> {
     }
 
     /// Returns what is to be noted of a run that no attempt before has noted.
-    pub(super) fn fresh(&self, shared: &Shared, name: &str) -> Result<Option<ChildNote>> {
+    pub(super) fn fresh(&self, shared: &RuntimeInner, name: &str) -> Result<Option<ChildNote>> {
         if self.cx.known_child(name).is_some() {
             return Ok(None);
         }
@@ -105,16 +105,16 @@ impl<S: State> Wanted<S> {
     }
 
     /// Starts the run as it is noted, unless the note already has its result.
-    async fn start_kept(self, shared: &Arc<Shared>, mut kept: Kept) -> Result<ChildHandle<S>> {
+    async fn start_kept(self, shared: &Arc<RuntimeInner>, mut kept: NotedChild) -> Result<ChildHandle<S>> {
         let mut named = self.cx.child_ref(&kept.child);
         let mut since = None;
         if kept.child.told.is_none() {
             let _working = self.cx.at_work();
             since = loop {
                 match self.begin_until_known(shared, &kept, &named).await? {
-                    Begun::Here(waiter) => break Some(waiter),
-                    Begun::Known => break None,
-                    Begun::OfCopy => {
+                    ChildStartResult::Here(waiter) => break Some(waiter),
+                    ChildStartResult::Known => break None,
+                    ChildStartResult::OfCopy => {
                         kept = self.restart(shared, &kept.child).await?;
                         named = self.cx.child_ref(&kept.child);
                     }
@@ -125,8 +125,8 @@ impl<S: State> Wanted<S> {
     }
 
     /// As [`begin`](Self::begin), and asks a store that fails again.
-    async fn begin_until_known(&self, shared: &Arc<Shared>, kept: &Kept, named: &ChildRef) -> Result<Begun> {
-        let mut tries = Tries::of(shared, &named.run);
+    async fn begin_until_known(&self, shared: &Arc<RuntimeInner>, kept: &NotedChild, named: &ChildRef) -> Result<ChildStartResult> {
+        let mut tries = ChildBackoff::of(shared, &named.run);
         loop {
             match self.begin(shared, kept, named).await {
                 Ok(begun) => return Ok(begun),
@@ -136,25 +136,25 @@ impl<S: State> Wanted<S> {
     }
 
     /// Notes the next round of a child, under another id.
-    async fn restart(&self, shared: &Shared, known: &Child) -> Result<Kept> {
+    async fn restart(&self, shared: &RuntimeInner, known: &Child) -> Result<NotedChild> {
         let round = known.round + 1;
         self.count_start(shared)?;
         self.cx.note_child(&known.name, round, self.note(&known.name, round)?).await
     }
 
-    fn shared(&self) -> Result<Arc<Shared>> {
+    fn shared(&self) -> Result<Arc<RuntimeInner>> {
         self.cx.shared()
     }
 
     /// Finds the child as an attempt before has noted it, or notes that it is about to be started anew.
-    async fn keep(&self, shared: &Arc<Shared>, name: &str) -> Result<Kept> {
+    async fn keep(&self, shared: &Arc<RuntimeInner>, name: &str) -> Result<NotedChild> {
         let (cx, attempt) = (&self.cx, self.cx.attempt());
         let Some(known) = cx.known_child(name) else {
             // Another attempt cannot forget it.
             return Err(self.cx.left());
         };
         if known.note.workflow != *self.graph.name()
-            || (known.note.bond == Bond::Detached) != self.is_detached()
+            || (known.note.bond == ParentBond::Detached) != self.is_detached()
         {
             let message = format!(
                 "`{name}` was started before as another run, of the workflow `{}`; finish the run with the code it was started \
@@ -180,17 +180,17 @@ impl<S: State> Wanted<S> {
         }
         let note = ChildNote { attempt, ..known.note };
         let kept = cx.note_child(name, known.round + 1, note).await?;
-        Ok(Kept { is_new: false, ..kept })
+        Ok(NotedChild { is_new: false, ..kept })
     }
 
     /// Looks at what came of a child of an attempt before. The look is work: a run that rested meanwhile would hear nothing of the child.
-    async fn look_at_end_of(&self, shared: &Arc<Shared>, known: &Child) -> Result<Option<ChildEnd>> {
+    async fn look_at_end_of(&self, shared: &Arc<RuntimeInner>, known: &Child) -> Result<Option<ChildEnd>> {
         let _working = self.cx.at_work();
         look_at_end(shared, &self.cx.child_ref(known)).await
     }
 
     fn is_detached(&self) -> bool {
-        self.bond == Bond::Detached
+        self.bond == ParentBond::Detached
     }
 
     fn note(&self, name: &str, round: u32) -> Result<ChildNote> {
@@ -212,18 +212,18 @@ impl<S: State> Wanted<S> {
     }
 
     /// Starts the run, or sees to it that it goes on.
-    async fn begin(&self, shared: &Arc<Shared>, kept: &Kept, named: &ChildRef) -> Result<Begun> {
-        let (Kept { child, is_new }, run) = (kept, &named.run);
+    async fn begin(&self, shared: &Arc<RuntimeInner>, kept: &NotedChild, named: &ChildRef) -> Result<ChildStartResult> {
+        let (NotedChild { child, is_new }, run) = (kept, &named.run);
         if !is_new && let Some(head) = shared.store.head(run).await? {
             if named.is(&head.facts) {
                 // Rare and large, so not a part of each start.
-                return Box::pin(take_up(shared, &self.graph, head)).await.map(|()| Begun::Known);
+                return Box::pin(take_up(shared, &self.graph, head)).await.map(|()| ChildStartResult::Known);
             }
             return self.found(child, named, &head.facts);
         }
         if child.began {
             // It was there, and is not any more: its waiter finds that.
-            return Ok(Begun::Known);
+            return Ok(ChildStartResult::Known);
         }
         let depth = self.depth();
         let (parent, host) = (self.cx.run().clone(), self.cx.host());
@@ -256,7 +256,7 @@ impl<S: State> Wanted<S> {
             if shared.driver(&link.parent).is_none() {
                 look_after_start(&shared, &run, link);
             }
-            Ok(if is_here { Begun::Here(since) } else { Begun::Known })
+            Ok(if is_here { ChildStartResult::Here(since) } else { ChildStartResult::Known })
         });
         match started.await {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -270,18 +270,18 @@ impl<S: State> Wanted<S> {
     }
 
     /// Says what follows where the run with the child's id is not the child.
-    fn found(&self, child: &Child, named: &ChildRef, facts: &RunFacts) -> Result<Begun> {
+    fn found(&self, child: &Child, named: &ChildRef, facts: &RunFacts) -> Result<ChildStartResult> {
         // What the source of a fork has spawned stays spawned. A child that began and is another run by now is gone, which its waiter finds.
         let is_settled = child.began && self.is_detached();
         if !is_settled && self.id.is_none() && named.is_of_copy(facts) {
-            return Ok(Begun::OfCopy);
+            return Ok(ChildStartResult::OfCopy);
         }
-        if child.began { Ok(Begun::Known) } else { Err(taken(&named.run)) }
+        if child.began { Ok(ChildStartResult::Known) } else { Err(taken(&named.run)) }
     }
 }
 
 /// What a start came to.
-enum Begun {
+enum ChildStartResult {
     /// This process started the run and drives it; with a wait for its end that began before.
     Here(EndWaiter),
     /// The run was started. Its log, or that there is none any more, says the rest.
@@ -297,12 +297,12 @@ fn taken(run: &RunKey) -> Error {
 }
 
 /// Goes on with a child that no process drives.
-async fn take_up<S: State>(shared: &Arc<Shared>, graph: &Graph<S>, head: RunHead) -> Result<()> {
+async fn take_up<S: State>(shared: &Arc<RuntimeInner>, graph: &Graph<S>, head: RunHead) -> Result<()> {
     let run = head.run.clone();
     if head.status.is_finished() || shared.driver(&run).is_some() || shared.admission.is_waiting(&run) {
         return Ok(());
     }
-    let (policy, terms) = (CheckpointPolicy::default(), Terms::default());
+    let (policy, terms) = (CheckpointPolicy::default(), ClaimOptions::default());
     let (shared, graph) = (Arc::clone(shared), graph.clone());
     let taken = finish(async move {
         resume(&shared, &graph, &head.run.clone(), policy, &terms, Some(head.into()), None).await

@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::hold::let_go_on;
-use super::tell::{While, tell};
-use super::tries::{Tries, next, rarest};
+use super::tell::{SendCondition, tell};
+use super::tries::{ChildBackoff, next, rarest};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;
 use crate::engine::machine::Machine;
@@ -21,7 +21,7 @@ use crate::record::body::SignalKind;
 use crate::record::child::ChildEnd;
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, start_of};
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::store::At;
 
 /// How many children of a run are told at once to stop: enough to share the appends of a batch, few enough not to hold up other runs.
@@ -67,7 +67,7 @@ pub(super) enum ChildStand {
 /// # Errors
 ///
 /// What the store says, and as [`fold`].
-pub(super) async fn stand_of(shared: &Shared, child: &ChildRef) -> Result<ChildStand> {
+pub(super) async fn stand_of(shared: &RuntimeInner, child: &ChildRef) -> Result<ChildStand> {
     let run = &child.run;
     let gone = || Ok(ChildStand::Ended(ChildEnd::Gone));
     match shared.store.head(run).await? {
@@ -89,7 +89,7 @@ pub(super) async fn stand_of(shared: &Shared, child: &ChildRef) -> Result<ChildS
 /// # Errors
 ///
 /// As [`stand_of`].
-pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<ChildEnd>> {
+pub(super) async fn end_of(shared: &RuntimeInner, child: &ChildRef) -> Result<Option<ChildEnd>> {
     Ok(match stand_of(shared, child).await? {
         ChildStand::Active => None,
         ChildStand::Ended(end) => Some(end),
@@ -102,8 +102,8 @@ pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<C
 /// # Errors
 ///
 /// As [`Tries::failed`].
-pub(super) async fn look_at_end(shared: &Shared, child: &ChildRef) -> Result<Option<ChildEnd>> {
-    let mut tries = Tries::of(shared, &child.run);
+pub(super) async fn look_at_end(shared: &RuntimeInner, child: &ChildRef) -> Result<Option<ChildEnd>> {
+    let mut tries = ChildBackoff::of(shared, &child.run);
     loop {
         let looked = match end_of(shared, child).await {
             Ok(None) => is_ending(shared, child).await.map(|is_ending| (None, is_ending)),
@@ -118,7 +118,7 @@ pub(super) async fn look_at_end(shared: &Shared, child: &ChildRef) -> Result<Opt
 }
 
 /// Whether a child has been told to stop; also one that is gone by now, which the next look tells.
-async fn is_ending(shared: &Shared, child: &ChildRef) -> Result<bool> {
+async fn is_ending(shared: &RuntimeInner, child: &ChildRef) -> Result<bool> {
     let Some(records) = shared.store.load(&child.run, At::Latest).await? else { return Ok(true) };
     Ok(fold(&child.run, &records, None)?.machine.cancel().is_some())
 }
@@ -129,7 +129,7 @@ async fn is_ending(shared: &Shared, child: &ChildRef) -> Result<bool> {
 ///
 /// `since` is a wait that was begun before the child was started in this process: then the child is not looked at first.
 pub(crate) async fn await_end(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     child: &ChildRef,
     was_paused: Option<&RunScope>,
     since: Option<EndWaiter>,
@@ -145,7 +145,7 @@ pub(crate) async fn await_end(
                 Ok(None) => {
                     // Rare and large, so not a part of each wait.
                     if let Some(parent) = was_paused
-                        && let Err(error) = Box::pin(let_go_on(shared, child, While::Owned(parent))).await
+                        && let Err(error) = Box::pin(let_go_on(shared, child, SendCondition::Owned(parent))).await
                     {
                         tracing::debug!(%run, %error, "cannot let a child go on; trying again");
                     }
@@ -165,7 +165,7 @@ pub(crate) async fn await_end(
 
 /// As [`await_end`], and cancels the child at its deadline, by the wall clock as every wait.
 pub(crate) async fn await_in_time(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     child: &ChildRef,
     deadline: Option<Timestamp>,
     was_paused: Option<&RunScope>,
@@ -188,7 +188,7 @@ pub(crate) async fn await_in_time(
     tokio::select! {
         biased;
         end = &mut end => return end,
-        () = Box::pin(cancel(shared, child, While::Always, OVERDUE)) => {}
+        () = Box::pin(cancel(shared, child, SendCondition::Always, OVERDUE)) => {}
     }
     end.await
 }
@@ -200,7 +200,7 @@ pub(crate) fn next_deadline(machine: &Machine, now: Timestamp) -> Option<Timesta
 }
 
 /// Cancels a child, unless it has ended, and waits for its end.
-pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: While<'_>, reason: &str) {
+pub(crate) async fn cancel(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: SendCondition<'_>, reason: &str) {
     if tell_to_stop(shared, child, parent, reason).await {
         await_end(shared, child, None, None).await;
     }
@@ -209,13 +209,13 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, parent: While
 /// Records in the log of a child that it is cancelled, unless it has ended. A store that fails is asked again. Returns whether the child
 /// is there, so that its end can be waited for.
 pub(crate) async fn tell_to_stop(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     child: &ChildRef,
-    parent: While<'_>,
+    parent: SendCondition<'_>,
     reason: &str,
 ) -> bool {
     let run = &child.run;
-    let mut tries = Tries::of(shared, run);
+    let mut tries = ChildBackoff::of(shared, run);
     loop {
         // Asked first: a start that ends in between has left a run that is found.
         let is_starting = shared.registry.starts.is_starting(run);
@@ -242,9 +242,9 @@ pub(crate) async fn tell_to_stop(
 ///
 /// As [`tell`].
 pub(super) async fn cancel_once(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     child: &ChildRef,
-    parent: While<'_>,
+    parent: SendCondition<'_>,
     reason: &str,
 ) -> Result<()> {
     tell(shared, child, parent, SignalKind::Cancel { reason: reason.to_owned() }).await
@@ -269,7 +269,7 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
         parent: parent.run.clone(),
     });
     let children: Vec<_> = named.collect();
-    let shared = scope.run.host.runtime.upgrade()?.downcast::<Shared>().ok()?;
+    let shared = scope.run.host.runtime.upgrade()?.downcast::<RuntimeInner>().ok()?;
     let reason = format!("the node {}@{} of its parent {parent} ended", scope.node, scope.visit);
     Some(close(shared, Arc::clone(&scope.run), children, reason))
 }
@@ -277,7 +277,7 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
 /// Cancels children of a run as long as this process owns it, because another owner may wait for them. First each is told, however long
 /// that takes; then their ends are waited for, but no longer than a cancelled run has time.
 pub(super) async fn close(
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     parent: Arc<RunScope>,
     children: Vec<ChildRef>,
     reason: String,
@@ -289,7 +289,7 @@ pub(super) async fn close(
         let reason = Arc::clone(&reason);
         telling.spawn(async move {
             let _turn = turns.acquire().await;
-            tell_to_stop(&shared, &child, While::Owned(&parent), &reason).await.then_some(child)
+            tell_to_stop(&shared, &child, SendCondition::Owned(&parent), &reason).await.then_some(child)
         });
     }
     let mut ending = JoinSet::new();

@@ -9,24 +9,24 @@ use std::task::{Context, Poll};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::value::RawValue;
 
-use super::child_start::Wanted;
+use super::child_start::ChildSpec;
 use super::error::ChildError;
 use super::request::ChildHandle;
 use crate::error::Result;
-use crate::node::{Kept, NodeContext};
+use crate::node::{NotedChild, NodeContext};
 use crate::record::parent_link::ChildRef;
 use crate::state::State;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What came of children, by the names of the waits for that.
-type Ends = Vec<(String, Arc<RawValue>)>;
+type ChildEnds = Vec<(String, Arc<RawValue>)>;
 
 /// What came of children, each with the index of its item.
-type Came<S> = Vec<(usize, Result<S, ChildError>)>;
+type ChildResults<S> = Vec<(usize, Result<S, ChildError>)>;
 
 /// The children of a group, so many of which go on at a time.
-pub(super) struct Gather<S: State, I> {
+pub(super) struct ChildGather<S: State, I> {
     cx: NodeContext,
     /// Of the waits for what comes of them.
     group: String,
@@ -37,16 +37,16 @@ pub(super) struct Gather<S: State, I> {
     /// How many are noted and have not ended.
     going: usize,
     /// Those whose notes are on their way, by index and name.
-    noted: Vec<(usize, String, Wanted<S>)>,
-    noting: Option<Boxed<Result<Vec<Kept>>>>,
+    noted: Vec<(usize, String, ChildSpec<S>)>,
+    noting: Option<Boxed<Result<Vec<NotedChild>>>>,
     /// Only those that were woken are polled: each would be polled in vain for every wake of another.
     starting: FuturesUnordered<Boxed<(usize, Result<ChildHandle<S>>)>>,
     /// By the names of the waits for what comes of them.
     open: HashMap<String, (usize, ChildHandle<S>)>,
-    ends: Option<Boxed<Result<Ends>>>,
+    ends: Option<Boxed<Result<ChildEnds>>>,
 }
 
-impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
+impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
     pub(super) fn new(cx: &NodeContext, name: &str, wanted: I, most: usize, enough: bool) -> Self {
         Self {
             cx: cx.clone(),
@@ -66,7 +66,7 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
     /// Waits for what comes of some children; of none once all have ended.
     ///
     /// Cancel safe: dropped, it leaves the children as they are.
-    pub(super) async fn next(&mut self) -> Came<S> {
+    pub(super) async fn next(&mut self) -> ChildResults<S> {
         poll_fn(|task| self.poll_next(task)).await
     }
 
@@ -75,7 +75,7 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
         self.open.into_values().filter_map(|(_, child)| child.bound()).collect()
     }
 
-    fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Came<S>> {
+    fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<ChildResults<S>> {
         let mut came = Vec::new();
         loop {
             let noted = self.note_more(&mut came) | self.poll_notes(task, &mut came);
@@ -90,7 +90,7 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
     }
 
     /// Notes as many more as may go on, unless others are being noted. Returns whether there were any.
-    fn note_more(&mut self, came: &mut Came<S>) -> bool {
+    fn note_more(&mut self, came: &mut ChildResults<S>) -> bool {
         if self.noting.is_some() {
             return false;
         }
@@ -121,12 +121,12 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
         any
     }
 
-    fn start(&mut self, index: usize, name: String, wanted: Wanted<S>, kept: Option<Kept>) {
+    fn start(&mut self, index: usize, name: String, wanted: ChildSpec<S>, kept: Option<NotedChild>) {
         let group = self.group.clone();
         self.starting.push(Box::pin(async move { (index, wanted.start_in(group, name, kept).await) }));
     }
 
-    fn poll_notes(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
+    fn poll_notes(&mut self, task: &mut Context<'_>, came: &mut ChildResults<S>) -> bool {
         let Some(Poll::Ready(kept)) = self.noting.as_mut().map(|noting| noting.as_mut().poll(task)) else {
             return false;
         };
@@ -146,7 +146,7 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
         true
     }
 
-    fn poll_starts(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
+    fn poll_starts(&mut self, task: &mut Context<'_>, came: &mut ChildResults<S>) -> bool {
         let mut any = false;
         while let Poll::Ready(Some((index, started))) = self.starting.poll_next_unpin(task) {
             any = true;
@@ -161,7 +161,7 @@ impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
         any
     }
 
-    fn poll_ends(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
+    fn poll_ends(&mut self, task: &mut Context<'_>, came: &mut ChildResults<S>) -> bool {
         if self.open.is_empty() {
             return false;
         }

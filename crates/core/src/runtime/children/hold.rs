@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::tell::{While, tell};
-use super::tries::Tries;
+use super::tell::{SendCondition, tell};
+use super::tries::ChildBackoff;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::node::RunScope;
 use crate::record::RunStatus;
 use crate::record::body::SignalKind;
 use crate::record::parent_link::ChildRef;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 
 /// Pauses a child with its parent, or ends that pause. Returns when that is on record, or when there is nothing to do: the child has
 /// ended, is purged, or stands so already, or another process has the parent. A store that fails is asked again, ever less often.
-pub(crate) async fn hold(shared: &Arc<Shared>, child: &ChildRef, parent: &RunScope, pause: bool) {
-    let mut tries = Tries::of(shared, &child.run);
-    while let Err(error) = hold_once(shared, child, While::Owned(parent), pause).await {
+pub(crate) async fn hold(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: &RunScope, pause: bool) {
+    let mut tries = ChildBackoff::of(shared, &child.run);
+    while let Err(error) = hold_once(shared, child, SendCondition::Owned(parent), pause).await {
         if let Err(error) = tries.failed(error).await {
             tracing::warn!(run = %child.run, pause, %error, "a child cannot be paused with its parent, or let go on");
             return;
@@ -30,9 +30,9 @@ pub(crate) async fn hold(shared: &Arc<Shared>, child: &ChildRef, parent: &RunSco
 ///
 /// What the store says.
 pub(super) async fn hold_once(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     child: &ChildRef,
-    parent: While<'_>,
+    parent: SendCondition<'_>,
     pause: bool,
 ) -> Result<()> {
     let what = match pause {
@@ -54,7 +54,7 @@ pub(super) async fn hold_once(
 /// # Errors
 ///
 /// What the store says.
-pub(super) async fn let_go_on(shared: &Arc<Shared>, child: &ChildRef, parent: While<'_>) -> Result<()> {
+pub(super) async fn let_go_on(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: SendCondition<'_>) -> Result<()> {
     match shared.store.head(&child.run).await? {
         Some(head) if head.status == RunStatus::Interrupted => hold_once(shared, child, parent, false).await,
         _ => Ok(()),

@@ -6,17 +6,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::child_start::Wanted;
+use super::child_start::ChildSpec;
 use super::end::close;
 use super::error::ChildError;
-use super::gather::Gather;
+use super::gather::ChildGather;
 use super::names::ChildName;
 use super::request::OnParentEnd;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::node::NodeContext;
-use crate::runtime::requests::given::Given;
-use crate::runtime::shared::Shared;
+use crate::runtime::requests::given::StartExtras;
+use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
 /// How many children run at once, unless it is said.
@@ -34,7 +34,7 @@ pub struct ChildrenRequest<S: State> {
     items: Vec<S>,
     name: Option<String>,
     labels: Vec<(String, String)>,
-    given: Given,
+    given: StartExtras,
     bond: OnParentEnd,
     deadline: Option<Duration>,
     running: usize,
@@ -195,14 +195,14 @@ impl<S: State> ChildrenRequest<S> {
         let waiting = cx.wait_as_one();
         let (graph, labels, given, bond) = (&self.graph, &self.labels, &self.given, self.bond.into());
         let wanted = self.items.into_iter().enumerate().map(|(index, item)| {
-            let mut wanted = Wanted::new(&cx, graph, item, bond);
+            let mut wanted = ChildSpec::new(&cx, graph, item, bond);
             wanted.name = Some(name.of_item(index));
             wanted.labels.clone_from(labels);
             wanted.given.clone_from(given);
             wanted.deadline = self.deadline;
             wanted
         });
-        let mut gather = Gather::new(&cx, &name.text, wanted, self.running, enough);
+        let mut gather = ChildGather::new(&cx, &name.text, wanted, self.running, enough);
         loop {
             let came = gather.next().await;
             if came.is_empty() {
@@ -308,7 +308,7 @@ impl NodeContext {
             items: inputs.into_iter().collect(),
             name: None,
             labels: Vec::new(),
-            given: Given::default(),
+            given: StartExtras::default(),
             bond: OnParentEnd::Cancel,
             deadline: None,
             running: RUNNING,
@@ -325,8 +325,8 @@ impl NodeContext {
     /// # Errors
     ///
     /// That the run is left.
-    pub(in crate::runtime) fn shared(&self) -> Result<Arc<Shared>> {
-        let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<Shared>().ok());
+    pub(in crate::runtime) fn shared(&self) -> Result<Arc<RuntimeInner>> {
+        let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok());
         shared.ok_or_else(|| self.left())
     }
 }

@@ -29,8 +29,8 @@ pub use many::ChildrenRequest;
 pub(crate) use notify::{look, look_after_rest, notify_parent, notify_parent_after_signal, wake};
 pub(crate) use orphan::{is_wanted, look_after_start};
 pub use request::{ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
-pub(crate) use starts::Starts;
-pub(crate) use tell::While;
+pub(crate) use starts::ChildStarts;
+pub(crate) use tell::SendCondition;
 
 /// When the children of a run that has come to rest are looked at first, and how long is waited at most: twice as long each time, so what
 /// was not told is late by no more than the run has waited.

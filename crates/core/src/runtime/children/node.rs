@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::error::ChildError;
 use crate::graph::{Graph, GraphBuilder};
-use crate::node::{Node, NodeContext, NodeError, NodeResult, Taken};
+use crate::node::{Node, NodeContext, NodeError, NodeResult, GateResult};
 use crate::state::{Draft, State};
 
 /// A child as a node.
@@ -80,7 +80,7 @@ impl<S: State> GraphBuilder<S> {
         C: State,
         I: Fn(&S, &NodeContext) -> Result<C, NodeError> + Send + Sync + 'static,
         U: Fn(&mut S, C) -> R + Send + Sync + 'static,
-        R: Taken + 'static,
+        R: GateResult + 'static,
     {
         self.child_with(name, graph, input, move |state, _cx, came: Result<C, ChildError>| match came {
             Ok(child) => update(state, child).taken(),
@@ -103,7 +103,7 @@ impl<S: State> GraphBuilder<S> {
         C: State,
         I: Fn(&S, &NodeContext) -> Result<C, NodeError> + Send + Sync + 'static,
         U: Fn(&mut S, &NodeContext, Result<C, ChildError>) -> R + Send + Sync + 'static,
-        R: Taken + 'static,
+        R: GateResult + 'static,
     {
         self.add_waiting(name, ChildNode { graph: graph.clone(), input, update })
     }
@@ -116,7 +116,7 @@ where
     C: State,
     I: Fn(&S, &NodeContext) -> Result<C, NodeError> + Send + Sync + 'static,
     U: Fn(&mut S, &NodeContext, Result<C, ChildError>) -> R + Send + Sync + 'static,
-    R: Taken,
+    R: GateResult,
 {
     async fn run(&self, cx: NodeContext, mut state: Draft<S>) -> NodeResult<S> {
         let input = (self.input)(&state, &cx)?;

@@ -7,20 +7,20 @@ use serde_json::value::RawValue;
 use super::end::{ChildStand, OVERDUE, cancel_once, end_of, next_deadline, stand_of};
 use super::hold::let_go_on;
 use super::pause;
-use super::tell::While;
+use super::tell::SendCondition;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RunStatus;
-use crate::record::body::{Event, Released};
-use crate::record::child::{Bond, Child, ChildEnd};
+use crate::record::body::{Event, ReleaseRecord};
+use crate::record::child::{ParentBond, Child, ChildEnd};
 use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
-use crate::record::pause::{Looks, Noted, Stepped};
+use crate::record::pause::{ChildPolls, ActivationNote, StepRecord};
 use crate::runtime::fleet::hand_over::hand_over;
-use crate::runtime::requests::amend::{Tip, Writer, amend};
-use crate::runtime::shared::Shared;
+use crate::runtime::requests::amend::{RunWriter, WriterRole, amend};
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 
 /// Says that a run has ended: to its parent in this process, with what came of it if that is known, or to the log of its parent if that
@@ -28,12 +28,12 @@ use crate::runtime::tasks::spawn;
 ///
 /// Nothing rests on this: what is not told is found when the children of the parent are looked at.
 pub(crate) fn notify_parent(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     run: &RunKey,
     link: ParentLink,
     end: Option<Arc<RawValue>>,
 ) {
-    if link.bond == Bond::Detached {
+    if link.bond == ParentBond::Detached {
         return;
     }
     // A parent that is on its way to rest looks once more when it is not driven here any more.
@@ -47,7 +47,7 @@ pub(crate) fn notify_parent(
 
 /// Looks once more at the children of a run that has just come to rest: whoever saw one end before the rest was durable left that to
 /// the driver of the run, which did not look any more. The first that has ended is told; who claims the run finds the others.
-pub(crate) fn look_after_rest(shared: &Arc<Shared>, parent: &RunKey, children: Vec<ChildRef>) {
+pub(crate) fn look_after_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, children: Vec<ChildRef>) {
     let (shared, parent) = (Arc::clone(shared), parent.clone());
     spawn(async move {
         for child in children {
@@ -65,7 +65,7 @@ pub(crate) fn look_after_rest(shared: &Arc<Shared>, parent: &RunKey, children: V
 }
 
 /// Says that a run has ended through a signal, if it has and a node started it.
-pub(crate) fn notify_parent_after_signal(shared: &Arc<Shared>, tip: &Tip) {
+pub(crate) fn notify_parent_after_signal(shared: &Arc<RuntimeInner>, tip: &RunWriter) {
     if !tip.folded.last.status.is_finished() {
         return;
     }
@@ -80,14 +80,14 @@ pub(crate) fn notify_parent_after_signal(shared: &Arc<Shared>, tip: &Tip) {
 }
 
 /// Notes what came of a child in the log of its parent if that rests, and lets any process claim the parent.
-async fn notify_at_rest(shared: &Arc<Shared>, parent: &RunKey, child: &ChildRef) {
+async fn notify_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &ChildRef) {
     if let Err(error) = note_at_rest(shared, parent, child).await {
         let run = &child.run;
         tracing::debug!(%run, %parent, %error, "the end of a child is not told; its parent will look");
     }
 }
 
-async fn note_at_rest(shared: &Arc<Shared>, parent: &RunKey, child: &ChildRef) -> Result<()> {
+async fn note_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &ChildRef) -> Result<()> {
     let Some(head) = shared.store.head(parent).await? else { return Ok(()) };
     let rests = head.status == RunStatus::InProgress && head.owner.is_none() && head.wake_at.is_some();
     if !rests {
@@ -95,7 +95,7 @@ async fn note_at_rest(shared: &Arc<Shared>, parent: &RunKey, child: &ChildRef) -
         return Ok(());
     }
     let Some(end) = end_of(shared, child).await? else { return Ok(()) };
-    let noted = amend(shared, parent, Writer::Beside, |tip| {
+    let noted = amend(shared, parent, WriterRole::Beside, |tip| {
         let machine = &tip.folded.machine;
         if machine.looks().is_none() || tip.folded.last.owner.is_some() {
             return Ok(Vec::new());
@@ -124,10 +124,10 @@ async fn note_at_rest(shared: &Arc<Shared>, parent: &RunKey, child: &ChildRef) -
 /// # Errors
 ///
 /// What the store says. [`ErrorKind::Conflict`] if another writer was first.
-pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
+pub(crate) async fn look(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Result<bool> {
     let now = shared.clock.now();
     let machine = &tip.folded.machine;
-    let Some(Looks { count, timer }) = machine.looks() else { return Ok(false) };
+    let Some(ChildPolls { count, timer }) = machine.looks() else { return Ok(false) };
     if timer.is_some_and(|timer| timer <= now) || machine.cancel().is_some() {
         return Ok(false);
     }
@@ -141,13 +141,13 @@ pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
             ChildStand::Ended(end) => events.push(told(machine, *key, child, &end)?),
             // Its end is told as any other.
             ChildStand::Active if child.note.deadline.is_some_and(|deadline| deadline <= now) => {
-                match cancel_once(shared, &named, While::Always, OVERDUE).await {
+                match cancel_once(shared, &named, SendCondition::Always, OVERDUE).await {
                     Err(error) if error.kind() != ErrorKind::WrongStatus => return Err(error),
                     _ => {}
                 }
             }
             ChildStand::Active if machine.was_paused() => {
-                let at = While::At(&tip.log.run, tip.folded.last.head());
+                let at = SendCondition::At(&tip.log.run, tip.folded.last.head());
                 let_go_on(shared, &named, at).await?;
             }
             ChildStand::Active => {}
@@ -156,7 +156,7 @@ pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
     if events.is_empty() {
         let next = now.plus(pause(count + 1));
         let wake = [timer, next_deadline(machine, now)].into_iter().flatten().fold(next, Timestamp::min);
-        let looks = Looks { count: count + 1, timer };
+        let looks = ChildPolls { count: count + 1, timer };
         events.push(released("no child has ended yet", Some(wake), Some(looks)));
     } else {
         events.push(wake());
@@ -167,9 +167,9 @@ pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
 
 /// Makes the record of what came of a child.
 fn told(machine: &Machine, (node, visit): ActivationKey, child: &Child, end: &ChildEnd) -> Result<Event> {
-    let what = Noted::Result(end.to_raw()?);
+    let what = ActivationNote::Result(end.to_raw()?);
     let (node, name) = (machine.name(node).clone(), child.told_name());
-    Ok(Event::Step(Stepped { node, visit, name, what, first: false }))
+    Ok(Event::Step(StepRecord { node, visit, name, what, first: false }))
 }
 
 /// Makes the record that lets any process go on with a run that rests.
@@ -177,8 +177,8 @@ pub(crate) fn wake() -> Event {
     released("a child has ended", None, None)
 }
 
-fn released(reason: &str, wake: Option<Timestamp>, looks: Option<Looks>) -> Event {
+fn released(reason: &str, wake: Option<Timestamp>, looks: Option<ChildPolls>) -> Event {
     let reason = reason.to_owned();
     let (begun, receivers) = (Vec::new(), Vec::new());
-    Event::Release(Released { reason, wake, receiving: false, begun, receivers, looks, orderly: false })
+    Event::Release(ReleaseRecord { reason, wake, receiving: false, begun, receivers, looks, orderly: false })
 }

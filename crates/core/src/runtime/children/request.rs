@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::child_start::Wanted;
+use super::child_start::ChildSpec;
 use super::error::{ChildError, ChildFailure};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{RunId, RunKey};
 use crate::node::{EndWaiter, NodeContext};
-use crate::record::child::{Bond, Child, ChildEnd};
+use crate::record::child::{ParentBond, Child, ChildEnd};
 use crate::record::parent_link::ChildRef;
 use crate::state::{Channels, State};
 
@@ -30,7 +30,7 @@ pub enum OnParentEnd {
     Leave,
 }
 
-impl From<OnParentEnd> for Bond {
+impl From<OnParentEnd> for ParentBond {
     fn from(what: OnParentEnd) -> Self {
         match what {
             OnParentEnd::Cancel => Self::Cancel,
@@ -48,7 +48,7 @@ impl From<OnParentEnd> for Bond {
 ///
 /// <!-- held by: children::a_start_that_is_dropped_before_it_is_noted_is_made_by_the_same_call_of_the_next_attempt -->
 #[must_use = "a child is not started before it is awaited"]
-pub struct ChildRequest<S: State>(pub(super) Wanted<S>);
+pub struct ChildRequest<S: State>(pub(super) ChildSpec<S>);
 
 impl<S: State> ChildRequest<S> {
     /// Names the child within its activation, as steps and questions are named; the name of its workflow unless set. Two children of
@@ -129,7 +129,7 @@ impl<S: State> fmt::Debug for ChildRequest<S> {
 ///
 /// As that of [`ChildRequest`]. A run that must be started in any case is awaited where nothing drops the request.
 #[must_use = "a run is not started before it is awaited"]
-pub struct SpawnRequest<S: State>(Wanted<S>);
+pub struct SpawnRequest<S: State>(ChildSpec<S>);
 
 impl<S: State> SpawnRequest<S> {
     /// Names the run within its activation, as [`ChildRequest::name`] does.
@@ -309,12 +309,12 @@ impl NodeContext {
     /// # }
     /// ```
     pub fn child<C: State>(&self, graph: &Graph<C>, input: C) -> ChildRequest<C> {
-        ChildRequest(Wanted::new(self, graph, input, Bond::Cancel))
+        ChildRequest(ChildSpec::new(self, graph, input, ParentBond::Cancel))
     }
 
     /// Starts a detached run, for which no parent waits: exactly one for each activation and name, whatever crashes. Its labels say who started
     /// it, and the end of this run is nothing to it.
     pub fn spawn<C: State>(&self, graph: &Graph<C>, input: C) -> SpawnRequest<C> {
-        SpawnRequest(Wanted::new(self, graph, input, Bond::Detached))
+        SpawnRequest(ChildSpec::new(self, graph, input, ParentBond::Detached))
     }
 }

@@ -7,20 +7,20 @@ use crate::id::RunKey;
 
 /// The children that this process is about to start, with how often.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Starts(Arc<Mutex<HashMap<RunKey, usize>>>);
+pub(crate) struct ChildStarts(Arc<Mutex<HashMap<RunKey, usize>>>);
 
 /// A start under way.
 #[derive(Debug)]
-pub(crate) struct Starting {
-    all: Starts,
+pub(crate) struct ChildStartGuard {
+    all: ChildStarts,
     run: RunKey,
 }
 
-impl Starts {
+impl ChildStarts {
     /// Counts a start as under way until what this returns is dropped.
-    pub(crate) fn begin(&self, run: &RunKey) -> Starting {
+    pub(crate) fn begin(&self, run: &RunKey) -> ChildStartGuard {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(run.clone()).or_default() += 1;
-        Starting { all: self.clone(), run: run.clone() }
+        ChildStartGuard { all: self.clone(), run: run.clone() }
     }
 
     /// Whether a start of this run is under way here.
@@ -29,7 +29,7 @@ impl Starts {
     }
 }
 
-impl Drop for Starting {
+impl Drop for ChildStartGuard {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = all.get_mut(&self.run) {

@@ -11,13 +11,13 @@ use crate::id::{HeadRef, RunKey};
 use crate::node::RunScope;
 use crate::record::body::{Signal, SignalKind};
 use crate::record::parent_link::ChildRef;
-use crate::runtime::requests::amend::{Condition, Tip};
+use crate::runtime::requests::amend::{WritePrecondition, RunWriter};
 use crate::runtime::requests::signal::send_if;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 
 /// How long a child is told something.
 #[derive(Clone, Copy)]
-pub(crate) enum While<'a> {
+pub(crate) enum SendCondition<'a> {
     /// What is said follows from the parent's log, whatever else comes to that.
     Always,
     /// As long as this process surely owns the parent.
@@ -32,9 +32,9 @@ pub(crate) enum While<'a> {
 ///
 /// [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent does not stand so any more, and as a signal.
 pub(super) async fn tell(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     child: &ChildRef,
-    parent: While<'_>,
+    parent: SendCondition<'_>,
     what: SignalKind,
 ) -> Result<()> {
     let of_parent = matches!(what, SignalKind::Pause { .. } | SignalKind::Unpause);
@@ -44,23 +44,23 @@ pub(super) async fn tell(
 
 /// That a run is the child, and how its parent stands.
 struct IsOurs<'a> {
-    shared: &'a Shared,
+    shared: &'a RuntimeInner,
     child: &'a ChildRef,
-    parent: While<'a>,
+    parent: SendCondition<'a>,
 }
 
 #[async_trait]
-impl Condition for IsOurs<'_> {
-    async fn check(&self, _seen: Option<&Tip>) -> Result<()> {
+impl WritePrecondition for IsOurs<'_> {
+    async fn check(&self, _seen: Option<&RunWriter>) -> Result<()> {
         let Self { shared, child, parent } = self;
         let head = shared.store.head(&child.run).await?;
         if !head.is_some_and(|head| child.is(&head.facts)) {
             return Err(missing(&child.run));
         }
         match parent {
-            While::Always => Ok(()),
-            While::Owned(parent) => check_owner(shared, parent).await,
-            While::At(run, at) => match shared.store.head(run).await? {
+            SendCondition::Always => Ok(()),
+            SendCondition::Owned(parent) => check_owner(shared, parent).await,
+            SendCondition::At(run, at) => match shared.store.head(run).await? {
                 Some(head) if head.head() == *at => Ok(()),
                 _ => Err(Error::new(ErrorKind::Fenced, "another writer wrote to the run").with_run(run)),
             },
@@ -69,7 +69,7 @@ impl Condition for IsOurs<'_> {
 }
 
 /// Checks that this process still owns a run as it did when the run was taken: the log says so, and no claimer could take the run meanwhile.
-async fn check_owner(shared: &Shared, run: &RunScope) -> Result<()> {
+async fn check_owner(shared: &RuntimeInner, run: &RunScope) -> Result<()> {
     let (term, _) = shared.heartbeat.present()?;
     let gaps = shared.heartbeat.sure(term).await?;
     let head = shared.store.head(&run.key).await?;

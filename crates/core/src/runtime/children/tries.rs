@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 
 /// How much rarer a child is looked at each time, at most, beside the notification: as many times as a busy run.
 const RAREST: u32 = 8;
 
 /// The tries of something that is asked of a child, ever less often.
-pub(super) struct Tries<'a> {
-    shared: &'a Shared,
+pub(super) struct ChildBackoff<'a> {
+    shared: &'a RuntimeInner,
     run: &'a RunKey,
     pause: Duration,
 }
 
-impl<'a> Tries<'a> {
-    pub(super) fn of(shared: &'a Shared, run: &'a RunKey) -> Self {
+impl<'a> ChildBackoff<'a> {
+    pub(super) fn of(shared: &'a RuntimeInner, run: &'a RunKey) -> Self {
         Self { shared, run, pause: shared.limits.poll }
     }
 
@@ -42,11 +42,11 @@ impl<'a> Tries<'a> {
 }
 
 /// Returns the pause after this one.
-pub(super) fn next(pause: Duration, shared: &Shared) -> Duration {
+pub(super) fn next(pause: Duration, shared: &RuntimeInner) -> Duration {
     (pause * 2).min(rarest(shared))
 }
 
 /// Returns the longest pause.
-pub(super) fn rarest(shared: &Shared) -> Duration {
+pub(super) fn rarest(shared: &RuntimeInner) -> Duration {
     shared.limits.poll.saturating_mul(RAREST)
 }

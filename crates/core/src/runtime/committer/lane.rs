@@ -9,7 +9,7 @@ use std::time::Duration;
 use tracing::{Instrument as _, Span};
 
 use super::Committer;
-use super::queue::{Queue, Submission};
+use super::queue::{AppendQueue, PendingAppend};
 use super::sending::gone;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::HeadRef;
@@ -23,17 +23,17 @@ const STALL: Duration = Duration::from_millis(20);
 
 /// Sends the batches of one part of the store; a clone of it is a further lane.
 #[derive(Clone)]
-pub(super) struct Lane {
+pub(super) struct CommitLane {
     committer: Committer,
-    queue: Arc<Mutex<Queue>>,
+    queue: Arc<Mutex<AppendQueue>>,
 }
 
-impl Lane {
-    pub(super) fn new(committer: Committer, queue: Arc<Mutex<Queue>>) -> Self {
+impl CommitLane {
+    pub(super) fn new(committer: Committer, queue: Arc<Mutex<AppendQueue>>) -> Self {
         Self { committer, queue }
     }
 
-    pub(super) fn enqueue(self, submission: Submission) {
+    pub(super) fn enqueue(self, submission: PendingAppend) {
         let opens = self.lock().push(submission);
         self.begin_lane_if(opens);
     }
@@ -68,7 +68,7 @@ impl Lane {
         if let Some(Ok(head)) = result {
             return Ok(head);
         }
-        let (submission, answer) = Submission::new(append, term, origin);
+        let (submission, answer) = PendingAppend::new(append, term, origin);
         match result {
             Some(result) => self.committer.answer(submission, result),
             None => self.committer.enqueue(submission),
@@ -106,7 +106,7 @@ impl Lane {
     }
 
     /// Keeps back what is sent as an owner while it is in doubt whether this process counts as alive.
-    fn hold_back(&self, mut batch: Vec<Submission>) -> Vec<Submission> {
+    fn hold_back(&self, mut batch: Vec<PendingAppend>) -> Vec<PendingAppend> {
         let held: Vec<_> = batch.extract_if(.., |submission| self.is_in_doubt(submission.term)).collect();
         // With nothing to send, the lane is about to take the next batch.
         self.lock().hold_back(held.len(), batch.is_empty());
@@ -173,7 +173,7 @@ impl Lane {
         (results, counted)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, AppendQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,9 +20,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use self::lane::Lane;
-use self::queue::{Queue, Submission};
-pub(crate) use self::sending::Sending;
+use self::lane::CommitLane;
+use self::queue::{AppendQueue, PendingAppend};
+pub(crate) use self::sending::AppendHandle;
 use super::fleet::heartbeat::HeartbeatMonitor;
 use super::tasks::spawn;
 use crate::clock::Clock;
@@ -55,7 +55,7 @@ struct Parts {
     heartbeat: Arc<HeartbeatMonitor>,
     budget: RetryBudget,
     /// By part of the store: as many as it has, so none is ever removed.
-    queues: Mutex<HashMap<u64, Arc<Mutex<Queue>>>>,
+    queues: Mutex<HashMap<u64, Arc<Mutex<AppendQueue>>>>,
     meter: CommitterMeter,
 }
 
@@ -73,16 +73,16 @@ impl Committer {
     /// Hands over the records of one run. The answer comes when they are durable, refused, or the retries are used up.
     ///
     /// Those of an owner name the term in which it took the run: they are not sent once others may have taken it.
-    pub(crate) fn begin(&self, append: RunAppend, term: Option<u64>) -> Sending {
+    pub(crate) fn begin(&self, append: RunAppend, term: Option<u64>) -> AppendHandle {
         let lane = self.lane(&append.run);
         self.0.meter.queued();
         if lane.opens_alone() {
             self.0.meter.batched(1);
-            return Sending::here(lane.alone(append, term));
+            return AppendHandle::here(lane.alone(append, term));
         }
-        let (submission, answer) = Submission::new(append, term, spans::origin());
+        let (submission, answer) = PendingAppend::new(append, term, spans::origin());
         lane.enqueue(submission);
-        Sending::there(answer)
+        AppendHandle::there(answer)
     }
 
     /// Appends the records of one run, as [`begin`](Self::begin), and waits for what came of it.
@@ -114,20 +114,20 @@ impl Committer {
         }
     }
 
-    fn lane(&self, run: &RunKey) -> Lane {
+    fn lane(&self, run: &RunKey) -> CommitLane {
         let part = self.0.store.part(run);
         let mut queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        Lane::new(self.clone(), Arc::clone(queues.entry(part).or_default()))
+        CommitLane::new(self.clone(), Arc::clone(queues.entry(part).or_default()))
     }
 
-    fn enqueue(&self, submission: Submission) {
+    fn enqueue(&self, submission: PendingAppend) {
         let lane = self.lane(&submission.append.run);
         self.0.meter.queued();
         lane.enqueue(submission);
     }
 
     /// Replies, or tries again later with the same records: their ids make the repetition safe.
-    fn answer(&self, mut submission: Submission, result: Result<HeadRef>) {
+    fn answer(&self, mut submission: PendingAppend, result: Result<HeadRef>) {
         match result {
             Err(error) if error.is_retryable() && submission.failed + 1 < self.0.budget.attempts => {
                 let delay = self.0.budget.delay(submission.failed);

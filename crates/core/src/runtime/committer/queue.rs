@@ -22,7 +22,7 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 const ROOM: usize = 16;
 
 /// The records of one run, until it is certain what became of them.
-pub(super) struct Submission {
+pub(super) struct PendingAppend {
     pub(super) append: RunAppend,
     pub(super) failed: u32,
     /// Whether a try before may have been done after all.
@@ -34,7 +34,7 @@ pub(super) struct Submission {
     pub(super) origin: Span,
 }
 
-impl Submission {
+impl PendingAppend {
     /// Makes one that was not tried yet, and the way by which its answer comes.
     pub(super) fn new(
         append: RunAppend,
@@ -52,8 +52,8 @@ impl Submission {
 
 /// The appends to one part of the store.
 #[derive(Default)]
-pub(super) struct Queue {
-    waiting: VecDeque<Submission>,
+pub(super) struct AppendQueue {
+    waiting: VecDeque<PendingAppend>,
     lanes: usize,
     /// Whether a lane is about to take what waits.
     taking: bool,
@@ -63,9 +63,9 @@ pub(super) struct Queue {
     last: usize,
 }
 
-impl Queue {
+impl AppendQueue {
     /// Puts a submission in line. Returns whether a lane must come and take it.
-    pub(super) fn push(&mut self, submission: Submission) -> bool {
+    pub(super) fn push(&mut self, submission: PendingAppend) -> bool {
         self.waiting.push_back(submission);
         self.opens()
     }
@@ -97,9 +97,9 @@ impl Queue {
     }
 
     /// Takes the next batch for a lane, which ends if there is none. Returns whether a further lane must come as well.
-    pub(super) fn take(&mut self) -> (Vec<Submission>, bool) {
+    pub(super) fn take(&mut self) -> (Vec<PendingAppend>, bool) {
         let mut full = false;
-        let mut batch: Vec<Submission> = Vec::new();
+        let mut batch: Vec<PendingAppend> = Vec::new();
         let mut bytes = 0;
         let mut named = HashSet::new();
         let mut later = Vec::new();
@@ -167,14 +167,14 @@ mod tests {
     use super::*;
     use ferrata_store::testing::Log;
 
-    fn submission(run: &str) -> Submission {
+    fn submission(run: &str) -> PendingAppend {
         let append = Log::new(crate::id::RunId::new(run).unwrap()).next(1);
-        Submission::new(append, None, Span::none()).0
+        PendingAppend::new(append, None, Span::none()).0
     }
 
     #[test]
     fn one_leaves_alone_where_nothing_is_under_way_and_the_next_beside_it() {
-        let mut queue = Queue::default();
+        let mut queue = AppendQueue::default();
         assert!(queue.opens_alone() && !queue.opens_alone());
         assert!(queue.push(submission("a")), "it waits for no batch of one");
         let (batch, opens) = queue.take();
@@ -188,7 +188,7 @@ mod tests {
     /// Whoever was sent alone takes no next batch: what gathered meanwhile would never leave.
     #[test]
     fn what_waits_behind_one_alone_gets_a_lane_when_it_is_answered() {
-        let mut queue = Queue::default();
+        let mut queue = AppendQueue::default();
         assert!(queue.opens_alone());
         for run in ["a", "b", "c"] {
             assert!(queue.push(submission(run)));
@@ -202,8 +202,8 @@ mod tests {
     /// As many as a crowd was, and hundreds of bytes each.
     #[test]
     fn what_a_crowd_took_is_given_back_when_few_come() {
-        let mut queue = Queue::default();
-        let crowd = |queue: &mut Queue, runs: usize| {
+        let mut queue = AppendQueue::default();
+        let crowd = |queue: &mut AppendQueue, runs: usize| {
             (0..runs).for_each(|run| _ = queue.push(submission(&format!("r{run}"))));
             while !queue.take().0.is_empty() {}
         };
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_is_about_to_take_is_no_idle_one() {
-        let mut queue = Queue::default();
+        let mut queue = AppendQueue::default();
         assert!(queue.push(submission("a")) && !queue.push(submission("b")) && !queue.opens_alone());
         assert_eq!(queue.take().0.len(), 2);
         queue.answered(2);

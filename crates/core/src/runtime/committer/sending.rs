@@ -13,9 +13,9 @@ use crate::runtime::tasks::{spawn, spawn_if_any_can};
 type Append = Pin<Box<dyn Future<Output = Result<HeadRef>> + Send>>;
 
 /// An append that was handed over. It is carried out also if this is dropped.
-pub(crate) struct Sending(Way);
+pub(crate) struct AppendHandle(AppendPath);
 
-enum Way {
+enum AppendPath {
     /// Whoever waits for the answer carries it out: nothing else is under way, so no other task is woken for it, and none wakes the waiter.
     Here(Append),
     /// A task does.
@@ -24,24 +24,24 @@ enum Way {
     Over,
 }
 
-impl Sending {
+impl AppendHandle {
     pub(super) fn here(append: impl Future<Output = Result<HeadRef>> + Send + 'static) -> Self {
-        Self(Way::Here(Box::pin(append)))
+        Self(AppendPath::Here(Box::pin(append)))
     }
 
     pub(super) fn there(answer: oneshot::Receiver<Result<HeadRef>>) -> Self {
-        Self(Way::There(answer))
+        Self(AppendPath::There(answer))
     }
 
     /// Takes an answer that has come already. Carries nothing out.
     pub(crate) fn try_answer(&mut self) -> Option<Result<HeadRef>> {
-        let Way::There(answer) = &mut self.0 else { return None };
+        let AppendPath::There(answer) = &mut self.0 else { return None };
         let answer = match answer.try_recv() {
             Err(oneshot::error::TryRecvError::Empty) => return None,
             Err(oneshot::error::TryRecvError::Closed) => Err(gone()),
             Ok(answer) => answer,
         };
-        self.0 = Way::Over;
+        self.0 = AppendPath::Over;
         Some(answer)
     }
 
@@ -62,36 +62,36 @@ impl Sending {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<HeadRef>> {
         let answer = match &mut self.0 {
-            Way::Here(append) => append.as_mut().poll(cx),
-            Way::There(answer) => {
+            AppendPath::Here(append) => append.as_mut().poll(cx),
+            AppendPath::There(answer) => {
                 Pin::new(answer).poll(cx).map(|answer| answer.unwrap_or_else(|_| Err(gone())))
             }
-            Way::Over => Poll::Pending,
+            AppendPath::Over => Poll::Pending,
         };
         if answer.is_ready() {
-            self.0 = Way::Over;
+            self.0 = AppendPath::Over;
         }
         answer
     }
 
     /// Has a task carry it out from here on: whoever waited for it is about to do something else.
     pub(crate) fn leave(&mut self) {
-        self.0 = match std::mem::replace(&mut self.0, Way::Over) {
-            Way::Here(append) => {
+        self.0 = match std::mem::replace(&mut self.0, AppendPath::Over) {
+            AppendPath::Here(append) => {
                 let (reply, answer) = oneshot::channel();
                 // Whoever is gone needs no answer.
                 spawn(async move { drop(reply.send(append.await)) });
-                Way::There(answer)
+                AppendPath::There(answer)
             }
             way => way,
         };
     }
 }
 
-impl Drop for Sending {
+impl Drop for AppendHandle {
     /// What was sent and not carried out would be in doubt, and keep its lane.
     fn drop(&mut self) {
-        if let Way::Here(append) = std::mem::replace(&mut self.0, Way::Over) {
+        if let AppendPath::Here(append) = std::mem::replace(&mut self.0, AppendPath::Over) {
             spawn_if_any_can(append);
         }
     }

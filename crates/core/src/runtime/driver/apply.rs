@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::Driver;
-use super::journal::facts::{Fact, What};
-use super::origin::Origin;
+use super::RunDriver;
+use super::journal::facts::{PendingEvent, PendingEventKind};
+use super::origin::ActivationOrigin;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::fire::Fires;
+use crate::graph::fire::FiredEdges;
 use crate::graph::node_set::NodeIx;
 use crate::graph::{EdgeKind, RouteContext};
 use crate::panics::panic_text;
@@ -22,19 +22,19 @@ use crate::state::{NodeNotes, Patch, PatchWriter, Schema, State, Touch, Update, 
 /// An activation whose update went wrong after it had changed the live state.
 pub(super) struct FailedApply {
     pub(super) key: ActivationKey,
-    pub(super) origin: Origin,
+    pub(super) origin: ActivationOrigin,
     pub(super) failure: Failure,
     pub(super) took: Duration,
 }
 
 /// What an update and the routes after it came to.
-pub(super) struct Applied {
+pub(super) struct AppliedUpdate {
     pub(super) patch: Patch,
     pub(super) overwrites: Vec<String>,
-    pub(super) fired: Fires,
+    pub(super) fired: FiredEdges,
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Makes the live state anew from the log, without the update that went wrong, and takes in the failure.
     ///
     /// No copy of the state is kept for this rare case: that would cost every node what the whole state weighs.
@@ -58,7 +58,7 @@ impl<S: State> Driver<S> {
         self.rebase().await?;
         if origin.leads_to(&self.machine, key) {
             self.line.remove_ready(key);
-            self.apply_fact(Fact { key, what: What::Ended { result: Err(failure), took } })?;
+            self.apply_fact(PendingEvent { key, what: PendingEventKind::Ended { result: Err(failure), took } })?;
         }
         Ok(())
     }
@@ -72,7 +72,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Applies an update to the state and asks the routes.
-    pub(super) fn apply(&mut self, key: ActivationKey, update: &Update<S>) -> Result<Applied, Failure> {
+    pub(super) fn apply(&mut self, key: ActivationKey, update: &Update<S>) -> Result<AppliedUpdate, Failure> {
         let index = NodeIx::new(key.0);
         let caught = |what: &str, panic: &(dyn std::any::Any + Send)| {
             Failure::new(FailureKind::Graph, format!("{what} panicked: {}", panic_text(panic)))
@@ -109,7 +109,7 @@ impl<S: State> Driver<S> {
         } else {
             overwritten.map(|touch| touch.channel.name().to_owned()).collect()
         };
-        Ok(Applied { patch: patch.unwrap_or_default(), overwrites, fired })
+        Ok(AppliedUpdate { patch: patch.unwrap_or_default(), overwrites, fired })
     }
 
     /// Refuses what would not fit into a record, and names what is to blame.

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
-use crate::ask::{Answer, Answerer, Asking, Question};
+use crate::ask::{Answer, Answerer, AnswererQuestion, Question};
 use crate::id::RunKey;
 
 /// The work of the answerer: by which task, on which question, with which answer and author.
-pub(super) type Answered = (Id, (String, Option<(Answer, String)>));
+pub(super) type AnswererResult = (Id, (String, Option<(Answer, String)>));
 
 /// The questions that the answerer works on, and its answers to come; absent as long as none was handed to it.
 #[derive(Default)]
-pub(super) struct Asks(Option<Box<Work>>);
+pub(super) struct AnswererTasks(Option<Box<Work>>);
 
 #[derive(Default)]
 struct Work {
@@ -23,7 +23,7 @@ struct Work {
     answering: JoinSet<(String, Option<(Answer, String)>)>,
 }
 
-impl Asks {
+impl AnswererTasks {
     /// Hands the questions that are new to the answerer, and takes back those that are closed.
     pub(super) fn pose(&mut self, run: &RunKey, answerer: &Arc<dyn Answerer>, open: Vec<Question>) {
         if open.is_empty() && self.0.is_none() {
@@ -41,7 +41,7 @@ impl Asks {
             if let Entry::Vacant(place) = posed.entry(question.id.clone()) {
                 let (run, answerer) = (run.clone(), Arc::clone(answerer));
                 place.insert(answering.spawn(async move {
-                    let asking = Asking { run, question };
+                    let asking = AnswererQuestion { run, question };
                     let answer = answerer.answer(&asking).await;
                     let signed = answer.map(|answer| (answer, answerer.author(&asking)));
                     (asking.question.id, signed)
@@ -84,7 +84,7 @@ impl Asks {
     /// Waits for the next answer; `None` if none is to come.
     ///
     /// Cancel safe: an answer that was not returned is returned by the next call.
-    pub(super) async fn next_answer(&mut self) -> Option<Result<Answered, JoinError>> {
+    pub(super) async fn next_answer(&mut self) -> Option<Result<AnswererResult, JoinError>> {
         match &mut self.0 {
             Some(work) => work.answering.join_next_with_id().await,
             None => None,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Driver;
+use super::RunDriver;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::graph::node_set::NodeIx;
@@ -14,7 +14,7 @@ use crate::id::{Epoch, ExecutorId, RunKey};
 use crate::node::Ownership;
 use crate::record::body::{Event, Intent};
 use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
 /// How often the log is asked for the run's owner before a doubt ends the run here, and the first pause, which doubles.
@@ -25,7 +25,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Whether an activation may start.
-pub(super) enum Barrier {
+pub(super) enum BarrierState {
     Open,
     /// It waits until its records are durable, and is started then.
     Waits,
@@ -33,7 +33,7 @@ pub(super) enum Barrier {
 
 /// Whether this process owns a run, for an attempt that must not be repeated.
 struct RunOwnership {
-    shared: Weak<Shared>,
+    shared: Weak<RuntimeInner>,
     heartbeat: Arc<HeartbeatMonitor>,
     run: RunKey,
     /// The owner in the log as long as the run is this process's; absent if the run has no record.
@@ -78,9 +78,9 @@ impl Ownership for RunOwnership {
     }
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Writes what must be written before the activation starts, and tells whether it may start at once.
-    pub(super) fn barrier(&mut self, key: ActivationKey) -> Result<Barrier> {
+    pub(super) fn barrier(&mut self, key: ActivationKey) -> Result<BarrierState> {
         let node = self.plan.node(NodeIx::new(key.0));
         let (effect, checkpoint) = (node.effect, node.checkpoint);
         if matches!(checkpoint, NodeCheckpoint::Before | NodeCheckpoint::Both) {
@@ -90,7 +90,7 @@ impl<S: State> Driver<S> {
             Effect::Pure | Effect::Read | Effect::Transactional
                 if !matches!(checkpoint, NodeCheckpoint::Before | NodeCheckpoint::Both) =>
             {
-                return Ok(Barrier::Open);
+                return Ok(BarrierState::Open);
             }
             Effect::External
                 if self.machine.in_flight().get(&key).is_some_and(|activation| !activation.intent) =>
@@ -101,9 +101,9 @@ impl<S: State> Driver<S> {
             }
             _ => {}
         }
-        let Some(seq) = self.journal.on_its_way() else { return Ok(Barrier::Open) };
+        let Some(seq) = self.journal.on_its_way() else { return Ok(BarrierState::Open) };
         self.line.hold_back(seq, key);
-        Ok(Barrier::Waits)
+        Ok(BarrierState::Waits)
     }
 
     /// Follows from now on whether this process owns the run.

@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 
-use super::Driver;
-use super::holds::Holds;
-use super::waiters::Waiters;
+use super::RunDriver;
+use super::holds::ChildPauses;
+use super::waiters::WaitRegistry;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
@@ -19,11 +19,11 @@ use crate::node::{ChildWait, EndWaiter, RunScope};
 use crate::record::child::Child;
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, ParentLink};
-use crate::record::pause::{Looks, Noted};
+use crate::record::pause::{ChildPolls, ActivationNote};
 use crate::runtime::children::{
-    FIRST_LOOK, TOLD_AT_ONCE, While, await_end, await_in_time, end_as, next_deadline, tell_to_stop,
+    FIRST_LOOK, TOLD_AT_ONCE, SendCondition, await_end, await_in_time, end_as, next_deadline, tell_to_stop,
 };
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
 use crate::state::State;
 
@@ -53,7 +53,7 @@ pub(super) enum StopProgress {
 /// The children that nodes wait for here, and those that are told to stop.
 pub(super) struct ChildTasks {
     pub(super) tasks: JoinSet<ChildEvent>,
-    pub(super) holds: Holds,
+    pub(super) holds: ChildPauses,
     watched: BTreeSet<(ActivationKey, String)>,
     stopped: BTreeSet<ChildRef>,
     /// Bounds how many are told at once.
@@ -72,7 +72,7 @@ impl Default for ChildTasks {
     fn default() -> Self {
         Self {
             tasks: JoinSet::new(),
-            holds: Holds::default(),
+            holds: ChildPauses::default(),
             watched: BTreeSet::new(),
             stopped: BTreeSet::new(),
             turns: Arc::new(Semaphore::new(TOLD_AT_ONCE)),
@@ -88,7 +88,7 @@ impl ChildTasks {
     /// Watches a child for the wait of this name.
     pub(super) fn watch(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<RuntimeInner>,
         key: ActivationKey,
         name: &str,
         child: ChildRef,
@@ -105,7 +105,7 @@ impl ChildTasks {
     }
 
     /// Tells a child to stop, unless it was told.
-    fn stop(&mut self, shared: &Arc<Shared>, child: ChildRef, reason: &str) {
+    fn stop(&mut self, shared: &Arc<RuntimeInner>, child: ChildRef, reason: &str) {
         if self.stopped.insert(child.clone()) {
             self.telling += 1;
             self.grace = None;
@@ -113,7 +113,7 @@ impl ChildTasks {
             self.tasks.spawn(async move {
                 let _turn = turns.acquire().await;
                 let run = child.run.clone();
-                let told = Box::pin(async { tell_to_stop(&shared, &child, While::Always, &reason).await });
+                let told = Box::pin(async { tell_to_stop(&shared, &child, SendCondition::Always, &reason).await });
                 // A store that panics is logged; whoever looks for the child at rest tells it then.
                 let is_told = caught(&run, told).await.unwrap_or(false);
                 ChildEvent::Told(is_told.then_some(child))
@@ -122,7 +122,7 @@ impl ChildTasks {
     }
 
     /// Takes in that a child was told to stop, and waits until it has.
-    fn told(&mut self, shared: &Arc<Shared>, child: Option<ChildRef>) {
+    fn told(&mut self, shared: &Arc<RuntimeInner>, child: Option<ChildRef>) {
         self.telling -= 1;
         if let Some(child) = child {
             self.stopping += 1;
@@ -153,7 +153,7 @@ impl ChildTasks {
     }
 }
 
-impl Waiters {
+impl WaitRegistry {
     /// Returns when the grace of children that were told to stop will be over, by the monotonic clock. One that is over is no time to wake for:
     /// the run may have something else to wait for.
     pub(super) fn end_of_stopping(&self, now: Duration) -> Option<Duration> {
@@ -172,7 +172,7 @@ impl Waiters {
     }
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Notes that a child was started, unless that is noted, and watches it for the wait of this name, unless it `is_told` what came of it.
     pub(super) fn await_child(
         &mut self,
@@ -184,7 +184,7 @@ impl<S: State> Driver<S> {
         let ChildWait { began, child, deadline, since } = wait;
         let memos = self.machine.in_flight().get(&key).map(|activation| &activation.memos);
         if let Some(began) = began.filter(|began| !memos.is_some_and(|memos| memos.contains_key(began))) {
-            self.note_step(key, &began, Noted::Result(to_raw(&true)?.into()), false)?;
+            self.note_step(key, &began, ActivationNote::Result(to_raw(&true)?.into()), false)?;
         }
         if !is_told {
             let terms = (deadline, self.machine.was_paused().then(|| Arc::clone(&self.scope)));
@@ -215,7 +215,7 @@ impl<S: State> Driver<S> {
                 let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
                 // A failed run is noted nothing more: whoever retries it looks again.
                 if !activation.memos.contains_key(&name) && !self.machine.status().is_finished() {
-                    self.note_step(key, &name, Noted::Result(end), false)?;
+                    self.note_step(key, &name, ActivationNote::Result(end), false)?;
                 }
                 self.waiters.told(key, &name);
                 Ok(())
@@ -292,6 +292,6 @@ impl<S: State> Driver<S> {
         let (timer, now) = (self.next_time(), self.shared.clock.now());
         let times = [timer, next_deadline(&self.machine, now)];
         let wake = times.into_iter().flatten().fold(now.plus(FIRST_LOOK), Timestamp::min);
-        self.release(reason, Some(wake), Some(Looks { count: 0, timer }))
+        self.release(reason, Some(wake), Some(ChildPolls { count: 0, timer }))
     }
 }

@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Driver;
-use super::apply::{Applied, FailedApply};
-use super::journal::facts::{Fact, What};
-use super::origin::Origin;
+use super::RunDriver;
+use super::apply::{AppliedUpdate, FailedApply};
+use super::journal::facts::{PendingEvent, PendingEventKind};
+use super::origin::ActivationOrigin;
 use super::transactions::EndWithin;
-use crate::engine::decide::Ending;
+use crate::engine::decide::ActivationEnd;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::graph::Effect;
@@ -17,17 +17,17 @@ use crate::graph::node_set::NodeIx;
 use crate::past::Verdict;
 use crate::record::Failure;
 use crate::record::body::{AttemptFailed, Event};
-use crate::record::letter::Sent;
-use crate::runtime::attempt::{AttemptEnd, Ended};
+use crate::record::letter::OutboxRecord;
+use crate::runtime::attempt::{AttemptEnd, EndedAttempt};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, SentOut, State, Update};
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Takes in the end of an attempt, as far as nothing must be waited for; [`settle_end`](Self::settle_end) does the rest.
     ///
     /// Not one function that waits: its end would be part of the driver at rest, and the driver of a run is as large as the largest
     /// of what it awaits.
-    pub(super) fn ended(&mut self, (by, end, took): Ended<S>) -> Result<Option<Box<EndWithin<S>>>> {
+    pub(super) fn ended(&mut self, (by, end, took): EndedAttempt<S>) -> Result<Option<Box<EndWithin<S>>>> {
         let key = by.activation;
         if matches!(end, AttemptEnd::Failed { .. }) {
             // What it has said comes before its end, and before what a further attempt says.
@@ -72,14 +72,14 @@ impl<S: State> Driver<S> {
                 let node = self.plan.node(NodeIx::new(key.0));
                 let failure = failure.with_node(&node.name);
                 let what = if activation.is_doubted(&failure) {
-                    What::Retry { failed, failure, at: None }
+                    PendingEventKind::Retry { failed, failure, at: None }
                 } else if fatal || failed >= node.retry.attempts() {
-                    What::Ended { result: Err(failure), took }
+                    PendingEventKind::Ended { result: Err(failure), took }
                 } else {
                     let delay = retry_after.unwrap_or_else(|| self.retry_delay(key, failed));
-                    What::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
+                    PendingEventKind::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
                 };
-                self.apply_fact(Fact { key, what })?;
+                self.apply_fact(PendingEvent { key, what })?;
             }
         }
         Ok(None)
@@ -126,14 +126,14 @@ impl<S: State> Driver<S> {
                 return Ok(());
             }
         };
-        self.apply_fact(Fact { key, what: What::Retry { failed, failure, at } })
+        self.apply_fact(PendingEvent { key, what: PendingEventKind::Retry { failed, failure, at } })
     }
 
     /// Takes in a fact: absorbs it and writes it as the policy says. Also used to make records anew after a conflict.
-    pub(super) fn apply_fact(&mut self, fact: Fact<S>) -> Result<()> {
-        let Fact { key, what } = fact;
+    pub(super) fn apply_fact(&mut self, fact: PendingEvent<S>) -> Result<()> {
+        let PendingEvent { key, what } = fact;
         match what {
-            What::Retry { failed, failure, at } => {
+            PendingEventKind::Retry { failed, failure, at } => {
                 let (node, visit) = (self.machine.name(key.0).clone(), key.1);
                 let delay = at.map(|at| at.since(self.shared.clock.now()));
                 let event = AttemptFailed {
@@ -144,7 +144,7 @@ impl<S: State> Driver<S> {
                     retry_at: at,
                 };
                 self.registration.meter.attempt_failed(&node, failure.kind);
-                let origin = Origin::of(&self.machine, key);
+                let origin = ActivationOrigin::of(&self.machine, key);
                 let seq = self.note(&Event::Attempt(event), Some((node.clone(), visit)), false)?;
                 if let Some(at) = at {
                     self.line.wait_until(at, key);
@@ -156,15 +156,15 @@ impl<S: State> Driver<S> {
                     None => RunEventKind::NodeInDoubt { node, visit, failure: failure.clone() },
                 });
                 self.journal.remember(
-                    Fact { key, what: What::Retry { failed, failure, at } },
+                    PendingEvent { key, what: PendingEventKind::Retry { failed, failure, at } },
                     origin,
                     Some(seq),
                 );
                 Ok(())
             }
-            What::Ended { result, took } => self.apply_end(key, result, took, false).map(|_| ()),
-            What::Noted { name, what, first } => self.note_step(key, &name, what, first).map(|_| ()),
-            What::Asked { name, ask } => self.note_asked(key, &name, ask).map(|_| ()),
+            PendingEventKind::Ended { result, took } => self.apply_end(key, result, took, false).map(|_| ()),
+            PendingEventKind::Noted { name, what, first } => self.note_step(key, &name, what, first).map(|_| ()),
+            PendingEventKind::Asked { name, ask } => self.note_asked(key, &name, ask).map(|_| ()),
         }
     }
 
@@ -199,14 +199,14 @@ impl<S: State> Driver<S> {
             Err(_) => (None, None),
         };
         let (ending, patch, overwrites) = match applied {
-            Ok(Applied { patch, overwrites, fired }) => (Ok(fired), patch, overwrites),
+            Ok(AppliedUpdate { patch, overwrites, fired }) => (Ok(fired), patch, overwrites),
             Err(failure) => {
                 let name = &self.plan.node(index).name;
                 let failure = if failure.node.is_none() { failure.with_node(name) } else { failure };
                 if let Some(before) = before {
                     self.state = before;
                 } else if result.is_ok() {
-                    let origin = Origin::of(&self.machine, key);
+                    let origin = ActivationOrigin::of(&self.machine, key);
                     self.failed_apply = Some(Box::new(FailedApply { key, origin, failure, took }));
                     return Ok(false);
                 }
@@ -217,7 +217,7 @@ impl<S: State> Driver<S> {
         let overwrites: Vec<&str> = overwrites.iter().map(String::as_str).collect();
         let (graph, state) = (&self.graph, &self.state);
         let unmet = |gate| !catch_unwind(AssertUnwindSafe(|| graph.goal_met(gate, state))).unwrap_or(false);
-        let mut done = self.machine.decide(Ending { key, result: ending, overwrites: &overwrites }, unmet);
+        let mut done = self.machine.decide(ActivationEnd { key, result: ending, overwrites: &overwrites }, unmet);
         done.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         if failed.is_none() {
             done.output = output;
@@ -229,7 +229,7 @@ impl<S: State> Driver<S> {
             && !update.sent().is_empty()
         {
             let at = self.shared.clock.now();
-            let sent = |letter: &SentOut| Sent {
+            let sent = |letter: &SentOut| OutboxRecord {
                 topic: Arc::clone(&letter.topic),
                 payload: Arc::clone(&letter.payload),
                 at,
@@ -248,7 +248,7 @@ impl<S: State> Driver<S> {
         let status = self.machine.status();
         self.line.forget(key);
         let keeps = self.journal.keeps_ends() && !(within && failed.is_none());
-        let origin = if keeps { Origin::of(&self.machine, key) } else { Origin::default() };
+        let origin = if keeps { ActivationOrigin::of(&self.machine, key) } else { ActivationOrigin::default() };
         for &fresh in self.machine.absorb_end(&done)? {
             self.line.push(fresh, &self.state);
         }
@@ -265,7 +265,7 @@ impl<S: State> Driver<S> {
                 Some(failure) if within => Err(failure.clone()),
                 _ => result,
             };
-            self.journal.remember(Fact { key, what: What::Ended { result, took } }, origin, None);
+            self.journal.remember(PendingEvent { key, what: PendingEventKind::Ended { result, took } }, origin, None);
         }
         let told = || match failed {
             None => {

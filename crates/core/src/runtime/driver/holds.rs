@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Driver;
+use super::RunDriver;
 use super::children::{ChildEvent, ChildTasks};
 use crate::record::child::Child;
 use crate::record::parent_link::ChildRef;
@@ -12,7 +12,7 @@ use crate::state::State;
 
 /// Which children know that the run is paused, or that it goes on.
 #[derive(Debug, Default)]
-pub(super) struct Holds {
+pub(super) struct ChildPauses {
     /// What each was told last, with whether its start was on record by then.
     told: BTreeMap<(ChildRef, bool), bool>,
     /// Those that are being told.
@@ -21,14 +21,14 @@ pub(super) struct Holds {
     all_go_on: bool,
 }
 
-impl Holds {
+impl ChildPauses {
     /// Notes that a child was told.
     pub(super) fn done(&mut self, child: &ChildRef) {
         self.busy.remove(child);
     }
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Pauses the children that end with the run if it is paused, and lets them go on if it is not any more. Returns whether some are still
     /// to be told: until then the run does not come to rest.
     ///

@@ -1,6 +1,6 @@
 //! What an activation starts from, or ends with, without running: its inputs, an answer to its doubt, a patch.
 
-use super::Driver;
+use super::RunDriver;
 use crate::ask::Resolution;
 use crate::engine::frontier::{ActivationKey, Token};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::node::{Input, Inputs};
 use crate::record::{Failure, FailureKind};
 use crate::state::{Channels, Patch, State, Update};
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Returns what was joined, in the order of the edges, then of the items.
     pub(super) fn inputs(&self, key: ActivationKey) -> Inputs {
         let Some(activation) = self.machine.in_flight().get(&key) else { return Inputs::default() };

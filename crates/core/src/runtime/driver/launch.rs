@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use super::Driver;
-use super::barrier::Barrier;
+use super::RunDriver;
+use super::barrier::BarrierState;
 use super::children::StopProgress;
-use super::journal::facts::{Fact, What};
-use super::origin::Origin;
+use super::journal::facts::{PendingEvent, PendingEventKind};
+use super::origin::ActivationOrigin;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::node::{
-    AttemptKey, AttemptTransactions, NodeContext, NodeScope, RunScope, StartedChildren, Waits,
+    AttemptKey, AttemptTransactions, NodeContext, NodeScope, RunScope, StartedChildren, AttemptWaits,
 };
 use crate::record::body::{Event, StatusChange};
 use crate::record::{Failure, FailureKind};
@@ -26,7 +26,7 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Draft, State};
 use crate::telemetry::spans;
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Starts the next activation that may start. Returns whether there was anything to do.
     pub(super) async fn launch_next(&mut self) -> Result<bool> {
         if self.is_stopping() || !self.room() {
@@ -51,7 +51,7 @@ impl<S: State> Driver<S> {
         }
         if let Some(resolution) = activation.resolution.clone() {
             let result = self.resolve(resolution);
-            self.apply_fact(Fact { key, what: What::Ended { result, took: Duration::ZERO } })?;
+            self.apply_fact(PendingEvent { key, what: PendingEventKind::Ended { result, took: Duration::ZERO } })?;
             // Its routes may have gone wrong, as at the end of an attempt.
             self.settle_end(None).await?;
             return Ok(true);
@@ -63,7 +63,7 @@ impl<S: State> Driver<S> {
             self.line.wait_until(at, key);
             return Ok(true);
         }
-        if self.agreed(key)? && matches!(self.barrier(key)?, Barrier::Open) {
+        if self.agreed(key)? && matches!(self.barrier(key)?, BarrierState::Open) {
             self.launch(key).await?;
         }
         Ok(true)
@@ -89,7 +89,7 @@ impl<S: State> Driver<S> {
             inputs: self.inputs(key),
             attempt_key: AttemptKey { activation: key, way: self.line.next_way() },
             memos: activation.memos.clone(),
-            waits: Waits::default(),
+            waits: AttemptWaits::default(),
             time_limit: self.plan.node(index).timeout,
             started: StartedChildren::default(),
             effect: self.plan.node(index).effect,
@@ -124,7 +124,7 @@ impl<S: State> Driver<S> {
                 return self.settle_end(within).await;
             }
         }
-        let origin = Origin::of(&self.machine, key);
+        let origin = ActivationOrigin::of(&self.machine, key);
         self.line.run(external, scope, origin, attempt);
         Ok(())
     }

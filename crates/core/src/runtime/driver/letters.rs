@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
-use super::{Driver, signal};
+use super::{RunDriver, signal};
 use crate::error::Result;
 use crate::id::Seq;
 use crate::record::body::{Signal, SignalKind};
@@ -14,7 +14,7 @@ use crate::state::State;
 
 /// What is on its way.
 #[derive(Default)]
-pub(super) struct Sending {
+pub(super) struct OutboxSend {
     /// Up to which letter records were made.
     noted: u64,
     /// Records that are not durable, each with the last letter in it.
@@ -23,7 +23,7 @@ pub(super) struct Sending {
     deferred: VecDeque<(Signal, oneshot::Sender<Result<()>>)>,
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     fn sent(&self) -> u64 {
         self.machine.letters().map_or(0, |letters| letters.sent())
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
-use super::origin::Origin;
+use super::origin::ActivationOrigin;
 use crate::clock::Timestamp;
 use crate::compact::few_map::FewMap;
 use crate::engine::frontier::{Activation, ActivationKey, Local};
@@ -15,15 +15,15 @@ use crate::engine::machine::Machine;
 use crate::id::Seq;
 use crate::node::{AttemptKey, NodeScope};
 use crate::record::memo::Memo;
-use crate::runtime::attempt::Ended;
+use crate::runtime::attempt::EndedAttempt;
 use crate::state::State;
 
 /// An attempt that runs.
-pub(super) struct Running {
+pub(super) struct RunningAttempt {
     task: AbortHandle,
     external: bool,
     /// What it was started from.
-    origin: Origin,
+    origin: ActivationOrigin,
     /// Tells whether it only waits.
     scope: Arc<NodeScope>,
     /// Whether it was ended to begin anew: what it still says counts for nothing.
@@ -32,7 +32,7 @@ pub(super) struct Running {
     ended: BTreeMap<String, usize>,
 }
 
-impl Running {
+impl RunningAttempt {
     pub(super) fn scope(&self) -> &NodeScope {
         &self.scope
     }
@@ -53,7 +53,7 @@ impl Running {
 }
 
 /// The activations of a run that go on here.
-pub(super) struct Line<S: State> {
+pub(super) struct ReadyQueue<S: State> {
     /// Activations to start, in order.
     ready: VecDeque<ActivationKey>,
     /// The state that each of them starts from.
@@ -66,17 +66,17 @@ pub(super) struct Line<S: State> {
     passed: VecDeque<ActivationKey>,
     /// Activations that wait for their next attempt.
     timers: BTreeSet<(Timestamp, ActivationKey)>,
-    running: FewMap<ActivationKey, Running>,
+    running: FewMap<ActivationKey, RunningAttempt>,
     /// How many attempts of each node run: those of a bounded node would be counted through for each of its activations.
     going: Vec<usize>,
     /// Grows with each attempt, and when the log takes the place of what is here.
     way: u64,
     /// The activations whose attempts were aborted then because they did not follow any more, with the first way on which others count.
     left_behind: BTreeMap<ActivationKey, u64>,
-    tasks: JoinSet<Ended<S>>,
+    tasks: JoinSet<EndedAttempt<S>>,
 }
 
-impl<S: State> Default for Line<S> {
+impl<S: State> Default for ReadyQueue<S> {
     fn default() -> Self {
         Self {
             // Mostly there is one; a list that grows by itself begins with room for four.
@@ -96,7 +96,7 @@ impl<S: State> Default for Line<S> {
 }
 
 /// In line.
-impl<S: State> Line<S> {
+impl<S: State> ReadyQueue<S> {
     /// Puts an activation at the end of the line, to start from this state.
     pub(super) fn push(&mut self, key: ActivationKey, state: &Arc<S>) {
         self.given.insert(key, Arc::clone(state));
@@ -262,19 +262,19 @@ impl<S: State> Line<S> {
 }
 
 /// Running.
-impl<S: State> Line<S> {
+impl<S: State> ReadyQueue<S> {
     /// Runs an attempt as a task of its own.
     pub(super) fn run(
         &mut self,
         external: bool,
         scope: Arc<NodeScope>,
-        origin: Origin,
-        attempt: impl Future<Output = Ended<S>> + Send + 'static,
+        origin: ActivationOrigin,
+        attempt: impl Future<Output = EndedAttempt<S>> + Send + 'static,
     ) {
         let by = scope.attempt_key;
         let task = self.tasks.spawn(attempt);
         let ended = scope.memos.ended().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
-        let running = Running { task, external, origin, scope, broken: false, ended };
+        let running = RunningAttempt { task, external, origin, scope, broken: false, ended };
         if self.running.insert(by.activation, running).is_none() {
             *self.going_of(by.activation.0) += 1;
         }
@@ -292,7 +292,7 @@ impl<S: State> Line<S> {
     /// passed over.
     ///
     /// Cancel safe: an end that was not returned is returned by the next call.
-    pub(super) async fn next_end(&mut self) -> Option<Result<Ended<S>, JoinError>> {
+    pub(super) async fn next_end(&mut self) -> Option<Result<EndedAttempt<S>, JoinError>> {
         loop {
             match self.tasks.join_next().await? {
                 Ok((by, ..)) if self.has_left(by) => {}
@@ -302,7 +302,7 @@ impl<S: State> Line<S> {
     }
 
     /// Takes an attempt that has ended.
-    pub(super) fn remove_running(&mut self, key: ActivationKey) -> Option<Running> {
+    pub(super) fn remove_running(&mut self, key: ActivationKey) -> Option<RunningAttempt> {
         let running = self.running.remove(&key)?;
         *self.going_of(key.0) -= 1;
         Some(running)
@@ -315,11 +315,11 @@ impl<S: State> Line<S> {
         nodes.into_iter().for_each(|node| *self.going_of(node) += 1);
     }
 
-    pub(super) fn running(&self, key: ActivationKey) -> Option<&Running> {
+    pub(super) fn running(&self, key: ActivationKey) -> Option<&RunningAttempt> {
         self.running.get(&key)
     }
 
-    pub(super) fn running_mut(&mut self, key: ActivationKey) -> Option<&mut Running> {
+    pub(super) fn running_mut(&mut self, key: ActivationKey) -> Option<&mut RunningAttempt> {
         self.running.get_mut(&key)
     }
 
@@ -360,7 +360,7 @@ impl<S: State> Line<S> {
 
     /// Finds the attempt that was broken off and is gone by now.
     pub(super) fn broken(&self, task: tokio::task::Id) -> Option<ActivationKey> {
-        let gone = |running: &Running| running.broken && running.task.id() == task;
+        let gone = |running: &RunningAttempt| running.broken && running.task.id() == task;
         self.running.iter().find(|(_, running)| gone(running)).map(|(&key, _)| key)
     }
 

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Driver;
-use crate::engine::fold::Folded;
+use super::RunDriver;
+use crate::engine::fold::ReplayedRun;
 use crate::engine::frontier::{Activation, ActivationKey};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind};
@@ -14,37 +14,37 @@ use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::{HeadRef, Seq};
 use crate::record::Record;
-use crate::record::body::{Event, Intent, Released};
+use crate::record::body::{Event, Intent, ReleaseRecord};
 use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::requests::amend::Races;
+use crate::runtime::requests::amend::ConflictRetries;
 use crate::state::State;
 
 /// What is missing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lost {
+pub(super) struct DataLoss {
     /// The last record that was acknowledged, and the last one that there is.
     acknowledged: Seq,
     found: Seq,
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Detects that the last acknowledged record is not in the log any more, and tells subscribers.
     ///
     /// What others wrote since may begin with a base: then records before it were not loaded, and are taken to be there.
-    pub(super) fn detect_loss(&self, records: &[Record], found: Seq) -> Option<Lost> {
+    pub(super) fn detect_loss(&self, records: &[Record], found: Seq) -> Option<DataLoss> {
         let durable = self.journal.durable().filter(|durable| is_missing(records, durable))?;
-        let lost = Lost { acknowledged: durable.seq, found };
+        let lost = DataLoss { acknowledged: durable.seq, found };
         tracing::error!(
             run = %self.journal.run(), acknowledged = %lost.acknowledged, %found,
             "the store has lost records that it had acknowledged"
         );
-        let Lost { acknowledged, found } = lost;
+        let DataLoss { acknowledged, found } = lost;
         self.emit(|| RunEventKind::RecordsLost { acknowledged, found });
         Some(lost)
     }
 
     /// Lets the run go as the store has it, with what had begun and must not be repeated. Returns why the driver stops.
-    pub(super) async fn leave(&mut self, folded: Folded, lost: Lost) -> Error {
+    pub(super) async fn leave(&mut self, folded: ReplayedRun, lost: DataLoss) -> Error {
         let begun = self.begun();
         self.break_transaction();
         match self.try_leave(folded, &begun).await {
@@ -62,10 +62,10 @@ impl<S: State> Driver<S> {
 
     async fn try_leave(
         &mut self,
-        folded: Folded,
+        folded: ReplayedRun,
         begun: &BTreeSet<ActivationKey>,
     ) -> crate::error::Result<()> {
-        let (mut folded, mut races) = (Some(folded), Races::new());
+        let (mut folded, mut races) = (Some(folded), ConflictRetries::new());
         loop {
             let now = match folded.take() {
                 Some(folded) => folded,
@@ -77,7 +77,7 @@ impl<S: State> Driver<S> {
                 |key: &ActivationKey| Intent { node: self.machine.name(key.0).clone(), visit: key.1 };
             let begun = begun.iter().filter(unsaid).map(intent).collect();
             let reason = "the store has lost records".to_owned();
-            let released = Released {
+            let released = ReleaseRecord {
                 reason,
                 wake: None,
                 receiving: false,

@@ -35,17 +35,17 @@ use std::time::Duration;
 
 use self::apply::FailedApply;
 pub(crate) use self::apply::check_input;
-use self::asks::Asks;
-use self::journal::{Expiry, Journal, Owed};
-pub(crate) use self::journal::{First, Outbox};
-use self::line::Line;
-use self::stopping::Stopping;
+use self::asks::AnswererTasks;
+use self::journal::{ExpiredQuestion, RecordBuffer, DurableReply};
+pub(crate) use self::journal::{FirstRecord, PendingRecords};
+use self::line::ReadyQueue;
+use self::stopping::StopDeadlines;
 pub(crate) use self::transactions::check_transactions;
-use self::waiters::Waiters;
+use self::waiters::WaitRegistry;
 use super::event::Event as RunEventKind;
-use super::fleet::life::Tenure;
-use super::requests::drive::Parts;
-use super::shared::{Control, Phase, Registration, Shared};
+use super::fleet::life::ClaimId;
+use super::requests::drive::DriverInput;
+use super::shared::{DriverCommand, RuntimePhase, DriverRegistration, RuntimeInner};
 use super::tasks::spawn;
 use crate::compact::once::OnceSender;
 use crate::compact::queue::Receiver;
@@ -57,7 +57,7 @@ use crate::id::{HeadRef, RunKey, Seq};
 use crate::node::{AttemptKey, Command, RunScope};
 use crate::past::retention;
 use crate::record::RunStatus;
-use crate::record::pause::Noted;
+use crate::record::pause::ActivationNote;
 use crate::state::State;
 
 /// How many nodes run on without giving other tasks a turn.
@@ -65,48 +65,48 @@ const TURN: u32 = 64;
 
 /// Why the driver stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stopped {
+pub(crate) enum DriverExit {
     /// The run has ended, or waits for an answer.
     Settled,
     /// The runtime ended; the run was let go.
     Released,
 }
 
-pub(crate) struct Driver<S: State> {
-    shared: Arc<Shared>,
+pub(crate) struct RunDriver<S: State> {
+    shared: Arc<RuntimeInner>,
     graph: Graph<S>,
     plan: Arc<Plan>,
     scope: Arc<RunScope>,
     machine: Machine,
     state: Arc<S>,
-    journal: Journal<S>,
-    line: Line<S>,
-    waiters: Waiters,
-    asks: Asks,
+    journal: RecordBuffer<S>,
+    line: ReadyQueue<S>,
+    waiters: WaitRegistry,
+    asks: AnswererTasks,
     commands: Receiver<Command>,
-    registration: Registration,
-    stopping: Stopping,
+    registration: DriverRegistration,
+    stopping: StopDeadlines,
     /// An update that went wrong after it had changed the live state.
     failed_apply: Option<Box<FailedApply>>,
     turn: u32,
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<RuntimeInner>,
         graph: Graph<S>,
         policy: CheckpointPolicy,
-        mut registration: Registration,
+        mut registration: DriverRegistration,
         (scope, commands, cancelled): (Arc<RunScope>, Receiver<Command>, OnceSender<()>),
-        parts: Parts<S>,
+        parts: DriverInput<S>,
     ) -> Self {
-        let Parts { machine, state, log, outbox, first, facts } = parts;
+        let DriverInput { machine, state, log, outbox, first, facts } = parts;
         let plan = Arc::clone(graph.plan());
         let clock = &shared.clock;
-        let journal = Journal::new(policy, Arc::clone(clock), log, outbox, first);
-        let stopping = Stopping::new(Arc::clone(clock), cancelled, plan.deadline, facts.created);
+        let journal = RecordBuffer::new(policy, Arc::clone(clock), log, outbox, first);
+        let stopping = StopDeadlines::new(Arc::clone(clock), cancelled, plan.deadline, facts.created);
         registration.left.facts = Some(Arc::clone(&scope.facts));
-        let (mut line, state) = (Line::default(), Arc::new(state));
+        let (mut line, state) = (ReadyQueue::default(), Arc::new(state));
         line.push_all((&machine, &state), clock.now(), |node| plan.most_running(node).is_some());
         Self {
             shared,
@@ -117,8 +117,8 @@ impl<S: State> Driver<S> {
             state,
             journal,
             line,
-            waiters: Waiters::default(),
-            asks: Asks::default(),
+            waiters: WaitRegistry::default(),
+            asks: AnswererTasks::default(),
             commands,
             registration,
             stopping,
@@ -128,16 +128,16 @@ impl<S: State> Driver<S> {
     }
 
     /// Which claim of which life of the run it drives.
-    pub(crate) fn tenure(&self) -> Tenure {
-        Tenure { life: self.machine.life(), epoch: self.journal.epoch() }
+    pub(crate) fn tenure(&self) -> ClaimId {
+        ClaimId { life: self.machine.life(), epoch: self.journal.epoch() }
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &RuntimeInner {
         &self.shared
     }
 
     /// The same, to keep when the driver is gone.
-    pub(crate) fn shared_handle(&self) -> Arc<Shared> {
+    pub(crate) fn shared_handle(&self) -> Arc<RuntimeInner> {
         Arc::clone(&self.shared)
     }
 
@@ -168,7 +168,7 @@ impl<S: State> Driver<S> {
     /// Drives the run until it has settled, or the runtime ends.
     ///
     /// Everything that was acknowledged is durable when this returns, also with an error.
-    pub(crate) async fn run(&mut self) -> Result<Stopped> {
+    pub(crate) async fn run(&mut self) -> Result<DriverExit> {
         // The caller of this lets go of the run.
         self.registration.owe(None);
         let result = loop {
@@ -181,7 +181,7 @@ impl<S: State> Driver<S> {
                 result => break result,
             }
         };
-        if matches!(result, Ok(Stopped::Settled)) && self.machine.status().is_finished() {
+        if matches!(result, Ok(DriverExit::Settled)) && self.machine.status().is_finished() {
             // A run with checkpoints disabled has no record.
             self.registration.left.ended_at =
                 Some(self.journal.durable().map_or(Seq::new(0), |head| head.seq));
@@ -196,7 +196,7 @@ impl<S: State> Driver<S> {
         result
     }
 
-    async fn drive(&mut self) -> Result<Stopped> {
+    async fn drive(&mut self) -> Result<DriverExit> {
         self.hand_in_all();
         loop {
             let told = self.shared.registry.stop();
@@ -206,7 +206,7 @@ impl<S: State> Driver<S> {
             if let Some(lost) = self.stopping.take_lost() {
                 return Err(lost);
             }
-            if let Phase::Ending(grace) = told.phase {
+            if let RuntimePhase::Ending(grace) = told.phase {
                 self.stopping.end_within(grace);
             }
             if self.is_overdue() {
@@ -294,7 +294,7 @@ impl<S: State> Driver<S> {
                     return Err(error);
                 }
                 match self.journal.on_its_way() {
-                    Some(seq) => self.journal.owe(seq, Owed::Done(reply)),
+                    Some(seq) => self.journal.owe(seq, DurableReply::Done(reply)),
                     None => drop(reply.send(Ok(()))),
                 }
             }
@@ -304,7 +304,7 @@ impl<S: State> Driver<S> {
             // The attempt has ended, and what another one says comes next.
             Command::Chunks { by, .. } if !self.line.runs(by) => {}
             Command::Chunks { by, name, text, taken } => {
-                self.note_step(by.activation, &name, Noted::Result(text.into()), false)?;
+                self.note_step(by.activation, &name, ActivationNote::Result(text.into()), false)?;
                 taken.give_back();
             }
             Command::Wish { by, name, wish, reply } => self.wish(by.activation, name, wish, reply)?,
@@ -316,29 +316,29 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    async fn control(&mut self, control: Control) -> Result<()> {
+    async fn control(&mut self, control: DriverCommand) -> Result<()> {
         match control {
-            Control::Look(told) => Box::pin(self.check_head(told)).await,
-            Control::Begun(reply) => {
+            DriverCommand::Look(told) => Box::pin(self.check_head(told)).await,
+            DriverCommand::Begun(reply) => {
                 // A caller that has gone away needs no reply.
                 let _ = reply.send(());
                 Ok(())
             }
             // The next turn looks at it.
-            Control::Stop => Ok(()),
-            Control::Release => {
+            DriverCommand::Stop => Ok(()),
+            DriverCommand::Release => {
                 self.stopping.end_within(Duration::ZERO);
                 self.line.abort_all();
                 Ok(())
             }
-            Control::Signal { signal, reply } if self.is_deferred(&signal) => {
+            DriverCommand::Signal { signal, reply } if self.is_deferred(&signal) => {
                 self.defer(*signal, reply);
                 Ok(())
             }
-            Control::Signal { signal, reply } => {
+            DriverCommand::Signal { signal, reply } => {
                 signal::reply_to_signaller(Box::pin(self.signal(*signal)).await, reply)
             }
-            Control::Edit { patch, by, reply } => {
+            DriverCommand::Edit { patch, by, reply } => {
                 signal::reply_to_signaller(Box::pin(self.edit(*patch, by)).await, reply)
             }
         }
@@ -371,7 +371,7 @@ impl<S: State> Driver<S> {
         match answer {
             Ok(head) => {
                 self.emit(|| RunEventKind::Durable { seq: head.seq });
-                for Expiry { key, name } in self.journal.pay(head.seq) {
+                for ExpiredQuestion { key, name } in self.journal.pay(head.seq) {
                     self.waiters.expired(key, &name);
                 }
                 self.line.pass_barriers(head.seq);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::Driver;
-use super::journal::{Expiry, Owed};
-use super::waiters::{Waiter, WaitsFor};
+use super::RunDriver;
+use super::journal::{ExpiredQuestion, DurableReply};
+use super::waiters::{NodeWait, WaitsFor};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
@@ -18,16 +18,16 @@ use crate::error::Result;
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
-use crate::node::{Given, Replier};
+use crate::node::{NodeReply, ReplySender};
 use crate::record::body::{Event, StatusChange};
 use crate::record::child::ChildEnd;
 use crate::record::memo::{Memo, Memos, Reply, ended};
-use crate::record::pause::{Expired, Noted};
+use crate::record::pause::{Expired, ActivationNote};
 use crate::state::State;
 
 /// Which of several things that could end a wait goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum DeliveryPriority {
     /// It ended before this attempt, as the n-th.
     Again(usize),
     /// Its place is on record, or it had none beside it.
@@ -39,18 +39,18 @@ enum Turn {
 }
 
 /// What an activation is handed next.
-struct Offer {
+struct PendingDelivery {
     key: ActivationKey,
     name: String,
-    turn: Turn,
+    turn: DeliveryPriority,
     /// Since when it waits, among all.
     order: u64,
-    what: End,
+    what: DeliveryKind,
 }
 
-enum End {
+enum DeliveryKind {
     /// This, which is on record; there, too, is that it ended before others, if `placed`.
-    Known { given: Given, seq: Option<Seq>, placed: bool },
+    Known { given: NodeReply, seq: Option<Seq>, placed: bool },
     /// What came of these children of a group; `placed` if it is on record that they ended before others.
     Ends { names: Vec<String>, placed: bool },
     /// The first message that waits.
@@ -61,7 +61,7 @@ enum End {
     Pending,
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Hands what has come to the nodes that wait for it.
     pub(super) fn offer(&mut self) -> Result<()> {
         if !self.is_stopping() && self.waiters.next_wake().is_some() {
@@ -83,7 +83,7 @@ impl<S: State> Driver<S> {
             }
             let now = self.shared.clock.now();
             let stopping = self.is_stopping();
-            let mut offers: Vec<Offer> =
+            let mut offers: Vec<PendingDelivery> =
                 stirred.into_iter().filter_map(|key| self.next_of(key, now, stopping)).collect();
             if offers.is_empty() {
                 break;
@@ -117,14 +117,14 @@ impl<S: State> Driver<S> {
     }
 
     /// Whether `concurrency` allows the activation to go on, and none is in line whose time came before.
-    fn has_place(&self, offer: &Offer) -> bool {
+    fn has_place(&self, offer: &PendingDelivery) -> bool {
         let parked = self.line.running(offer.key).is_some_and(|running| running.scope().waits.is_parked());
         if self.plan.concurrency.is_none() || !parked {
             return true;
         }
         let first = self.line.first_ready().and_then(|key| self.machine.in_flight().get(key));
         let before = first.and_then(|activation| activation.retry_at);
-        let waits = matches!((offer.turn, before), (Turn::Due(at), Some(before)) if before < at);
+        let waits = matches!((offer.turn, before), (DeliveryPriority::Due(at), Some(before)) if before < at);
         self.room() && !waits
     }
 
@@ -140,7 +140,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Returns what an activation is handed next, if it has read what it was handed before. To one that is `stopping`, nothing is new.
-    fn next_of(&mut self, key: ActivationKey, now: Timestamp, stopping: bool) -> Option<Offer> {
+    fn next_of(&mut self, key: ActivationKey, now: Timestamp, stopping: bool) -> Option<PendingDelivery> {
         let running = self.line.running(key)?;
         if !running.scope().waits.is_quiet() {
             return None;
@@ -148,7 +148,7 @@ impl<S: State> Driver<S> {
         let memos = &self.machine.in_flight().get(&key)?.memos;
         let inbox = self.machine.inbox().front().map(|message| message.at);
         let first = inbox.and_then(|_| self.first_receiver()).map(|(_, order)| order);
-        let mut next: Option<Offer> = None;
+        let mut next: Option<PendingDelivery> = None;
         let groups = self.waiters.ended(key);
         for waiter in self.waiters.of(key) {
             let again = running.place_of(&waiter.name);
@@ -159,44 +159,44 @@ impl<S: State> Driver<S> {
             };
             let Some((turn, what)) = end else { continue };
             // What ended before is the way to where the attempt before was; whatever is new waits.
-            let held = stopping && !matches!(turn, Turn::Again(_) | Turn::Noted);
+            let held = stopping && !matches!(turn, DeliveryPriority::Again(_) | DeliveryPriority::Noted);
             let later = next.as_ref().is_some_and(|next| (next.turn, next.order) < (turn, waiter.order));
             if !(held || later) {
-                next = Some(Offer { key, name: waiter.name.clone(), turn, order: waiter.order, what });
+                next = Some(PendingDelivery { key, name: waiter.name.clone(), turn, order: waiter.order, what });
             }
         }
-        next.filter(|next| !matches!(next.what, End::Pending))
+        next.filter(|next| !matches!(next.what, DeliveryKind::Pending))
     }
 
     /// Hands an activation what it waited for.
-    fn hand(&mut self, offer: Offer) -> Result<()> {
-        let Offer { key, name, what, .. } = offer;
+    fn hand(&mut self, offer: PendingDelivery) -> Result<()> {
+        let PendingDelivery { key, name, what, .. } = offer;
         let Some(mut waiter) = self.waiters.remove(key, &name) else { return Ok(()) };
         // It might have ended otherwise: then that is to be remembered.
         let first = waiter.reply.waits().has_rivals();
         let strong = matches!(waiter.what, WaitsFor::Record(..));
         waiter.reply.promise();
         let (seq, given) = match what {
-            End::Known { given, seq, placed } if placed || !first => (seq, given),
-            End::Known { given, .. } => {
+            DeliveryKind::Known { given, seq, placed } if placed || !first => (seq, given),
+            DeliveryKind::Known { given, .. } => {
                 let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
                 let (place, of) = (activation.memos.next_ended(), ended(&name)?);
-                (Some(self.note_step(key, &place, Noted::Result(of), false)?), given)
+                (Some(self.note_step(key, &place, ActivationNote::Result(of), false)?), given)
             }
-            End::Ends { names, placed } => {
+            DeliveryKind::Ends { names, placed } => {
                 self.waiters.handed(key, &name, &names);
                 // The next of them might have been enough instead.
                 let first = first || matches!(waiter.what, WaitsFor::Ends { enough: true });
                 let ends = self.place_ends(key, names, first, placed)?;
-                (self.journal.on_its_way(), Given::Ends(ends))
+                (self.journal.on_its_way(), NodeReply::Ends(ends))
             }
-            End::Message => {
+            DeliveryKind::Message => {
                 let Some(message) = self.machine.inbox().front().cloned() else { return Ok(()) };
-                let seq = self.note_step(key, &name, Noted::Took(message.number), first)?;
-                (Some(seq), Given::Message(message))
+                let seq = self.note_step(key, &name, ActivationNote::Took(message.number), first)?;
+                (Some(seq), NodeReply::Message(message))
             }
-            End::Idle => (Some(self.note_step(key, &name, Noted::Idle, first)?), Given::Idle),
-            End::Pending => return Ok(()),
+            DeliveryKind::Idle => (Some(self.note_step(key, &name, ActivationNote::Idle, first)?), NodeReply::Idle),
+            DeliveryKind::Pending => return Ok(()),
         };
         self.give(key, seq, waiter.reply, given, strong);
         // What else it waits for is looked at once it has read this, also if it has other work then.
@@ -222,7 +222,7 @@ impl<S: State> Driver<S> {
             let end = Arc::clone(end);
             if !placed && (first || !ChildEnd::is_good(&end)) {
                 let (place, of) = (memos.next_ended(), ended(&name)?);
-                self.note_step(key, &place, Noted::Result(of), false)?;
+                self.note_step(key, &place, ActivationNote::Result(of), false)?;
             }
             ends.push((name, end));
         }
@@ -230,11 +230,11 @@ impl<S: State> Driver<S> {
     }
 
     /// Gives a node what it waited for; once the record is durable, if the node's effect asks for that, or in any case.
-    fn give(&mut self, key: ActivationKey, seq: Option<Seq>, reply: Replier, given: Given, strong: bool) {
+    fn give(&mut self, key: ActivationKey, seq: Option<Seq>, reply: ReplySender, given: NodeReply, strong: bool) {
         let weak =
             !strong && matches!(self.plan.node(NodeIx::new(key.0)).effect, Effect::Pure | Effect::Read);
         match seq.filter(|&seq| !weak && !self.journal.is_durable(seq)) {
-            Some(seq) => self.journal.owe(seq, Owed::Given { reply, given }),
+            Some(seq) => self.journal.owe(seq, DurableReply::Given { reply, given }),
             None => reply.send(Ok(given)),
         }
     }
@@ -253,7 +253,7 @@ impl<S: State> Driver<S> {
             // No node may act on it before it is on record: until then, an answer may come.
             let seq = self.note(&Event::Status(StatusChange::Expired(expired)), None, false)?;
             self.waiters.await_expiry(key, &name);
-            self.journal.owe(seq, Owed::Expiry(Expiry { key, name }));
+            self.journal.owe(seq, DurableReply::Expiry(ExpiredQuestion { key, name }));
         }
         Ok(())
     }
@@ -261,68 +261,68 @@ impl<S: State> Driver<S> {
 
 /// Tells which ends of a group are handed over next: those that ended in an attempt before, as far as nothing else ended between them, and
 /// then all others.
-fn ends_of(ended: Option<&Vec<String>>, place_of: impl Fn(&str) -> Option<usize>) -> Option<(Turn, End)> {
+fn ends_of(ended: Option<&Vec<String>>, place_of: impl Fn(&str) -> Option<usize>) -> Option<(DeliveryPriority, DeliveryKind)> {
     let ended = ended?;
     let mut before: Vec<_> = ended.iter().filter_map(|name| Some((place_of(name)?, name))).collect();
     before.sort_unstable();
     let Some(&(first, _)) = before.first() else {
-        let turn = Turn::Said(Timestamp::default());
-        return Some((turn, End::Ends { names: ended.clone(), placed: false }));
+        let turn = DeliveryPriority::Said(Timestamp::default());
+        return Some((turn, DeliveryKind::Ends { names: ended.clone(), placed: false }));
     };
     let in_a_row = (first..).zip(before).take_while(|(place, (at, _))| place == at);
     let names = in_a_row.map(|(_, (_, name))| name.clone()).collect();
-    Some((Turn::Again(first), End::Ends { names, placed: true }))
+    Some((DeliveryPriority::Again(first), DeliveryKind::Ends { names, placed: true }))
 }
 
 /// Tells whether a wait is over, and how it ends then. `again` is its place among what ended before this attempt,
 /// `inbox` the time of a message that is for this one.
 fn end_of(
-    waiter: &Waiter,
+    waiter: &NodeWait,
     memos: &Memos,
     now: Timestamp,
     again: Option<usize>,
     inbox: Option<Timestamp>,
-) -> Option<(Turn, End)> {
-    let due = waiter.until.filter(|until| *until <= now).map(Turn::Due);
-    let again = again.map(Turn::Again);
+) -> Option<(DeliveryPriority, DeliveryKind)> {
+    let due = waiter.until.filter(|until| *until <= now).map(DeliveryPriority::Due);
+    let again = again.map(DeliveryPriority::Again);
     let known =
-        |turn, given| Some((again.unwrap_or(turn), End::Known { given, seq: None, placed: again.is_some() }));
+        |turn, given| Some((again.unwrap_or(turn), DeliveryKind::Known { given, seq: None, placed: again.is_some() }));
     match (waiter.what, memos.get(&waiter.name)) {
-        (WaitsFor::Step(None), _) => known(Turn::Noted, Given::Done),
+        (WaitsFor::Step(None), _) => known(DeliveryPriority::Noted, NodeReply::Done),
         (WaitsFor::Step(Some((seq, placed))), _) => {
-            Some((Turn::Noted, End::Known { given: Given::Done, seq: Some(seq), placed }))
+            Some((DeliveryPriority::Noted, DeliveryKind::Known { given: NodeReply::Done, seq: Some(seq), placed }))
         }
         (WaitsFor::Record(seq, placed), _) => {
-            Some((Turn::Noted, End::Known { given: Given::Done, seq: Some(seq), placed }))
+            Some((DeliveryPriority::Noted, DeliveryKind::Known { given: NodeReply::Done, seq: Some(seq), placed }))
         }
         // What came of children goes first of what has come, in the order of the waits.
         (WaitsFor::Child, Some(Memo::Result(end))) => {
-            known(Turn::Said(Timestamp::default()), Given::Kept(Arc::clone(end)))
+            known(DeliveryPriority::Said(Timestamp::default()), NodeReply::Kept(Arc::clone(end)))
         }
         // A group's ends are those of its children.
         (WaitsFor::Child | WaitsFor::Ends { .. }, _) => None,
         // What has rung before has rung, whatever the clock says here.
-        (WaitsFor::Time, _) => known(again.or(due)?, Given::Done),
+        (WaitsFor::Time, _) => known(again.or(due)?, NodeReply::Done),
         (WaitsFor::Message, Some(Memo::Message(message))) => {
-            known(Turn::Noted, Given::Message(message.clone()))
+            known(DeliveryPriority::Noted, NodeReply::Message(message.clone()))
         }
-        (WaitsFor::Message, Some(Memo::Idle)) => known(Turn::Noted, Given::Idle),
+        (WaitsFor::Message, Some(Memo::Idle)) => known(DeliveryPriority::Noted, NodeReply::Idle),
         (WaitsFor::Message, _) => match inbox {
-            Some(at) => Some((Turn::Said(at), End::Message)),
-            None => Some((due?, End::Idle)),
+            Some(at) => Some((DeliveryPriority::Said(at), DeliveryKind::Message)),
+            None => Some((due?, DeliveryKind::Idle)),
         },
-        (WaitsFor::Expiry, _) => Some((Turn::Due(waiter.until?), End::Pending)),
+        (WaitsFor::Expiry, _) => Some((DeliveryPriority::Due(waiter.until?), DeliveryKind::Pending)),
         (WaitsFor::Answer, Some(Memo::Asked(asked))) => {
             let turn = match &asked.reply {
                 Reply::Open => return None,
                 // A node whose question was answered by cancelling waits on, and is dropped with the run: told, it would fail the run first.
                 Reply::Answered { answer: Answer::Cancel(_), .. } => return None,
                 Reply::Answered { at, .. } if asked.ask.deadline.is_none_or(|deadline| *at < deadline) => {
-                    Turn::Said(*at)
+                    DeliveryPriority::Said(*at)
                 }
-                Reply::Answered { at, .. } | Reply::Expired { at } => Turn::Due(*at),
+                Reply::Answered { at, .. } | Reply::Expired { at } => DeliveryPriority::Due(*at),
             };
-            known(turn, Given::Reply(Arc::clone(asked)))
+            known(turn, NodeReply::Reply(Arc::clone(asked)))
         }
         (WaitsFor::Answer, _) => None,
     }

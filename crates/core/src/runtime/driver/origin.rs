@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::compact::few::Few;
+use crate::compact::few::SmallVec;
 use crate::engine::frontier::{ActivationKey, Token};
 use crate::engine::machine::Machine;
 
 /// The item and the inputs of an activation.
 #[derive(Default)]
-pub(super) struct Origin {
+pub(super) struct ActivationOrigin {
     item: Option<Arc<RawValue>>,
-    inputs: Few<Token>,
+    inputs: SmallVec<Token>,
 }
 
-impl Origin {
+impl ActivationOrigin {
     /// Returns what an activation in flight starts from.
     pub(super) fn of(machine: &Machine, key: ActivationKey) -> Self {
         let Some(activation) = machine.in_flight().get(&key) else { return Self::default() };

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use super::Driver;
-use super::journal::facts::{Fact, What};
-use super::lost::Lost;
-use super::origin::Origin;
-use crate::engine::fold::{Folded, fold};
+use super::RunDriver;
+use super::journal::facts::{PendingEvent, PendingEventKind};
+use super::lost::DataLoss;
+use super::origin::ActivationOrigin;
+use crate::engine::fold::{ReplayedRun, fold};
 use crate::engine::frontier::Activation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::record::memo::{Memo, PROGRESS};
-use crate::record::pause::Noted;
+use crate::record::pause::ActivationNote;
 use crate::record::{Failure, FailureKind, RunStatus};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::State;
 use crate::store::At;
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Loads the log as it is now and makes anew, from what happened, the records that are not in it.
     ///
     /// # Errors
@@ -87,13 +87,13 @@ impl<S: State> Driver<S> {
         let doubts: Vec<_> = ended.map(|(&key, activation)| (key, activation.failed + 1)).collect();
         for (key, failed) in doubts {
             let failure = Failure::of(FailureKind::Update, error).with_node(self.machine.name(key.0));
-            self.apply_fact(Fact { key, what: What::Retry { failed, failure, at: None } })?;
+            self.apply_fact(PendingEvent { key, what: PendingEventKind::Retry { failed, failure, at: None } })?;
         }
         Ok(())
     }
 
     /// Loads the log as it is now, and makes sure that the run in it is the one that goes on here. Tells if acknowledged records are missing.
-    pub(super) async fn load_ours(&mut self) -> Result<(Folded, Option<Lost>)> {
+    pub(super) async fn load_ours(&mut self) -> Result<(ReplayedRun, Option<DataLoss>)> {
         let run = self.journal.run().clone();
         let records = self.in_term(self.shared.store.load(&run, At::Latest)).await?.ok_or_else(|| {
             Error::new(ErrorKind::Fenced, "the run was purged while it went on here; it stops").with_run(&run)
@@ -121,8 +121,8 @@ impl<S: State> Driver<S> {
     /// with what its activation started from.
     pub(super) fn stand_on(
         &mut self,
-        folded: Folded,
-    ) -> Result<impl Iterator<Item = (Origin, Fact<S>)> + use<S>> {
+        folded: ReplayedRun,
+    ) -> Result<impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S>> {
         let state =
             S::from_channels(self.graph.migrated(&folded.channels, folded.version)?, self.graph.schema())?;
         let facts = self.journal.restart(&folded);
@@ -132,7 +132,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Whether what happened is not in the log as it is now, and still can be.
-    fn still_follows(&self, origin: &Origin, fact: &Fact<S>) -> bool {
+    fn still_follows(&self, origin: &ActivationOrigin, fact: &PendingEvent<S>) -> bool {
         let Some(activation) = self.machine.in_flight().get(&fact.key) else { return false };
         if !origin.leads_to(&self.machine, fact.key) {
             return false;
@@ -140,30 +140,30 @@ impl<S: State> Driver<S> {
         if self.machine.status() != RunStatus::InProgress {
             // As at any other moment after the run has failed: what came of what must not be repeated is recorded.
             let effect = self.plan.node(NodeIx::new(fact.key.0)).effect;
-            let is_kept = matches!(fact.what, What::Ended { .. } | What::Retry { .. });
+            let is_kept = matches!(fact.what, PendingEventKind::Ended { .. } | PendingEventKind::Retry { .. });
             if effect != Effect::External || !is_kept {
                 return false;
             }
         }
         match &fact.what {
-            What::Ended { .. } => true,
+            PendingEventKind::Ended { .. } => true,
             // An attempt that broke off with nothing done is not counted. Its intent stands until the log says so; no later attempt
             // has begun, for that waits until its own intent, and so all before it, is acknowledged.
-            What::Retry { failed, failure, .. } if failure.not_done && *failed == activation.failed => {
+            PendingEventKind::Retry { failed, failure, .. } if failure.not_done && *failed == activation.failed => {
                 activation.intent
             }
-            What::Retry { failed, .. } => *failed > activation.failed,
-            What::Asked { name, .. } => !activation.memos.contains_key(name),
-            What::Noted { name, what, .. } => match (what, activation.memos.get(name)) {
-                (Noted::Took(number), _) => {
+            PendingEventKind::Retry { failed, .. } => *failed > activation.failed,
+            PendingEventKind::Asked { name, .. } => !activation.memos.contains_key(name),
+            PendingEventKind::Noted { name, what, .. } => match (what, activation.memos.get(name)) {
+                (ActivationNote::Took(number), _) => {
                     self.machine.inbox().iter().any(|message| message.number == *number)
                 }
-                (Noted::Refused { message, .. }, Some(Memo::Message(taken))) => taken.number == *message,
-                (Noted::Refused { .. }, _) => false,
-                (Noted::Idle, memo) => matches!(memo, Some(Memo::Until(_))),
+                (ActivationNote::Refused { message, .. }, Some(Memo::Message(taken))) => taken.number == *message,
+                (ActivationNote::Refused { .. }, _) => false,
+                (ActivationNote::Idle, memo) => matches!(memo, Some(Memo::Until(_))),
                 // What was said later takes the place of what was said before.
-                (Noted::Result(_), _) if name == PROGRESS => true,
-                (Noted::Result(_) | Noted::Until(_), memo) => memo.is_none(),
+                (ActivationNote::Result(_), _) if name == PROGRESS => true,
+                (ActivationNote::Result(_) | ActivationNote::Until(_), memo) => memo.is_none(),
             },
         }
     }

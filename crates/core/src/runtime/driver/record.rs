@@ -1,6 +1,6 @@
 //! From what was absorbed to records on their way.
 
-use super::Driver;
+use super::RunDriver;
 use crate::error::Result;
 use crate::graph::NodeCheckpoint;
 use crate::id::{NodeName, Seq, Visit};
@@ -10,7 +10,7 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::log::RecordOptions;
 use crate::state::{Patch, State};
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Holds an end that was absorbed, and writes what is held if the policy says so.
     pub(super) fn hold(
         &mut self,

@@ -1,18 +1,18 @@
 //! Bringing a run to rest when nothing here can move it any more.
 
 use super::children::StopProgress;
-use super::{Driver, Stopped};
+use super::{RunDriver, DriverExit};
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{ErrorKind, Result};
 use crate::record::RunStatus;
-use crate::record::body::{Event, Released, StatusChange};
-use crate::record::pause::{Looks, Receiver, Rested};
+use crate::record::body::{Event, ReleaseRecord, StatusChange};
+use crate::record::pause::{ChildPolls, Receiver, IdleRecord};
 use crate::state::State;
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Brings the run to rest if nothing can move it any more. Returns why the driver stops, if it does.
-    pub(super) async fn come_to_rest(&mut self) -> Result<Option<Stopped>> {
+    pub(super) async fn come_to_rest(&mut self) -> Result<Option<DriverExit>> {
         if self.machine.cancel().is_some() && self.machine.status() == RunStatus::InProgress {
             self.stopping.cancel_within(self.shared.limits.cancel_grace);
         }
@@ -48,7 +48,7 @@ impl<S: State> Driver<S> {
                         )?;
                         return Box::pin(self.drain())
                             .await
-                            .map(|settled| settled.then_some(Stopped::Released));
+                            .map(|settled| settled.then_some(DriverExit::Released));
                     }
                     StopProgress::Telling => return Ok(None),
                     StopProgress::Waiting if !self.stopping.is_shutdown_over() => return Ok(None),
@@ -60,27 +60,27 @@ impl<S: State> Driver<S> {
                 return Ok(None);
             } else if settling && self.machine.paused().is_some() {
                 self.release("the runtime was shut down while it paused its children", None, None)?;
-                return Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Released));
+                return Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Released));
             } else if self.machine.paused().is_some() {
                 let status = RunStatus::Interrupted;
                 let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
-                self.rest(Rested { status, receiving, wake: None, receivers })?;
+                self.rest(IdleRecord { status, receiving, wake: None, receivers })?;
             } else if self.stopping.has_grace() {
                 self.flush(false)?;
                 if self.journal.has_begun() {
                     self.let_go(none_in_line)?;
                 }
-                return Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Released));
+                return Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Released));
             } else if self.stopping.is_exceeding() || !self.fall_asleep()? {
                 return Ok(None);
             } else if self.machine.status() == RunStatus::InProgress {
-                return Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Settled));
+                return Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Settled));
             }
         }
         if self.journal.writes_status(self.machine.status()) {
             self.flush(false)?;
         }
-        Box::pin(self.drain()).await.map(|settled| settled.then_some(Stopped::Settled))
+        Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Settled))
     }
 
     /// Rests a run that only time, answers or messages can move. Returns false if the driver waits for that here.
@@ -108,7 +108,7 @@ impl<S: State> Driver<S> {
             return Err(self.stuck());
         }
         let status = if asked { RunStatus::Interrupted } else { RunStatus::AwaitingInput };
-        self.rest(Rested { status, receiving, wake, receivers: self.receivers() })?;
+        self.rest(IdleRecord { status, receiving, wake, receivers: self.receivers() })?;
         Ok(true)
     }
 
@@ -149,7 +149,7 @@ impl<S: State> Driver<S> {
 
     /// Records that the run rests, under every policy, with what is held back: whatever a caller is told that the run waits for, others
     /// find in its log.
-    fn rest(&mut self, rested: Rested) -> Result<()> {
+    fn rest(&mut self, rested: IdleRecord) -> Result<()> {
         let plain = !rested.receiving && rested.wake.is_none() && rested.status == RunStatus::Interrupted;
         let event =
             Event::Status(if plain { StatusChange::Interrupted } else { StatusChange::Rested(rested) });
@@ -160,11 +160,11 @@ impl<S: State> Driver<S> {
         &mut self,
         reason: &str,
         wake: Option<Timestamp>,
-        looks: Option<Looks>,
+        looks: Option<ChildPolls>,
     ) -> Result<()> {
         let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
         let (reason, orderly) = (reason.into(), self.stopping.is_ending());
-        let released = Released { reason, wake, receiving, receivers, begun: Vec::new(), looks, orderly };
+        let released = ReleaseRecord { reason, wake, receiving, receivers, begun: Vec::new(), looks, orderly };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
 

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::Id;
 
-use super::Driver;
+use super::RunDriver;
 use crate::ask::{Answer, QuestionKind};
 use crate::engine::fold::{check_signal, full_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::past::questions;
 use crate::record::RunStatus;
 use crate::record::body::{Event, Signal, SignalKind};
-use crate::record::pause::Edited;
+use crate::record::pause::EditRecord;
 use crate::runtime::inbox::check_room;
 use crate::runtime::log::check_size;
 use crate::runtime::post;
-use crate::runtime::requests::amend::Races;
+use crate::runtime::requests::amend::ConflictRetries;
 use crate::runtime::requests::edit::misfit;
 use crate::runtime::requests::signal::{at_work, revives};
 use crate::runtime::requests::system::hold_for_queue;
 use crate::state::{Patch, State};
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Takes in what a caller in this process says to the run. The inner result is for the caller.
     pub(super) async fn signal(&mut self, mut signal: Signal) -> Result<Result<()>> {
         if matches!(signal.what, SignalKind::GoTo { .. }) {
@@ -80,7 +80,7 @@ impl<S: State> Driver<S> {
         // What is held back belongs before the edit, in the log as in the state.
         self.flush(true)?;
         self.state = Arc::new(state);
-        self.note(&Event::Edit(Edited { patch, by }), None, false)?;
+        self.note(&Event::Edit(EditRecord { patch, by }), None, false)?;
         self.said().await
     }
 
@@ -134,7 +134,7 @@ impl<S: State> Driver<S> {
             }
         };
         let signal = Signal { what, by: Some(by), at: self.shared.clock.now(), of_parent: false };
-        let mut races = Races::new();
+        let mut races = ConflictRetries::new();
         loop {
             match self.signal(signal.clone()).await? {
                 Ok(()) => return Ok(()),

@@ -14,7 +14,7 @@ use crate::engine::machine::Machine;
 use crate::graph::{Effect, Graph};
 use crate::id::{Epoch, Fingerprint, NodeName, RunKey, Visit, WorkflowName};
 use crate::node::{
-    AttemptKey, AttemptTransactions, Host, Inputs, NodeScope, RunScope, StartedChildren, Waits,
+    AttemptKey, AttemptTransactions, RuntimeAccess, Inputs, NodeScope, RunScope, StartedChildren, AttemptWaits,
 };
 use crate::record::RunFacts;
 use crate::record::body::{Event, NodeDone, NodesDone, Started};
@@ -75,7 +75,7 @@ pub(super) fn machine(graph: &Graph<Context>) -> Machine {
 /// The end of the fork, after which `a`, `b` and `c` are in flight.
 pub(super) fn forked(machine: &Machine) -> NodeDone {
     let mut done = NodeDone::new(name("fork"), Visit::new(1));
-    done.fired = ["a", "b", "c"].map(|to| crate::record::body::Fired::plain(name(to))).into_iter().collect();
+    done.fired = ["a", "b", "c"].map(|to| crate::record::body::FiredEdge::plain(name(to))).into_iter().collect();
     assert!(machine.in_flight().contains_key(&key(0)));
     done
 }
@@ -105,7 +105,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         clock: Arc::new(ManualClock::new(at(0))),
         commands: queue().0,
         cancelled: once().1,
-        host: Host { runtime: Weak::<()>::new(), depth: 0, root: run(), children: Arc::default() },
+        host: RuntimeAccess { runtime: Weak::<()>::new(), depth: 0, root: run(), children: Arc::default() },
     };
     Arc::new(NodeScope {
         run: Arc::new(run),
@@ -117,7 +117,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         inputs: Inputs::default(),
         attempt_key: AttemptKey { activation, way: 0 },
         memos: Memos::default(),
-        waits: Waits::default(),
+        waits: AttemptWaits::default(),
         time_limit: None,
         started: StartedChildren::default(),
         effect: Effect::default(),

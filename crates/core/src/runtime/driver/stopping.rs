@@ -8,7 +8,7 @@ use crate::compact::once::{OnceReceiver, OnceSender, once};
 use crate::error::Error;
 
 /// When nothing new may start any more, and when what runs must have ended.
-pub(super) struct Stopping {
+pub(super) struct StopDeadlines {
     clock: Arc<dyn Clock>,
     /// Tells running nodes to stop.
     cancelled: OnceSender<()>,
@@ -28,7 +28,7 @@ pub(super) struct Stopping {
     lost: Option<Error>,
 }
 
-impl Stopping {
+impl StopDeadlines {
     /// The deadline counts from the start of the run, whichever process drove it since.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
@@ -157,9 +157,9 @@ mod tests {
     use super::*;
     use crate::testing::ManualClock;
 
-    fn stopping(clock: &ManualClock, deadline: Option<u64>) -> Stopping {
+    fn stopping(clock: &ManualClock, deadline: Option<u64>) -> StopDeadlines {
         let created = clock.now();
-        Stopping::new(Arc::new(clock.clone()), once().0, deadline.map(Duration::from_secs), created)
+        StopDeadlines::new(Arc::new(clock.clone()), once().0, deadline.map(Duration::from_secs), created)
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let created = clock.now();
         clock.advance(Duration::from_secs(7));
         let (shared, deadline) = (Arc::new(clock.clone()), Some(Duration::from_secs(10)));
-        let taken_up = Stopping::new(shared, once().0, deadline, created);
+        let taken_up = StopDeadlines::new(shared, once().0, deadline, created);
         assert_eq!(taken_up.deadline_at(), Some(created.plus(Duration::from_secs(10))));
         assert!(!taken_up.is_deadline_over());
         assert_eq!(taken_up.next_wake(true), None, "a run that stops has no deadline to look at");

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::Driver;
+use super::RunDriver;
 use crate::error::Result;
 use crate::id::HeadRef;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
 /// Waits for an answer as long as this process may believe that what it took in this term is its own.
@@ -15,7 +15,7 @@ use crate::state::State;
 ///
 /// Those of the answer; [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) once the term is over.
 pub(super) async fn in_term<T>(
-    shared: &Shared,
+    shared: &RuntimeInner,
     term: u64,
     answer: impl Future<Output = Result<T>>,
 ) -> Result<T> {
@@ -30,7 +30,7 @@ pub(super) async fn in_term<T>(
     }
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Waits for the store, as long as the term lasts.
     ///
     /// # Errors

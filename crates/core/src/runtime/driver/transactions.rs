@@ -16,9 +16,9 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::task::Id;
 
-use super::Driver;
-use super::journal::facts::{Fact, What};
-use super::origin::Origin;
+use super::RunDriver;
+use super::journal::facts::{PendingEvent, PendingEventKind};
+use super::origin::ActivationOrigin;
 use super::waiters::WaitsFor;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
@@ -26,13 +26,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, Graph};
 use crate::id::HeadRef;
-use crate::node::{Grant, HandedIn, Lease, Replier};
+use crate::node::{TransactionGrant, HandedIn, TransactionLease, ReplySender};
 use crate::past::Verdict;
 use crate::record::body::Event;
-use crate::record::pause::{Noted, Stepped};
+use crate::record::pause::{ActivationNote, StepRecord};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
 use crate::state::{State, Update};
 
@@ -43,20 +43,20 @@ const FIRST_DELAY: Duration = Duration::from_millis(10);
 
 /// Whose turn it is.
 #[derive(Default)]
-pub(super) struct Transactions {
-    waiting: VecDeque<(ActivationKey, oneshot::Sender<Grant>)>,
+pub(super) struct TransactionQueue {
+    waiting: VecDeque<(ActivationKey, oneshot::Sender<TransactionGrant>)>,
     /// Whose transaction is open, and the number of its turn.
     open: Option<(ActivationKey, u64)>,
     turns: u64,
     /// Steps whose transactions are to commit.
     steps: VecDeque<StepCommit>,
     /// How often activations have begun anew.
-    anew: BTreeMap<ActivationKey, Beginnings>,
+    anew: BTreeMap<ActivationKey, RestartCounts>,
 }
 
 /// How often an activation has begun anew: because another transaction was in the way, and because none could be begun.
 #[derive(Default)]
-struct Beginnings {
+struct RestartCounts {
     gave_way: u32,
     not_begun: u32,
 }
@@ -67,11 +67,11 @@ pub(super) struct StepCommit {
     pub(super) name: String,
     pub(super) text: Box<RawValue>,
     pub(super) handed_in: Box<HandedIn>,
-    pub(super) reply: Replier,
+    pub(super) reply: ReplySender,
 }
 
 /// Refuses a graph with transactional nodes on a store without transactions.
-pub(crate) fn check_transactions<S: State>(shared: &Shared, graph: &Graph<S>) -> Result<()> {
+pub(crate) fn check_transactions<S: State>(shared: &RuntimeInner, graph: &Graph<S>) -> Result<()> {
     let mut nodes = graph.plan().nodes.iter();
     let Some(node) = nodes.find(|node| node.effect == Effect::Transactional) else { return Ok(()) };
     if shared.store.transactions().is_some() {
@@ -86,8 +86,8 @@ pub(crate) fn check_transactions<S: State>(shared: &Shared, graph: &Graph<S>) ->
 }
 
 /// Turns.
-impl<S: State> Driver<S> {
-    pub(super) fn await_transaction(&mut self, key: ActivationKey, reply: oneshot::Sender<Grant>) {
+impl<S: State> RunDriver<S> {
+    pub(super) fn await_transaction(&mut self, key: ActivationKey, reply: oneshot::Sender<TransactionGrant>) {
         self.waiters.transactions.get_or_insert_default().waiting.push_back((key, reply));
     }
 
@@ -122,9 +122,9 @@ impl<S: State> Driver<S> {
         let Some((key, reply)) = transactions.waiting.pop_front() else { return Ok(()) };
         transactions.turns += 1;
         transactions.open = Some((key, transactions.turns));
-        let lease = Lease { run: Arc::clone(&self.scope), number: transactions.turns };
+        let lease = TransactionLease { run: Arc::clone(&self.scope), number: transactions.turns };
         // Dropped unread, it says that the turn is over.
-        drop(reply.send(Grant { store: Arc::clone(&self.shared.store), lease }));
+        drop(reply.send(TransactionGrant { store: Arc::clone(&self.shared.store), lease }));
         Ok(())
     }
 
@@ -198,7 +198,7 @@ pub(super) struct EndWithin<S: State> {
 }
 
 /// Commits.
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Takes in the end of a transactional node: its rows and its record commit together, or it has not ended.
     pub(super) async fn end_within(
         &mut self,
@@ -212,14 +212,14 @@ impl<S: State> Driver<S> {
         };
         let HandedIn { transaction, lease } = *handed_in;
         let number = lease.number;
-        let is_open = |open: &Transactions| open.open == Some((key, number));
+        let is_open = |open: &TransactionQueue| open.open == Some((key, number));
         if !self.waiters.transactions.as_deref().is_some_and(is_open) {
             // It was broken off, and its end came first.
             self.line.push_again(key);
             return Ok(());
         }
         let (status, verdict) = (self.machine.status(), update.output().and_then(Verdict::of));
-        let origin = Origin::of(&self.machine, key);
+        let origin = ActivationOrigin::of(&self.machine, key);
         self.journal.set_within(true);
         let applied = self.apply_end(key, Ok(update), took, true);
         self.journal.set_within(false);
@@ -273,8 +273,8 @@ impl<S: State> Driver<S> {
         }
         let first = reply.waits().has_rivals();
         let node = self.machine.name(key.0).clone();
-        let what = Noted::Result(text.into());
-        let stepped = Stepped { node: node.clone(), visit: key.1, name: name.clone(), what, first };
+        let what = ActivationNote::Result(text.into());
+        let stepped = StepRecord { node: node.clone(), visit: key.1, name: name.clone(), what, first };
         let seq = self.note(&Event::Step(stepped), Some((node, key.1)), false)?;
         let committed = self.commit(transaction).await;
         let committed = self.journal.outbox().answered(committed);
@@ -333,7 +333,7 @@ impl<S: State> Driver<S> {
     /// Goes on from the log after a transaction was rolled back: nothing of its node has happened.
     async fn rolled_back(
         &mut self,
-        (key, origin): (ActivationKey, Origin),
+        (key, origin): (ActivationKey, ActivationOrigin),
         error: Error,
         took: Duration,
     ) -> Result<()> {
@@ -356,11 +356,11 @@ impl<S: State> Driver<S> {
         let may_succeed = matches!(error.kind(), Unavailable | Invalid);
         let what = if may_succeed && failed < node.retry.attempts() {
             let delay = self.retry_delay(key, failed);
-            What::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
+            PendingEventKind::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
         } else {
-            What::Ended { result: Err(failure), took }
+            PendingEventKind::Ended { result: Err(failure), took }
         };
-        self.apply_fact(Fact { key, what })
+        self.apply_fact(PendingEvent { key, what })
     }
 
     /// Makes the run anew from the log after a transaction was rolled back.

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use super::Driver;
-use super::asks::Answered;
+use super::RunDriver;
+use super::asks::AnswererResult;
 use super::transactions::EndWithin;
 use crate::error::Result;
 use crate::id::HeadRef;
-use crate::runtime::shared::Control;
+use crate::runtime::shared::DriverCommand;
 use crate::state::State;
 
 /// What is left to do of what happened.
@@ -20,16 +20,16 @@ pub(super) enum Next<S: State> {
     /// An attempt has ended.
     Settle(Option<Box<EndWithin<S>>>),
     /// The answerer has spoken.
-    Answer(Box<Answered>),
+    Answer(Box<AnswererResult>),
     /// Others in this process tell something.
-    Control(Control),
+    Control(DriverCommand),
     /// It is time for something, or to look.
     Time,
     /// Nothing.
     Turn,
 }
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Waits for the next thing to happen, and takes it in as far as nothing must be waited for.
     pub(super) async fn wait(&mut self) -> Result<Next<S>> {
         let clock = Arc::clone(&self.shared.clock);

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::children::ChildTasks;
-use super::transactions::Transactions;
+use super::transactions::TransactionQueue;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::id::Seq;
-use crate::node::Replier;
+use crate::node::ReplySender;
 
 /// The waits of nodes that run here.
 #[derive(Default)]
-pub(super) struct Waiters {
-    by_activation: BTreeMap<ActivationKey, Vec<Waiter>>,
+pub(super) struct WaitRegistry {
+    by_activation: BTreeMap<ActivationKey, Vec<NodeWait>>,
     /// When the driver must look although nothing happens.
     times: BTreeSet<(Timestamp, ActivationKey, String)>,
     /// How many waits there were: the longest wait is served first.
@@ -22,26 +22,26 @@ pub(super) struct Waiters {
     /// The children that are watched for them; absent as long as there was none.
     pub(super) children: Option<Box<ChildTasks>>,
     /// Those who wait for a transaction, and who has one; absent as long as no node has asked.
-    pub(super) transactions: Option<Box<Transactions>>,
+    pub(super) transactions: Option<Box<TransactionQueue>>,
     /// The children whose ends one wait takes in as they come, by activation and name of the group.
-    groups: BTreeMap<(ActivationKey, String), Group>,
+    groups: BTreeMap<(ActivationKey, String), ChildGroup>,
 }
 
 /// Children whose ends one wait takes in, by the names of their notes.
 #[derive(Default)]
-struct Group {
+struct ChildGroup {
     going: BTreeSet<String>,
     /// What came of these is noted, and not handed over.
     ended: Vec<String>,
 }
 
-pub(super) struct Waiter {
+pub(super) struct NodeWait {
     pub(super) name: String,
     pub(super) order: u64,
     pub(super) what: WaitsFor,
     /// When it is over, if time ends it.
     pub(super) until: Option<Timestamp>,
-    pub(super) reply: Replier,
+    pub(super) reply: ReplySender,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,13 +63,13 @@ pub(super) enum WaitsFor {
     Expiry,
 }
 
-impl Waiter {
+impl NodeWait {
     fn is_open(&self) -> bool {
         !self.reply.is_closed()
     }
 }
 
-impl Waiters {
+impl WaitRegistry {
     /// The children that are watched, to watch another or to note something of them.
     pub(super) fn children(&mut self) -> &mut ChildTasks {
         self.children.get_or_insert_default()
@@ -80,15 +80,15 @@ impl Waiters {
         self.children.as_deref_mut()
     }
 
-    fn open(&self) -> impl Iterator<Item = (ActivationKey, &Waiter)> {
+    fn open(&self) -> impl Iterator<Item = (ActivationKey, &NodeWait)> {
         let all = self.by_activation.iter().flat_map(|(&key, all)| all.iter().map(move |one| (key, one)));
         all.filter(|(_, waiter)| waiter.is_open())
     }
 
     /// Lists what an activation waits for, without what it has given up.
-    pub(super) fn of(&mut self, key: ActivationKey) -> &[Waiter] {
+    pub(super) fn of(&mut self, key: ActivationKey) -> &[NodeWait] {
         let Some(all) = self.by_activation.get_mut(&key) else { return &[] };
-        if !all.iter().all(Waiter::is_open) {
+        if !all.iter().all(NodeWait::is_open) {
             let times = &mut self.times;
             all.retain(|waiter| {
                 if let (false, Some(until)) = (waiter.is_open(), waiter.until) {
@@ -106,7 +106,7 @@ impl Waiters {
 
     /// Whether the activation has a wait that it has not given up.
     pub(super) fn waits(&self, key: ActivationKey) -> bool {
-        self.by_activation.get(&key).is_some_and(|all| all.iter().any(Waiter::is_open))
+        self.by_activation.get(&key).is_some_and(|all| all.iter().any(NodeWait::is_open))
     }
 
     /// Whether a wait for a message is open.
@@ -181,19 +181,19 @@ impl Waiters {
         name: String,
         what: WaitsFor,
         until: Option<Timestamp>,
-        reply: Replier,
+        reply: ReplySender,
     ) {
         if let Some(until) = until {
             self.times.insert((until, key, name.clone()));
         }
         self.count += 1;
-        let waiter = Waiter { name, order: self.count, what, until, reply };
+        let waiter = NodeWait { name, order: self.count, what, until, reply };
         self.by_activation.entry(key).or_default().push(waiter);
         self.stirred.insert(key);
     }
 
     /// Removes the wait of this name, which ends.
-    pub(super) fn remove(&mut self, key: ActivationKey, name: &str) -> Option<Waiter> {
+    pub(super) fn remove(&mut self, key: ActivationKey, name: &str) -> Option<NodeWait> {
         let all = self.by_activation.get_mut(&key)?;
         let at = all.iter().position(|waiter| waiter.name == name && waiter.is_open())?;
         let waiter = all.swap_remove(at);
@@ -227,7 +227,7 @@ impl Waiters {
     /// Finds the longest wait for a message. The waits of `before`, in their order, are longer than all that came since.
     pub(super) fn first_receiver(&self, before: &[(ActivationKey, String)]) -> Option<(ActivationKey, u64)> {
         let receiving = self.open().filter(|(_, waiter)| waiter.what == WaitsFor::Message);
-        let place = |key: ActivationKey, waiter: &Waiter| {
+        let place = |key: ActivationKey, waiter: &NodeWait| {
             let before = before.iter().position(|(of, name)| (*of, name) == (key, &waiter.name));
             (before.unwrap_or(usize::MAX), waiter.order)
         };

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::Driver;
-use super::journal::facts::{Fact, What};
-use super::origin::Origin;
+use super::RunDriver;
+use super::journal::facts::{PendingEvent, PendingEventKind};
+use super::origin::ActivationOrigin;
 use super::transactions::StepCommit;
 use super::waiters::WaitsFor;
 use crate::ask::{Answer, OnDeadline, Request};
@@ -18,23 +18,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
-use crate::node::{Given, Replier, Wish};
+use crate::node::{NodeReply, ReplySender, NodeRequest};
 use crate::record::body::{Event, StatusChange};
 use crate::record::codec::to_raw;
 use crate::record::memo::{Memo, Reply};
-use crate::record::pause::{Asking, Noted, Stepped};
+use crate::record::pause::{QuestionRecord, ActivationNote, StepRecord};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::State;
 
-impl<S: State> Driver<S> {
+impl<S: State> RunDriver<S> {
     /// Takes in what a node wishes.
     pub(super) fn wish(
         &mut self,
         key: ActivationKey,
         name: String,
-        wish: Wish,
-        reply: Replier,
+        wish: NodeRequest,
+        reply: ReplySender,
     ) -> Result<()> {
         reply.waits().accepted();
         let Some(activation) = self.machine.in_flight().get(&key) else {
@@ -43,7 +43,7 @@ impl<S: State> Driver<S> {
         };
         let memo = activation.memos.get(&name).cloned();
         let effect = self.plan.node(NodeIx::new(key.0)).effect;
-        if effect == Effect::External && !matches!(wish, Wish::Keep(_) | Wish::Recall) {
+        if effect == Effect::External && !matches!(wish, NodeRequest::Keep(_) | NodeRequest::Recall) {
             let message = "a node declared `External` must not be started twice, so it cannot wait; ask, receive, sleep or \
                            start children in a node before it";
             let error = Error::new(ErrorKind::Unsupported, message).with_node(self.machine.name(key.0));
@@ -51,65 +51,65 @@ impl<S: State> Driver<S> {
             return Ok(());
         }
         match wish {
-            Wish::Keep(text) => self.keep(key, name, text, reply),
-            Wish::Commit(text, handed_in) => {
+            NodeRequest::Keep(text) => self.keep(key, name, text, reply),
+            NodeRequest::Commit(text, handed_in) => {
                 self.await_commit(StepCommit { key, name, text, handed_in, reply });
                 Ok(())
             }
-            Wish::Record(text) => {
+            NodeRequest::Record(text) => {
                 let first = reply.waits().has_rivals();
-                let seq = self.note_step(key, &name, Noted::Result(text.into()), first)?;
+                let seq = self.note_step(key, &name, ActivationNote::Result(text.into()), first)?;
                 self.waiters.add(key, name, WaitsFor::Record(seq, first), None, reply);
                 Ok(())
             }
-            Wish::RecordAll(all) => {
+            NodeRequest::RecordAll(all) => {
                 let first = reply.waits().has_rivals();
                 match self.note_all(key, all, first)? {
                     Some(seq) => self.waiters.add(key, name, WaitsFor::Record(seq, first), None, reply),
-                    None => reply.send(Ok(Given::Done)),
+                    None => reply.send(Ok(NodeReply::Done)),
                 }
                 Ok(())
             }
-            Wish::Join { group, wait } => {
+            NodeRequest::Join { group, wait } => {
                 let is_told = memo.is_some();
                 self.await_child(key, &name, *wait, is_told)?;
                 self.waiters.join_group(key, group, name, is_told);
-                reply.send(Ok(Given::Done));
+                reply.send(Ok(NodeReply::Done));
                 Ok(())
             }
-            Wish::Ends { enough } => {
+            NodeRequest::Ends { enough } => {
                 self.waiters.add(key, name, WaitsFor::Ends { enough }, None, reply);
                 Ok(())
             }
-            Wish::Mark => {
+            NodeRequest::Mark => {
                 if memo.is_none() {
-                    self.note_step(key, &name, Noted::Result(to_raw(&true)?.into()), false)?;
+                    self.note_step(key, &name, ActivationNote::Result(to_raw(&true)?.into()), false)?;
                 }
-                reply.send(Ok(Given::Done));
+                reply.send(Ok(NodeReply::Done));
                 Ok(())
             }
-            Wish::Child(wait) => {
+            NodeRequest::Child(wait) => {
                 self.await_child(key, &name, *wait, memo.is_some())?;
                 self.waiters.add(key, name, WaitsFor::Child, None, reply);
                 Ok(())
             }
-            Wish::Recall => {
+            NodeRequest::Recall => {
                 self.waiters.add(key, name, WaitsFor::Step(None), None, reply);
                 Ok(())
             }
-            Wish::Until(moment) => self.wait_until(key, name, memo.as_ref(), moment, reply),
-            Wish::Message { patience } => self.wait_message(key, name, memo.as_ref(), patience, reply),
-            Wish::Refuse { message, why, patience } => {
+            NodeRequest::Until(moment) => self.wait_until(key, name, memo.as_ref(), moment, reply),
+            NodeRequest::Message { patience } => self.wait_message(key, name, memo.as_ref(), patience, reply),
+            NodeRequest::Refuse { message, why, patience } => {
                 let node = self.machine.name(key.0).clone();
                 tracing::warn!(run = %self.journal.run(), %node, message, why, "a message cannot be read and is set aside");
                 let event = RunEventKind::MessageRefused { node, visit: key.1, message, why: why.clone() };
                 self.emit(|| event);
-                self.note_step(key, &name, Noted::Refused { message, why }, false)?;
+                self.note_step(key, &name, ActivationNote::Refused { message, why }, false)?;
                 self.ends_anew(key, &name);
                 self.wait_message(key, name, None, patience, reply)
             }
-            Wish::Ask(request) => self.wait_answer(key, &name, memo.as_ref(), request, reply),
-            Wish::AskAgain { problem, by_default } => {
+            NodeRequest::Ask(request) => self.wait_answer(key, &name, memo.as_ref(), request, reply),
+            NodeRequest::AskAgain { problem, by_default } => {
                 let Some(Memo::Asked(asked)) = memo else { return Ok(()) };
                 let mut request = Request { problem: Some(problem), ..asked.ask.clone() };
                 if by_default {
@@ -128,13 +128,13 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn keep(&mut self, key: ActivationKey, name: String, text: Box<RawValue>, reply: Replier) -> Result<()> {
+    fn keep(&mut self, key: ActivationKey, name: String, text: Box<RawValue>, reply: ReplySender) -> Result<()> {
         if let Err(error) = self.check_result(key, &name, &text) {
             reply.send(Err(error));
             return Ok(());
         }
         let first = reply.waits().has_rivals();
-        let seq = self.note_step(key, &name, Noted::Result(text.into()), first)?;
+        let seq = self.note_step(key, &name, ActivationNote::Result(text.into()), first)?;
         self.waiters.add(key, name, WaitsFor::Step(Some((seq, first))), None, reply);
         Ok(())
     }
@@ -158,12 +158,12 @@ impl<S: State> Driver<S> {
         name: String,
         memo: Option<&Memo>,
         moment: Timestamp,
-        reply: Replier,
+        reply: ReplySender,
     ) -> Result<()> {
         let until = match memo {
             Some(Memo::Until(until)) => *until,
             _ => {
-                self.note_step(key, &name, Noted::Until(moment), false)?;
+                self.note_step(key, &name, ActivationNote::Until(moment), false)?;
                 moment
             }
         };
@@ -177,7 +177,7 @@ impl<S: State> Driver<S> {
         name: String,
         memo: Option<&Memo>,
         patience: Option<Duration>,
-        reply: Replier,
+        reply: ReplySender,
     ) -> Result<()> {
         let until = match memo {
             Some(Memo::Message(_) | Memo::Idle) => None,
@@ -188,7 +188,7 @@ impl<S: State> Driver<S> {
                 if let Some(until) =
                     until.filter(|_| self.machine.inbox().is_empty() || self.waiters.is_receiving())
                 {
-                    self.note_step(key, &name, Noted::Until(until), false)?;
+                    self.note_step(key, &name, ActivationNote::Until(until), false)?;
                 }
                 until
             }
@@ -203,7 +203,7 @@ impl<S: State> Driver<S> {
         name: &str,
         memo: Option<&Memo>,
         request: Request,
-        reply: Replier,
+        reply: ReplySender,
     ) -> Result<()> {
         let deadline = match memo {
             Some(Memo::Asked(asked)) if request.expects.continues(&asked.ask.expects) => asked.ask.deadline,
@@ -246,8 +246,8 @@ impl<S: State> Driver<S> {
                 let message = format!("starting the node was rejected{who}: {comment}");
                 let failure =
                     Failure::new(FailureKind::Rejected, message).with_node(self.machine.name(key.0));
-                let what = What::Ended { result: Err(failure), took: Duration::ZERO };
-                self.apply_fact(Fact { key, what })?;
+                let what = PendingEventKind::Ended { result: Err(failure), took: Duration::ZERO };
+                self.apply_fact(PendingEvent { key, what })?;
                 Ok(false)
             }
             Reply::Answered { .. } => Ok(true),
@@ -259,15 +259,15 @@ impl<S: State> Driver<S> {
         &mut self,
         key: ActivationKey,
         name: &str,
-        what: Noted,
+        what: ActivationNote,
         first: bool,
     ) -> Result<Seq> {
         let node = self.machine.name(key.0).clone();
-        let fact = What::Noted { name: name.to_owned(), what: what.clone(), first };
-        let origin = Origin::of(&self.machine, key);
-        let step = Stepped { node: node.clone(), visit: key.1, name: name.to_owned(), what, first };
+        let fact = PendingEventKind::Noted { name: name.to_owned(), what: what.clone(), first };
+        let origin = ActivationOrigin::of(&self.machine, key);
+        let step = StepRecord { node: node.clone(), visit: key.1, name: name.to_owned(), what, first };
         let seq = self.note(&Event::Step(step), Some((node, key.1)), false)?;
-        self.journal.remember(Fact { key, what: fact }, origin, Some(seq));
+        self.journal.remember(PendingEvent { key, what: fact }, origin, Some(seq));
         Ok(seq)
     }
 
@@ -281,7 +281,7 @@ impl<S: State> Driver<S> {
         let mut last = None;
         self.journal.gather(true);
         for (name, text) in all {
-            last = Some(self.note_step(key, &name, Noted::Result(text.into()), first)?);
+            last = Some(self.note_step(key, &name, ActivationNote::Result(text.into()), first)?);
         }
         self.journal.gather(false);
         Ok(last)
@@ -289,12 +289,12 @@ impl<S: State> Driver<S> {
 
     pub(super) fn note_asked(&mut self, key: ActivationKey, name: &str, ask: Request) -> Result<Seq> {
         let node = self.machine.name(key.0).clone();
-        let fact = What::Asked { name: name.to_owned(), ask: ask.clone() };
-        let origin = Origin::of(&self.machine, key);
-        let asking = Asking { node: node.clone(), visit: key.1, name: name.to_owned(), ask };
+        let fact = PendingEventKind::Asked { name: name.to_owned(), ask: ask.clone() };
+        let origin = ActivationOrigin::of(&self.machine, key);
+        let asking = QuestionRecord { node: node.clone(), visit: key.1, name: name.to_owned(), ask };
         let seq =
             self.note(&Event::Status(StatusChange::Asked(asking)), Some((node.clone(), key.1)), false)?;
-        self.journal.remember(Fact { key, what: fact }, origin, Some(seq));
+        self.journal.remember(PendingEvent { key, what: fact }, origin, Some(seq));
         let (visit, name) = (key.1, name.to_owned());
         if !self.asks.is_empty() {
             self.asks.withdraw(&format!("{node}@{visit}:{name}"));

@@ -15,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{RunKey, TenantId, WorkflowName};
 use crate::record::RunFacts;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::telemetry::QueueMeter;
 
 /// How many runs may go on in one runtime at once: in all, of a workflow, and per key.
@@ -91,13 +91,13 @@ struct Kind {
     workflow: WorkflowName,
 }
 
-type Taken = Pin<Box<dyn Future<Output = ()> + Send>>;
+type AdmittedRun = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Goes on with a run that has room now. It holds the runtime, which goes on as long as a run stands in line.
-pub(crate) type Go = Box<dyn FnOnce(Permit) -> Taken + Send>;
+pub(crate) type Go = Box<dyn FnOnce(RunPermit) -> AdmittedRun + Send>;
 
 /// Lets runs in as long as there is room.
-pub(crate) struct Admission {
+pub(crate) struct AdmissionControl {
     limits: RunLimits,
     state: Mutex<State>,
     /// Rings when there may be room for a run in line.
@@ -123,12 +123,12 @@ struct State {
 
 /// Room for one run, until the last clone is dropped.
 #[derive(Clone)]
-pub(crate) struct Permit {
+pub(crate) struct RunPermit {
     _room: Option<Arc<Room>>,
 }
 
 struct Room {
-    admission: Arc<Admission>,
+    admission: Arc<AdmissionControl>,
     kind: Kind,
 }
 
@@ -139,7 +139,7 @@ impl Drop for Room {
     }
 }
 
-impl Admission {
+impl AdmissionControl {
     pub(crate) fn new(limits: RunLimits) -> Arc<Self> {
         Arc::new(Self { limits, state: Mutex::default(), bell: Notify::new(), meter: QueueMeter::new() })
     }
@@ -160,19 +160,19 @@ impl Admission {
     }
 
     /// Takes room whether there is any or not.
-    pub(crate) fn admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Permit {
+    pub(crate) fn admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> RunPermit {
         if !self.is_limited() {
-            return Permit { _room: None };
+            return RunPermit { _room: None };
         }
         let kind = self.kind(run, facts);
         self.lock().count(&kind, |count| *count += 1);
-        Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }
+        RunPermit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }
     }
 
     /// Takes room if there is any, and no run waits for it.
-    pub(crate) fn try_admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Option<Permit> {
+    pub(crate) fn try_admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Option<RunPermit> {
         if !self.is_limited() {
-            return Some(Permit { _room: None });
+            return Some(RunPermit { _room: None });
         }
         let kind = self.kind(run, facts);
         let mut state = self.lock();
@@ -182,7 +182,7 @@ impl Admission {
         }
         state.count(&kind, |count| *count += 1);
         drop(state);
-        Some(Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) })
+        Some(RunPermit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) })
     }
 
     /// Puts a run in line. One that stands there already keeps its place.
@@ -264,7 +264,7 @@ impl Admission {
     }
 
     /// Takes the next out of the line that has room, with that room.
-    pub(crate) fn pop(self: &Arc<Self>) -> Option<(Go, Permit)> {
+    pub(crate) fn pop(self: &Arc<Self>) -> Option<(Go, RunPermit)> {
         let mut state = self.lock();
         let (kind, place) = state.next(&self.limits)?;
         state.last = Some(kind.key.clone());
@@ -276,7 +276,7 @@ impl Admission {
         drop(state);
         // Who does not wait any more need not be told.
         told.into_iter().for_each(|told| _ = told.send(()));
-        Some((go, Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }))
+        Some((go, RunPermit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }))
     }
 }
 
@@ -352,9 +352,9 @@ impl State {
 }
 
 /// What came of waiting for room.
-pub(crate) enum Turn {
+pub(crate) enum AdmissionResult {
     /// There is room.
-    Room(Permit),
+    Room(RunPermit),
     /// The run stood in line already, and had room by that.
     Had,
     /// The run stood in line already, and left it without.
@@ -363,7 +363,7 @@ pub(crate) enum Turn {
 
 /// Waits in line without anything to go on with but the room itself: for runs that nothing is recorded of. Where the run stands in line
 /// already, this waits until it does not.
-pub(crate) async fn room(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<Turn> {
+pub(crate) async fn room(shared: &Arc<RuntimeInner>, run: &RunKey, facts: &RunFacts) -> Result<AdmissionResult> {
     let (sender, permit) = oneshot::channel();
     let (told, hears) = oneshot::channel();
     let go: Go = Box::new(move |permit| {
@@ -372,9 +372,9 @@ pub(crate) async fn room(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -
         Box::pin(std::future::ready(()))
     });
     if !shared.admission.line_up_or_hear(run, facts, go, Some(told)) {
-        return Ok(hears.await.map_or(Turn::Left, |()| Turn::Had));
+        return Ok(hears.await.map_or(AdmissionResult::Left, |()| AdmissionResult::Had));
     }
-    permit.await.map(Turn::Room).map_err(|_| Shared::closed(run))
+    permit.await.map(AdmissionResult::Room).map_err(|_| RuntimeInner::closed(run))
 }
 
 #[cfg(test)]

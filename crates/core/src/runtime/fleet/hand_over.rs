@@ -5,15 +5,15 @@ use std::sync::Arc;
 use super::sweep::{go, line_up};
 use crate::id::Seq;
 use crate::record::{RunFacts, RunStatus};
-use crate::runtime::requests::amend::Tip;
-use crate::runtime::requests::resume::Known;
-use crate::runtime::shared::Shared;
+use crate::runtime::requests::amend::RunWriter;
+use crate::runtime::requests::resume::ClaimTarget;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 use crate::store::{RunFilter, RunHead};
 
 /// Claims a run after a signal, if it has no owner and its workflow is served here: beside the caller, and on the terms of a sweep that
 /// found the run.
-pub(crate) fn hand_over(shared: &Arc<Shared>, tip: Tip) {
+pub(crate) fn hand_over(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     let last = &tip.folded.last;
     if last.owner.is_some() {
         // The owner meets the signal. If it is dead, a sweep finds the run.
@@ -26,7 +26,7 @@ pub(crate) fn hand_over(shared: &Arc<Shared>, tip: Tip) {
     }
 }
 
-async fn take_up(shared: &Arc<Shared>, tip: Tip) {
+async fn take_up(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     let run = tip.log.run.clone();
     let Some(facts) = facts(shared, &tip).await else { return shared.recovery.ring() };
     let (limits, filter, now) = (&shared.limits, RunFilter::Orphaned, shared.clock.now());
@@ -55,13 +55,13 @@ async fn take_up(shared: &Arc<Shared>, tip: Tip) {
         return line_up(shared, claimer, head, filter);
     };
     let _claiming = shared.recovery.begin_claim(part, &run);
-    let known = Known { head, tip: Some(Box::new(tip)) };
+    let known = ClaimTarget { head, tip: Some(Box::new(tip)) };
     go(Arc::clone(shared), claimer, known, permit, filter).await;
 }
 
 /// Returns what was said of the run at its start; asks the store unless the run came to rest here. `None` if the store cannot say, or
 /// another writer was there since.
-async fn facts(shared: &Shared, tip: &Tip) -> Option<RunFacts> {
+async fn facts(shared: &RuntimeInner, tip: &RunWriter) -> Option<RunFacts> {
     if let Some(facts) =
         shared.resting.take(&tip.log.run, tip.folded.machine.life()).map(Arc::unwrap_or_clone)
     {

@@ -21,11 +21,11 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ExecutorId;
 use crate::store::CheckpointStore;
-pub(crate) use crate::telemetry::Tried;
+pub(crate) use crate::telemetry::HeartbeatResult;
 
 /// What is known of the heartbeats that were sent.
 #[derive(Debug)]
-struct Beat {
+struct HeartbeatState {
     /// When the last one that succeeded was sent, on the monotonic clock.
     sent: Duration,
     /// The same by the wall clock, which goes on while the machine sleeps.
@@ -51,7 +51,7 @@ pub(crate) struct HeartbeatMonitor {
     clock: Arc<dyn Clock>,
     ttl: Duration,
     // Held for the time of a few assignments.
-    beat: Mutex<Beat>,
+    beat: Mutex<HeartbeatState>,
     /// Tells those who wait, in the order in which they began to.
     changed: Notify,
     /// Tells the task that sends heartbeats that one is wanted now.
@@ -63,7 +63,7 @@ pub(crate) struct HeartbeatMonitor {
 impl HeartbeatMonitor {
     /// Begins with a heartbeat that was sent at `sent` and has succeeded.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
-        let beat = Beat {
+        let beat = HeartbeatState {
             sent,
             sent_at: clock.now(),
             asked: None,
@@ -83,12 +83,12 @@ impl HeartbeatMonitor {
         }
     }
 
-    fn beat(&self) -> MutexGuard<'_, Beat> {
+    fn beat(&self) -> MutexGuard<'_, HeartbeatState> {
         // Nothing panics while it is held.
         self.beat.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Beat)) {
+    fn change(&self, change: impl FnOnce(&mut HeartbeatState)) {
         change(&mut self.beat());
         self.changed.notify_waiters();
     }
@@ -100,7 +100,7 @@ impl HeartbeatMonitor {
     }
 
     /// Tells whether others may count this process as dead by now, as far as its clocks tell.
-    fn is_doubtful(&self, beat: &mut Beat) -> bool {
+    fn is_doubtful(&self, beat: &mut HeartbeatState) -> bool {
         beat.is_doubted |= self.clock.monotonic() >= beat.sent.saturating_add(self.trust())
             || self.clock.now().since(beat.sent_at) >= self.trust();
         beat.is_doubted
@@ -126,24 +126,24 @@ impl HeartbeatMonitor {
     }
 
     /// Returns how long to wait before the next heartbeat: a third of its life after the last, sooner if that failed.
-    pub(crate) fn pause(&self, last: Tried) -> Duration {
+    pub(crate) fn pause(&self, last: HeartbeatResult) -> Duration {
         match last {
-            Tried::Alive => {
+            HeartbeatResult::Alive => {
                 self.beat().sent.saturating_add(self.ttl / 3).saturating_sub(self.clock.monotonic())
             }
-            Tried::Failed => {
+            HeartbeatResult::Failed => {
                 let deadline = self.beat().sent.saturating_add(self.trust());
                 (self.ttl / 16).min(deadline.saturating_sub(self.clock.monotonic()))
             }
-            Tried::Lost | Tried::StillLost => self.ttl / 8,
+            HeartbeatResult::Lost | HeartbeatResult::StillLost => self.ttl / 8,
         }
     }
 
     /// Sends one heartbeat and notes what it came to.
-    pub(crate) async fn try_once(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> Tried {
+    pub(crate) async fn try_once(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> HeartbeatResult {
         let is_ended = self.sending.lock().await;
         if *is_ended {
-            return Tried::Alive;
+            return HeartbeatResult::Alive;
         }
         let (sent, sent_at) = (self.clock.monotonic(), self.clock.now());
         let (deadline, was_lost, failed) = {
@@ -174,17 +174,17 @@ impl HeartbeatMonitor {
                 if was_lost {
                     tracing::info!(%executor, "heartbeats succeed again; runs are taken up again");
                 }
-                Tried::Alive
+                HeartbeatResult::Alive
             }
             Err(error) if was_lost => {
                 tracing::debug!(%executor, %error, "heartbeat failed again");
                 self.change(|beat| beat.lost = Some(error));
-                Tried::StillLost
+                HeartbeatResult::StillLost
             }
             Err(error) if self.clock.monotonic() < deadline => {
                 tracing::warn!(%executor, %error, "heartbeat failed; trying again");
                 self.change(|beat| beat.failed = Some(error));
-                Tried::Failed
+                HeartbeatResult::Failed
             }
             Err(error) => self.lose(executor, error),
         }
@@ -208,14 +208,14 @@ impl HeartbeatMonitor {
         Ok(())
     }
 
-    fn lose(&self, executor: &ExecutorId, error: Error) -> Tried {
+    fn lose(&self, executor: &ExecutorId, error: Error) -> HeartbeatResult {
         tracing::error!(%executor, %error, "heartbeats are lost; this process stops its runs before others take them");
         self.change(|beat| {
             beat.term += 1;
             beat.failed = None;
             beat.lost = Some(error);
         });
-        Tried::Lost
+        HeartbeatResult::Lost
     }
 
     /// Returns how often heartbeats were lost, and how often they came late, or why nothing can be taken now.

@@ -10,10 +10,10 @@ use std::sync::{Arc, Weak};
 use crate::error::Result;
 use crate::id::RunKey;
 use crate::record::RunStatus;
-use crate::record::child::Bond;
+use crate::record::child::ParentBond;
 use crate::record::parent_link::{BOND, parent_link};
 use crate::runtime::children::is_wanted;
-use crate::runtime::shared::{Phase, Shared};
+use crate::runtime::shared::{RuntimePhase, RuntimeInner};
 use crate::store::{Cursor, Order, Page, RunHead, RunQuery};
 
 /// How many pauses of the sweep lie between two passes: a minute by default.
@@ -23,7 +23,7 @@ const PASSES: u32 = 60;
 const PAGE: u32 = 500;
 
 /// Cancels idle children of ended parents, as long as there is a runtime.
-pub(crate) async fn cancel_idle_orphans(shared: Weak<Shared>) {
+pub(crate) async fn cancel_idle_orphans(shared: Weak<RuntimeInner>) {
     let mut cursor = None;
     loop {
         let Some(strong) = shared.upgrade() else { return };
@@ -33,7 +33,7 @@ pub(crate) async fn cancel_idle_orphans(shared: Weak<Shared>) {
         tokio::select! {
             // In this order, so that a simulation takes the same course each time.
             biased;
-            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => return,
+            _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => return,
             () = clock.sleep(pause) => {}
         }
         let Some(strong) = shared.upgrade() else { return };
@@ -48,10 +48,10 @@ pub(crate) async fn cancel_idle_orphans(shared: Weak<Shared>) {
 }
 
 /// Goes through one page of the children at rest. Returns where the next one begins.
-async fn look_at_page(shared: &Arc<Shared>, from: Option<Cursor>) -> Result<Option<Cursor>> {
+async fn look_at_page(shared: &Arc<RuntimeInner>, from: Option<Cursor>) -> Result<Option<Cursor>> {
     let mut query = RunQuery::default();
     query.statuses = vec![RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput];
-    query.labels.push((BOND.to_owned(), Bond::Cancel.as_str().to_owned()));
+    query.labels.push((BOND.to_owned(), ParentBond::Cancel.as_str().to_owned()));
     let mut page = Page::first(PAGE).with_order(Order::Any);
     page.cursor = from;
     let listed = shared.store.runs(&query, page).await?;
@@ -86,7 +86,7 @@ fn has_ended(child: &RunHead, parent: Option<&RunHead>) -> bool {
     })
 }
 
-async fn look_at_child(shared: &Arc<Shared>, run: &RunKey, child: &RunHead) {
+async fn look_at_child(shared: &Arc<RuntimeInner>, run: &RunKey, child: &RunHead) {
     match is_wanted(shared, run, &child.facts).await {
         Ok(true) => {}
         Ok(false) => tracing::info!(%run, "cancelled an idle run whose parent has ended"),

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::admission::Admission;
-use super::heartbeat::Tried;
+use super::admission::AdmissionControl;
+use super::heartbeat::HeartbeatResult;
 use crate::clock::within;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, HeadRef, RunKey};
 use crate::record::RunStatus;
 use crate::runtime::requests::signal::{self, ReleaseResult};
-use crate::runtime::shared::{Control, Phase, Shared};
+use crate::runtime::shared::{DriverCommand, RuntimePhase, RuntimeInner};
 use crate::runtime::tasks::spawn;
 use crate::store::{Notice, RunAppend};
 
@@ -24,14 +24,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Which claim of which life of a run. Epochs begin anew in each life, so neither is compared without the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tenure {
+pub(crate) struct ClaimId {
     pub(crate) life: Uuid,
     pub(crate) epoch: Epoch,
 }
 
 /// Says that the process is alive, three times within each heartbeat's life, as long as there is a runtime.
-pub(crate) async fn beat(shared: Weak<Shared>) {
-    let mut last = Tried::Alive;
+pub(crate) async fn beat(shared: Weak<RuntimeInner>) {
+    let mut last = HeartbeatResult::Alive;
     loop {
         let Some((clock, heartbeat)) =
             shared.upgrade().map(|shared| (Arc::clone(&shared.clock), Arc::clone(&shared.heartbeat)))
@@ -42,7 +42,7 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
             // In this order, so that a simulation takes the same course each time.
             biased;
             // One that fails is tried again at its own pace.
-            () = heartbeat.wanted(), if last == Tried::Alive => {}
+            () = heartbeat.wanted(), if last == HeartbeatResult::Alive => {}
             () = clock.sleep(heartbeat.pause(last)) => {}
         }
         drop(heartbeat);
@@ -58,15 +58,15 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
         last = shared.heartbeat.try_once(&*shared.store, &shared.executor).await;
         shared.telemetry().beat(last, || shared.clock.now());
         match (before, last) {
-            (_, Tried::Lost) => shared.change_stop(|stop| stop.term += 1),
-            (Tried::Lost | Tried::StillLost, Tried::Alive) => shared.recovery.ring(),
+            (_, HeartbeatResult::Lost) => shared.change_stop(|stop| stop.term += 1),
+            (HeartbeatResult::Lost | HeartbeatResult::StillLost, HeartbeatResult::Alive) => shared.recovery.ring(),
             _ => {}
         }
     }
 }
 
 /// Passes the store's notices on to the drivers of this process.
-pub(crate) async fn pass_notices(shared: Weak<Shared>) {
+pub(crate) async fn pass_notices(shared: Weak<RuntimeInner>) {
     let Some(mut notices) = shared.upgrade().and_then(|shared| shared.store.subscribe()) else { return };
     let hear = |hears| {
         if let Some(shared) = shared.upgrade() {
@@ -80,8 +80,8 @@ pub(crate) async fn pass_notices(shared: Weak<Shared>) {
         let Some(Notice { run, head, .. }) = notice else { continue };
         if let Some(driver) = shared.driver(&run) {
             // A driver that has ended needs no notice, nor does one that is about to look.
-            let _ = driver.send_unless(Control::Look(head), |last| match last {
-                Control::Look(told) => {
+            let _ = driver.send_unless(DriverCommand::Look(head), |last| match last {
+                DriverCommand::Look(told) => {
                     *told = further(*told, head);
                     true
                 }
@@ -105,7 +105,7 @@ fn further(one: Option<HeadRef>, other: Option<HeadRef>) -> Option<HeadRef> {
 }
 
 /// Takes a run out of the line that has ended elsewhere, or came to rest there.
-async fn look_in_line(shared: Arc<Shared>, run: RunKey) {
+async fn look_in_line(shared: Arc<RuntimeInner>, run: RunKey) {
     // Otherwise its turn tells, or the handle that waits for it.
     if let Ok(Some(head)) = shared.store.head(&run).await
         && head.status != RunStatus::InProgress
@@ -115,8 +115,8 @@ async fn look_in_line(shared: Arc<Shared>, run: RunKey) {
 }
 
 /// Goes on with runs that waited for room, as soon as there is any.
-pub(crate) fn admit(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
-    let (line, shared) = (Line(Arc::clone(&shared.admission)), Arc::downgrade(shared));
+pub(crate) fn admit(shared: &Arc<RuntimeInner>) -> impl Future<Output = ()> + Send + 'static {
+    let (line, shared) = (AdmissionCloseGuard(Arc::clone(&shared.admission)), Arc::downgrade(shared));
     async move {
         loop {
             let Some(strong) = shared.upgrade() else { return };
@@ -129,16 +129,16 @@ pub(crate) fn admit(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + '
                 // In this order, so that a simulation takes the same course each time.
                 biased;
                 () = line.0.rung() => {}
-                _ = stop.wait_for(|stop| stop.phase != Phase::Open) => return,
+                _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => return,
             }
         }
     }
 }
 
 /// The line, as long as a task lets runs in: a run in line holds the runtime, and would do so for ever.
-struct Line(Arc<Admission>);
+struct AdmissionCloseGuard(Arc<AdmissionControl>);
 
-impl Drop for Line {
+impl Drop for AdmissionCloseGuard {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -146,7 +146,7 @@ impl Drop for Line {
 
 /// Says why a start or a claim was refused. If its reply was lost, what became of it is found out beside the caller; the run must not be
 /// registered here any more.
-pub(crate) fn refused(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &Error) -> Error {
+pub(crate) fn refused(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId, why: &Error) -> Error {
     let error = not_taken(why.clone()).with_run(&append.run);
     resolve_doubt(shared, append, tenure, why);
     error
@@ -166,18 +166,18 @@ fn not_taken(error: Error) -> Error {
 ///
 /// The same records are sent again until the store says what became of them. From then on they cannot arrive late, either. A start is sent
 /// no more once its run is there, or was removed by this process: the run would begin anew.
-fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &Error) {
+fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId, why: &Error) {
     if why.kind() != ErrorKind::Indeterminate {
         return;
     }
     let (weak, why) = (Arc::downgrade(shared), why.clone());
-    let doubt = Doubt::new(shared, &append.run);
+    let doubt = UnknownOutcomeGuard::new(shared, &append.run);
     spawn(async move {
         let mut pause = FIRST_PAUSE;
         loop {
             let Some(shared) = weak.upgrade() else { return };
             // Its driver has met its log.
-            if matches!(shared.registry.stop().phase, Phase::Ending(_))
+            if matches!(shared.registry.stop().phase, RuntimePhase::Ending(_))
                 || shared.driver(&append.run).is_some()
                 || !doubt.stands(&shared)
             {
@@ -203,7 +203,7 @@ fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &
 }
 
 /// Sends the records of a start or claim again, unless the run of the start is there, or this process has removed it.
-async fn find_out(shared: &Shared, append: &RunAppend, doubt: &Doubt) -> Result<()> {
+async fn find_out(shared: &RuntimeInner, append: &RunAppend, doubt: &UnknownOutcomeGuard) -> Result<()> {
     let is_start = append.expected.is_none();
     if is_start && (shared.store.head(&append.run).await?.is_some() || !doubt.stands(shared)) {
         return Ok(());
@@ -216,23 +216,23 @@ async fn find_out(shared: &Shared, append: &RunAppend, doubt: &Doubt) -> Result<
 }
 
 /// That this process does not know yet what became of a start or claim, until this is dropped.
-struct Doubt {
-    shared: Weak<Shared>,
+struct UnknownOutcomeGuard {
+    shared: Weak<RuntimeInner>,
     number: u64,
 }
 
-impl Doubt {
-    fn new(shared: &Arc<Shared>, run: &RunKey) -> Self {
+impl UnknownOutcomeGuard {
+    fn new(shared: &Arc<RuntimeInner>, run: &RunKey) -> Self {
         Self { shared: Arc::downgrade(shared), number: shared.registry.doubts().add(run) }
     }
 
     /// Tells whether this process has not removed the run since.
-    fn stands(&self, shared: &Shared) -> bool {
+    fn stands(&self, shared: &RuntimeInner) -> bool {
         shared.registry.doubts().has(self.number)
     }
 }
 
-impl Drop for Doubt {
+impl Drop for UnknownOutcomeGuard {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.registry.doubts().remove(self.number);
@@ -244,7 +244,7 @@ impl Drop for Doubt {
 /// claim it.
 ///
 /// A store that has no such run is asked again for as long as a heartbeat lives: a folder may be unmounted for a moment, or a replica lag.
-pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &Error) {
+pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId, why: &Error) {
     let (weak, run) = (Weak::clone(shared), run.clone());
     // To whoever reads the log, being fenced is that another process took the run: this one still has it.
     let reason = match why.kind() {
@@ -256,7 +256,7 @@ pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &
         loop {
             let Some(shared) = weak.upgrade() else { return };
             // An executor that has ended owns nothing.
-            if matches!(shared.registry.stop().phase, Phase::Ending(_)) || shared.driver(&run).is_some() {
+            if matches!(shared.registry.stop().phase, RuntimePhase::Ending(_)) || shared.driver(&run).is_some() {
                 return;
             }
             match signal::release(&shared, &run, tenure, &reason).await {
@@ -290,11 +290,11 @@ pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &
 }
 
 /// Ends a runtime, and comes back when no run goes on here any more.
-pub(crate) async fn end(shared: &Arc<Shared>, phase: Phase) -> Result<()> {
+pub(crate) async fn end(shared: &Arc<RuntimeInner>, phase: RuntimePhase) -> Result<()> {
     shared.change_stop(|stop| {
         stop.phase = match (stop.phase, phase) {
-            (Phase::Ending(before), Phase::Ending(now)) => Phase::Ending(before.min(now)),
-            (Phase::Ending(before), _) => Phase::Ending(before),
+            (RuntimePhase::Ending(before), RuntimePhase::Ending(now)) => RuntimePhase::Ending(before.min(now)),
+            (RuntimePhase::Ending(before), _) => RuntimePhase::Ending(before),
             (_, phase) => phase,
         };
     });
@@ -303,7 +303,7 @@ pub(crate) async fn end(shared: &Arc<Shared>, phase: Phase) -> Result<()> {
     let _ = drivers.wait_for(|count| *count == 0).await;
     let mut lines = shared.post().count();
     let grace = match shared.registry.stop().phase {
-        Phase::Ending(grace) => grace,
+        RuntimePhase::Ending(grace) => grace,
         _ => Duration::MAX,
     };
     // What is being delivered is to be on record, so that it does not come again.

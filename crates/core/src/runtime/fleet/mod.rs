@@ -15,5 +15,5 @@ pub(crate) mod tags;
 mod undriven;
 
 pub use admission::RunLimits;
-pub use recovery::Stalled;
+pub use recovery::StalledRun;
 pub use sweeper::SweeperOptions;

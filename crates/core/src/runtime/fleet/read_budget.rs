@@ -22,7 +22,7 @@ struct Reserved {
 }
 
 /// The bytes that one log takes of the budget.
-pub(crate) struct Reservation {
+pub(crate) struct ReadReservation {
     budget: Arc<ReadBudget>,
     bytes: u64,
 }
@@ -38,7 +38,7 @@ impl ReadBudget {
     }
 
     /// Waits until one more log may be read. One alone always may, whatever its size.
-    pub(crate) async fn reserve(self: &Arc<Self>) -> Reservation {
+    pub(crate) async fn reserve(self: &Arc<Self>) -> ReadReservation {
         loop {
             {
                 let mut reserved = self.lock();
@@ -46,7 +46,7 @@ impl ReadBudget {
                 if reserved.logs == 0 || reserved.bytes.saturating_add(bytes) <= self.most {
                     (reserved.logs, reserved.bytes) =
                         (reserved.logs + 1, reserved.bytes.saturating_add(bytes));
-                    return Reservation { budget: Arc::clone(self), bytes };
+                    return ReadReservation { budget: Arc::clone(self), bytes };
                 }
             }
             self.freed.notified().await;
@@ -54,7 +54,7 @@ impl ReadBudget {
     }
 }
 
-impl Reservation {
+impl ReadReservation {
     /// Sets the size of the log, once it is read.
     pub(crate) fn resize(&mut self, bytes: u64) {
         let mut reserved = self.budget.lock();
@@ -67,7 +67,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for ReadReservation {
     fn drop(&mut self) {
         let mut reserved = self.budget.lock();
         (reserved.logs, reserved.bytes) =

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::admission::Permit;
+use super::admission::RunPermit;
 use super::idle_orphans::cancel_idle_orphans;
 use super::read_budget::ReadBudget;
 use super::sweep::sweep;
@@ -20,8 +20,8 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunKey, WorkflowName};
 use crate::runtime::driver::check_transactions;
 use crate::runtime::handle::RunHandle;
-use crate::runtime::requests::resume::{Known, Terms, resume};
-use crate::runtime::shared::Shared;
+use crate::runtime::requests::resume::{ClaimTarget, ClaimOptions, resume};
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 use crate::state::State;
 use crate::store::{RunFilter, RunHead};
@@ -33,10 +33,10 @@ const LONGEST_REST: Duration = Duration::from_secs(300);
 /// The longest rest when it was only the store that failed.
 const STORE_REST: Duration = Duration::from_secs(15);
 
-type Taken = Pin<Box<dyn Future<Output = Result<ClaimOutcome>> + Send>>;
+type RecoveredRun = Pin<Box<dyn Future<Output = Result<ClaimOutcome>> + Send>>;
 
 /// A workflow as recovery needs it: without the user's type.
-pub(crate) type Claimer = Arc<dyn Fn(Arc<Shared>, Known, Permit) -> Taken + Send + Sync>;
+pub(crate) type Claimer = Arc<dyn Fn(Arc<RuntimeInner>, ClaimTarget, RunPermit) -> RecoveredRun + Send + Sync>;
 
 /// What became of a run that was to be taken up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) enum ClaimOutcome {
 /// Why a run that needs a driver has none, or for what it waits beside others.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Stalled {
+pub struct StalledRun {
     /// The run.
     pub run: RunKey,
     /// Why the last try failed. [`ErrorKind::GraphChanged`]: the graph served here does not fit it; [`ErrorKind::Unsupported`]: its
@@ -64,8 +64,8 @@ pub struct Stalled {
 }
 
 /// A run in the list, and when it was found last.
-struct Listed {
-    stalled: Stalled,
+struct StalledEntry {
+    stalled: StalledRun,
     since: Timestamp,
     /// In which listing, and in which round of looks.
     filter: RunFilter,
@@ -76,9 +76,9 @@ struct Listed {
 pub(crate) struct Recovery {
     /// In order of their names, so that a look goes the same way each time.
     served: Mutex<BTreeMap<WorkflowName, Claimer>>,
-    listed: Mutex<HashMap<RunKey, Listed>>,
+    listed: Mutex<HashMap<RunKey, StalledEntry>>,
     /// What runs wait for, by what they wait for, as libraries said last; each with the beginning of its wait.
-    waits: Mutex<HashMap<String, Vec<(Timestamp, Stalled)>>>,
+    waits: Mutex<HashMap<String, Vec<(Timestamp, StalledRun)>>>,
     /// What is being taken up, by part of the store.
     claiming: Arc<Mutex<Claims>>,
     /// Rings when there may be something to do.
@@ -137,18 +137,18 @@ impl Recovery {
     }
 
     /// Notes that a run is being taken up, until what this returns is dropped.
-    pub(crate) fn begin_claim(&self, part: u64, run: &RunKey) -> Claiming {
+    pub(crate) fn begin_claim(&self, part: u64, run: &RunKey) -> ClaimGuard {
         let mut claiming = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
         claiming.entry(part).or_default().insert(run.clone());
-        Claiming { all: Arc::clone(&self.claiming), part, run: run.clone() }
+        ClaimGuard { all: Arc::clone(&self.claiming), part, run: run.clone() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Listed>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, StalledEntry>> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lists what is stalled: what failed, and what no process has served for `patience` or has waited so long for a library.
-    pub(crate) fn stalled(&self, now: Timestamp, patience: Duration) -> Vec<Stalled> {
+    pub(crate) fn stalled(&self, now: Timestamp, patience: Duration) -> Vec<StalledRun> {
         let late = |since: Timestamp| now.since(since) >= patience;
         let mut all: Vec<_> = {
             let listed = self.lock();
@@ -170,7 +170,7 @@ impl Recovery {
     ) {
         let waits: Vec<_> = waits
             .into_iter()
-            .map(|(run, since, error)| (since, Stalled { run, error, tries: 0, next: now }))
+            .map(|(run, since, error)| (since, StalledRun { run, error, tries: 0, next: now }))
             .collect();
         let mut all = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         match waits.is_empty() {
@@ -230,8 +230,8 @@ impl Recovery {
                 ),
             };
             let error = Error::new(ErrorKind::Unsupported, message).with_run(&head.run);
-            let stalled = Stalled { run: head.run.clone(), error, tries: 0, next: now };
-            Listed { stalled, since: now, filter, found: round }
+            let stalled = StalledRun { run: head.run.clone(), error, tries: 0, next: now };
+            StalledEntry { stalled, since: now, filter, found: round }
         });
         (one.filter, one.found, one.stalled.next) = (filter, round, now);
     }
@@ -252,8 +252,8 @@ impl Recovery {
                 let longest = if error.is_retryable() { STORE_REST } else { LONGEST_REST };
                 let rest = FIRST_REST.saturating_mul(1 << tries.min(10)).min(longest);
                 tracing::warn!(%run, %error, tries, "a run cannot be taken up");
-                let stalled = Stalled { run: run.clone(), error, tries, next: now.plus(rest) };
-                listed.insert(run, Listed { stalled, since, filter, found: self.round() });
+                let stalled = StalledRun { run: run.clone(), error, tries, next: now.plus(rest) };
+                listed.insert(run, StalledEntry { stalled, since, filter, found: self.round() });
             }
         }
     }
@@ -262,13 +262,13 @@ impl Recovery {
 type Claims = HashMap<u64, HashSet<RunKey>>;
 
 /// A run that is being taken up.
-pub(crate) struct Claiming {
+pub(crate) struct ClaimGuard {
     all: Arc<Mutex<Claims>>,
     part: u64,
     run: RunKey,
 }
 
-impl Drop for Claiming {
+impl Drop for ClaimGuard {
     fn drop(&mut self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(runs) = all.get_mut(&self.part) {
@@ -283,7 +283,7 @@ impl Drop for Claiming {
 ///
 /// [`ErrorKind::AlreadyExists`] if the workflow is served with another graph.
 pub(crate) fn serve<S: State>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
     policy: CheckpointPolicy,
 ) -> Result<()> {
@@ -296,7 +296,7 @@ pub(crate) fn serve<S: State>(
 ///
 /// As [`serve`], except [`ErrorKind::AlreadyExists`].
 pub(crate) fn replace_served<S: State>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
     policy: CheckpointPolicy,
 ) -> Result<()> {
@@ -304,7 +304,7 @@ pub(crate) fn replace_served<S: State>(
 }
 
 fn add_served<S: State>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
     policy: CheckpointPolicy,
     may_replace: bool,
@@ -314,7 +314,7 @@ fn add_served<S: State>(
     let claimer: Claimer = Arc::new(move |shared, known, permit| {
         let graph = graph.clone();
         Box::pin(async move {
-            let terms = Terms { recovery: true, ..Terms::default() };
+            let terms = ClaimOptions { recovery: true, ..ClaimOptions::default() };
             let run = known.head.run.clone();
             outcome(resume(&shared, &graph, &run, policy, &terms, Some(known), Some(permit)).await)
         })

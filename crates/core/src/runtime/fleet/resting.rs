@@ -14,7 +14,7 @@ const HALF: usize = 448;
 
 /// Remembers the facts of the last runs that came to rest here, each for one life of the run.
 #[derive(Default)]
-pub(crate) struct Resting {
+pub(crate) struct IdleRunCache {
     halves: Mutex<Halves>,
 }
 
@@ -25,7 +25,7 @@ struct Halves {
     old: HashMap<RunKey, (Uuid, Arc<RunFacts>)>,
 }
 
-impl Resting {
+impl IdleRunCache {
     pub(crate) fn remember(&self, run: RunKey, life: Uuid, facts: Arc<RunFacts>) {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         if halves.young.len() >= HALF {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn facts_are_those_of_one_life_and_are_taken_once() {
-        let (resting, run) = (Resting::default(), RunKey::try_from("r").unwrap());
+        let (resting, run) = (IdleRunCache::default(), RunKey::try_from("r").unwrap());
         let (first, second) = (Uuid::from_u128(1), Uuid::from_u128(2));
         resting.remember(run.clone(), first, facts(1));
         assert_eq!(resting.take(&run, second), None, "another life, which was started with other facts");
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_bounded_number_of_the_last_ones_is_remembered() {
-        let resting = Resting::default();
+        let resting = IdleRunCache::default();
         let run = |number: usize| RunKey::try_from(&*format!("r{number}")).unwrap();
         for number in 0..3 * HALF {
             resting.remember(run(number), Uuid::nil(), facts(0));

@@ -11,17 +11,17 @@ const MOST: usize = 20_000;
 
 /// The orphans that the last looks found.
 #[derive(Debug, Default)]
-pub(super) struct Sightings(HashMap<RunKey, Sighting>);
+pub(super) struct OrphanTracker(HashMap<RunKey, OrphanAge>);
 
 #[derive(Debug)]
-struct Sighting {
+struct OrphanAge {
     head: RecordId,
     since: Timestamp,
     /// The look that found it last.
     round: u64,
 }
 
-impl Sightings {
+impl OrphanTracker {
     /// Returns since when a run is known to have no driver. One that was let go of, or that no process began with, says so itself; of one
     /// whose owner died, it is known since the first look that found it so.
     pub(super) fn since(&mut self, head: &RunHead, round: u64, now: Timestamp) -> Timestamp {
@@ -32,7 +32,7 @@ impl Sightings {
         match self.0.get_mut(&head.run) {
             Some(seen) if seen.head == head.id => seen.round = round,
             None if is_full => return now,
-            _ => drop(self.0.insert(head.run.clone(), Sighting { head: head.id, since: now, round })),
+            _ => drop(self.0.insert(head.run.clone(), OrphanAge { head: head.id, since: now, round })),
         }
         self.0.get(&head.run).map_or(now, |seen| seen.since)
     }

@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::admission::Permit;
+use super::admission::RunPermit;
 use super::recovery::{ClaimOutcome, Claimer};
-use super::sightings::Sightings;
+use super::sightings::OrphanTracker;
 use crate::clock::within;
 use crate::error::Result;
 use crate::runtime::post::take_listed;
-use crate::runtime::requests::resume::Known;
-use crate::runtime::shared::{Phase, Shared};
+use crate::runtime::requests::resume::ClaimTarget;
+use crate::runtime::shared::{RuntimePhase, RuntimeInner};
 use crate::runtime::tasks::{caught, spawn};
 use crate::store::{Cursor, Order, Page, RunFilter, RunHead, RunQuery};
 
@@ -56,8 +56,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const FILTERS: [RunFilter; 2] = [RunFilter::Orphaned, RunFilter::Due];
 
 /// Looks for runs to take up, as long as there is a runtime.
-pub(crate) async fn sweep(shared: Weak<Shared>) {
-    let Some(mut sweeper) = shared.upgrade().map(|shared| Sweeper::new(&shared)) else { return };
+pub(crate) async fn sweep(shared: Weak<RuntimeInner>) {
+    let Some(mut sweeper) = shared.upgrade().map(|shared| RecoverySweeper::new(&shared)) else { return };
     let (mut turn, mut failed, mut wide) = (0, 0u32, true);
     loop {
         let Some(strong) = shared.upgrade() else { return };
@@ -84,14 +84,14 @@ pub(crate) async fn sweep(shared: Weak<Shared>) {
             // In this order, so that a simulation takes the same course each time.
             biased;
             () = recovery.bell.notified(), if failed == 0 => wide = true,
-            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => return,
+            _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => return,
             () = clock.sleep(wait) => {}
         }
     }
 }
 
 /// Delivers the letters of a run that has ended, if this process delivers any.
-fn deliver(shared: &Arc<Shared>, head: RunHead, filter: RunFilter) {
+fn deliver(shared: &Arc<RuntimeInner>, head: RunHead, filter: RunFilter) {
     let (part, at_once) = (shared.store.part(&head.run), shared.limits.recovered_at_once);
     if !shared.post().has_outlets()
         || shared.recovery.rests(&head.run, filter, shared.clock.now())
@@ -115,7 +115,7 @@ fn spread(pause: Duration, chance: f64) -> Duration {
 }
 
 /// What one look after another knows.
-struct Sweeper {
+struct RecoverySweeper {
     dice: u64,
     /// For each filter: where a look that went on for too long ended, and since which round the list of all is gone through.
     left_off: [(Option<Cursor>, u64); 2],
@@ -125,7 +125,7 @@ struct Sweeper {
     reach: u64,
     /// How long the oldest run of the listing has waited.
     oldest: Duration,
-    orphans: Sightings,
+    orphans: OrphanTracker,
     /// The look that it is at.
     round: u64,
 }
@@ -149,8 +149,8 @@ enum End {
     Full,
 }
 
-impl Sweeper {
-    fn new(shared: &Shared) -> Self {
+impl RecoverySweeper {
+    fn new(shared: &RuntimeInner) -> Self {
         let (high, low) = shared.executor.as_uuid().as_u64_pair();
         Self {
             dice: (high ^ low.rotate_left(32)) | 1,
@@ -158,7 +158,7 @@ impl Sweeper {
             share: 1.0,
             reach: LEAST_REACH,
             oldest: Duration::ZERO,
-            orphans: Sightings::default(),
+            orphans: OrphanTracker::default(),
             round: 0,
         }
     }
@@ -177,7 +177,7 @@ impl Sweeper {
     }
 
     /// Claims runs without a driver. Returns whether the listings held any.
-    async fn claim_listed(&mut self, shared: &Arc<Shared>, filters: &[RunFilter]) -> Result<bool> {
+    async fn claim_listed(&mut self, shared: &Arc<RuntimeInner>, filters: &[RunFilter]) -> Result<bool> {
         let mut found = false;
         for &filter in filters {
             let mut any = RunQuery::default();
@@ -218,7 +218,7 @@ impl Sweeper {
     /// Goes through a listing. Returns whether there was anything to take up, and whether most of it was unserved.
     async fn list(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<RuntimeInner>,
         query: &RunQuery,
         from: Option<Cursor>,
     ) -> Result<(bool, bool, End)> {
@@ -254,7 +254,7 @@ impl Sweeper {
     }
 
     /// Takes up the runs of one page, and waits until they are, or until one part of the store has held up the others for long enough.
-    async fn page(&mut self, shared: &Arc<Shared>, query: &RunQuery, page: Page) -> Result<Read> {
+    async fn page(&mut self, shared: &Arc<RuntimeInner>, query: &RunQuery, page: Page) -> Result<Read> {
         let listed = shared.store.runs(query, page).await?;
         let at_once = shared.limits.recovered_at_once;
         let (mut rooms, mut stuck) = (HashMap::new(), HashSet::new());
@@ -386,10 +386,10 @@ impl Sweeper {
 
 /// Takes up one run and notes how that ended.
 pub(crate) async fn go(
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     claimer: Claimer,
-    known: Known,
-    permit: Permit,
+    known: ClaimTarget,
+    permit: RunPermit,
     filter: RunFilter,
 ) -> Option<ClaimOutcome> {
     let (run, now) = (known.head.run.clone(), shared.clock.now());
@@ -401,7 +401,7 @@ pub(crate) async fn go(
 }
 
 /// Lets a run wait here for room, unless so many do that others may as well have them.
-pub(crate) fn line_up(shared: &Arc<Shared>, claimer: Claimer, head: RunHead, filter: RunFilter) {
+pub(crate) fn line_up(shared: &Arc<RuntimeInner>, claimer: Claimer, head: RunHead, filter: RunFilter) {
     if shared.admission.waiting() >= LINE {
         return;
     }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::past::RetentionPolicy;
 use crate::past::sweep::{self, Purge, SweepLimits, SweepReport};
 use crate::runtime::RuntimeBuilder;
-use crate::runtime::shared::{Phase, Shared};
+use crate::runtime::shared::{RuntimePhase, RuntimeInner};
 
 /// How many runs a sweeper deals with before it looks whether its runtime ends: one page.
 const PART: u32 = 100;
@@ -97,7 +97,7 @@ impl SweeperOptions {
 ///
 /// As [`Runtime::sweep`](super::super::Runtime::sweep).
 pub(crate) async fn sweep_part(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     policy: &RetentionPolicy,
     limits: SweepLimits,
     dry: bool,
@@ -116,7 +116,7 @@ pub(crate) async fn sweep_part(
 }
 
 /// Sweeps the store as long as there is a runtime.
-pub(crate) async fn keep_swept(shared: Weak<Shared>, options: SweeperOptions) {
+pub(crate) async fn keep_swept(shared: Weak<RuntimeInner>, options: SweeperOptions) {
     let mut pause = match shared.upgrade() {
         Some(shared) => first_pause(&shared, options.interval),
         None => return,
@@ -130,7 +130,7 @@ pub(crate) async fn keep_swept(shared: Weak<Shared>, options: SweeperOptions) {
 }
 
 /// A part of the interval, other for each process: a fleet that starts at once does not sweep at once.
-fn first_pause(shared: &Shared, interval: Duration) -> Duration {
+fn first_pause(shared: &RuntimeInner, interval: Duration) -> Duration {
     let (high, low) = shared.executor.as_uuid().as_u64_pair();
     let dice = ((high ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32;
     // A fraction of 2^24, which `dice` is below.
@@ -138,20 +138,20 @@ fn first_pause(shared: &Shared, interval: Duration) -> Duration {
 }
 
 /// Waits for so long. Returns whether the runtime goes on.
-async fn wait(shared: &Weak<Shared>, pause: Duration) -> bool {
+async fn wait(shared: &Weak<RuntimeInner>, pause: Duration) -> bool {
     let Some(strong) = shared.upgrade() else { return false };
     let (clock, mut stop) = (Arc::clone(&strong.clock), strong.registry.watch_stop());
     drop(strong);
     tokio::select! {
         // In this order, so that a simulation takes the same course each time.
         biased;
-        _ = stop.wait_for(|stop| stop.phase != Phase::Open) => false,
+        _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => false,
         () = clock.sleep(pause) => true,
     }
 }
 
 /// Sweeps all runs, part by part. Returns whether the runtime goes on.
-async fn sweep_all(shared: &Weak<Shared>, options: &SweeperOptions) -> bool {
+async fn sweep_all(shared: &Weak<RuntimeInner>, options: &SweeperOptions) -> bool {
     let (mut cursor, mut failed, mut total) = (None, 0, SweepReport::default());
     let mut pause = FIRST_PAUSE;
     loop {

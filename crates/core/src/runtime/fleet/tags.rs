@@ -11,9 +11,9 @@ const LONGEST: usize = 64;
 
 /// What a process has that others may lack.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tags(BTreeSet<String>);
+pub(crate) struct ProcessTags(BTreeSet<String>);
 
-impl Tags {
+impl ProcessTags {
     pub(crate) fn extend(&mut self, tags: impl IntoIterator<Item = impl Into<String>>) {
         self.0.extend(tags.into_iter().map(Into::into));
     }

@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::life::{Tenure, let_go};
+use super::life::{ClaimId, let_go};
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RecordId, RunKey};
 use crate::record::RunStatus;
-use crate::runtime::shared::{Phase, Shared};
+use crate::runtime::shared::{RuntimePhase, RuntimeInner};
 use crate::store::{At, Order, Page, RunHead, RunQuery};
 
 /// How many runs one page holds.
@@ -21,7 +21,7 @@ const PAGE: u32 = 500;
 type Undriven = HashMap<RunKey, RecordId>;
 
 /// Releases runs of this process that no driver here drives, as long as there is a runtime. It looks once in the life of a heartbeat.
-pub(crate) async fn release_undriven(shared: Weak<Shared>) {
+pub(crate) async fn release_undriven(shared: Weak<RuntimeInner>) {
     let mut seen = Undriven::new();
     loop {
         let Some(strong) = shared.upgrade() else { return };
@@ -31,7 +31,7 @@ pub(crate) async fn release_undriven(shared: Weak<Shared>) {
         tokio::select! {
             // In this order, so that a simulation takes the same course each time.
             biased;
-            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => return,
+            _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => return,
             () = clock.sleep(pause) => {}
         }
         let Some(strong) = shared.upgrade() else { return };
@@ -46,7 +46,7 @@ pub(crate) async fn release_undriven(shared: Weak<Shared>) {
 }
 
 /// Releases the undriven runs that the last look saw as well, and returns those that this look sees.
-async fn look(shared: &Arc<Shared>, seen: &Undriven) -> Result<Undriven> {
+async fn look(shared: &Arc<RuntimeInner>, seen: &Undriven) -> Result<Undriven> {
     let mut query = RunQuery::default();
     query.owner = Some(shared.executor);
     query.statuses = vec![RunStatus::InProgress];
@@ -72,7 +72,7 @@ async fn look(shared: &Arc<Shared>, seen: &Undriven) -> Result<Undriven> {
     }
 }
 
-async fn release(shared: &Arc<Shared>, head: &RunHead) -> Result<()> {
+async fn release(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
     let run = &head.run;
     let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(()) };
     let life = match fold(run, &records, None) {
@@ -85,6 +85,6 @@ async fn release(shared: &Arc<Shared>, head: &RunHead) -> Result<()> {
     };
     tracing::warn!(%run, "releasing a run of this process that nothing here drives");
     let why = Error::new(ErrorKind::Closed, "its process had no driver of it");
-    let_go(&Arc::downgrade(shared), run, Tenure { life, epoch: head.epoch }, &why);
+    let_go(&Arc::downgrade(shared), run, ClaimId { life, epoch: head.epoch }, &why);
     Ok(())
 }

@@ -11,7 +11,7 @@
 //!
 //! A comparison with the size of the last base would copy a growing state again and again.
 
-use crate::engine::fold::Folded;
+use crate::engine::fold::ReplayedRun;
 
 /// What reading and folding one record costs beside its bytes, in bytes.
 pub(super) const RECORD_COST: u64 = 64;
@@ -39,7 +39,7 @@ impl Bases {
     }
 
     /// Goes on after what was loaded. What was found at looks is not stored: the next record that may, looks anew.
-    pub(super) fn after(folded: &Folded) -> Self {
+    pub(super) fn after(folded: &ReplayedRun) -> Self {
         let mut bases = Self::new();
         bases.wrote_base(folded.base_bytes);
         bases.since = folded.since_bytes + RECORD_COST * folded.since_records;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::*;
 use crate::engine::fold::fold;
 use crate::record::body::Started;
-use crate::record::pause::Edited;
+use crate::record::pause::EditRecord;
 use crate::runtime::log::bases::{BASE_FACTOR, BASE_FLOOR, RECORD_COST};
 use crate::state::{Channels, Op, Patch};
 use crate::testing::{ManualClock, SeqIds};
@@ -96,7 +96,7 @@ impl Writing {
         };
         let patch = Patch::from_ops(&ops).unwrap();
         self.channels.apply(&patch).unwrap();
-        self.write(&Event::Edit(Edited { patch, by: None }), false);
+        self.write(&Event::Edit(EditRecord { patch, by: None }), false);
     }
 
     fn write(&mut self, event: &Event, asked: bool) {

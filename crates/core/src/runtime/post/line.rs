@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{Letter, LineKey, Route, Undelivered};
+use super::{OutboxMessage, LineKey, SinkRoute, SinkError};
 use crate::clock::{Timestamp, within};
 use crate::engine::fold::check_signal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::past::folded_at;
 use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::letter::LetterChange;
-use crate::runtime::requests::amend::{Writer, amend};
-use crate::runtime::shared::{Control, Phase, Shared};
+use crate::runtime::requests::amend::{WriterRole, amend};
+use crate::runtime::shared::{DriverCommand, RuntimePhase, RuntimeInner};
 use crate::runtime::tasks::caught;
 use crate::store::At;
 
@@ -25,7 +25,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Delivers a line until it has no letters.
-pub(super) async fn deliver(weak: Weak<Shared>, key: LineKey, bell: Arc<Notify>) {
+pub(super) async fn deliver(weak: Weak<RuntimeInner>, key: LineKey, bell: Arc<Notify>) {
     loop {
         let Some(shared) = weak.upgrade() else { return };
         let Some(batch) = shared.post().next(&key) else { return };
@@ -57,9 +57,9 @@ pub(super) async fn deliver(weak: Weak<Shared>, key: LineKey, bell: Arc<Notify>)
         let mut is_overtaken = false;
         for change in changes {
             match record(&weak, &key, change).await {
-                Said::Recorded => {}
-                Said::Overtaken => is_overtaken = true,
-                Said::Nothing => return leave(&weak, &key),
+                RecordResult::Recorded => {}
+                RecordResult::Overtaken => is_overtaken = true,
+                RecordResult::Nothing => return leave(&weak, &key),
             }
         }
         // Another process delivers the same letters. What failed here may wait there: only the log says which letter is next.
@@ -69,47 +69,47 @@ pub(super) async fn deliver(weak: Weak<Shared>, key: LineKey, bell: Arc<Notify>)
     }
 }
 
-fn is_ending(shared: &Shared) -> bool {
-    matches!(shared.registry.stop().phase, Phase::Ending(_))
+fn is_ending(shared: &RuntimeInner) -> bool {
+    matches!(shared.registry.stop().phase, RuntimePhase::Ending(_))
 }
 
-fn leave(weak: &Weak<Shared>, key: &LineKey) {
+fn leave(weak: &Weak<RuntimeInner>, key: &LineKey) {
     if let Some(shared) = weak.upgrade() {
         shared.post().end(key);
     }
 }
 
 /// Waits until the time is over or another letter is first. Returns false if the runtime takes nothing new any more, or is gone.
-async fn pause(weak: &Weak<Shared>, pause: Duration, bell: &Notify) -> bool {
+async fn pause(weak: &Weak<RuntimeInner>, pause: Duration, bell: &Notify) -> bool {
     let Some(shared) = weak.upgrade() else { return false };
     let (clock, mut stop) = (Arc::clone(&shared.clock), shared.registry.watch_stop());
     drop(shared);
     tokio::select! {
         biased;
-        _ = stop.wait_for(|stop| stop.phase != Phase::Open) => false,
+        _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => false,
         () = bell.notified() => true,
         () = clock.sleep(pause) => true,
     }
 }
 
 /// Has the outlet deliver a batch, for a while.
-async fn hand_out(shared: &Shared, route: &Route, batch: &[Letter]) -> Result<(), Undelivered> {
+async fn hand_out(shared: &RuntimeInner, route: &SinkRoute, batch: &[OutboxMessage]) -> Result<(), SinkError> {
     let Some(first) = batch.first() else { return Ok(()) };
     let call = caught(&first.run, Box::pin(route.outlet.deliver(batch)));
     match within(&*shared.clock, PATIENCE, call).await {
         Some(Ok(result)) => result,
-        Some(Err(_)) => Err(Undelivered::new("the outlet panicked")),
-        None => Err(Undelivered::new(format!("the outlet took longer than {PATIENCE:?}"))),
+        Some(Err(_)) => Err(SinkError::new("the outlet panicked")),
+        None => Err(SinkError::new(format!("the outlet took longer than {PATIENCE:?}"))),
     }
 }
 
 /// Says what became of a batch, and what of it is to be delivered next.
 fn judge(
-    shared: &Shared,
-    route: &Route,
-    mut batch: Vec<Letter>,
-    result: Result<(), Undelivered>,
-) -> (Vec<LetterChange>, Vec<Letter>) {
+    shared: &RuntimeInner,
+    route: &SinkRoute,
+    mut batch: Vec<OutboxMessage>,
+    result: Result<(), SinkError>,
+) -> (Vec<LetterChange>, Vec<OutboxMessage>) {
     let now = shared.clock.now();
     let taken = match &result {
         Ok(()) => batch.len(),
@@ -124,7 +124,7 @@ fn judge(
         }
         changes.push(LetterChange::Delivered { numbers: batch.iter().map(|letter| letter.number).collect() });
     }
-    if let (Err(Undelivered { why, is_final, .. }), Some(first)) = (result, rest.first_mut()) {
+    if let (Err(SinkError { why, is_final, .. }), Some(first)) = (result, rest.first_mut()) {
         first.tries += 1;
         let (number, tries) = (first.number, first.tries);
         let gives_up = is_final || tries >= route.retry.attempts();
@@ -146,7 +146,7 @@ fn judge(
 }
 
 /// What came of saying what became of letters.
-enum Said {
+enum RecordResult {
     Recorded,
     /// Another process said something first, and this does not follow any more.
     Overtaken,
@@ -155,29 +155,29 @@ enum Said {
 }
 
 /// Says what became of letters, until that is on record.
-async fn record(weak: &Weak<Shared>, key: &LineKey, change: LetterChange) -> Said {
+async fn record(weak: &Weak<RuntimeInner>, key: &LineKey, change: LetterChange) -> RecordResult {
     let mut wait = FIRST_PAUSE;
     loop {
-        let Some(shared) = weak.upgrade() else { return Said::Nothing };
+        let Some(shared) = weak.upgrade() else { return RecordResult::Nothing };
         match say(&shared, key, change.clone()).await {
-            Ok(()) => return Said::Recorded,
-            Err(error) if error.kind() == ErrorKind::WrongStatus => return Said::Overtaken,
+            Ok(()) => return RecordResult::Recorded,
+            Err(error) if error.kind() == ErrorKind::WrongStatus => return RecordResult::Overtaken,
             Err(error) if passes(&error) => {
                 tracing::debug!(run = %key.0, %error, "what became of a letter cannot be recorded yet");
             }
             Err(error) => {
                 tracing::warn!(run = %key.0, %error, "what became of a letter cannot be recorded; another process delivers it");
-                return Said::Nothing;
+                return RecordResult::Nothing;
             }
         }
         if !wait_for_store(shared, &mut wait).await {
-            return Said::Nothing;
+            return RecordResult::Nothing;
         }
     }
 }
 
 /// Reads which letters of a line wait, and up to which number that is told; `None` if none of this life does, or this runtime ends.
-async fn read_again(weak: &Weak<Shared>, (run, life, topic): &LineKey) -> Option<(u64, Vec<Letter>)> {
+async fn read_again(weak: &Weak<RuntimeInner>, (run, life, topic): &LineKey) -> Option<(u64, Vec<OutboxMessage>)> {
     let mut wait = FIRST_PAUSE;
     loop {
         let shared = weak.upgrade()?;
@@ -188,7 +188,7 @@ async fn read_again(weak: &Weak<Shared>, (run, life, topic): &LineKey) -> Option
                     letters.waiting().iter().filter(|posted| !posted.dead && posted.topic == *topic);
                 return Some((
                     letters.sent(),
-                    waiting.map(|posted| Letter::new(run, *life, posted)).collect(),
+                    waiting.map(|posted| OutboxMessage::new(run, *life, posted)).collect(),
                 ));
             }
             // It was purged.
@@ -214,7 +214,7 @@ fn passes(error: &Error) -> bool {
 }
 
 /// Waits, longer each time. Returns false if this runtime ends.
-async fn wait_for_store(shared: Arc<Shared>, wait: &mut Duration) -> bool {
+async fn wait_for_store(shared: Arc<RuntimeInner>, wait: &mut Duration) -> bool {
     if is_ending(&shared) {
         return false;
     }
@@ -226,14 +226,14 @@ async fn wait_for_store(shared: Arc<Shared>, wait: &mut Duration) -> bool {
     true
 }
 
-async fn say(shared: &Arc<Shared>, (run, life, _): &LineKey, change: LetterChange) -> Result<()> {
+async fn say(shared: &Arc<RuntimeInner>, (run, life, _): &LineKey, change: LetterChange) -> Result<()> {
     let signal = signal(Some(*life), change, shared.clock.now());
-    let message = |reply| Control::Signal { signal: Box::new(signal.clone()), reply };
-    let decide = |tip: &mut crate::runtime::requests::amend::Tip| {
+    let message = |reply| DriverCommand::Signal { signal: Box::new(signal.clone()), reply };
+    let decide = |tip: &mut crate::runtime::requests::amend::RunWriter| {
         check_signal(&tip.folded.machine, &signal, signal.at)?;
         Ok(vec![Event::Signal(signal.clone())])
     };
-    amend(shared, run, Writer::Signaller(&message), decide).await.map(|_| ()).map_err(|error: Error| {
+    amend(shared, run, WriterRole::Signaller(&message), decide).await.map(|_| ()).map_err(|error: Error| {
         match error.kind() {
             // The run was purged: nothing is left to say.
             ErrorKind::NotFound => Error::new(ErrorKind::WrongStatus, error.message()),

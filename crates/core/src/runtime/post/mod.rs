@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-pub use self::outlet::{Letter, Outlet, Undelivered};
+pub use self::outlet::{OutboxMessage, OutboxSink, SinkError};
 pub(crate) use self::take::{take, take_listed};
-use super::shared::Shared;
+use super::shared::RuntimeInner;
 use super::tasks::spawn;
 use crate::engine::machine::Machine;
 use crate::graph::RetryPolicy;
@@ -36,8 +36,8 @@ pub(crate) const RETRY: RetryPolicy = RetryPolicy::standard()
 
 /// The outlet of a topic.
 #[derive(Clone)]
-pub(crate) struct Route {
-    pub(crate) outlet: Arc<dyn Outlet>,
+pub(crate) struct SinkRoute {
+    pub(crate) outlet: Arc<dyn OutboxSink>,
     pub(crate) retry: RetryPolicy,
 }
 
@@ -46,8 +46,8 @@ type LineKey = (RunKey, Uuid, Arc<str>);
 
 /// The letters of one run to one topic.
 #[derive(Default)]
-struct Line {
-    waiting: BTreeMap<u64, Letter>,
+struct OutboxLane {
+    waiting: BTreeMap<u64, OutboxMessage>,
     /// The last letter of the batch that is being delivered.
     in_hand: Vec<u64>,
     /// Ends the pause before the next try: another letter is first.
@@ -55,15 +55,15 @@ struct Line {
 }
 
 /// The outlets of this process, and what it has for them.
-pub(crate) struct Post {
-    routes: BTreeMap<String, Route>,
-    lines: Mutex<HashMap<LineKey, Line>>,
+pub(crate) struct OutboxRegistry {
+    routes: BTreeMap<String, SinkRoute>,
+    lines: Mutex<HashMap<LineKey, OutboxLane>>,
     /// How many lines there are.
     count: watch::Sender<usize>,
 }
 
-impl Post {
-    pub(crate) fn new(routes: BTreeMap<String, Route>) -> Self {
+impl OutboxRegistry {
+    pub(crate) fn new(routes: BTreeMap<String, SinkRoute>) -> Self {
         Self { routes, lines: Mutex::default(), count: watch::channel(0).0 }
     }
 
@@ -72,7 +72,7 @@ impl Post {
         !self.routes.is_empty()
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<LineKey, Line>> {
+    fn lines(&self) -> MutexGuard<'_, HashMap<LineKey, OutboxLane>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +82,7 @@ impl Post {
     }
 
     /// Takes the next letters of a line; `None` ends the line, which has none.
-    fn next(&self, key: &LineKey) -> Option<Vec<Letter>> {
+    fn next(&self, key: &LineKey) -> Option<Vec<OutboxMessage>> {
         let mut lines = self.lines();
         let line = lines.get_mut(key)?;
         if line.waiting.is_empty() {
@@ -90,7 +90,7 @@ impl Post {
             self.count.send_replace(lines.len());
             return None;
         }
-        let mut batch: Vec<Letter> = Vec::new();
+        let mut batch: Vec<OutboxMessage> = Vec::new();
         while let Some((_, letter)) = line.waiting.first_key_value()
             && batch.len() < BATCH
             // What failed before is tried alone, so that what is refused is known.
@@ -103,7 +103,7 @@ impl Post {
     }
 
     /// Puts back what was not delivered. Of the letters up to a number, nothing else waits.
-    fn put_back(&self, key: &LineKey, to: u64, letters: Vec<Letter>) {
+    fn put_back(&self, key: &LineKey, to: u64, letters: Vec<OutboxMessage>) {
         if let Some(line) = self.lines().get_mut(key) {
             line.in_hand.clear();
             line.waiting.retain(|number, _| *number > to);
@@ -120,7 +120,7 @@ impl Post {
 }
 
 /// Delivers the letters of a run up to this number, whose records are durable, as far as this process has outlets for them.
-pub(crate) fn hand_in(shared: &Arc<Shared>, run: &RunKey, machine: &Machine, to: u64) {
+pub(crate) fn hand_in(shared: &Arc<RuntimeInner>, run: &RunKey, machine: &Machine, to: u64) {
     let Some(letters) = machine.letters().filter(|_| shared.post().has_outlets()) else { return };
     let life = machine.life();
     for posted in letters.waiting().iter().filter(|letter| !letter.dead && letter.number <= to) {
@@ -136,7 +136,7 @@ pub(crate) fn hand_in(shared: &Arc<Shared>, run: &RunKey, machine: &Machine, to:
             if first.is_some_and(|first| posted.number < *first) {
                 line.bell.notify_one();
             }
-            line.waiting.entry(posted.number).or_insert_with(|| Letter::new(run, life, posted));
+            line.waiting.entry(posted.number).or_insert_with(|| OutboxMessage::new(run, life, posted));
         }
         if is_new {
             let bell = Arc::clone(&line.bell);

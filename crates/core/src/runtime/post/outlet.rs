@@ -9,14 +9,14 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::engine::letters::Posted;
+use crate::engine::letters::UndeliveredMessage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit};
 
 /// What a node sent out of its run, and no outlet has taken yet.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Letter {
+pub struct OutboxMessage {
     /// The run that sent it.
     pub run: RunKey,
     /// Its number among the letters of the run, from 1: the order in which they were recorded.
@@ -41,8 +41,8 @@ pub struct Letter {
     payload: Arc<RawValue>,
 }
 
-impl Letter {
-    pub(crate) fn new(run: &RunKey, life: Uuid, posted: &Posted) -> Self {
+impl OutboxMessage {
+    pub(crate) fn new(run: &RunKey, life: Uuid, posted: &UndeliveredMessage) -> Self {
         Self {
             run: run.clone(),
             number: posted.number,
@@ -91,7 +91,7 @@ impl Letter {
     }
 }
 
-impl fmt::Debug for Letter {
+impl fmt::Debug for OutboxMessage {
     /// Never shows the payload.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "letter {} of {} to {}", self.number, self.run, self.topic)
@@ -100,13 +100,13 @@ impl fmt::Debug for Letter {
 
 /// Why an outlet did not take a batch, and how much of it it took.
 #[derive(Debug)]
-pub struct Undelivered {
+pub struct SinkError {
     pub(crate) taken: usize,
     pub(crate) why: String,
     pub(crate) is_final: bool,
 }
 
-impl Undelivered {
+impl SinkError {
     /// None of the batch was taken, for this reason. It is tried again.
     pub fn new(why: impl fmt::Display) -> Self {
         Self { taken: 0, why: why.to_string(), is_final: false }
@@ -127,7 +127,7 @@ impl Undelivered {
     }
 }
 
-impl<E: std::error::Error> From<E> for Undelivered {
+impl<E: std::error::Error> From<E> for SinkError {
     /// Takes the text of the error and of its causes.
     fn from(error: E) -> Self {
         let mut why = error.to_string();
@@ -162,7 +162,7 @@ impl<E: std::error::Error> From<E> for Undelivered {
 /// }
 /// ```
 #[async_trait]
-pub trait Outlet: Send + Sync + 'static {
+pub trait OutboxSink: Send + Sync + 'static {
     /// Delivers letters of one run, in order.
     ///
     /// Implementors must return only when the receiver has them for good, and hand [`Letter::key`] on: after a crash, a lost reply or a
@@ -178,5 +178,5 @@ pub trait Outlet: Send + Sync + 'static {
     /// The future is dropped when its time is up or the runtime ends; the letters come again.
     ///
     /// <!-- held by: letters::an_outlet_that_is_down_holds_up_its_own_topic_alone, letters::an_outlet_that_hangs_keeps_no_letter -->
-    async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered>;
+    async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError>;
 }

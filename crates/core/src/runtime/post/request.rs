@@ -1,6 +1,6 @@
 //! What operators ask of letters.
 
-use super::Letter;
+use super::OutboxMessage;
 use crate::error::Result;
 use crate::id::RunKey;
 use crate::past::folded_at;
@@ -23,10 +23,10 @@ impl Runtime {
     /// Cancel safe: it only reads.
     ///
     /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it -->
-    pub async fn letters(&self, run: &RunKey) -> Result<Vec<Letter>> {
+    pub async fn letters(&self, run: &RunKey) -> Result<Vec<OutboxMessage>> {
         let machine = folded_at(&**self.store(), run, At::Latest, None).await?.machine;
         let waiting = machine.letters().map_or(&[][..], |letters| letters.waiting());
-        Ok(waiting.iter().map(|posted| Letter::new(run, machine.life(), posted)).collect())
+        Ok(waiting.iter().map(|posted| OutboxMessage::new(run, machine.life(), posted)).collect())
     }
 
     /// Has letters that were put aside delivered after all; all of the run's if `numbers` is empty. A process that has their outlet and

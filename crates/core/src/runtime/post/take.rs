@@ -8,8 +8,8 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::body::Event;
 use crate::record::letter::LetterChange;
-use crate::runtime::requests::amend::Tip;
-use crate::runtime::shared::Shared;
+use crate::runtime::requests::amend::RunWriter;
+use crate::runtime::shared::RuntimeInner;
 use crate::store::RunHead;
 
 /// Takes the letters of a run up, and leaves the run as it is.
@@ -18,7 +18,7 @@ use crate::store::RunHead;
 ///
 /// [`ErrorKind::Unsupported`] if this process has no outlet for any of them. [`ErrorKind::Conflict`] if another writer was first. What the
 /// store says.
-pub(crate) async fn take(shared: &Arc<Shared>, tip: &mut Tip) -> Result<()> {
+pub(crate) async fn take(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Result<()> {
     if !has_work(shared, &tip.folded.machine)? {
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub(crate) async fn take(shared: &Arc<Shared>, tip: &mut Tip) -> Result<()> {
 }
 
 /// Whether this process has an outlet for any letter of a run; false if none waits but those that were put aside.
-fn has_work(shared: &Shared, machine: &Machine) -> Result<bool> {
+fn has_work(shared: &RuntimeInner, machine: &Machine) -> Result<bool> {
     let waiting = machine.letters().map_or(&[][..], |letters| letters.waiting());
     let mut topic = None;
     for letter in waiting.iter().filter(|letter| !letter.dead) {
@@ -48,8 +48,8 @@ fn has_work(shared: &Shared, machine: &Machine) -> Result<bool> {
 }
 
 /// As [`take`], of a run that has ended, as it was listed.
-pub(crate) async fn take_listed(shared: &Arc<Shared>, head: &RunHead) -> Result<()> {
-    let mut tip = match Tip::load(shared, &head.run, None).await {
+pub(crate) async fn take_listed(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
+    let mut tip = match RunWriter::load(shared, &head.run, None).await {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         tip => tip?,
     };

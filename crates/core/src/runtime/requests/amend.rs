@@ -7,16 +7,16 @@ use tokio::sync::oneshot;
 
 use super::edit::misfit;
 use crate::compact::queue::Sender;
-use crate::engine::fold::{Folded, fold, missing};
+use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{AnyGraph, Graph};
 use crate::id::{Epoch, ExecutorId, RunKey};
 use crate::record::body::Event;
-use crate::record::pause::Edited;
+use crate::record::pause::EditRecord;
 use crate::record::{Record, RunStatus, codec};
 use crate::runtime::log::{LogWriter, RecordOptions};
-use crate::runtime::shared::{Control, Shared};
+use crate::runtime::shared::{DriverCommand, RuntimeInner};
 use crate::state::{Channels, Op, Schema, State};
 use crate::store::{At, RunAppend, is_news};
 
@@ -24,9 +24,9 @@ use crate::store::{At, RunAppend, is_news};
 const RACES: u32 = 32;
 
 /// The tries that a writer has left.
-pub(crate) struct Races(u32);
+pub(crate) struct ConflictRetries(u32);
 
-impl Races {
+impl ConflictRetries {
     pub(crate) fn new() -> Self {
         Self(RACES)
     }
@@ -51,23 +51,23 @@ impl Races {
 pub(crate) type Reply = oneshot::Sender<Result<()>>;
 
 /// Makes what a driver is sent.
-type Message<'a> = &'a (dyn Fn(Reply) -> Control + Sync);
+type Message<'a> = &'a (dyn Fn(Reply) -> DriverCommand + Sync);
 
 /// What must hold for a signaller to write to a run. It is looked at after the run was found or read, for each try anew: what is written then
 /// is written to that run, and to none that bears its name later.
 #[async_trait]
-pub(crate) trait Condition: Sync {
+pub(crate) trait WritePrecondition: Sync {
     /// Says why it does not hold, if it does not. `seen` is the run where it was read; a driver in this process knows it otherwise.
-    async fn check(&self, seen: Option<&Tip>) -> Result<()>;
+    async fn check(&self, seen: Option<&RunWriter>) -> Result<()>;
 }
 
 /// Who writes to a run.
 #[derive(Clone, Copy)]
-pub(crate) enum Writer<'a> {
+pub(crate) enum WriterRole<'a> {
     /// A signaller leaves the run to its owner. Where the run is driven in this process, the driver gets this message and writes.
     Signaller(Message<'a>),
     /// A signaller that writes only where this holds.
-    If(&'a dyn Condition, Message<'a>),
+    If(&'a dyn WritePrecondition, Message<'a>),
     /// A caller that knows something of a run at rest: a driver in this process knows it itself.
     Beside,
     /// The owner, which lost its driver, in this term of heartbeats.
@@ -84,16 +84,16 @@ pub(crate) enum Writer<'a> {
 /// Those of `decide`, and of the condition if there is one. [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::Unavailable`]: the store, or other writers were first
 /// each time. [`ErrorKind::Indeterminate`]: the events may be on record. [`ErrorKind::Fenced`]: the owner's term is over.
 pub(crate) async fn amend(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     run: &RunKey,
-    who: Writer<'_>,
-    mut decide: impl FnMut(&mut Tip) -> Result<Vec<Event>>,
-) -> Result<Option<Tip>> {
-    let mut races = Races::new();
+    who: WriterRole<'_>,
+    mut decide: impl FnMut(&mut RunWriter) -> Result<Vec<Event>>,
+) -> Result<Option<RunWriter>> {
+    let mut races = ConflictRetries::new();
     loop {
         let said = match (who, shared.driver(run)) {
-            (Writer::Signaller(message), Some(driver)) => tell(&driver, message).await,
-            (Writer::If(condition, message), Some(driver)) => {
+            (WriterRole::Signaller(message), Some(driver)) => tell(&driver, message).await,
+            (WriterRole::If(condition, message), Some(driver)) => {
                 condition.check(None).await?;
                 tell(&driver, message).await
             }
@@ -104,14 +104,14 @@ pub(crate) async fn amend(
             Some(Err(error)) if is_untold(&error) => {}
             Some(said) => return said.map(|()| None),
             None => {
-                let mut tip = Tip::load(shared, run, None).await?;
-                if let Writer::If(condition, _) = who {
+                let mut tip = RunWriter::load(shared, run, None).await?;
+                if let WriterRole::If(condition, _) = who {
                     condition.check(Some(&tip)).await?;
                 }
                 let events = decide(&mut tip).map_err(|error| error.with_run(run))?;
                 let term = match who {
-                    Writer::Owner(term) => Some(term),
-                    Writer::Signaller(_) | Writer::If(..) | Writer::Beside => None,
+                    WriterRole::Owner(term) => Some(term),
+                    WriterRole::Signaller(_) | WriterRole::If(..) | WriterRole::Beside => None,
                 };
                 match tip.append(shared, term, &events).await {
                     Ok(()) => return Ok(Some(tip)),
@@ -125,7 +125,7 @@ pub(crate) async fn amend(
 }
 
 /// Sends a message to a driver and waits for its reply. Returns `None` if it has ended.
-async fn tell(driver: &Sender<Control>, message: Message<'_>) -> Option<Result<()>> {
+async fn tell(driver: &Sender<DriverCommand>, message: Message<'_>) -> Option<Result<()>> {
     let (reply, said) = oneshot::channel();
     driver.send(message(reply)).ok()?;
     let ended = |_| Err(Error::new(ErrorKind::Conflict, "the driver ended"));
@@ -137,8 +137,8 @@ fn is_untold(error: &Error) -> bool {
 }
 
 /// A run as of its head, and the right to append after it.
-pub(crate) struct Tip {
-    pub(crate) folded: Folded,
+pub(crate) struct RunWriter {
+    pub(crate) folded: ReplayedRun,
     pub(crate) log: LogWriter,
     /// Whether the run has an owner while it is in progress.
     is_owned: bool,
@@ -146,13 +146,13 @@ pub(crate) struct Tip {
     is_migrated: bool,
 }
 
-impl Tip {
+impl RunWriter {
     /// Reads a run, as its owner would append to it if it has one.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`], and as [`fold`] and the store.
-    pub(crate) async fn load(shared: &Shared, run: &RunKey, plan: Option<&Arc<Plan>>) -> Result<Self> {
+    pub(crate) async fn load(shared: &RuntimeInner, run: &RunKey, plan: Option<&Arc<Plan>>) -> Result<Self> {
         let records = shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
         let folded = fold(run, &records, plan)?;
         let mut tip = Self { log: shared.log_writer(run), folded, is_owned: false, is_migrated: false };
@@ -161,7 +161,7 @@ impl Tip {
     }
 
     /// Has the next record follow the last one that is known.
-    fn follow(&mut self, shared: &Shared) {
+    fn follow(&mut self, shared: &RuntimeInner) {
         self.log.follow(&self.folded);
         self.log.executor = self.folded.last.owner.unwrap_or(shared.executor);
         self.is_owned = self.folded.last.owner.is_some();
@@ -173,7 +173,7 @@ impl Tip {
     /// # Errors
     ///
     /// As [`fold`]; the tip is of no further use.
-    pub(crate) fn take_in(&mut self, shared: &Shared, records: &[Record]) -> Result<Option<Vec<Op>>> {
+    pub(crate) fn take_in(&mut self, shared: &RuntimeInner, records: &[Record]) -> Result<Option<Vec<Op>>> {
         let run = self.log.run.clone();
         let (mut ops, mut is_whole) = (Vec::new(), !is_news(self.folded.last.head(), records));
         if is_whole {
@@ -196,7 +196,7 @@ impl Tip {
     }
 
     /// Takes a run as of the record that begins it, and that leaves it without an owner.
-    pub(crate) fn begun(folded: Folded, log: LogWriter) -> Self {
+    pub(crate) fn begun(folded: ReplayedRun, log: LogWriter) -> Self {
         Self { folded, log, is_owned: false, is_migrated: false }
     }
 
@@ -240,7 +240,7 @@ impl Tip {
 
     /// Tells whether the log may lack what the graph's state has: it is of another version, or has no value of a declared channel.
     pub(crate) fn may_lack(&self, graph: &dyn AnyGraph) -> bool {
-        let Folded { channels, version, .. } = &self.folded;
+        let ReplayedRun { channels, version, .. } = &self.folded;
         *version != graph.schema().version() || absent(channels, graph.schema()).next().is_some()
     }
 
@@ -262,18 +262,18 @@ impl Tip {
     /// As [`append`](Self::append), and [`ErrorKind::Invalid`] if the change does not fit.
     pub(crate) async fn change(
         &mut self,
-        shared: &Shared,
-        edited: Edited,
+        shared: &RuntimeInner,
+        edited: EditRecord,
     ) -> std::result::Result<(), (Error, Option<Vec<Op>>)> {
         let undo = self.folded.channels.undoing(&edited.patch).map_err(|error| (misfit(error), None))?;
-        let Folded { machine, last, base_bytes, since_bytes, since_records, .. } = &self.folded;
+        let ReplayedRun { machine, last, base_bytes, since_bytes, since_records, .. } = &self.folded;
         let before = (machine.clone(), last.clone(), *base_bytes, *since_bytes, *since_records);
         let done = match self.folded.channels.apply(&edited.patch) {
             Ok(()) => self.append(shared, None, &[Event::Edit(edited)]).await,
             Err(error) => Err(misfit(error)),
         };
         let Err(error) = done else { return Ok(()) };
-        let Folded { machine, last, base_bytes, since_bytes, since_records, .. } = &mut self.folded;
+        let ReplayedRun { machine, last, base_bytes, since_bytes, since_records, .. } = &mut self.folded;
         (*machine, *last, *base_bytes, *since_bytes, *since_records) = before;
         self.follow(shared);
         let is_undone = undo.iter().all(|op| self.folded.channels.apply_op(op.clone()).is_ok());
@@ -292,7 +292,7 @@ impl Tip {
             self.folded.machine.absorb(event)?;
             let (base, release) = (std::mem::take(&mut self.is_migrated), !self.is_owned);
             let options = || RecordOptions { release, base, ..RecordOptions::default() };
-            let Folded { machine, channels, .. } = &self.folded;
+            let ReplayedRun { machine, channels, .. } = &self.folded;
             let record = match self.log.record(event, options(), machine, || codec::to_raw(channels)) {
                 // What happened is small enough, the base is not: a run that has outgrown its bases still takes what makes it smaller.
                 Err(error) if error.kind() == ErrorKind::TooLarge && !base => {
@@ -313,7 +313,7 @@ impl Tip {
     /// [`ErrorKind::Conflict`] if another writer was first. After an error the tip is of no further use.
     pub(crate) async fn append(
         &mut self,
-        shared: &Shared,
+        shared: &RuntimeInner,
         term: Option<u64>,
         events: &[Event],
     ) -> Result<()> {
@@ -339,8 +339,8 @@ impl Tip {
 
 /// Puts `channels` in the place of those of a run, and brings its machine to their version. Returns whether only a base can say so: it was
 /// of another version, or a channel is new.
-pub(crate) fn bring_forward(folded: &mut Folded, graph: &dyn AnyGraph, new: Channels) -> bool {
-    let Folded { machine, channels, version, .. } = folded;
+pub(crate) fn bring_forward(folded: &mut ReplayedRun, graph: &dyn AnyGraph, new: Channels) -> bool {
+    let ReplayedRun { machine, channels, version, .. } = folded;
     let is_older = *version != graph.schema().version();
     if is_older {
         machine.bring_forward(|patch| graph.migrated_patch(channels, *version, patch));

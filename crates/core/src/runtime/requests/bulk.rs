@@ -16,8 +16,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::past::family::check_purge;
 use crate::record::RunStatus;
-use crate::record::body::{Settled, SignalKind};
-use crate::runtime::shared::Shared;
+use crate::record::body::{TokenChanges, SignalKind};
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::store::{Cursor, RunHead};
 
@@ -26,13 +26,13 @@ const AT_ONCE: usize = 16;
 
 /// What is done to each run.
 #[derive(Clone, Debug)]
-enum Verb {
+enum BulkAction {
     Cancel { reason: String },
     Retry,
     Purge,
 }
 
-impl Verb {
+impl BulkAction {
     /// The statuses of the runs that it is for.
     fn is_for(&self) -> &'static [RunStatus] {
         match self {
@@ -56,11 +56,11 @@ impl Verb {
         Err(Error::new(ErrorKind::WrongStatus, message).with_run(&head.run))
     }
 
-    async fn carry_out(self, shared: Arc<Shared>, head: RunHead, by: Option<String>) -> Result<()> {
+    async fn carry_out(self, shared: Arc<RuntimeInner>, head: RunHead, by: Option<String>) -> Result<()> {
         let run = &head.run;
         let what = match self {
             Self::Cancel { reason } => SignalKind::Cancel { reason },
-            Self::Retry => SignalKind::Retry { settled: Settled::default() },
+            Self::Retry => SignalKind::Retry { settled: TokenChanges::default() },
             Self::Purge => {
                 shared.check_not_driven(run)?;
                 check_purge(&*shared.store, run, &BTreeSet::new()).await?;
@@ -109,13 +109,13 @@ impl RunsRequest {
     /// # }
     /// ```
     pub fn cancel_all(self, reason: impl Into<String>) -> BulkRequest {
-        BulkRequest::new(self, Verb::Cancel { reason: reason.into() })
+        BulkRequest::new(self, BulkAction::Cancel { reason: reason.into() })
     }
 
     /// Has all runs of the listing tried again, as [`Runtime::retry`](crate::runtime::Runtime::retry) each. Unless a status is set, those that
     /// failed.
     pub fn retry_all(self) -> BulkRequest {
-        BulkRequest::new(self, Verb::Retry)
+        BulkRequest::new(self, BulkAction::Retry)
     }
 
     /// Removes all runs of the listing and every trace of them. Unless a status is set, those that have ended; one that has not is refused,
@@ -124,7 +124,7 @@ impl RunsRequest {
     ///
     /// <!-- held by: bulk::a_failed_run_that_is_still_at_work_here_is_not_purged_with_the_others -->
     pub fn purge_all(self) -> BulkRequest {
-        BulkRequest::new(self, Verb::Purge)
+        BulkRequest::new(self, BulkAction::Purge)
     }
 }
 
@@ -146,7 +146,7 @@ impl RunsRequest {
 #[derive(Debug)]
 pub struct BulkRequest {
     runs: RunsRequest,
-    verb: Verb,
+    verb: BulkAction,
     by: Option<String>,
     is_dry: bool,
     at_once: usize,
@@ -167,7 +167,7 @@ pub struct BulkReport {
 }
 
 impl BulkRequest {
-    fn new(mut runs: RunsRequest, verb: Verb) -> Self {
+    fn new(mut runs: RunsRequest, verb: BulkAction) -> Self {
         runs.set_statuses(verb.is_for());
         Self { runs, verb, by: None, is_dry: false, at_once: AT_ONCE }
     }

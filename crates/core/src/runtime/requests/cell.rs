@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::amend::Tip;
+use super::amend::RunWriter;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RunStatus;
-use crate::record::pause::Edited;
+use crate::record::pause::EditRecord;
 use crate::runtime::Runtime;
 use crate::runtime::tasks::finish;
 use crate::state::{Channels, Op, Patch};
@@ -23,7 +23,7 @@ use crate::state::{Channels, Op, Patch};
 /// large the state is.
 pub struct StateCell {
     run: RunKey,
-    tip: Option<Box<Tip>>,
+    tip: Option<Box<RunWriter>>,
     /// What takes back a change that was not appended, for a caller that has followed it.
     undone: Vec<Op>,
     /// Whether others may have appended since.
@@ -70,7 +70,7 @@ impl StateCell {
     pub async fn load(&mut self, runtime: &Runtime) -> Result<(&Channels, CellNews)> {
         let shared = runtime.shared();
         let (tip, news) = match self.tip.take() {
-            None => (Box::new(Tip::load(shared, &self.run, None).await?), CellNews::All),
+            None => (Box::new(RunWriter::load(shared, &self.run, None).await?), CellNews::All),
             Some(tip) if !self.is_stale => (tip, CellNews::Changes(std::mem::take(&mut self.undone))),
             Some(mut tip) => {
                 let records = shared.store.load_since(&self.run, tip.folded.last.head()).await?;
@@ -147,7 +147,7 @@ impl StateCell {
             let message = "nothing was loaded that the change could follow; call `load` before";
             return Err(Error::new(ErrorKind::Invalid, message).with_run(&self.run));
         };
-        let edited = Edited { patch, by: Some(by.into()) };
+        let edited = EditRecord { patch, by: Some(by.into()) };
         let (tip, changed) = finish(async move {
             let changed = tip.change(&shared, edited).await;
             Ok((tip, changed))

@@ -6,38 +6,38 @@ use crate::compact::once::once;
 use crate::compact::queue::queue;
 use crate::engine::machine::Machine;
 use crate::graph::{CheckpointPolicy, Graph};
-use crate::node::{Host, RunScope};
+use crate::node::{RuntimeAccess, RunScope};
 use crate::record::parent_link::{ChildRef, TRACE, parent_link, place};
 use crate::record::{RunFacts, RunStatus};
 use crate::runtime::children::{look_after_rest, look_after_start, notify_parent};
-use crate::runtime::driver::{Driver, First, Outbox, Stopped};
+use crate::runtime::driver::{RunDriver, FirstRecord, PendingRecords, DriverExit};
 use crate::runtime::fleet::life;
-use crate::runtime::handle::{DriverEnd, Link, RunHandle};
+use crate::runtime::handle::{DriverEnd, OutcomeSource, RunHandle};
 use crate::runtime::log::LogWriter;
 use crate::runtime::outcome::Outcome;
-use crate::runtime::shared::{Registration, Shared};
+use crate::runtime::shared::{DriverRegistration, RuntimeInner};
 use crate::runtime::tasks::{caught, spawn};
 use crate::state::State;
 use crate::telemetry::spans;
 
 /// What a driver starts from.
-pub(crate) struct Parts<S> {
+pub(crate) struct DriverInput<S> {
     pub(crate) machine: Machine,
     pub(crate) state: S,
     pub(crate) log: LogWriter,
-    pub(crate) outbox: Outbox,
+    pub(crate) outbox: PendingRecords,
     /// What the first record says, if it is held back.
-    pub(crate) first: Option<First>,
+    pub(crate) first: Option<FirstRecord>,
     pub(crate) facts: Arc<RunFacts>,
 }
 
 /// Drives a run in a task of its own.
 pub(crate) fn drive<S: State>(
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     graph: Graph<S>,
     policy: CheckpointPolicy,
-    mut registration: Registration,
-    parts: Parts<S>,
+    mut registration: DriverRegistration,
+    parts: DriverInput<S>,
 ) -> RunHandle<S> {
     let run = parts.log.run.clone();
     let (cancel, cancelled) = once();
@@ -55,7 +55,7 @@ pub(crate) fn drive<S: State>(
         clock: Arc::clone(&shared.clock),
         commands,
         cancelled,
-        host: Host { runtime, depth, root, children: Arc::new(parts.machine.children_started().into()) },
+        host: RuntimeAccess { runtime, depth, root, children: Arc::new(parts.machine.children_started().into()) },
     });
     let (ended, outcome) = once();
     let channels = (scope, receiver, cancel);
@@ -63,15 +63,15 @@ pub(crate) fn drive<S: State>(
     let (active, stopped) = (meter.drive(), meter.clone());
     registration.meter = meter.clone();
     let (facts, started) = (Arc::clone(&parts.facts), Arc::clone(&parts.facts));
-    let mut driver = Driver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
+    let mut driver = RunDriver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
     let span = spans::run(&run, graph.name(), shared.trace(), facts.labels.get(TRACE));
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
     let tenure = driver.tenure();
     let driving = async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
-            Stopped::Settled => Outcome::of(driver.machine(), driver.state()),
-            Stopped::Released => Outcome::Released,
+            DriverExit::Settled => Outcome::of(driver.machine(), driver.state()),
+            DriverExit::Released => Outcome::Released,
         });
         if outcome.is_ok() {
             let lasted = || driver.shared().clock.now().since(facts.created);
@@ -127,5 +127,5 @@ pub(crate) fn drive<S: State>(
         ended.send(Box::new(end));
     };
     spawn(task);
-    RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life).of_start(&started)
+    RunHandle::new(shared, graph, run, OutcomeSource::Here(outcome)).of_life(tenure.life).of_start(&started)
 }

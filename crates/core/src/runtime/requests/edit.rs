@@ -4,15 +4,15 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::amend::{Tip, Writer, amend};
+use super::amend::{RunWriter, WriterRole, amend};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{AnyGraph, Graph};
 use crate::id::RunKey;
 use crate::record::body::Event;
-use crate::record::pause::Edited;
+use crate::record::pause::EditRecord;
 use crate::record::{RunStatus, codec};
 use crate::runtime::log::check_size;
-use crate::runtime::shared::{Control, Shared};
+use crate::runtime::shared::{DriverCommand, RuntimeInner};
 use crate::runtime::tasks::finish;
 use crate::state::{Patch, State};
 
@@ -27,7 +27,7 @@ use crate::state::{Patch, State};
 /// Cancel safe: once polled it is carried out, even if the caller drops it.
 #[must_use = "nothing is changed before it is awaited"]
 pub struct EditRequest {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     run: RunKey,
     patch: Patch,
     by: Option<String>,
@@ -35,7 +35,7 @@ pub struct EditRequest {
 }
 
 impl EditRequest {
-    pub(crate) fn new(shared: &Arc<Shared>, run: &RunKey, patch: Patch) -> Self {
+    pub(crate) fn new(shared: &Arc<RuntimeInner>, run: &RunKey, patch: Patch) -> Self {
         Self { shared: Arc::clone(shared), run: run.clone(), patch, by: None, graph: None }
     }
 
@@ -56,17 +56,17 @@ impl EditRequest {
     async fn edit(self) -> Result<()> {
         let Self { shared, run, patch, by, graph } = self;
         let patch = patch.checked().map_err(|error| misfit(error).with_run(&run))?;
-        let message = |reply| Control::Edit { patch: Box::new(patch.clone()), by: by.clone(), reply };
-        let decide = |tip: &mut Tip| {
+        let message = |reply| DriverCommand::Edit { patch: Box::new(patch.clone()), by: by.clone(), reply };
+        let decide = |tip: &mut RunWriter| {
             change(tip, &patch, graph.as_deref(), shared.limits.max_body)?;
-            Ok(vec![Event::Edit(Edited { patch: patch.clone(), by: by.clone() })])
+            Ok(vec![Event::Edit(EditRecord { patch: patch.clone(), by: by.clone() })])
         };
-        amend(&shared, &run, Writer::Signaller(&message), decide).await.map(|_| ())
+        amend(&shared, &run, WriterRole::Signaller(&message), decide).await.map(|_| ())
     }
 }
 
 /// Changes the channels of a run that is not driven here.
-fn change(tip: &mut Tip, patch: &Patch, graph: Option<&dyn AnyGraph>, most: usize) -> Result<()> {
+fn change(tip: &mut RunWriter, patch: &Patch, graph: Option<&dyn AnyGraph>, most: usize) -> Result<()> {
     let status = tip.folded.machine.status();
     if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
         let message = format!("the run is {status}; its state is final");

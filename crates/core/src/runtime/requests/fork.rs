@@ -7,13 +7,13 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::amend::{Tip, bring_forward};
+use super::amend::{RunWriter, bring_forward};
 use super::edit::misfit;
-use super::given::Given;
-use super::resume::{Known, Terms, resume};
+use super::given::StartExtras;
+use super::resume::{ClaimTarget, ClaimOptions, resume};
 use super::system::{QUEUE_START, check_copy, hold_for_queue, new_queue_start, queue_of};
 use crate::clock::Timestamp;
-use crate::engine::fold::Folded;
+use crate::engine::fold::ReplayedRun;
 use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,15 +26,15 @@ use crate::record::body::{Event, Item};
 use crate::record::parent_link::{RESERVED, TAGS, refuse_reserved};
 use crate::record::{Labels, Parent, RunFacts, RunStatus, codec};
 use crate::runtime::extension::RunNews;
-use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::handle::{OutcomeSource, RunHandle};
 use crate::runtime::log::RecordOptions;
 use crate::runtime::print::in_order;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::state::{Channels, Patch, State, reread};
 use crate::store::{At, CheckpointStore, RunHead};
 
-pub use repeats::Repeat;
+pub use repeats::RepeatedEffect;
 
 /// A fork that is being prepared; `.await` writes the new run and returns its key. [`drive`](Self::drive) has this process go on with it.
 ///
@@ -43,14 +43,14 @@ pub use repeats::Repeat;
 /// Cancel safe: once polled it is carried out, even if the caller drops it. Fork again with the same id to learn of it.
 #[must_use = "a fork does nothing until it is awaited"]
 pub struct ForkRequest {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     source: RunKey,
     at: Position,
     id: Option<Result<RunId>>,
     edits: Vec<Patch>,
     nodes: Vec<String>,
     labels: Vec<(String, String)>,
-    given: Given,
+    given: StartExtras,
 }
 
 /// A fork that this process is to drive; `.await` makes the new run and claims it.
@@ -67,7 +67,7 @@ pub struct DriveRequest<S: State> {
 }
 
 impl ForkRequest {
-    pub(crate) fn new(shared: &Arc<Shared>, source: &RunKey, at: Position) -> Self {
+    pub(crate) fn new(shared: &Arc<RuntimeInner>, source: &RunKey, at: Position) -> Self {
         Self {
             shared: Arc::clone(shared),
             source: source.clone(),
@@ -76,7 +76,7 @@ impl ForkRequest {
             edits: Vec::new(),
             nodes: Vec::new(),
             labels: Vec::new(),
-            given: Given::default(),
+            given: StartExtras::default(),
         }
     }
 
@@ -119,7 +119,7 @@ impl ForkRequest {
 
     /// Writes the new run, with the graph that is to drive it and the state that it is to begin with, if they are given. Returns it, or the one
     /// of the same fork that was made before.
-    async fn write(self, graph: Option<&dyn AnyGraph>, state: Option<Channels>) -> Result<Known> {
+    async fn write(self, graph: Option<&dyn AnyGraph>, state: Option<Channels>) -> Result<ClaimTarget> {
         let (shared, source) = (&self.shared, &self.source);
         let now = shared.clock.now();
         let head = shared.store.head(source).await?.ok_or_else(|| missing(source))?;
@@ -168,7 +168,7 @@ impl ForkRequest {
         match shared.committer.append(append, None).await {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Conflict => {
-                return same(shared, &run, &facts).await.map(Known::from);
+                return same(shared, &run, &facts).await.map(ClaimTarget::from);
             }
             Err(error) => return Err(error.with_run(&run)),
         }
@@ -178,11 +178,11 @@ impl ForkRequest {
             shared.registry.publish(held);
         }
         let head = RunHead::after(run.clone(), Seq::new(0), &folded.last, false, facts);
-        Ok(Known { head, tip: Some(Box::new(Tip::begun(folded, log))) })
+        Ok(ClaimTarget { head, tip: Some(Box::new(RunWriter::begun(folded, log))) })
     }
 
     /// Puts the new run where it is to begin, and checks that the graph has a place for it.
-    fn place(&self, folded: &mut Folded, plan: Option<&Arc<Plan>>) -> Result<()> {
+    fn place(&self, folded: &mut ReplayedRun, plan: Option<&Arc<Plan>>) -> Result<()> {
         let refuse = |kind, message: String| Err(Error::new(kind, message));
         let machine = &mut folded.machine;
         self.check_nodes(machine, plan)?;
@@ -225,7 +225,7 @@ impl ForkRequest {
     /// Gives the new run the state that it goes on with.
     fn change(
         &self,
-        folded: &mut Folded,
+        folded: &mut ReplayedRun,
         graph: Option<&dyn AnyGraph>,
         state: Option<Channels>,
     ) -> Result<()> {
@@ -315,10 +315,10 @@ impl<S: State> DriveRequest<S> {
         let state = state.map(encoded).transpose()?;
         let known = fork.write(Some(&graph), state).await?;
         let (run, facts) = (known.head.run.clone(), known.head.facts.clone());
-        match resume(&shared, &graph, &run, policy, &Terms::default(), Some(known), None).await {
+        match resume(&shared, &graph, &run, policy, &ClaimOptions::default(), Some(known), None).await {
             // It was made before, and goes on or has ended.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
-                Ok(RunHandle::new(shared, graph, run, Link::Elsewhere).of_start(&facts))
+                Ok(RunHandle::new(shared, graph, run, OutcomeSource::Elsewhere).of_start(&facts))
             }
             result => result,
         }
@@ -332,7 +332,7 @@ async fn origin(
     at: &Position,
     plan: Option<&Arc<Plan>>,
     placed: bool,
-) -> Result<Folded> {
+) -> Result<ReplayedRun> {
     let at = at.find(store, source).await?;
     let mut folded = folded_at(store, source, at, plan).await?;
     while folded.machine.status() == RunStatus::Cancelled && !placed {
@@ -348,7 +348,7 @@ async fn origin(
 }
 
 /// Checks that a run which is there already is the same fork, and returns how it stands.
-async fn same(shared: &Shared, run: &RunKey, facts: &RunFacts) -> Result<RunHead> {
+async fn same(shared: &RuntimeInner, run: &RunKey, facts: &RunFacts) -> Result<RunHead> {
     let head = shared.store.head(run).await?.ok_or_else(|| {
         Error::new(ErrorKind::Unavailable, "the run is being made or purged by another writer; try again")
             .with_run(run)

@@ -15,19 +15,19 @@ use crate::state::strict;
 
 /// What is given, as far as it is said.
 #[derive(Clone, Default)]
-pub(crate) struct Given {
+pub(crate) struct StartExtras {
     config: Option<Result<Item>>,
     messages: Vec<Result<Item>>,
 }
 
 /// What is given, as the first record is to hold it.
 #[derive(Clone, Default)]
-pub(crate) struct Recorded {
+pub(crate) struct EncodedExtras {
     pub(crate) config: Option<Item>,
     pub(crate) messages: Vec<FirstMessage>,
 }
 
-impl Given {
+impl StartExtras {
     pub(crate) fn configure(&mut self, config: &impl Serialize) {
         self.config = Some(written(config));
     }
@@ -37,13 +37,13 @@ impl Given {
     }
 
     /// Checks what is given, each part of which may have so many bytes.
-    pub(crate) fn checked(self, most: usize, at: Timestamp) -> Result<Recorded> {
+    pub(crate) fn checked(self, most: usize, at: Timestamp) -> Result<EncodedExtras> {
         let config = self.config.map(|config| fitting("configuration", config, most)).transpose()?;
         let messages = self
             .messages
             .into_iter()
             .map(|message| fitting("first message", message, most).map(|body| FirstMessage { body, at }));
-        Ok(Recorded { config, messages: messages.collect::<Result<_>>()? })
+        Ok(EncodedExtras { config, messages: messages.collect::<Result<_>>()? })
     }
 
     /// Returns the configuration, if there is one.
@@ -52,7 +52,7 @@ impl Given {
     }
 }
 
-impl Recorded {
+impl EncodedExtras {
     /// Returns what tells a repeated start from a different one: the hash of the input alone, if nothing else is given.
     pub(crate) fn print(&self, input: &RawValue) -> Result<Fingerprint> {
         if self.config.is_none() && self.messages.is_empty() {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::signal::paused;
-use super::start::{Checked, StartRequest};
+use super::start::{ValidatedStart, StartRequest};
 use crate::error::{ErrorKind, Result};
 use crate::id::{Epoch, RunId, RunKey};
 use crate::runtime::Runtime;
 use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::handle::{OutcomeSource, RunHandle};
 use crate::runtime::log::RecordOptions;
 use crate::state::State;
 
@@ -88,7 +88,7 @@ impl<S: State> StartRequest<S> {
     }
 }
 
-impl<S: State> Checked<S> {
+impl<S: State> ValidatedStart<S> {
     /// Records the run as paused, or continues if another run had the id and is gone.
     pub(super) async fn start_on_hold(
         mut self,
@@ -117,7 +117,7 @@ impl<S: State> Checked<S> {
         }
         shared.telemetry().of(Some(&facts.workflow)).started();
         shared.emit(run, || RunEventKind::Started);
-        let handle = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
+        let handle = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere);
         Ok(ControlFlow::Break(handle.of_life(life)))
     }
 }

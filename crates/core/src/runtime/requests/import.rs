@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::{Builder, Uuid, Variant, Version};
 
-use super::amend::Tip;
+use super::amend::RunWriter;
 use super::system::{check_copy, hold_for_queue, is_held_for_queue, queue_of};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;
@@ -15,7 +15,7 @@ use crate::past::{self, ImportedRun};
 use crate::record::RunStatus;
 use crate::runtime::extension::RunNews;
 use crate::runtime::log::LogWriter;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 
 /// Writes an exported run into the store. A run that goes through a queue and has not ended is on hold afterwards: whichever slot it held was one of
 /// the run that was exported.
@@ -23,7 +23,7 @@ use crate::runtime::shared::Shared;
 /// # Errors
 ///
 /// As [`past::import`], and of a queue or a schedule under another id as [`check_copy`].
-pub(crate) async fn import(shared: &Arc<Shared>, text: &str, run: Option<RunKey>) -> Result<RunKey> {
+pub(crate) async fn import(shared: &Arc<RuntimeInner>, text: &str, run: Option<RunKey>) -> Result<RunKey> {
     let mut held = None;
     let prepare = |imported: &mut ImportedRun| {
         if !imported.is_same_id {
@@ -43,7 +43,7 @@ pub(crate) async fn import(shared: &Arc<Shared>, text: &str, run: Option<RunKey>
 }
 
 /// Adds the records that put the run on hold for its queue. Returns whether it is on hold then.
-fn hold_imported(shared: &Shared, imported: &mut ImportedRun) -> Result<bool> {
+fn hold_imported(shared: &RuntimeInner, imported: &mut ImportedRun) -> Result<bool> {
     let ImportedRun { run, facts, records, .. } = imported;
     if queue_of(facts).is_none() {
         return Ok(false);
@@ -64,7 +64,7 @@ fn hold_imported(shared: &Shared, imported: &mut ImportedRun) -> Result<bool> {
     let clock = Arc::clone(&shared.clock);
     let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
     log.follow(&folded);
-    records.extend(Tip::begun(folded, log).record(&hold)?.records);
+    records.extend(RunWriter::begun(folded, log).record(&hold)?.records);
     Ok(true)
 }
 

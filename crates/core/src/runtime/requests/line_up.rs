@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::resume::{Terms, resume};
+use super::resume::{ClaimOptions, resume};
 use crate::error::{ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::RunKey;
 use crate::record::RunFacts;
 use crate::runtime::fleet::admission::Go;
-use crate::runtime::handle::{Link, RunHandle};
-use crate::runtime::shared::Shared;
+use crate::runtime::handle::{OutcomeSource, RunHandle};
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
 use crate::state::State;
 
@@ -22,14 +22,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Has a run that is recorded wait for room; in a runtime that is closing there will be none.
 pub(super) fn line_up<S: State>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
     run: &RunKey,
     facts: &RunFacts,
     policy: CheckpointPolicy,
 ) -> RunHandle<S> {
     if shared.is_closing() {
-        return RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere)
+        return RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere)
             .of_start(facts);
     }
     let (taken, waiting) = watch::channel(None);
@@ -38,12 +38,12 @@ pub(super) fn line_up<S: State>(
         facts,
         go(Arc::clone(shared), graph.clone(), run.clone(), facts.clone(), policy, FIRST_PAUSE, taken),
     );
-    RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Queued(waiting)).of_start(facts)
+    RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Queued(waiting)).of_start(facts)
 }
 
 /// What is done when a run that waited has room.
 fn go<S: State>(
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     graph: Graph<S>,
     run: RunKey,
     facts: RunFacts,
@@ -54,7 +54,7 @@ fn go<S: State>(
     use ErrorKind::{Conflict, WrongStatus};
     Box::new(move |permit| {
         Box::pin(async move {
-            let terms = Terms::default();
+            let terms = ClaimOptions::default();
             let resuming = resume(&shared, &graph, &run, policy, &terms, None, Some(permit));
             match caught(&run, Box::pin(resuming)).await.and_then(|resumed| resumed) {
                 Ok(handle) => drop(taken.send_replace(Some(Ok(handle)))),
@@ -69,7 +69,7 @@ fn go<S: State>(
                 // Another claimer took it, or it has ended, or is left to others: it is followed from where it is.
                 Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
                     tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
-                    let handle = RunHandle::new(shared, graph, run, Link::Elsewhere).of_start(&facts);
+                    let handle = RunHandle::new(shared, graph, run, OutcomeSource::Elsewhere).of_start(&facts);
                     drop(taken.send_replace(Some(Ok(handle))));
                 }
                 Err(error) => {

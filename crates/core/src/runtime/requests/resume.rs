@@ -4,8 +4,8 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::amend::{Races, Tip};
-use super::drive::{Parts, drive};
+use super::amend::{ConflictRetries, RunWriter};
+use super::drive::{DriverInput, drive};
 use super::signal::parked;
 use crate::clock::Timestamp;
 use crate::engine::fold::missing;
@@ -13,15 +13,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
-use crate::record::body::{Claimed, Event, StatusChange};
+use crate::record::body::{ClaimRecord, Event, StatusChange};
 use crate::runtime::children::{is_wanted, look};
-use crate::runtime::driver::{Outbox, check_transactions};
+use crate::runtime::driver::{PendingRecords, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::fleet::admission::Permit;
-use crate::runtime::fleet::life::Tenure;
-use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::fleet::admission::RunPermit;
+use crate::runtime::fleet::life::ClaimId;
+use crate::runtime::handle::{OutcomeSource, RunHandle};
 use crate::runtime::post::take;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::state::{Channels, State};
 use crate::store::RunHead;
@@ -29,7 +29,7 @@ use crate::telemetry::LostClaim;
 
 /// On which terms a run is taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Terms {
+pub(crate) struct ClaimOptions {
     pub(crate) allow_changed_graph: bool,
     pub(crate) take_over: bool,
     /// Whether recovery claims it: then a run that makes no progress is parked.
@@ -43,16 +43,16 @@ pub(crate) struct Terms {
 /// Cancel safe: once polled it is carried out, even if the caller drops it.
 #[must_use = "a resume does nothing until it is awaited"]
 pub struct ResumeRequest<S: State> {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     graph: Graph<S>,
     run: Result<RunKey>,
     policy: CheckpointPolicy,
-    terms: Terms,
+    terms: ClaimOptions,
 }
 
 impl<S: State> ResumeRequest<S> {
-    pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, run: Result<RunKey>) -> Self {
-        Self { shared, graph, run, policy: CheckpointPolicy::default(), terms: Terms::default() }
+    pub(crate) fn new(shared: Arc<RuntimeInner>, graph: Graph<S>, run: Result<RunKey>) -> Self {
+        Self { shared, graph, run, policy: CheckpointPolicy::default(), terms: ClaimOptions::default() }
     }
 
     /// Goes on although nodes of the frontier differ from those that the run was recorded with.
@@ -75,7 +75,7 @@ impl<S: State> ResumeRequest<S> {
 }
 
 /// Refuses what cannot be resumed, and says what can be done instead.
-fn check(head: &RunHead, shared: &Shared, terms: &Terms) -> Result<()> {
+fn check(head: &RunHead, shared: &RuntimeInner, terms: &ClaimOptions) -> Result<()> {
     let refuse = |kind, message: String| Err(Error::new(kind, message).with_run(&head.run));
     match head.status {
         RunStatus::Completed | RunStatus::Cancelled => {
@@ -116,16 +116,16 @@ pub(super) fn is_left(head: &RunHead, now: Timestamp) -> bool {
 ///
 /// `known` spares the claimer to ask for it; `permit` is the room that was taken for the run.
 pub(crate) async fn resume<S: State>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
     run: &RunKey,
     policy: CheckpointPolicy,
-    terms: &Terms,
-    mut known: Option<Known>,
-    mut permit: Option<Permit>,
+    terms: &ClaimOptions,
+    mut known: Option<ClaimTarget>,
+    mut permit: Option<RunPermit>,
 ) -> Result<RunHandle<S>> {
     check_transactions(shared, graph).map_err(|error| error.with_run(run))?;
-    let mut races = Races::new();
+    let mut races = ConflictRetries::new();
     loop {
         let known = match known.take() {
             Some(known) => known,
@@ -135,8 +135,8 @@ pub(crate) async fn resume<S: State>(
         // Large, and part of each start and each node with a child, which seldom come to it.
         let claimed = Box::pin(claim(shared, graph, known, policy, terms, &mut permit)).await;
         match claimed.inspect_err(|error| meter().not_claimed(lost(error)))? {
-            Claim::Taken(handle) => return Ok(handle),
-            Claim::Overtaken(epoch) => {
+            ClaimResult::Taken(handle) => return Ok(handle),
+            ClaimResult::Overtaken(epoch) => {
                 meter().not_claimed(LostClaim::Late);
                 let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
                 // A claim of before may have been done although its reply was lost: then the run is this executor's, and free.
@@ -160,20 +160,20 @@ fn lost(error: &Error) -> LostClaim {
 }
 
 /// What a claimer knows of a run.
-pub(crate) struct Known {
+pub(crate) struct ClaimTarget {
     pub(crate) head: RunHead,
     /// The run as of that head, if this process has just written it.
-    pub(crate) tip: Option<Box<Tip>>,
+    pub(crate) tip: Option<Box<RunWriter>>,
 }
 
-impl From<RunHead> for Known {
+impl From<RunHead> for ClaimTarget {
     fn from(head: RunHead) -> Self {
         Self { head, tip: None }
     }
 }
 
 /// What became of one try to claim a run.
-enum Claim<S: State> {
+enum ClaimResult<S: State> {
     /// It is claimed, or there is nothing to claim it for.
     Taken(RunHandle<S>),
     /// Another writer was first, on a run of this epoch: a claimer, or no more than a signaller. If it was purged and started anew
@@ -182,16 +182,16 @@ enum Claim<S: State> {
 }
 
 async fn claim<S: State>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
-    Known { head, tip }: Known,
+    ClaimTarget { head, tip }: ClaimTarget,
     policy: CheckpointPolicy,
-    terms: &Terms,
-    permit: &mut Option<Permit>,
-) -> Result<Claim<S>> {
+    terms: &ClaimOptions,
+    permit: &mut Option<RunPermit>,
+) -> Result<ClaimResult<S>> {
     let run = &head.run;
     let watching = || {
-        RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere).of_start(&head.facts)
+        RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere).of_start(&head.facts)
     };
     check(&head, shared, terms)?;
     if head.facts.workflow != *graph.name() {
@@ -200,11 +200,11 @@ async fn claim<S: State>(
     }
     let due = is_due(&head, shared.clock.now());
     if is_at_rest(&head) && !due {
-        return Ok(Claim::Taken(watching()));
+        return Ok(ClaimResult::Taken(watching()));
     }
     if terms.recovery && head.status == RunStatus::InProgress && !is_wanted(shared, run, &head.facts).await? {
         // It is carried out at once, or, if an owner is dead, by the next claimer.
-        return Ok(Claim::Taken(watching()));
+        return Ok(ClaimResult::Taken(watching()));
     }
     // Kept over further tries, so that no other run takes the room meanwhile.
     let room = permit.get_or_insert_with(|| shared.admission.admit(run, &head.facts)).clone();
@@ -215,7 +215,7 @@ async fn claim<S: State>(
                 && !terms.recovery
                 && shared.registry.is_recovered(run) =>
         {
-            return Ok(Claim::Taken(watching()));
+            return Ok(ClaimResult::Taken(watching()));
         }
         entered => entered?,
     };
@@ -226,7 +226,7 @@ async fn claim<S: State>(
             if terms.recovery {
                 reservation = Some(shared.recovery.read_budget.reserve().await);
             }
-            Tip::load(shared, run, Some(graph.plan())).await?
+            RunWriter::load(shared, run, Some(graph.plan())).await?
         }
     };
     let state = tip.state(graph)?;
@@ -236,15 +236,15 @@ async fn claim<S: State>(
     let (seq, epoch) = (tip.folded.last.seq, tip.folded.last.epoch);
     if (tip.folded.last.status, tip.folded.last.owner) != (head.status, head.owner) {
         // It came to rest, ended, or was taken since it was looked at: what was checked does not hold any more.
-        return Ok(Claim::Overtaken(head.epoch));
+        return Ok(ClaimResult::Overtaken(head.epoch));
     }
     let now = shared.clock.now();
     let is_asleep = head.owner.is_none() && tip.folded.machine.wake().is_none_or(|wake| wake > now);
     if due && is_asleep && tip.folded.machine.is_delivering() {
         // It is woken for its letters alone, and rests on.
         return match Box::pin(take(shared, &mut tip)).await {
-            Ok(()) => Ok(Claim::Taken(watching())),
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Claim::Overtaken(epoch)),
+            Ok(()) => Ok(ClaimResult::Taken(watching())),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(ClaimResult::Overtaken(epoch)),
             Err(error) => Err(error.with_run(run)),
         };
     }
@@ -254,9 +254,9 @@ async fn claim<S: State>(
             Ok(true) => {
                 // Any process may own it now.
                 shared.recovery.ring();
-                return Ok(Claim::Taken(watching()));
+                return Ok(ClaimResult::Taken(watching()));
             }
-            Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(epoch)),
+            Err(error) if error.kind() == ErrorKind::Conflict => return Ok(ClaimResult::Overtaken(epoch)),
             Err(error) => return Err(error.with_run(run)),
         }
     }
@@ -282,11 +282,11 @@ async fn claim<S: State>(
         tracing::error!(%run, reason, "the run is parked");
         let events = parked(machine, &reason, shared.clock.now());
         return match tip.append(shared, None, &events).await {
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Claim::Overtaken(epoch)),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(ClaimResult::Overtaken(epoch)),
             Err(error) => Err(error.with_run(run)),
             Ok(()) => {
                 shared.telemetry().of(Some(graph.name())).parked();
-                Ok(Claim::Taken(watching()))
+                Ok(ClaimResult::Taken(watching()))
             }
         };
     }
@@ -296,18 +296,18 @@ async fn claim<S: State>(
     let graph_changed = changed.is_some();
     let edges = graph_changed.then(|| Arc::clone(&graph.plan().targets));
     let mut events =
-        vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, edges, secret, settled })];
+        vec![Event::Claim(ClaimRecord { executor: shared.executor, graph: changed, edges, secret, settled })];
     events.extend(unmet.map(|failure| Event::Status(StatusChange::Failed(failure))));
     tip.claim(shared.executor).map_err(|error| error.with_run(run))?;
     if tip.may_lack(graph) {
         tip.migrate(graph, Channels::from_json(state.to_channels_json()?.get())?);
     }
     let append = tip.record(&events).map_err(|error| error.with_run(run))?;
-    let Tip { folded, log, .. } = tip;
-    let tenure = Tenure { life: folded.machine.life(), epoch: log.epoch };
+    let RunWriter { folded, log, .. } = tip;
+    let tenure = ClaimId { life: folded.machine.life(), epoch: log.epoch };
     let (registration, durable) = match registration.claim(append, tenure).await {
         Ok(taken) => taken,
-        Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(epoch)),
+        Err(error) if error.kind() == ErrorKind::Conflict => return Ok(ClaimResult::Overtaken(epoch)),
         Err(error) => return Err(error),
     };
     shared.admission.leave(run, &head.facts);
@@ -318,9 +318,9 @@ async fn claim<S: State>(
     });
     let (epoch, recorded) = (log.epoch, folded.machine.tick());
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
-    let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), registration.term);
-    let parts = Parts { machine: folded.machine, state, log, outbox, first: None, facts: head.facts.into() };
-    Ok(Claim::Taken(drive(Arc::clone(shared), graph.clone(), policy, registration, parts)))
+    let outbox = PendingRecords::new(run.clone(), shared.committer.clone(), None, Some(durable), registration.term);
+    let parts = DriverInput { machine: folded.machine, state, log, outbox, first: None, facts: head.facts.into() };
+    Ok(ClaimResult::Taken(drive(Arc::clone(shared), graph.clone(), policy, registration, parts)))
 }
 
 impl<S: State> IntoFuture for ResumeRequest<S> {

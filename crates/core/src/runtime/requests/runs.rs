@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{TenantId, WorkflowName};
 use crate::record::RunStatus;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::watch::RunsWatchRequest;
 use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 
@@ -50,7 +50,7 @@ use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 /// ```
 #[must_use = "nothing is asked before it is awaited"]
 pub struct RunsRequest {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     query: Result<RunQuery>,
     page: Page,
     /// Whether it is said how many runs are listed.
@@ -58,7 +58,7 @@ pub struct RunsRequest {
 }
 
 impl RunsRequest {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<RuntimeInner>) -> Self {
         Self {
             shared: Arc::clone(shared),
             query: Ok(RunQuery::default()),
@@ -156,7 +156,7 @@ impl RunsRequest {
 }
 
 impl RunsRequest {
-    pub(super) fn shared(&self) -> Arc<Shared> {
+    pub(super) fn shared(&self) -> Arc<RuntimeInner> {
         Arc::clone(&self.shared)
     }
 
@@ -170,18 +170,18 @@ impl RunsRequest {
     }
 
     /// Lists page by page.
-    pub(super) fn pages(self) -> Pages {
-        Pages { runs: self, is_over: false }
+    pub(super) fn pages(self) -> RunPages {
+        RunPages { runs: self, is_over: false }
     }
 }
 
 /// The pages of a listing: one, if it is said how many runs are listed.
-pub(super) struct Pages {
+pub(super) struct RunPages {
     runs: RunsRequest,
     is_over: bool,
 }
 
-impl Pages {
+impl RunPages {
     /// Lists the page behind `after`, and the first page of the listing if there is none before.
     pub(super) async fn next(&mut self, after: Option<Cursor>) -> Result<Paged<RunHead>> {
         let mut page = self.runs.page.clone();

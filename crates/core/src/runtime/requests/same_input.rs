@@ -1,12 +1,12 @@
 //! Comparing the input of a repeated start with a stored input that another version of the state's type wrote.
 
-use super::given::Recorded;
+use super::given::EncodedExtras;
 use crate::error::{ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{Fingerprint, RunKey, Seq};
 use crate::record::body::{Event, Started};
 use crate::record::codec;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::state::{Channels, State};
 use crate::store::At;
 
@@ -17,7 +17,7 @@ use crate::store::At;
 ///
 /// What the store says; [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the first record cannot be read.
 pub(super) async fn has_same_input<S: State>(
-    shared: &Shared,
+    shared: &RuntimeInner,
     graph: &Graph<S>,
     run: &RunKey,
     print: Fingerprint,
@@ -39,5 +39,5 @@ pub(super) async fn has_same_input<S: State>(
         .and_then(|input| input.to_channels_json());
     // A newer version of the program can read it, or none: to this one it is another input.
     let Ok(input) = migrated else { return Ok(false) };
-    Ok(Recorded { config, messages }.print(&input)? == print)
+    Ok(EncodedExtras { config, messages }.print(&input)? == print)
 }

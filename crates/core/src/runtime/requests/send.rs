@@ -13,7 +13,7 @@ use crate::id::{Fingerprint, RunKey};
 use crate::record::body::{Item, SignalKind};
 use crate::record::pause::MessageKey;
 use crate::runtime::print::in_order;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 
 /// How long a key may be, in bytes: long enough for an address or two UUIDs.
 const LONGEST: usize = 256;
@@ -29,7 +29,7 @@ const LONGEST: usize = 256;
 /// Cancel safe: once polled it is carried out, even if the caller drops it. With a [`key`](Self::key), send it again to be sure.
 #[must_use = "nothing is sent before it is awaited"]
 pub struct SendRequest {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     run: RunKey,
     body: Result<Item>,
     key: Option<String>,
@@ -37,7 +37,7 @@ pub struct SendRequest {
 }
 
 impl SendRequest {
-    pub(crate) fn new(shared: &Arc<Shared>, run: &RunKey, message: &impl Serialize) -> Self {
+    pub(crate) fn new(shared: &Arc<RuntimeInner>, run: &RunKey, message: &impl Serialize) -> Self {
         let body = fitting("message", written(message), shared.limits.max_body);
         Self { shared: Arc::clone(shared), run: run.clone(), body, key: None, by: None }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::amend::{Condition, Tip, Writer, amend};
+use super::amend::{WritePrecondition, RunWriter, WriterRole, amend};
 use super::system::{hold_for_queue, is_held_for_queue};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
@@ -17,14 +17,14 @@ use crate::id::{HeadRef, RunKey};
 use crate::past::family::{active_child, who_asks};
 use crate::record::RunFacts;
 use crate::record::RunStatus;
-use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
-use crate::record::pause::Rested;
+use crate::record::body::{Event, ReleaseRecord, Signal, SignalKind, StatusChange};
+use crate::record::pause::IdleRecord;
 use crate::runtime::children::{notify_parent_after_signal, wake};
 use crate::runtime::extension::RunNews;
 use crate::runtime::fleet::hand_over::hand_over;
-use crate::runtime::fleet::life::Tenure;
+use crate::runtime::fleet::life::ClaimId;
 use crate::runtime::inbox::check_room;
-use crate::runtime::shared::{Control, Shared};
+use crate::runtime::shared::{DriverCommand, RuntimeInner};
 use crate::runtime::tasks::finish;
 
 /// Something that is about to be said to a run; `.await` says it, and comes back when that is durable.
@@ -39,7 +39,7 @@ use crate::runtime::tasks::finish;
 /// Cancel safe: once polled it is carried out, even if the caller drops it.
 #[must_use = "nothing is said before it is awaited"]
 pub struct SignalRequest {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     run: RunKey,
     what: Result<SignalKind>,
     by: Option<String>,
@@ -47,7 +47,7 @@ pub struct SignalRequest {
 }
 
 impl SignalRequest {
-    pub(crate) fn new(shared: &Arc<Shared>, run: &RunKey, what: Result<SignalKind>) -> Self {
+    pub(crate) fn new(shared: &Arc<RuntimeInner>, run: &RunKey, what: Result<SignalKind>) -> Self {
         Self { shared: Arc::clone(shared), run: run.clone(), what, by: None, at: None }
     }
 
@@ -71,14 +71,14 @@ impl SignalRequest {
 
 /// That a run is as a signaller saw it.
 struct IsAt<'a> {
-    shared: &'a Shared,
+    shared: &'a RuntimeInner,
     run: &'a RunKey,
     head: HeadRef,
 }
 
 #[async_trait]
-impl Condition for IsAt<'_> {
-    async fn check(&self, seen: Option<&Tip>) -> Result<()> {
+impl WritePrecondition for IsAt<'_> {
+    async fn check(&self, seen: Option<&RunWriter>) -> Result<()> {
         let found = match seen {
             Some(seen) => Some(seen.folded.last.head()),
             None => self.shared.store.head(self.run).await?.map(|head| head.head()),
@@ -93,13 +93,13 @@ impl Condition for IsAt<'_> {
 
 /// That no child is active which ends with an activation of the run: a move drops the activations.
 struct HasNoChild<'a> {
-    shared: &'a Shared,
+    shared: &'a RuntimeInner,
     run: &'a RunKey,
 }
 
 #[async_trait]
-impl Condition for HasNoChild<'_> {
-    async fn check(&self, _seen: Option<&Tip>) -> Result<()> {
+impl WritePrecondition for HasNoChild<'_> {
+    async fn check(&self, _seen: Option<&RunWriter>) -> Result<()> {
         match active_child(&*self.shared.store, self.run).await? {
             None => Ok(()),
             Some(child) => {
@@ -111,11 +111,11 @@ impl Condition for HasNoChild<'_> {
 }
 
 /// That all of these hold.
-struct AllConditions<'a>(Vec<&'a dyn Condition>);
+struct AllConditions<'a>(Vec<&'a dyn WritePrecondition>);
 
 #[async_trait]
-impl Condition for AllConditions<'_> {
-    async fn check(&self, seen: Option<&Tip>) -> Result<()> {
+impl WritePrecondition for AllConditions<'_> {
+    async fn check(&self, seen: Option<&RunWriter>) -> Result<()> {
         for condition in &self.0 {
             condition.check(seen).await?;
         }
@@ -134,7 +134,7 @@ impl IntoFuture for SignalRequest {
             let below = below(&what);
             let at = self.at.map(|head| IsAt { shared, run, head });
             let alone = matches!(what, SignalKind::GoTo { .. }).then_some(HasNoChild { shared, run });
-            let conditions = at.iter().map(|at| at as &dyn Condition);
+            let conditions = at.iter().map(|at| at as &dyn WritePrecondition);
             let conditions: Vec<_> = conditions.chain(alone.iter().map(|alone| alone as _)).collect();
             let all = (!conditions.is_empty()).then_some(AllConditions(conditions));
             let signal = Signal { what, by: self.by.clone(), at: shared.clock.now(), of_parent: false };
@@ -168,7 +168,7 @@ fn below(what: &SignalKind) -> Option<SignalKind> {
 
 /// Records an answer in the log of the descendant that asks; fails as before if none does.
 async fn send_below(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     run: &RunKey,
     mut what: SignalKind,
     by: Option<String>,
@@ -184,7 +184,7 @@ async fn send_below(
 
 /// Records a signal. Returns when it is durable.
 pub(crate) async fn send(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     run: &RunKey,
     what: SignalKind,
     by: Option<String>,
@@ -194,17 +194,17 @@ pub(crate) async fn send(
 
 /// Records a signal as it is, where the condition holds if there is one. Returns when it is durable.
 pub(crate) async fn send_if(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     run: &RunKey,
     signal: Signal,
-    condition: Option<&dyn Condition>,
+    condition: Option<&dyn WritePrecondition>,
 ) -> Result<()> {
-    let message = |reply| Control::Signal { signal: Box::new(signal.clone()), reply };
+    let message = |reply| DriverCommand::Signal { signal: Box::new(signal.clone()), reply };
     let revival = Revival { shared, run, condition, facts: Mutex::default() };
     let writer = match condition {
-        _ if revives(&signal.what) => Writer::If(&revival, &message),
-        None => Writer::Signaller(&message),
-        Some(condition) => Writer::If(condition, &message),
+        _ if revives(&signal.what) => WriterRole::If(&revival, &message),
+        None => WriterRole::Signaller(&message),
+        Some(condition) => WriterRole::If(condition, &message),
     };
     let tip = amend(shared, run, writer, |tip| {
         let facts = revival.facts();
@@ -230,9 +230,9 @@ pub(crate) fn revives(what: &SignalKind) -> bool {
 
 /// A signal that may make a failed run active again. It reads the facts of the run, which say whether the run goes through a queue.
 struct Revival<'a> {
-    shared: &'a Shared,
+    shared: &'a RuntimeInner,
     run: &'a RunKey,
-    condition: Option<&'a dyn Condition>,
+    condition: Option<&'a dyn WritePrecondition>,
     facts: Mutex<Option<Arc<RunFacts>>>,
 }
 
@@ -243,8 +243,8 @@ impl Revival<'_> {
 }
 
 #[async_trait]
-impl Condition for Revival<'_> {
-    async fn check(&self, seen: Option<&Tip>) -> Result<()> {
+impl WritePrecondition for Revival<'_> {
+    async fn check(&self, seen: Option<&RunWriter>) -> Result<()> {
         if let Some(condition) = self.condition {
             condition.check(seen).await?;
         }
@@ -263,7 +263,7 @@ impl Condition for Revival<'_> {
 
 /// Says what follows from a signal to a run that is not driven here, or why it is refused. `facts` are those of the run, if the signal may make it
 /// active again.
-fn decide(shared: &Shared, tip: &Tip, mut signal: Signal, facts: Option<&RunFacts>) -> Result<Vec<Event>> {
+fn decide(shared: &RuntimeInner, tip: &RunWriter, mut signal: Signal, facts: Option<&RunFacts>) -> Result<Vec<Event>> {
     let machine = &tip.folded.machine;
     if machine.was_sent(&signal.what)? {
         return Ok(Vec::new());
@@ -299,7 +299,7 @@ fn stop(machine: &Machine, what: &SignalKind) -> Option<StatusChange> {
         SignalKind::Cancel { .. } | SignalKind::Answer { answer: Answer::Cancel(_), .. } => {
             Some(StatusChange::Cancelled)
         }
-        SignalKind::Pause { .. } => Some(StatusChange::Rested(Rested {
+        SignalKind::Pause { .. } => Some(StatusChange::Rested(IdleRecord {
             status: RunStatus::Interrupted,
             receiving: machine.is_receiving(),
             wake: None,
@@ -334,9 +334,9 @@ pub(crate) enum ReleaseResult {
 
 /// Releases a run that its log gives to this executor in this tenure.
 pub(crate) async fn release(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeInner>,
     run: &RunKey,
-    tenure: Tenure,
+    tenure: ClaimId,
     reason: &str,
 ) -> Result<ReleaseResult> {
     let (term, _) = shared.heartbeat.present()?;
@@ -348,13 +348,13 @@ pub(crate) async fn release(
         Some(_) => {}
     }
     let mut is_ours = false;
-    let released = amend(shared, run, Writer::Owner(term), |tip| {
+    let released = amend(shared, run, WriterRole::Owner(term), |tip| {
         let (last, machine) = (&tip.folded.last, &tip.folded.machine);
         is_ours = (last.status, last.epoch, last.owner) == owned && machine.life() == tenure.life;
         if !is_ours {
             return Ok(Vec::new());
         }
-        let released = Released {
+        let released = ReleaseRecord {
             reason: reason.into(),
             wake: last.wake_at,
             receiving: machine.is_receiving(),

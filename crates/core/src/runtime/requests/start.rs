@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tracing::{Instrument as _, Span};
 
-use super::drive::{Parts, drive};
-use super::given::{Given, Recorded};
+use super::drive::{DriverInput, drive};
+use super::given::{StartExtras, EncodedExtras};
 use super::line_up::line_up;
 use super::resume::{is_left, resume};
 use super::same_input::has_same_input;
@@ -23,13 +23,13 @@ use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::record::body::{Event, Started};
 use crate::record::parent_link::{PARENT, TAGS, TRACE, refuse_reserved, same_start};
 use crate::record::{Labels, RunFacts};
-use crate::runtime::driver::{First, Outbox, check_input, check_transactions};
+use crate::runtime::driver::{FirstRecord, PendingRecords, check_input, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::fleet::admission::{Turn, room};
-use crate::runtime::fleet::life::{self, Tenure};
+use crate::runtime::fleet::admission::{AdmissionResult, room};
+use crate::runtime::fleet::life::{self, ClaimId};
 use crate::runtime::fleet::tags::label;
-use crate::runtime::handle::{Link, RunHandle};
-use crate::runtime::shared::Shared;
+use crate::runtime::handle::{OutcomeSource, RunHandle};
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::state::State;
 use crate::telemetry::{TraceParent, spans};
@@ -45,7 +45,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(10);
 /// Cancel safe: once polled it is carried out, even if the caller drops it.
 #[must_use = "a start does nothing until it is awaited"]
 pub struct StartRequest<S: State> {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RuntimeInner>,
     graph: Graph<S>,
     pub(super) input: S,
     pub(super) id: Option<Result<RunId>>,
@@ -54,7 +54,7 @@ pub struct StartRequest<S: State> {
     labels: Vec<(String, String)>,
     /// What says which node started it.
     parent_labels: Vec<(String, String)>,
-    given: Given,
+    given: StartExtras,
     policy: CheckpointPolicy,
     trace: Option<Result<TraceParent>>,
     pub(super) tags: BTreeSet<String>,
@@ -63,7 +63,7 @@ pub struct StartRequest<S: State> {
 }
 
 impl<S: State> StartRequest<S> {
-    pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, input: S) -> Self {
+    pub(crate) fn new(shared: Arc<RuntimeInner>, graph: Graph<S>, input: S) -> Self {
         Self {
             shared,
             graph,
@@ -73,7 +73,7 @@ impl<S: State> StartRequest<S> {
             user: None,
             labels: Vec::new(),
             parent_labels: Vec::new(),
-            given: Given::default(),
+            given: StartExtras::default(),
             policy: CheckpointPolicy::default(),
             trace: None,
             tags: BTreeSet::new(),
@@ -150,7 +150,7 @@ impl<S: State> StartRequest<S> {
     }
 
     /// Gives it what was collected elsewhere.
-    pub(crate) fn given(mut self, given: Given) -> Self {
+    pub(crate) fn given(mut self, given: StartExtras) -> Self {
         self.given = given;
         self
     }
@@ -192,7 +192,7 @@ impl<S: State> StartRequest<S> {
     }
 
     /// Checks what is asked for; nothing is touched yet.
-    pub(super) fn checked(self) -> Result<Checked<S>> {
+    pub(super) fn checked(self) -> Result<ValidatedStart<S>> {
         let Self {
             shared,
             graph,
@@ -252,16 +252,16 @@ impl<S: State> StartRequest<S> {
             drop(kept.insert(TRACE, trace.as_str()));
         }
         let facts = facts.with_labels(kept);
-        Ok(Checked { shared, graph, input, given, text: Some(text), run, facts, policy, hold })
+        Ok(ValidatedStart { shared, graph, input, given, text: Some(text), run, facts, policy, hold })
     }
 }
 
 /// A start that may be made.
-pub(super) struct Checked<S: State> {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct ValidatedStart<S: State> {
+    pub(super) shared: Arc<RuntimeInner>,
     pub(super) graph: Graph<S>,
     input: S,
-    given: Recorded,
+    given: EncodedExtras,
     /// The input as the first record is to hold it, until it does.
     text: Option<Box<RawValue>>,
     pub(super) run: RunKey,
@@ -271,7 +271,7 @@ pub(super) struct Checked<S: State> {
     pub(super) hold: Option<String>,
 }
 
-impl<S: State> Checked<S> {
+impl<S: State> ValidatedStart<S> {
     /// Starts the run or finds it, again if it was gone by the time it was looked for.
     async fn start(mut self) -> Result<RunHandle<S>> {
         let mut pause = FIRST_LOOK;
@@ -307,7 +307,7 @@ impl<S: State> Checked<S> {
             Arc::clone(&plan.gates),
         );
         let (entry, life) = (plan.node(plan.entry).name.clone(), shared.ids.next(facts.created));
-        let Recorded { config, messages } = self.given.clone();
+        let EncodedExtras { config, messages } = self.given.clone();
         let secret = plan.secrets.clone();
         let graph = graphs;
         let event =
@@ -330,13 +330,13 @@ impl<S: State> Checked<S> {
             // Nothing is recorded that could wait in its place.
             let turn = match shared.driver(run) {
                 None => room(shared, run, facts).await?,
-                Some(_) => Turn::Left,
+                Some(_) => AdmissionResult::Left,
             };
             match turn {
-                Turn::Room(room) => permit = Some(room),
+                AdmissionResult::Room(room) => permit = Some(room),
                 // The same start was in line here, or goes on: it is not made a second time.
-                Turn::Left => return Box::pin(self.again()).await,
-                Turn::Had => {
+                AdmissionResult::Left => return Box::pin(self.again()).await,
+                AdmissionResult::Had => {
                     return match Box::pin(self.again()).await? {
                         ControlFlow::Continue(Self { run, .. }) => Err(unrecorded(&run)),
                         found => Ok(found),
@@ -370,13 +370,13 @@ impl<S: State> Checked<S> {
         log.state_version = graph.schema().version();
         let (mut durable, mut first) = (None, None);
         if policy.frequency == CheckpointFrequency::Disabled {
-            first = Some(First { event, input: text });
+            first = Some(FirstRecord { event, input: text });
         } else {
             if registration.is_none() {
                 // Without a claim yet: this tells it from a run that was lost.
                 log.epoch = Epoch::NEVER;
             }
-            let tenure = Tenure { life, epoch: log.epoch };
+            let tenure = ClaimId { life, epoch: log.epoch };
             let append = log.begin(&event, &machine, text, registration.is_none(), facts.clone())?;
             let taken = match registration {
                 Some(registration) => registration
@@ -402,8 +402,8 @@ impl<S: State> Checked<S> {
         };
         let Self { shared, graph, input: state, run, facts, .. } = self;
         let held = first.is_some().then(|| facts.clone());
-        let outbox = Outbox::new(run, shared.committer.clone(), held, durable, registration.term);
-        let parts = Parts { machine, state, log, outbox, first, facts: facts.into() };
+        let outbox = PendingRecords::new(run, shared.committer.clone(), held, durable, registration.term);
+        let parts = DriverInput { machine, state, log, outbox, first, facts: facts.into() };
         Ok(ControlFlow::Break(drive(shared, graph, policy, registration, parts)))
     }
 
@@ -429,7 +429,7 @@ impl<S: State> Checked<S> {
             let message = "the run was started before by another node, or by none; use another id";
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
         }
-        let watching = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere)
+        let watching = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere)
             .of_start(&head.facts);
         let elsewhere = head.owner_alive && head.owner != Some(shared.executor);
         let is_ours = shared.driver(run).is_some() || shared.admission.is_waiting(run);
@@ -441,7 +441,7 @@ impl<S: State> Checked<S> {
         let Some(permit) = shared.admission.try_admit(run, &head.facts) else {
             return Ok(ControlFlow::Break(line_up(shared, graph, run, &head.facts, *policy)));
         };
-        let terms = super::resume::Terms::default();
+        let terms = super::resume::ClaimOptions::default();
         match resume(shared, graph, run, *policy, &terms, Some(head.into()), Some(permit)).await {
             // Another claimer was faster, which is all the same to the caller.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {

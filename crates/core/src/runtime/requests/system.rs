@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::body::Event;
 use crate::record::{RunFacts, RunStatus};
 use crate::runtime::requests::signal::paused;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::store::RunHead;
 
 /// The workflows of such runs, as they are named or as their names begin, with the label that tells them from others.
@@ -98,7 +98,7 @@ pub(crate) fn is_held_for_queue(machine: &Machine, facts: &RunFacts) -> bool {
 }
 
 /// Makes the label that tells a fork from every other start of its run id.
-pub(crate) fn new_queue_start(shared: &Shared, now: Timestamp) -> String {
+pub(crate) fn new_queue_start(shared: &RuntimeInner, now: Timestamp) -> String {
     // Starts count from 0; a fork takes a random number beyond them.
     let (_, random) = shared.ids.next(now).as_u64_pair();
     format!("{}.{}.{}", shared.executor, now.unix_ms(), random | 1 << 63)

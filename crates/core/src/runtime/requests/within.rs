@@ -9,14 +9,14 @@ use std::sync::Arc;
 use tracing::Instrument as _;
 
 use super::line_up::line_up;
-use super::resume::{Terms, resume};
-use super::start::{Checked, StartRequest};
+use super::resume::{ClaimOptions, resume};
+use super::start::{ValidatedStart, StartRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
 use crate::record::RunFacts;
-use crate::runtime::handle::{Link, RunHandle};
-use crate::runtime::shared::Shared;
+use crate::runtime::handle::{OutcomeSource, RunHandle};
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::state::State;
 
@@ -80,7 +80,7 @@ impl<S: State> StartRequest<S> {
 }
 
 impl<'c, S: State> IntoFuture for StartWithin<'c, S> {
-    type Output = Result<Ticket<S>>;
+    type Output = Result<TransactionalStart<S>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -103,13 +103,13 @@ impl<S: State> fmt::Debug for StartWithin<'_, S> {
 
 /// Writes the first record, of a run that no process has begun with.
 async fn begin<S: State>(
-    mut checked: Checked<S>,
+    mut checked: ValidatedStart<S>,
     connection: &mut (dyn Any + Send),
     given: &str,
-) -> Result<Ticket<S>> {
+) -> Result<TransactionalStart<S>> {
     let text = checked.text()?;
     let first = checked.first();
-    let Checked { shared, graph, run, facts, policy, .. } = checked;
+    let ValidatedStart { shared, graph, run, facts, policy, .. } = checked;
     if policy.frequency == CheckpointFrequency::Disabled {
         let message = "with checkpoints disabled there is no record that could be part of a transaction; set another policy";
         return Err(Error::new(ErrorKind::Invalid, message).with_run(&run));
@@ -129,7 +129,7 @@ async fn begin<S: State>(
     match transactions.append_in(connection, append).await {
         Ok(_) => {
             shared.telemetry().of(Some(&facts.workflow)).started();
-            Ok(Ticket { shared, graph, run, facts, policy })
+            Ok(TransactionalStart { shared, graph, run, facts, policy })
         }
         Err(error) if error.kind() == ErrorKind::Conflict => {
             let message = "there is a run with the id; use another, or roll the transaction back and start it to find it";
@@ -144,15 +144,15 @@ async fn begin<S: State>(
 }
 
 /// A run that was started within a transaction, to be followed once that has committed.
-pub struct Ticket<S: State> {
-    shared: Arc<Shared>,
+pub struct TransactionalStart<S: State> {
+    shared: Arc<RuntimeInner>,
     graph: Graph<S>,
     run: RunKey,
     facts: RunFacts,
     policy: CheckpointPolicy,
 }
 
-impl<S: State> Ticket<S> {
+impl<S: State> TransactionalStart<S> {
     /// Returns the run.
     pub fn run(&self) -> &RunKey {
         &self.run
@@ -183,16 +183,16 @@ impl<S: State> Ticket<S> {
         let Some(permit) = shared.admission.try_admit(&run, &facts) else {
             return Ok(line_up(&shared, &graph, &run, &facts, policy));
         };
-        match resume(&shared, &graph, &run, policy, &Terms::default(), None, Some(permit)).await {
+        match resume(&shared, &graph, &run, policy, &ClaimOptions::default(), None, Some(permit)).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
-                Ok(RunHandle::new(shared, graph, run, Link::Elsewhere).of_start(&facts))
+                Ok(RunHandle::new(shared, graph, run, OutcomeSource::Elsewhere).of_start(&facts))
             }
             resumed => resumed,
         }
     }
 }
 
-impl<S: State> fmt::Debug for Ticket<S> {
+impl<S: State> fmt::Debug for TransactionalStart<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket").field("run", &self.run).finish_non_exhaustive()
     }

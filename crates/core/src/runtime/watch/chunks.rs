@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::node::NodeContext;
 use crate::record::chunks::{Batch, batch_name};
 use crate::record::codec::to_raw;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 use crate::state::strict;
 
@@ -86,7 +86,7 @@ impl NodeContext {
     pub fn stream(&self, name: impl Into<String>) -> Result<StreamWriter> {
         let name = name.into();
         self.claim_stream(&name)?;
-        let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<Shared>().ok());
+        let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok());
         let name = Arc::from(name);
         Ok(StreamWriter {
             cx: self.clone(),
@@ -103,26 +103,26 @@ impl NodeContext {
 #[must_use = "nothing is sent until it is told to"]
 pub struct StreamWriter {
     cx: NodeContext,
-    shared: Weak<Shared>,
+    shared: Weak<RuntimeInner>,
     name: Arc<str>,
     /// How many chunks were sent.
     sent: u64,
     /// What is gathered, if the stream is recorded.
-    kept: Option<Kept>,
+    kept: Option<DurableStream>,
     /// The way to other processes, where there is one.
     way: Option<Way>,
 }
 
 /// A durable stream.
 #[derive(Clone)]
-struct Kept {
-    gathered: Arc<Mutex<Gathered>>,
+struct DurableStream {
+    gathered: Arc<Mutex<ChunkBatch>>,
     /// One batch is on its way to the driver at a time: what is sent meanwhile joins the next.
     way: Arc<Semaphore>,
 }
 
 #[derive(Default)]
-struct Gathered {
+struct ChunkBatch {
     chunks: Vec<Arc<RawValue>>,
     bytes: usize,
     /// How many chunks are in batches already.
@@ -136,7 +136,7 @@ struct Gathered {
     is_timed: bool,
 }
 
-impl Gathered {
+impl ChunkBatch {
     /// Makes a batch of what has gathered, under its name; `None` if nothing has.
     fn take(&mut self, cx: &NodeContext, stream: &str) -> Result<Option<(String, Box<RawValue>)>> {
         if self.chunks.is_empty() {
@@ -160,8 +160,8 @@ impl StreamWriter {
     /// gathered before the records before were on their way. What was recorded stays in the log of the run as long as its other records.
     pub fn durable(mut self) -> Self {
         let round = self.cx.rounds_of(&self.name) + 1;
-        let gathered = Gathered { round, ..Gathered::default() };
-        self.kept = Some(Kept { gathered: Arc::new(Mutex::new(gathered)), way: Arc::new(Semaphore::new(1)) });
+        let gathered = ChunkBatch { round, ..ChunkBatch::default() };
+        self.kept = Some(DurableStream { gathered: Arc::new(Mutex::new(gathered)), way: Arc::new(Semaphore::new(1)) });
         self
     }
 
@@ -216,7 +216,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    async fn keep(&self, kept: &Kept, data: Arc<RawValue>) -> Result<()> {
+    async fn keep(&self, kept: &DurableStream, data: Arc<RawValue>) -> Result<()> {
         let mut data = Some(data);
         loop {
             let permit = {
@@ -250,7 +250,7 @@ impl StreamWriter {
     }
 
     /// Hands over what has gathered, if no batch is on its way.
-    fn record(&self, kept: &Kept) -> Result<()> {
+    fn record(&self, kept: &DurableStream) -> Result<()> {
         match Arc::clone(&kept.way).try_acquire_owned() {
             Ok(permit) => hand_over(&self.cx, &self.name, kept, permit),
             Err(_) => Ok(()),
@@ -258,7 +258,7 @@ impl StreamWriter {
     }
 
     /// Hands over what gathers while the node does something else.
-    fn look_later(&self, kept: &Kept) {
+    fn look_later(&self, kept: &DurableStream) {
         let (cx, name, kept) = (self.cx.clone(), Arc::clone(&self.name), kept.clone());
         spawn(async move {
             loop {
@@ -309,7 +309,7 @@ impl StreamWriter {
 }
 
 /// Sends the driver what has gathered; the permit is given back when it has taken it.
-fn hand_over(cx: &NodeContext, stream: &str, kept: &Kept, taken: OwnedSemaphorePermit) -> Result<()> {
+fn hand_over(cx: &NodeContext, stream: &str, kept: &DurableStream, taken: OwnedSemaphorePermit) -> Result<()> {
     let batch = kept.gathered.lock().unwrap_or_else(PoisonError::into_inner).take(cx, stream)?;
     match batch {
         Some((name, text)) => cx.hand_over(name, text, taken),

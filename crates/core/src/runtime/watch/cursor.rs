@@ -10,7 +10,7 @@ use crate::record::RecordHeader;
 
 /// Up to where a log was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LogCursor {
     /// The last record of which everything was told; `None` before the first.
     pub(super) last: Option<Seq>,
     /// What tells this life of the run from another, if that is known: the id of the last record. While only a part of the first record was told, it is
@@ -20,7 +20,7 @@ pub(super) struct Place {
     pub(super) part: u32,
 }
 
-impl Place {
+impl LogCursor {
     /// The number of the record that comes next.
     pub(super) fn next(&self) -> Seq {
         self.last.map_or(Seq::new(0), Seq::next)
@@ -61,7 +61,7 @@ impl Place {
     }
 }
 
-impl From<HeadRef> for Place {
+impl From<HeadRef> for LogCursor {
     fn from(head: HeadRef) -> Self {
         Self { last: Some(head.seq), id: Some(head.id), part: 0 }
     }
@@ -84,9 +84,9 @@ impl From<HeadRef> for Place {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchCursor {
-    pub(super) root: Place,
+    pub(super) root: LogCursor,
     /// The children that go on.
-    pub(super) children: BTreeMap<RunId, Place>,
+    pub(super) children: BTreeMap<RunId, LogCursor>,
 }
 
 impl WatchCursor {
@@ -99,14 +99,14 @@ impl WatchCursor {
 impl From<Seq> for WatchCursor {
     /// Behind this record, whatever its id is.
     fn from(seq: Seq) -> Self {
-        Self { root: Place { last: Some(seq), id: None, part: 0 }, children: BTreeMap::new() }
+        Self { root: LogCursor { last: Some(seq), id: None, part: 0 }, children: BTreeMap::new() }
     }
 }
 
 /// What stands for the place before the first record.
 const NONE: &str = "-";
 
-impl fmt::Display for Place {
+impl fmt::Display for LogCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.last {
             Some(seq) => write!(f, "{seq}")?,
@@ -121,7 +121,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for LogCursor {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -183,12 +183,12 @@ mod tests {
     fn a_cursor_is_read_as_it_was_written() {
         let id = RecordId::from_uuid(uuid::Uuid::from_u128(7));
         let places = [
-            Place::default(),
-            Place { part: 2, ..Place::default() },
-            Place { id: Some(id), part: 2, ..Place::default() },
-            Place { last: Some(Seq::new(u64::MAX)), id: None, part: 0 },
-            Place { last: Some(Seq::new(0)), id: Some(id), part: 0 },
-            Place { last: Some(Seq::new(12)), id: Some(id), part: 9 },
+            LogCursor::default(),
+            LogCursor { part: 2, ..LogCursor::default() },
+            LogCursor { id: Some(id), part: 2, ..LogCursor::default() },
+            LogCursor { last: Some(Seq::new(u64::MAX)), id: None, part: 0 },
+            LogCursor { last: Some(Seq::new(0)), id: Some(id), part: 0 },
+            LogCursor { last: Some(Seq::new(12)), id: Some(id), part: 9 },
         ];
         for root in places {
             for child in places {

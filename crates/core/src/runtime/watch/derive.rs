@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::id::{NodeName, RunId, RunKey, Visit};
 use crate::past::Verdict;
 use crate::record::body::{Event, NodeDone, Signal, SignalKind, StatusChange};
-use crate::record::child::{Bond, ChildEnd, ChildNote, Note, note_of};
+use crate::record::child::{ParentBond, ChildEnd, ChildNote, Note, note_of};
 use crate::record::chunks::{Batch, stream_of};
 use crate::record::memo::PROGRESS;
-use crate::record::pause::{Noted, Stepped};
+use crate::record::pause::{ActivationNote, StepRecord};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::{Patch, Secrets};
 
@@ -32,14 +32,14 @@ pub(super) struct Entry {
     /// Whether the state is what the base says, whatever led to it.
     pub(super) begins: bool,
     /// What it says of a child.
-    pub(super) kin: Option<Kin>,
+    pub(super) kin: Option<ChildRelation>,
     /// The status, if it is not that of the record before.
     pub(super) status: Option<RunStatus>,
 }
 
 /// What a record says of a child: under which way from the run it is known.
 #[derive(Debug)]
-pub(super) enum Kin {
+pub(super) enum ChildRelation {
     Begins { way: String, run: RunId },
     Told { way: String },
 }
@@ -87,15 +87,15 @@ impl Entry {
     }
 }
 
-fn kin(step: &Stepped) -> Option<Kin> {
+fn kin(step: &StepRecord) -> Option<ChildRelation> {
     let (note, _, name) = note_of(&step.name)?;
     let way = way(&step.node, step.visit, name);
     match (note, &step.what) {
-        (Note::Child, Noted::Result(text)) => {
+        (Note::Child, ActivationNote::Result(text)) => {
             let note: ChildNote = serde_json::from_str(text.get()).ok()?;
-            (note.bond != Bond::Detached).then_some(Kin::Begins { way, run: note.run })
+            (note.bond != ParentBond::Detached).then_some(ChildRelation::Begins { way, run: note.run })
         }
-        (Note::Told, _) => Some(Kin::Told { way }),
+        (Note::Told, _) => Some(ChildRelation::Told { way }),
         _ => None,
     }
 }
@@ -157,21 +157,21 @@ fn ended(done: &NodeDone) -> Recorded {
     }
 }
 
-fn noted(step: &Stepped) -> Option<Recorded> {
+fn noted(step: &StepRecord) -> Option<Recorded> {
     let (node, visit) = (step.node.clone(), step.visit);
     Some(match &step.what {
-        Noted::Result(text) => return result(step, text),
-        Noted::Until(until) => Recorded::Waiting { node, visit, until: *until },
-        Noted::Took(message) => Recorded::MessageTaken { node, visit, message: *message },
-        Noted::Refused { message, why } => {
+        ActivationNote::Result(text) => return result(step, text),
+        ActivationNote::Until(until) => Recorded::Waiting { node, visit, until: *until },
+        ActivationNote::Took(message) => Recorded::MessageTaken { node, visit, message: *message },
+        ActivationNote::Refused { message, why } => {
             Recorded::MessageRefused { node, visit, message: *message, why: why.clone() }
         }
-        Noted::Idle => return None,
+        ActivationNote::Idle => return None,
     })
 }
 
 /// Says what happened by a result: one of a step, or what the library notes for itself.
-fn result(step: &Stepped, text: &RawValue) -> Option<Recorded> {
+fn result(step: &StepRecord, text: &RawValue) -> Option<Recorded> {
     let (node, visit) = (step.node.clone(), step.visit);
     if let Some((round, stream)) = stream_of(&step.name) {
         let Batch { attempt, first, chunks } = serde_json::from_str(text.get()).ok()?;
@@ -183,7 +183,7 @@ fn result(step: &Stepped, text: &RawValue) -> Option<Recorded> {
     match note_of(&step.name) {
         Some((Note::Child, _, name)) => {
             let ChildNote { run: child, workflow, bond, .. } = serde_json::from_str(text.get()).ok()?;
-            let detached = bond == Bond::Detached;
+            let detached = bond == ParentBond::Detached;
             Some(Recorded::ChildStarted { node, visit, name: name.to_owned(), child, workflow, detached })
         }
         Some((Note::Told, _, name)) => {

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
 
-use super::cursor::Place;
+use super::cursor::LogCursor;
 use super::derive::Entry;
-use super::relay::Relayed;
-use super::runs::Ear;
-use super::what::{Live, What};
+use super::relay::StreamRelay;
+use super::runs::RunsSubscription;
+use super::what::{Live, WatchEventKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RecordId, RunKey, Seq};
 use crate::record::RunStatus;
 use crate::runtime::event::Event;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::store::{At, HeaderRange};
 
 /// How many records are read at once: what a watcher holds of a log that it catches up with.
@@ -37,23 +37,23 @@ const TRIES: u32 = 8;
 
 /// What is heard of a run.
 #[derive(Clone, Debug)]
-pub(super) enum Heard {
+pub(super) enum LiveSignal {
     Live(Live),
     /// So many live events were lost on their way.
     Missed(u64),
 }
 
-impl From<Heard> for What {
-    fn from(heard: Heard) -> Self {
+impl From<LiveSignal> for WatchEventKind {
+    fn from(heard: LiveSignal) -> Self {
         match heard {
-            Heard::Live(live) => Self::Live(live),
-            Heard::Missed(missed) => Self::Lagged { missed },
+            LiveSignal::Live(live) => Self::Live(live),
+            LiveSignal::Missed(missed) => Self::Lagged { missed },
         }
     }
 }
 
 /// What a log says behind some place.
-pub(super) enum Read {
+pub(super) enum TailRead {
     /// The records that follow, one at least.
     Records(Vec<Arc<Entry>>),
     /// Nothing yet; the run stands so.
@@ -66,19 +66,19 @@ pub(super) enum Read {
 
 /// The feeds of a runtime, by run; each lives as long as a run is watched.
 pub(crate) struct Feeds {
-    by_run: Mutex<HashMap<RunKey, Weak<Feed>>>,
+    by_run: Mutex<HashMap<RunKey, Weak<RunFeed>>>,
     /// Those who watch all runs that a query selects.
-    ears: Mutex<Vec<Arc<Ear>>>,
+    ears: Mutex<Vec<Arc<RunsSubscription>>>,
     /// Counts the feeds and the ears, so that an event without a listener takes no lock.
     count: Arc<AtomicUsize>,
     /// Whether a runtime that drives no runs hears the store's notices.
     listens: AtomicBool,
     /// What other processes are told to say.
-    relayed: Arc<Relayed>,
+    relayed: Arc<StreamRelay>,
 }
 
 impl Feeds {
-    pub(crate) fn new(count: Arc<AtomicUsize>, relayed: Arc<Relayed>) -> Self {
+    pub(crate) fn new(count: Arc<AtomicUsize>, relayed: Arc<StreamRelay>) -> Self {
         let listens = AtomicBool::new(false);
         Self { by_run: Mutex::default(), ears: Mutex::default(), count, listens, relayed }
     }
@@ -89,19 +89,19 @@ impl Feeds {
     }
 
     /// Returns the feed of a run.
-    pub(super) fn feed(self: &Arc<Self>, run: &RunKey) -> Arc<Feed> {
+    pub(super) fn feed(self: &Arc<Self>, run: &RunKey) -> Arc<RunFeed> {
         let mut feeds = self.by_run.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(feed) = feeds.get(run).and_then(Weak::upgrade) {
             return feed;
         }
         self.count.fetch_add(1, Ordering::Release);
-        let feed = Arc::new(Feed::new(run.clone(), Arc::clone(self)));
+        let feed = Arc::new(RunFeed::new(run.clone(), Arc::clone(self)));
         feeds.insert(run.clone(), Arc::downgrade(&feed));
         feed
     }
 
     /// Begins to listen to all runs.
-    pub(super) fn listen(&self, ear: Ear) -> Arc<Ear> {
+    pub(super) fn listen(&self, ear: RunsSubscription) -> Arc<RunsSubscription> {
         let ear = Arc::new(ear);
         self.ears().push(Arc::clone(&ear));
         self.count.fetch_add(1, Ordering::Release);
@@ -112,12 +112,12 @@ impl Feeds {
     }
 
     /// Ends what [`listen`](Self::listen) began.
-    pub(super) fn forget(&self, ear: &Arc<Ear>) {
+    pub(super) fn forget(&self, ear: &Arc<RunsSubscription>) {
         self.ears().retain(|other| !Arc::ptr_eq(other, ear));
         self.count.fetch_sub(1, Ordering::Release);
     }
 
-    fn ears(&self) -> MutexGuard<'_, Vec<Arc<Ear>>> {
+    fn ears(&self) -> MutexGuard<'_, Vec<Arc<RunsSubscription>>> {
         self.ears.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,7 +151,7 @@ impl Feeds {
     pub(super) fn watched(&self) -> (bool, Vec<RunKey>) {
         let all = self.ears().iter().any(|ear| ear.hears_chunks());
         let feeds = self.by_run.lock().unwrap_or_else(PoisonError::into_inner);
-        let open: Vec<Arc<Feed>> = feeds.values().filter_map(Weak::upgrade).collect();
+        let open: Vec<Arc<RunFeed>> = feeds.values().filter_map(Weak::upgrade).collect();
         // The last to hold a feed takes the lock again.
         drop(feeds);
         let watched = open.iter().filter(|feed| feed.hears_chunks.load(Ordering::Relaxed));
@@ -163,7 +163,7 @@ impl Feeds {
         self.ears().iter().for_each(|ear| ear.miss(run, missed));
         if let Some(feed) = self.find(run) {
             // Fails when the last watcher has just gone.
-            let _ = feed.live.send(Heard::Missed(missed));
+            let _ = feed.live.send(LiveSignal::Missed(missed));
         }
     }
 
@@ -185,18 +185,18 @@ impl Feeds {
         }
     }
 
-    fn find(&self, run: &RunKey) -> Option<Arc<Feed>> {
+    fn find(&self, run: &RunKey) -> Option<Arc<RunFeed>> {
         self.by_run.lock().unwrap_or_else(PoisonError::into_inner).get(run).and_then(Weak::upgrade)
     }
 }
 
 /// What is read and heard of one run.
-pub(super) struct Feed {
+pub(super) struct RunFeed {
     pub(super) run: RunKey,
     feeds: Arc<Feeds>,
     /// Counts the hints that the log may have grown.
     woken: watch::Sender<u64>,
-    live: broadcast::Sender<Heard>,
+    live: broadcast::Sender<LiveSignal>,
     /// Whether chunks of streams are wanted, of other processes as well.
     hears_chunks: AtomicBool,
     tail: tokio::sync::Mutex<Tail>,
@@ -211,7 +211,7 @@ struct Tail {
     head: Option<(HeadRef, RunStatus, u64, Duration)>,
 }
 
-impl Feed {
+impl RunFeed {
     fn new(run: RunKey, feeds: Arc<Feeds>) -> Self {
         Self {
             run,
@@ -227,7 +227,7 @@ impl Feed {
         self.woken.subscribe()
     }
 
-    pub(super) fn live(&self) -> broadcast::Receiver<Heard> {
+    pub(super) fn live(&self) -> broadcast::Receiver<LiveSignal> {
         self.live.subscribe()
     }
 
@@ -244,11 +244,11 @@ impl Feed {
 
     fn say(&self, live: Live) {
         // Fails when the last watcher has just gone.
-        let _ = self.live.send(Heard::Live(live));
+        let _ = self.live.send(LiveSignal::Live(live));
     }
 
     /// Whether there was nothing behind a place when the log was read last, and no hint since says that there is.
-    pub(super) fn is_at_head(&self, place: &Place) -> bool {
+    pub(super) fn is_at_head(&self, place: &LogCursor) -> bool {
         let hints = *self.woken.borrow();
         let known = self.tail.try_lock().ok().and_then(|tail| tail.head);
         known.is_some_and(|(head, _, after, _)| after == hints && place.part == 0 && place.is_at(head))
@@ -260,7 +260,7 @@ impl Feed {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if the place is of another life of the run; what the store says, and as [`Entry::of`].
-    pub(super) async fn read(&self, shared: &Shared, place: &Place, fresh: Duration) -> Result<Read> {
+    pub(super) async fn read(&self, shared: &RuntimeInner, place: &LogCursor, fresh: Duration) -> Result<TailRead> {
         let mut tail = self.tail.lock().await;
         let (hints, now) = (*self.woken.borrow(), shared.clock.monotonic());
         // A place without an id fits any life of the run, also one that was purged since it was read.
@@ -275,7 +275,7 @@ impl Feed {
         if let Some((head, status, after, at)) = tail.head
             && (after == hints && place.is_at(head) && now.saturating_sub(at) < fresh)
         {
-            return Ok(Read::Head(status));
+            return Ok(TailRead::Head(status));
         }
         if tail.entries.front().is_some_and(|first| place.next() < first.header.seq) {
             // It catches up by itself, while the others go on.
@@ -289,9 +289,9 @@ impl Feed {
         }
         let (read, head) = fetched?;
         match &read {
-            Read::Records(entries) => tail.extend(place, entries),
-            Read::Head(_) => {}
-            Read::Pruned(..) | Read::Missing => *tail = Tail::default(),
+            TailRead::Records(entries) => tail.extend(place, entries),
+            TailRead::Head(_) => {}
+            TailRead::Pruned(..) | TailRead::Missing => *tail = Tail::default(),
         }
         tail.head = head.map(|(head, status)| (head, status, hints, now));
         Ok(read)
@@ -315,7 +315,7 @@ fn live_of(event: &Event) -> Option<Live> {
     })
 }
 
-impl Drop for Feed {
+impl Drop for RunFeed {
     fn drop(&mut self) {
         self.feeds.count.fetch_sub(1, Ordering::Release);
         let mut feeds = self.feeds.by_run.lock().unwrap_or_else(PoisonError::into_inner);
@@ -328,18 +328,18 @@ impl Drop for Feed {
 
 impl Tail {
     /// Returns what was read behind a place, if anything was that follows it. Of what does not follow, the store says which is of another life.
-    fn behind(&self, place: &Place) -> Option<Read> {
+    fn behind(&self, place: &LogCursor) -> Option<TailRead> {
         let first = self.entries.front()?;
         let from = usize::try_from(place.next().get().checked_sub(first.header.seq.get())?).ok()?;
         let next = self.entries.get(from)?;
         if !place.leads_to(&next.header) {
             return None;
         }
-        Some(Read::Records(self.entries.iter().skip(from).take(BATCH as usize).map(Arc::clone).collect()))
+        Some(TailRead::Records(self.entries.iter().skip(from).take(BATCH as usize).map(Arc::clone).collect()))
     }
 
     /// Whether the last record that was read is in the log still: if not, the run was purged, or its log was cut, since.
-    async fn is_in_log(&self, shared: &Shared, run: &RunKey) -> Result<bool> {
+    async fn is_in_log(&self, shared: &RuntimeInner, run: &RunKey) -> Result<bool> {
         let Some(last) = self.entries.back().map(|last| last.header.head()) else { return Ok(true) };
         let range = HeaderRange::from(last.seq, 1);
         match shared.committer.read(|| shared.store.headers(run, range)).await {
@@ -349,7 +349,7 @@ impl Tail {
     }
 
     /// Keeps what was read behind a place for further watchers.
-    fn extend(&mut self, place: &Place, entries: &[Arc<Entry>]) {
+    fn extend(&mut self, place: &LogCursor, entries: &[Arc<Entry>]) {
         if !self.entries.back().is_some_and(|last| place.is_at(last.header.head())) {
             self.entries.clear();
             self.bytes = 0;
@@ -373,16 +373,16 @@ fn another_life(run: &RunKey, seq: Seq) -> Error {
 }
 
 /// What the store says behind a place, and the head if everything up to it was read.
-type Fetched = (Read, Option<(HeadRef, RunStatus)>);
+type FetchedRecords = (TailRead, Option<(HeadRef, RunStatus)>);
 
 /// Reads what follows a place from the store, up to the next base.
-async fn fetch(shared: &Shared, run: &RunKey, place: &Place) -> Result<Fetched> {
+async fn fetch(shared: &RuntimeInner, run: &RunKey, place: &LogCursor) -> Result<FetchedRecords> {
     let (store, next) = (&*shared.store, place.next());
     let mut range = place.last.map_or(HeaderRange::oldest(BATCH), |last| HeaderRange::from(last, BATCH + 1));
     let mut before = None;
     for _ in 0..TRIES {
         let found = match shared.committer.read(|| store.headers(run, range)).await {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Read::Missing, None)),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((TailRead::Missing, None)),
             found => found?,
         };
         if let Some(last) = place.last.filter(|last| *last > found.last) {
@@ -390,7 +390,7 @@ async fn fetch(shared: &Shared, run: &RunKey, place: &Place) -> Result<Fetched> 
         }
         if next < found.first {
             let oldest = found.items.iter().find(|header| header.seq == found.first);
-            return Ok((Read::Pruned(found.first, oldest.and_then(|header| header.prev)), None));
+            return Ok((TailRead::Pruned(found.first, oldest.and_then(|header| header.prev)), None));
         }
         if let Some(known) = found.items.iter().find(|header| Some(header.seq) == place.last) {
             if place.id.is_some_and(|id| id != known.id) {
@@ -398,7 +398,7 @@ async fn fetch(shared: &Shared, run: &RunKey, place: &Place) -> Result<Fetched> 
             }
             before = Some(known.status);
             if found.last == known.seq {
-                return Ok((Read::Head(known.status), Some((known.head(), known.status))));
+                return Ok((TailRead::Head(known.status), Some((known.head(), known.status))));
             }
         }
         let mut bytes = 0;
@@ -417,12 +417,12 @@ async fn fetch(shared: &Shared, run: &RunKey, place: &Place) -> Result<Fetched> 
         let records = match shared.committer.read(|| store.load(run, At::Seq(end.seq))).await {
             // It was pruned since.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Ok(None) => return Ok((Read::Missing, None)),
+            Ok(None) => return Ok((TailRead::Missing, None)),
             records => records?.unwrap_or_default(),
         };
         let mut entries: Vec<Arc<Entry>> = Vec::with_capacity(stretch.len());
         for record in records.into_iter().filter(|record| record.header.seq >= next) {
-            let after = Place {
+            let after = LogCursor {
                 id: entries.last().map_or(place.id, |last| Some(last.header.id)),
                 last: entries.last().map_or(place.last, |last| Some(last.header.seq)),
                 part: 0,
@@ -439,7 +439,7 @@ async fn fetch(shared: &Shared, run: &RunKey, place: &Place) -> Result<Fetched> 
         }
         let head = entries.last().filter(|last| last.header.seq >= found.last);
         let head = head.map(|last| (last.header.head(), last.header.status));
-        return Ok((Read::Records(entries), head));
+        return Ok((TailRead::Records(entries), head));
     }
     let message = "the log was pruned faster than it could be read; watch it again";
     Err(Error::new(ErrorKind::Unavailable, message).with_run(run))

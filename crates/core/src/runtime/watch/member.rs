@@ -7,30 +7,30 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
 
-use super::cursor::Place;
-use super::derive::{Entry, Kin};
-use super::feed::{Feed, Heard, Read};
-use super::request::Want;
-use super::what::{Recorded, WatchEvent, What};
+use super::cursor::LogCursor;
+use super::derive::{Entry, ChildRelation};
+use super::feed::{RunFeed, LiveSignal, TailRead};
+use super::request::WatchFilter;
+use super::what::{Recorded, WatchEvent, WatchEventKind};
 use crate::error::Result;
 use crate::id::{RunId, RunKey};
 use crate::past::{folded_at, secrets};
 use crate::record::RecordHeader;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::state::{Channels, Patch, Secrets, strict};
 use crate::store::At;
 
 /// A run that is watched.
-pub(super) struct Member {
+pub(super) struct WatchedRun {
     pub(super) run: RunKey,
     /// The way down to it.
     pub(super) path: Arc<str>,
-    pub(super) place: Place,
-    feed: Arc<Feed>,
+    pub(super) place: LogCursor,
+    feed: Arc<RunFeed>,
     pub(super) woken: watch::Receiver<u64>,
-    pub(super) live: broadcast::Receiver<Heard>,
+    pub(super) live: broadcast::Receiver<LiveSignal>,
     /// What was read and not told yet.
-    batch: VecDeque<Kept>,
+    batch: VecDeque<MemberRecord>,
     /// How many live events were heard before that was read: they are told before it.
     live_first: usize,
     /// Whether there may be more in the log than was read.
@@ -46,12 +46,12 @@ pub(super) struct Member {
     /// The run that started it; absent for the watched run itself.
     pub(super) parent: Option<RunId>,
     /// What is known of its state.
-    known: Known,
+    known: MemberState,
 }
 
 /// What is known of a run's state, where that is asked for.
 #[derive(Default)]
-struct Known {
+struct MemberState {
     /// The state, and its version, at the last record that was read.
     state: Option<(Channels, u32)>,
     /// The channels whose values are not told.
@@ -59,7 +59,7 @@ struct Known {
 }
 
 /// A record, how it changed the state, and the state after it where that is asked for.
-type Kept = (Arc<Entry>, Option<Patch>, Option<Arc<RawValue>>);
+type MemberRecord = (Arc<Entry>, Option<Patch>, Option<Arc<RawValue>>);
 
 /// What a member does next.
 #[expect(clippy::large_enum_variant, reason = "it is made to be taken apart by the caller at once")]
@@ -72,8 +72,8 @@ pub(super) enum Step {
     Nothing,
 }
 
-impl Member {
-    pub(super) fn new(shared: &Shared, run: RunKey, path: Arc<str>, place: Place) -> Self {
+impl WatchedRun {
+    pub(super) fn new(shared: &RuntimeInner, run: RunKey, path: Arc<str>, place: LogCursor) -> Self {
         let feed = shared.feeds().feed(&run);
         let (woken, live) = (feed.woken(), feed.live());
         Self {
@@ -91,7 +91,7 @@ impl Member {
             has_ended: false,
             is_ending: false,
             parent: None,
-            known: Known::default(),
+            known: MemberState::default(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Member {
     }
 
     /// Makes an event of this run.
-    pub(super) fn event(&self, entry: Option<&Entry>, what: What) -> WatchEvent {
+    pub(super) fn event(&self, entry: Option<&Entry>, what: WatchEventKind) -> WatchEvent {
         let (seq, at) = (entry.map(|entry| entry.header.seq), entry.map(|entry| entry.header.at));
         WatchEvent { run: self.run.clone(), path: Arc::clone(&self.path), seq, at, what }
     }
@@ -122,14 +122,14 @@ impl Member {
     }
 
     /// Takes a live event that is to be told now.
-    pub(super) fn hear(&mut self) -> Option<What> {
+    pub(super) fn hear(&mut self) -> Option<WatchEventKind> {
         if !self.batch.is_empty() && self.live_first == 0 {
             return None;
         }
         let (what, heard) = match self.live.try_recv() {
-            Ok(heard) => (What::from(heard), 1),
+            Ok(heard) => (WatchEventKind::from(heard), 1),
             Err(broadcast::error::TryRecvError::Lagged(missed)) => {
-                (What::Lagged { missed }, usize::try_from(missed).unwrap_or(usize::MAX))
+                (WatchEventKind::Lagged { missed }, usize::try_from(missed).unwrap_or(usize::MAX))
             }
             Err(_) => {
                 self.live_first = 0;
@@ -141,10 +141,10 @@ impl Member {
     }
 
     /// Reads what follows what is told. Dropped, what was read is read again.
-    pub(super) async fn read(&mut self, shared: &Shared, want: &Want) -> Result<Read> {
+    pub(super) async fn read(&mut self, shared: &RuntimeInner, want: &WatchFilter) -> Result<TailRead> {
         self.woken.mark_unchanged();
         let read = self.feed.read(shared, &self.place, shared.watch_pause() / 2).await?;
-        if let Read::Records(entries) = &read {
+        if let TailRead::Records(entries) = &read {
             let heard = self.live.len();
             let mut batch = Vec::with_capacity(entries.len());
             let mut secrets = self.hidden(shared, want).await?;
@@ -161,7 +161,7 @@ impl Member {
                 let patch = patch.map(|patch| patch.hiding(&secrets)).transpose()?;
                 batch.push((Arc::clone(entry), patch, value));
             }
-            self.known = Known { state, secrets: Some(secrets) };
+            self.known = MemberState { state, secrets: Some(secrets) };
             self.live_first = heard;
             self.batch.extend(batch);
         }
@@ -169,7 +169,7 @@ impl Member {
     }
 
     /// Returns the channels whose values are not told: those that the newest record knows of, whatever place is told.
-    async fn hidden(&self, shared: &Shared, want: &Want) -> Result<Secrets> {
+    async fn hidden(&self, shared: &RuntimeInner, want: &WatchFilter) -> Result<Secrets> {
         if want.reveals || !(want.values || want.updates) {
             return Ok(Secrets::default());
         }
@@ -180,16 +180,16 @@ impl Member {
     }
 
     /// Takes what comes next of what was read, as far as it is wanted; `is_told` says which child has nothing to tell any more.
-    pub(super) fn next(&mut self, is_told: impl Fn(&str) -> bool, wants: impl Fn(&What) -> bool) -> Step {
+    pub(super) fn next(&mut self, is_told: impl Fn(&str) -> bool, wants: impl Fn(&WatchEventKind) -> bool) -> Step {
         let Some((entry, patch, value)) = self.batch.front() else { return Step::Nothing };
-        if let Some(Kin::Told { way }) = &entry.kin
+        if let Some(ChildRelation::Told { way }) = &entry.kin
             && self.place.part == 0
             && !is_told(way)
         {
             return Step::WaitsFor(way.clone());
         }
         let mut wanted = (self.place.part as usize..entry.parts()).filter_map(|part| {
-            let what = What::Recorded(part_of(entry, part, patch.as_ref(), value.as_ref())?);
+            let what = WatchEventKind::Recorded(part_of(entry, part, patch.as_ref(), value.as_ref())?);
             wants(&what).then_some((part, what))
         });
         let event = wanted.next().map(|(_, what)| self.event(Some(entry), what));
@@ -199,10 +199,10 @@ impl Member {
         }
         drop(wanted);
         let child = match &entry.kin {
-            Some(Kin::Begins { way, run }) => Some((way.clone(), run.clone())),
+            Some(ChildRelation::Begins { way, run }) => Some((way.clone(), run.clone())),
             _ => None,
         };
-        self.place = Place::behind(&entry.header);
+        self.place = LogCursor::behind(&entry.header);
         self.batch.pop_front();
         Step::Tells { event, child }
     }
@@ -235,7 +235,7 @@ fn shown(channels: &Channels, secrets: &Secrets) -> Result<Arc<RawValue>> {
 
 /// Folds a record into the state; tells whether the record says what it is, or changes it.
 async fn fold_in(
-    shared: &Shared,
+    shared: &RuntimeInner,
     run: &RunKey,
     state: &mut Option<(Channels, u32)>,
     entry: &Entry,

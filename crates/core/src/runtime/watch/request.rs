@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use super::cursor::WatchCursor;
 use super::stream::Watch;
-use super::what::{Recorded, WatchKind, What};
+use super::what::{Recorded, WatchKind, WatchEventKind};
 use crate::error::Result;
 use crate::id::RunKey;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 
 /// From where on a run is told.
 #[derive(Clone, Debug, Default)]
-pub(super) enum From {
+pub(super) enum WatchStart {
     /// From the oldest record that is kept.
     #[default]
     Start,
@@ -27,7 +27,7 @@ pub(super) enum From {
 
 /// What of a run is told.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Want {
+pub(super) struct WatchFilter {
     kinds: Option<BTreeSet<WatchKind>>,
     nodes: Vec<String>,
     under: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct Want {
     pub(super) before_start: bool,
 }
 
-impl Want {
+impl WatchFilter {
     /// Wants events of these kinds, too.
     pub(super) fn add_kinds(&mut self, kinds: impl IntoIterator<Item = WatchKind>) {
         self.kinds.get_or_insert_default().extend(kinds);
@@ -58,12 +58,12 @@ impl Want {
     }
 
     /// Whether an event of a run at this place in the family is to be told.
-    pub(super) fn wants(&self, path: &str, what: &What) -> bool {
+    pub(super) fn wants(&self, path: &str, what: &WatchEventKind) -> bool {
         let is_of_kind = match what {
             // They say what is missing, whatever is asked for.
-            What::Lagged { .. } | What::Pruned { .. } => return true,
-            What::Recorded(Recorded::Update { .. }) => self.updates,
-            What::Recorded(Recorded::Value { .. }) => self.values,
+            WatchEventKind::Lagged { .. } | WatchEventKind::Pruned { .. } => return true,
+            WatchEventKind::Recorded(Recorded::Update { .. }) => self.updates,
+            WatchEventKind::Recorded(Recorded::Value { .. }) => self.values,
             _ => self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&what.kind())),
         };
         let is_below = |whole: &str, top: &str| {
@@ -125,28 +125,28 @@ impl Want {
 /// <!-- held by: watching::a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice -->
 #[must_use = "a watch begins when it is awaited"]
 pub struct WatchRequest {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     run: RunKey,
-    from: From,
-    want: Want,
+    from: WatchStart,
+    want: WatchFilter,
 }
 
 impl WatchRequest {
-    pub(crate) fn new(shared: &Arc<Shared>, run: &RunKey) -> Self {
-        Self { shared: Arc::clone(shared), run: run.clone(), from: From::default(), want: Want::default() }
+    pub(crate) fn new(shared: &Arc<RuntimeInner>, run: &RunKey) -> Self {
+        Self { shared: Arc::clone(shared), run: run.clone(), from: WatchStart::default(), want: WatchFilter::default() }
     }
 
     /// Goes on behind what was seen: behind a record by its number, or where another watch [stood](Watch::cursor).
     ///
     /// A number does not tell one life of the run from another, and says nothing of children; the cursor of a watch does.
     pub fn after(mut self, seen: impl Into<WatchCursor>) -> Self {
-        self.from = From::After(seen.into());
+        self.from = WatchStart::After(seen.into());
         self
     }
 
     /// Tells only what happens from now on.
     pub fn from_now(mut self) -> Self {
-        self.from = From::Now;
+        self.from = WatchStart::Now;
         self
     }
 

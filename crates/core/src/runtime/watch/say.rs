@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::node::NodeContext;
 use crate::runtime::event::Event;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::state::strict;
 
 impl NodeContext {
@@ -22,7 +22,7 @@ impl NodeContext {
         let payload = Arc::from(strict::to_raw_value(&payload)?);
         let (node, visit, name) = (self.node().clone(), self.visit(), name.into());
         // A runtime that is gone has no subscribers.
-        if let Some(shared) = self.host().runtime.upgrade().and_then(|host| host.downcast::<Shared>().ok()) {
+        if let Some(shared) = self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok()) {
             shared.emit(self.run(), || Event::Custom { node, visit, name, payload });
         }
         Ok(())

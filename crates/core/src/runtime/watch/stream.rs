@@ -8,21 +8,21 @@ use std::task::Poll;
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::cursor::{Place, WatchCursor};
+use super::cursor::{LogCursor, WatchCursor};
 use super::derive::way;
-use super::feed::{Heard, Read};
-use super::member::{Member, Step};
+use super::feed::{LiveSignal, TailRead};
+use super::member::{WatchedRun, Step};
 use super::relay;
-use super::request::{From, Want};
+use super::request::{WatchStart, WatchFilter};
 use super::sse::SseFrames;
-use super::what::{WatchEvent, What};
+use super::what::{WatchEvent, WatchEventKind};
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, RunKey};
 use crate::past::folded_at;
 use crate::record::child::Child;
 use crate::record::parent_link::{PARENT, parent_link};
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::store::{At, RunHead};
 
 /// How many live events are told in a row before the logs are looked at again.
@@ -34,10 +34,10 @@ const STREAK: u32 = 64;
 /// a later watch goes on there. Memory is bounded however slow the caller is: of the log, so much is read ahead as one read brings, and of
 /// what is only heard, 1,024 events wait at the most.
 pub struct Watch {
-    shared: Arc<Shared>,
-    want: Want,
+    shared: Arc<RuntimeInner>,
+    want: WatchFilter,
     /// The watched run, and then the children that go on.
-    members: Vec<Member>,
+    members: Vec<WatchedRun>,
     ready: VecDeque<WatchEvent>,
     /// How many live events were told in a row.
     streak: u32,
@@ -48,11 +48,11 @@ pub struct Watch {
 
 impl Watch {
     /// Begins to watch.
-    pub(super) async fn begin(shared: Arc<Shared>, run: RunKey, from: From, want: Want) -> Result<Self> {
+    pub(super) async fn begin(shared: Arc<RuntimeInner>, run: RunKey, from: WatchStart, want: WatchFilter) -> Result<Self> {
         shared.listen();
         relay::begin(&shared);
         // Before the run is looked at, so that nothing is missed that is heard meanwhile.
-        let root = Member::new(&shared, run.clone(), Arc::from(""), Place::default());
+        let root = WatchedRun::new(&shared, run.clone(), Arc::from(""), LogCursor::default());
         if want.hears_chunks() {
             root.hear_chunks();
             relay::announced(&shared).await;
@@ -72,12 +72,12 @@ impl Watch {
         }
         let head = head.map(|head| head.head());
         match (from, head) {
-            (From::Start, _) | (From::Now, None) => {}
-            (From::Now, Some(head)) => {
-                watch.members[0].place = Place::from(head);
+            (WatchStart::Start, _) | (WatchStart::Now, None) => {}
+            (WatchStart::Now, Some(head)) => {
+                watch.members[0].place = LogCursor::from(head);
                 watch.adopt_all(At::Seq(head.seq)).await?;
             }
-            (From::After(cursor), _) => {
+            (WatchStart::After(cursor), _) => {
                 watch.members[0].place = cursor.root;
                 if let (Some(seq), None, true) =
                     (cursor.root.last, cursor.root.id, cursor.children.is_empty())
@@ -117,7 +117,7 @@ impl Watch {
                 return Ok(None);
             }
             self.streak = 0;
-            if !self.fill().await? && self.members.iter().all(Member::is_told) {
+            if !self.fill().await? && self.members.iter().all(WatchedRun::is_told) {
                 self.over |= self.has_ended();
                 if !self.over && self.ready.is_empty() {
                     self.wait().await;
@@ -138,7 +138,7 @@ impl Watch {
         SseFrames::new(self)
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<RuntimeInner> {
         &self.shared
     }
 
@@ -169,7 +169,7 @@ impl Watch {
                     if let Some((way, run)) = child.filter(|_| self.want.children) {
                         let parent = &self.members[index].run;
                         let (run, parent) = (RunKey::new(parent.tenant.clone(), run), parent.run.clone());
-                        self.open(Kid { run, parent, path: below(&prefix, &way) }, Place::default());
+                        self.open(FollowedChild { run, parent, path: below(&prefix, &way) }, LogCursor::default());
                     }
                     if event.is_some() {
                         self.streak = 0;
@@ -203,13 +203,13 @@ impl Watch {
     }
 
     /// Follows a child from some place on.
-    fn open(&mut self, Kid { run, parent, path }: Kid, place: Place) {
+    fn open(&mut self, FollowedChild { run, parent, path }: FollowedChild, place: LogCursor) {
         if self.members.iter().any(|member| member.run == run) {
             return;
         }
         // An earlier child of that name has ended.
         self.close(&path);
-        let mut member = Member::new(&self.shared, run, Arc::from(path), place);
+        let mut member = WatchedRun::new(&self.shared, run, Arc::from(path), place);
         if self.want.hears_chunks() {
             member.hear_chunks();
         }
@@ -235,8 +235,8 @@ impl Watch {
             }
             let member = &mut self.members[index];
             match member.read(&self.shared, &self.want).await? {
-                Read::Records(_) => has_more = true,
-                Read::Head(status) => {
+                TailRead::Records(_) => has_more = true,
+                TailRead::Head(status) => {
                     member.is_due = false;
                     if status.is_finished() != member.has_ended {
                         member.has_ended = !member.has_ended;
@@ -246,21 +246,21 @@ impl Watch {
                         self.members[index].is_due = false;
                     }
                 }
-                Read::Pruned(first, prev) => {
+                TailRead::Pruned(first, prev) => {
                     if self.want.children {
                         self.adopt(index, At::Seq(first)).await?;
                     }
                     let member = &mut self.members[index];
-                    member.place = Place::before(first, prev);
-                    let event = member.event(None, What::Pruned { first });
+                    member.place = LogCursor::before(first, prev);
+                    let event = member.event(None, WatchEventKind::Pruned { first });
                     self.ready.push_back(event);
                     has_more = true;
                 }
-                Read::Missing if is_root => {
+                TailRead::Missing if is_root => {
                     let message = "the run was purged while it was watched";
                     return Err(Error::new(ErrorKind::NotFound, message).with_run(&member.run));
                 }
-                Read::Missing => {
+                TailRead::Missing => {
                     self.members.remove(index);
                     continue;
                 }
@@ -268,7 +268,7 @@ impl Watch {
             index += 1;
         }
         // Children that have ended have nothing more to tell.
-        let is_over = |member: &Member| member.has_ended && !member.is_due && member.is_told();
+        let is_over = |member: &WatchedRun| member.has_ended && !member.is_due && member.is_told();
         self.members.retain(|member| member.parent.is_none() || !is_over(member));
         Ok(has_more)
     }
@@ -311,7 +311,7 @@ impl Watch {
             return Ok(());
         }
         for kid in self.children_of(index, at).await? {
-            self.open(kid, Place::default());
+            self.open(kid, LogCursor::default());
         }
         Ok(())
     }
@@ -323,7 +323,7 @@ impl Watch {
         while self.want.children && index < self.members.len() {
             for kid in self.children_of(index, at).await? {
                 if let Some(head) = self.head(&kid.run).await? {
-                    self.open(kid, Place::from(head.head()));
+                    self.open(kid, LogCursor::from(head.head()));
                 }
             }
             index += 1;
@@ -333,7 +333,7 @@ impl Watch {
     }
 
     /// Lists the children that a run had at some place and that had not ended, as its log says.
-    async fn children_of(&self, index: usize, at: At) -> Result<Vec<Kid>> {
+    async fn children_of(&self, index: usize, at: At) -> Result<Vec<FollowedChild>> {
         let member = &self.members[index];
         let folded = match folded_at(&*self.shared.store, &member.run, at, None).await {
             // It was pruned: that is told when it is read.
@@ -345,13 +345,13 @@ impl Watch {
         let found = open.map(|(key, child)| {
             let way = way(machine.name(key.0), key.1, &child.name);
             let run = RunKey::new(member.run.tenant.clone(), child.note.run);
-            Kid { run, parent: member.run.run.clone(), path: below(&member.path, &way) }
+            FollowedChild { run, parent: member.run.run.clone(), path: below(&member.path, &way) }
         });
         Ok(found.collect())
     }
 
     /// Follows a child that an earlier watch followed; its labels say the way down to it.
-    async fn find_again(&mut self, root: &RunKey, child: RunId, place: Place) -> Result<()> {
+    async fn find_again(&mut self, root: &RunKey, child: RunId, place: LogCursor) -> Result<()> {
         let key = RunKey::new(root.tenant.clone(), child);
         let (mut path, mut at, mut parent) = (String::new(), key.clone(), None);
         while at != *root {
@@ -364,7 +364,7 @@ impl Watch {
             at = link.parent;
         }
         if let Some(parent) = parent {
-            self.open(Kid { run: key, parent, path }, place);
+            self.open(FollowedChild { run: key, parent, path }, place);
         }
         Ok(())
     }
@@ -376,8 +376,8 @@ impl Watch {
 
     /// Waits until something may have come.
     async fn wait(&mut self) {
-        enum Woken {
-            Live(Result<Heard, RecvError>),
+        enum WakeReason {
+            Live(Result<LiveSignal, RecvError>),
             Log,
         }
         let pause = self.shared.clock.sleep(self.shared.watch_pause());
@@ -391,10 +391,10 @@ impl Watch {
             poll_fn(|cx| {
                 for (index, (live, log)) in waits.iter_mut().enumerate() {
                     if let Poll::Ready(live) = live.as_mut().poll(cx) {
-                        return Poll::Ready(Some((index, Woken::Live(live))));
+                        return Poll::Ready(Some((index, WakeReason::Live(live))));
                     }
                     if log.as_mut().poll(cx).is_ready() {
-                        return Poll::Ready(Some((index, Woken::Log)));
+                        return Poll::Ready(Some((index, WakeReason::Log)));
                     }
                 }
                 pause.as_mut().poll(cx).map(|()| None)
@@ -403,11 +403,11 @@ impl Watch {
         };
         match woken {
             None => self.members.iter_mut().for_each(|member| member.is_due = true),
-            Some((index, Woken::Log)) => self.members[index].is_due = true,
-            Some((index, Woken::Live(live))) => {
+            Some((index, WakeReason::Log)) => self.members[index].is_due = true,
+            Some((index, WakeReason::Live(live))) => {
                 let what = match live {
-                    Ok(heard) => What::from(heard),
-                    Err(RecvError::Lagged(missed)) => What::Lagged { missed },
+                    Ok(heard) => WatchEventKind::from(heard),
+                    Err(RecvError::Lagged(missed)) => WatchEventKind::Lagged { missed },
                     // The feed lives as long as its member.
                     Err(RecvError::Closed) => return,
                 };
@@ -422,7 +422,7 @@ impl Watch {
 }
 
 /// A child that is to be followed.
-struct Kid {
+struct FollowedChild {
     run: RunKey,
     parent: RunId,
     path: String,

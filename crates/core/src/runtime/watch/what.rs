@@ -31,13 +31,13 @@ pub struct WatchEvent {
     /// When that record was made, by its writer's clock.
     pub at: Option<Timestamp>,
     /// What happened.
-    pub what: What,
+    pub what: WatchEventKind,
 }
 
 /// What a watcher is told.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum What {
+pub enum WatchEventKind {
     /// A record of the log says so. Each is told once and in the order of the log, whoever drives the run and however often the watcher
     /// went away and came back.
     Recorded(Recorded),
@@ -517,10 +517,10 @@ impl WatchEvent {
     /// of another kind.
     pub fn chunks(&self) -> impl Iterator<Item = Chunk<'_>> {
         let (of, all): (_, &[Arc<RawValue>]) = match &self.what {
-            What::Live(Live::Chunk { node, visit, attempt, stream, number, data }) => {
+            WatchEventKind::Live(Live::Chunk { node, visit, attempt, stream, number, data }) => {
                 (Some((node, *visit, *attempt, stream, *number)), std::slice::from_ref(data))
             }
-            What::Recorded(Recorded::Chunks { node, visit, attempt, stream, first, chunks, .. }) => {
+            WatchEventKind::Recorded(Recorded::Chunks { node, visit, attempt, stream, first, chunks, .. }) => {
                 (Some((node, *visit, *attempt, stream, *first)), chunks)
             }
             _ => (None, &[]),
@@ -561,10 +561,10 @@ impl Serialize for WatchEvent {
             map.serialize_entry("at_ms", &at)?;
         }
         match &self.what {
-            What::Recorded(event) => map.serialize_entry("event", event)?,
-            What::Live(event) => map.serialize_entry("event", event)?,
-            What::Lagged { missed } => map.serialize_entry("event", &Other::Lagged { missed: *missed })?,
-            What::Pruned { first } => map.serialize_entry("event", &Other::Pruned { first: *first })?,
+            WatchEventKind::Recorded(event) => map.serialize_entry("event", event)?,
+            WatchEventKind::Live(event) => map.serialize_entry("event", event)?,
+            WatchEventKind::Lagged { missed } => map.serialize_entry("event", &Other::Lagged { missed: *missed })?,
+            WatchEventKind::Pruned { first } => map.serialize_entry("event", &Other::Pruned { first: *first })?,
         }
         map.end()
     }

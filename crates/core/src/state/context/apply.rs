@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::join::{Joined, join, mismatch};
+use super::join::{ReducerResult, join, mismatch};
 use super::update::Change;
 use super::{Context, ContextUpdate};
 use crate::error::Result;
@@ -62,10 +62,10 @@ fn apply_one(
     match change {
         Change::Set(value) => set(context, &channel, value.clone(), Write::Overwritten, patch, undo),
         Change::Reduce(input) => match join(key, context.schema.reducer(key), current, input)? {
-            (Joined::Keep, _) => Ok(()),
-            (Joined::Append(items), _) => append(context, &channel, &items, patch, undo),
-            (Joined::Merge(entries), _) => merge(context, &channel, &entries, patch, undo),
-            (Joined::Replace(value), overwrites) => {
+            (ReducerResult::Keep, _) => Ok(()),
+            (ReducerResult::Append(items), _) => append(context, &channel, &items, patch, undo),
+            (ReducerResult::Merge(entries), _) => merge(context, &channel, &entries, patch, undo),
+            (ReducerResult::Replace(value), overwrites) => {
                 let write = if overwrites { Write::Overwritten } else { Write::Reduced };
                 set(context, &channel, value, write, patch, undo)
             }

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::state::schema::Reducer;
 
 /// What a reducer makes of a value.
-pub(super) enum Joined {
+pub(super) enum ReducerResult {
     Keep,
     Replace(Value),
     Append(Vec<Value>),
@@ -21,22 +21,22 @@ pub(super) fn join(
     reducer: &Reducer,
     current: Option<&Value>,
     input: &Value,
-) -> Result<(Joined, bool)> {
+) -> Result<(ReducerResult, bool)> {
     let joined = match reducer {
-        Reducer::Last => return Ok((Joined::Replace(input.clone()), true)),
-        Reducer::Append => Joined::Append(items(input)),
-        Reducer::Union => Joined::Append(missing(current, items(input))),
+        Reducer::Last => return Ok((ReducerResult::Replace(input.clone()), true)),
+        Reducer::Append => ReducerResult::Append(items(input)),
+        Reducer::Union => ReducerResult::Append(missing(current, items(input))),
         Reducer::Merge => match input {
-            Value::Object(entries) => Joined::Merge(entries.clone()),
+            Value::Object(entries) => ReducerResult::Merge(entries.clone()),
             other => return Err(mismatch(key, "merge", "an object as update", other)),
         },
         Reducer::Max | Reducer::Min => {
             let wanted = if *reducer == Reducer::Max { Ordering::Greater } else { Ordering::Less };
             match current {
-                None | Some(Value::Null) => Joined::Replace(input.clone()),
+                None | Some(Value::Null) => ReducerResult::Replace(input.clone()),
                 Some(current) => match compare(input, current) {
-                    Some(order) if order == wanted => Joined::Replace(input.clone()),
-                    Some(_) => Joined::Keep,
+                    Some(order) if order == wanted => ReducerResult::Replace(input.clone()),
+                    Some(_) => ReducerResult::Keep,
                     None => {
                         return Err(mismatch(key, &reducer.to_string(), "two numbers or two texts", input));
                     }
@@ -44,16 +44,16 @@ pub(super) fn join(
             }
         }
         Reducer::Sum => match (current, input) {
-            (Some(Value::Number(_)), Value::Number(more)) if is_zero(more) => Joined::Keep,
-            (None | Some(Value::Null), Value::Number(_)) => Joined::Replace(input.clone()),
-            (Some(Value::Number(sum)), Value::Number(more)) => Joined::Replace(add(key, sum, more)?),
+            (Some(Value::Number(_)), Value::Number(more)) if is_zero(more) => ReducerResult::Keep,
+            (None | Some(Value::Null), Value::Number(_)) => ReducerResult::Replace(input.clone()),
+            (Some(Value::Number(sum)), Value::Number(more)) => ReducerResult::Replace(add(key, sum, more)?),
             (Some(Value::Number(_)) | None, other) | (Some(other), _) => {
                 return Err(mismatch(key, "sum", "numbers", other));
             }
         },
         Reducer::First => match current {
-            None | Some(Value::Null) => Joined::Replace(input.clone()),
-            Some(_) => Joined::Keep,
+            None | Some(Value::Null) => ReducerResult::Replace(input.clone()),
+            Some(_) => ReducerResult::Keep,
         },
         Reducer::Custom { with } => {
             let message = format!(

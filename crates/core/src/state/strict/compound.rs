@@ -9,7 +9,7 @@ use serde::ser::{
 use super::keys::Keys;
 use super::path::{Refusal, Segment, Tracker, key_segment};
 use super::raw::checked_raw;
-use super::{Guarded, Role};
+use super::{StrictValue, Role};
 
 pub(super) struct Compound<'a, C> {
     pub(super) inner: C,
@@ -106,7 +106,7 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
 
     #[inline]
     fn serialize_value<T: ?Sized + Serialize>(&mut self, value: &T) -> Result<(), C::Error> {
-        let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
+        let guarded = StrictValue { value, room: self.room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_value(&guarded);
         self.within(result, || Segment::UnknownKey)
     }
@@ -117,7 +117,7 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
         key: &K,
         value: &V,
     ) -> Result<(), C::Error> {
-        let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
+        let guarded = StrictValue { value, room: self.room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_entry(key, &guarded);
         self.within(result, || key_segment(key))?;
         if self.role != Role::Entries {
@@ -152,7 +152,7 @@ impl<C: SerializeStruct> SerializeStruct for Compound<'_, C> {
             return self.inner.serialize_field(name, &text);
         }
         self.field_once(name)?;
-        let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
+        let guarded = StrictValue { value, room: self.room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_field(name, &guarded);
         self.within(result, || Segment::Field(name))
     }
@@ -177,7 +177,7 @@ impl<C: SerializeStructVariant> SerializeStructVariant for Compound<'_, C> {
         name: &'static str,
         value: &T,
     ) -> Result<(), C::Error> {
-        let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
+        let guarded = StrictValue { value, room: self.room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_field(name, &guarded);
         self.within(result, || Segment::Field(name))
     }

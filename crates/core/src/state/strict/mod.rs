@@ -107,7 +107,7 @@ pub(crate) fn key_text<K: Serialize>(channel: &str, key: &K) -> Result<String> {
 fn run<T: ?Sized + Serialize, R>(
     subject: Subject<'_>,
     value: &T,
-    encode: impl FnOnce(&Guarded<'_, T>) -> serde_json::Result<R>,
+    encode: impl FnOnce(&StrictValue<'_, T>) -> serde_json::Result<R>,
 ) -> Result<R> {
     run_at(subject, (MAX_DEPTH, Role::Value), value, encode)
 }
@@ -116,10 +116,10 @@ fn run_at<T: ?Sized + Serialize, R>(
     subject: Subject<'_>,
     (room, role): (u8, Role),
     value: &T,
-    encode: impl FnOnce(&Guarded<'_, T>) -> serde_json::Result<R>,
+    encode: impl FnOnce(&StrictValue<'_, T>) -> serde_json::Result<R>,
 ) -> Result<R> {
     let tracker = Tracker::default();
-    encode(&Guarded { value, room, role, tracker: &tracker })
+    encode(&StrictValue { value, room, role, tracker: &tracker })
         .map_err(|source| tracker.into_error(subject, source))
 }
 
@@ -134,7 +134,7 @@ enum Role {
 }
 
 /// A value that serialises through [`Strict`], whatever serializer it is given.
-struct Guarded<'a, T: ?Sized> {
+struct StrictValue<'a, T: ?Sized> {
     value: &'a T,
     /// How many more levels it may open.
     room: u8,
@@ -142,7 +142,7 @@ struct Guarded<'a, T: ?Sized> {
     tracker: &'a Tracker,
 }
 
-impl<T: ?Sized + Serialize> Serialize for Guarded<'_, T> {
+impl<T: ?Sized + Serialize> Serialize for StrictValue<'_, T> {
     #[inline]
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value.serialize(Strict {

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use super::compound::{Compound, Shape};
 use super::keys::Keys;
 use super::path::{Refusal, Segment, Tracker};
-use super::{Guarded, Role};
+use super::{StrictValue, Role};
 
 /// The name under which `serde_json` passes raw text through any serializer.
 const RAW_VALUE: &str = "$serde_json::private::RawValue";
@@ -134,7 +134,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
 
     #[inline]
     fn serialize_some<T: ?Sized + Serialize>(self, value: &T) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_some(&Guarded {
+        self.inner.serialize_some(&StrictValue {
             value,
             room: self.room,
             role: Role::Held,
@@ -171,7 +171,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         value: &T,
     ) -> Result<S::Ok, S::Error> {
         // Written as what it holds, so what must not be `null` still must not.
-        let value = Guarded { value, room: self.room, role: self.role, tracker: self.tracker };
+        let value = StrictValue { value, room: self.room, role: self.role, tracker: self.tracker };
         self.inner.serialize_newtype_struct(name, &value)
     }
 
@@ -186,7 +186,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         let Some(room) = self.room.checked_sub(1) else {
             return Err(self.tracker.refuse(Refusal::TooDeep));
         };
-        let value = Guarded { value, room, role: Role::Value, tracker: self.tracker };
+        let value = StrictValue { value, room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_newtype_variant(name, index, variant, &value);
         result.inspect_err(|_| self.tracker.push(Segment::Field(variant)))
     }

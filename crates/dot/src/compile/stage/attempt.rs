@@ -12,13 +12,13 @@ use crate::handler::{HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
 
 /// What the work came to.
-pub(super) struct Came {
+pub(super) struct AttemptResult {
     pub(super) outcome: StageOutcome,
     /// Whether nothing was done.
     pub(super) not_done: bool,
 }
 
-impl From<StageOutcome> for Came {
+impl From<StageOutcome> for AttemptResult {
     fn from(outcome: StageOutcome) -> Self {
         Self { outcome, not_done: false }
     }
@@ -31,7 +31,7 @@ impl StageNode {
     ///
     /// To ask the runtime for another attempt, which it counts durably and waits for, or what became of work that must not be
     /// repeated.
-    pub(super) async fn attempt(&self, stage: &Stage) -> Result<Came, NodeError> {
+    pub(super) async fn attempt(&self, stage: &Stage) -> Result<AttemptResult, NodeError> {
         let last = stage.cx.attempt() >= self.attempts;
         let came = self.guarded(stage).await;
         let fails_again = |outcome: &StageOutcome| {
@@ -71,7 +71,7 @@ impl StageNode {
                         reason => format!("max retries exceeded: {reason}"),
                     };
                 }
-                Ok(Came { outcome, not_done: true })
+                Ok(AttemptResult { outcome, not_done: true })
             }
             Ok(outcome) => Ok(outcome.into()),
             Err(error) if error.is_no_status() && self.says("auto_status") => {
@@ -94,7 +94,7 @@ impl StageNode {
                         Some(printed) => printed.add_to(outcome, stage.node.id()),
                         None => outcome,
                     };
-                    Ok(Came { outcome, not_done: error.is_not_done() })
+                    Ok(AttemptResult { outcome, not_done: error.is_not_done() })
                 }
             },
         }

@@ -6,12 +6,12 @@ use ferrata_core::state::Context;
 
 use super::{Role, StageNode};
 use crate::compile::branch::{self, Results};
-use crate::compile::plan::Sent;
+use crate::compile::plan::RouteInput;
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Node;
 
 /// The branches that met at a node.
-pub(super) struct Met {
+pub(super) struct JoinedBranches {
     pub(super) results: Results,
     fork: Arc<Node>,
     /// What they came to together, where the node has work of its own.
@@ -20,19 +20,19 @@ pub(super) struct Met {
 
 impl StageNode {
     /// Gathers the branches that met here; none at a node with work of its own that the run came to on another way.
-    pub(super) fn met(&self, state: &Context, arrived: Vec<Sent>) -> Option<Met> {
+    pub(super) fn met(&self, state: &Context, arrived: Vec<RouteInput>) -> Option<JoinedBranches> {
         let Role::FanIn { fork, order, implicit } = &self.role else { return None };
-        let ours = |sent: &Sent| sent.branch.as_ref().is_some_and(|branch| branch::is_of(branch, fork.id()));
+        let ours = |sent: &RouteInput| sent.branch.as_ref().is_some_and(|branch| branch::is_of(branch, fork.id()));
         let results = Results::gather(state, arrived.into_iter().filter(ours).collect(), order);
         if *implicit && results.is_empty() {
             return None;
         }
         let joint = implicit.then(|| results.outcome(fork, StageOutcome::success()));
-        Some(Met { results, fork: Arc::clone(fork), joint })
+        Some(JoinedBranches { results, fork: Arc::clone(fork), joint })
     }
 }
 
-impl Met {
+impl JoinedBranches {
     /// Returns the context as the node sees it.
     pub(super) fn shown_in(&self, context: &Context) -> Context {
         match &self.joint {

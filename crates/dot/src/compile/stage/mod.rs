@@ -16,15 +16,15 @@ use ferrata_core::node::{Node as CoreNode, NodeContext, NodeError, NodeResult};
 use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
 use serde_json::{Map, Value as Json, json};
 
-use self::attempt::Came;
+use self::attempt::AttemptResult;
 pub(super) use self::budget::Budget;
-use self::meet::Met;
+use self::meet::JoinedBranches;
 use super::branch::{self, Limits, Results};
 use super::each::{self, Item};
 use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
-use super::plan::{Next, Sent, Ways};
-use crate::fidelity::{Arrival, Told};
-use crate::handler::{AttemptOutput, Handler, Pulse, Stage, WaitMark};
+use super::plan::{Next, RouteInput, NodeTargets};
+use crate::fidelity::{Arrival, FidelityChoice};
+use crate::handler::{AttemptOutput, Handler, ActivityCounter, Stage, WaitMark};
 use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::left;
@@ -54,7 +54,7 @@ pub(super) struct StageNode {
     pub(super) node: Arc<Node>,
     pub(super) kind: Arc<str>,
     pub(super) pipeline: Arc<Pipeline>,
-    pub(super) ways: Arc<Ways>,
+    pub(super) ways: Arc<NodeTargets>,
     pub(super) attempts: u32,
     /// Whether a failure is tried again, too.
     pub(super) again_on_fail: bool,
@@ -85,9 +85,9 @@ pub(super) struct Limit {
 }
 
 /// What arrived at a node.
-struct Arrived {
+struct NodeArrival {
     branch: Option<String>,
-    sent: Vec<Sent>,
+    sent: Vec<RouteInput>,
     by: Arrival,
     /// The node in one of its branches that a fork is to begin.
     enter: Option<String>,
@@ -98,7 +98,7 @@ struct Arrived {
 #[async_trait]
 impl CoreNode<Context> for StageNode {
     async fn run(&self, cx: NodeContext, state: Draft<Context>) -> NodeResult<Context> {
-        let Arrived { branch, sent: arrived, by, enter, item } = self.arrived(&cx);
+        let NodeArrival { branch, sent: arrived, by, enter, item } = self.arrived(&cx);
         let mut context = branch::view(&state, branch.as_deref());
         if let Some(item) = &item {
             // A value that was in the context can be put into it.
@@ -107,7 +107,7 @@ impl CoreNode<Context> for StageNode {
         }
         let visit = self.count_visit(&context)?;
         let context = Arc::new(context);
-        let told = Told::of(&self.node, &self.pipeline, &by);
+        let told = FidelityChoice::of(&self.node, &self.pipeline, &by);
         let met = self.met(&state, arrived);
         let seen = met.as_ref().map_or_else(|| Arc::clone(&context), |met| Arc::new(met.shown_in(&context)));
         let stage = Stage {
@@ -117,13 +117,13 @@ impl CoreNode<Context> for StageNode {
             context: Arc::clone(&seen),
             kind: Arc::clone(&self.kind),
             told: told.clone(),
-            pulse: Pulse::default(),
+            pulse: ActivityCounter::default(),
             printed: AttemptOutput::default(),
             is_expanded: false,
             wait_mark: WaitMark::default(),
         };
         let settled_already = met.as_ref().and_then(|met| met.instead(self.ways.decides));
-        let mut goes = met.as_ref().and_then(Met::left_for);
+        let mut goes = met.as_ref().and_then(JoinedBranches::left_for);
         let earlier = self.earlier(&cx).await?;
         // A further attempt is at work already, but for that of a retried run.
         let kept = if cx.attempt() == 1 { earlier } else { Usage::default() };
@@ -132,7 +132,7 @@ impl CoreNode<Context> for StageNode {
             settled => settled,
         };
         let passed = settled_already.is_some();
-        let (Came { mut outcome, not_done }, left) = match self.left(&cx, &state, branch.as_deref()) {
+        let (AttemptResult { mut outcome, not_done }, left) = match self.left(&cx, &state, branch.as_deref()) {
             None => (left_alone().into(), true),
             Some(_) if settled_already.is_some() => {
                 (settled_already.unwrap_or_else(left_alone).into(), false)
@@ -185,7 +185,7 @@ impl CoreNode<Context> for StageNode {
             outcome.status = Status::Fail;
             after = Context::clone(&context);
             changes = self.changes(&outcome, results.as_ref(), &mut after, left, &told, &cx)?;
-            sent = Sent { stuck: true, ..self.sent(&cx, &outcome, sent.branch, left) };
+            sent = RouteInput { stuck: true, ..self.sent(&cx, &outcome, sent.branch, left) };
             next = self.ways.next(&sent, &after);
         }
         sent.of_others = self.of_others(&outcome, &context);
@@ -243,7 +243,7 @@ impl CoreNode<Context> for StageNode {
                 if restart {
                     let update = self.or_kept(&cx, own, self.afresh(&after, &outcome)).await?;
                     let update = budget::counted(update, spent, beyond);
-                    return Ok(finish(update, &outcome, Sent { restart: Some(to), ..sent }));
+                    return Ok(finish(update, &outcome, RouteInput { restart: Some(to), ..sent }));
                 }
                 Ok(finish(update, &outcome, sent))
             }
@@ -261,7 +261,7 @@ impl CoreNode<Context> for StageNode {
 
 impl StageNode {
     /// Does the work once there is room beside the other branches.
-    async fn work(&self, stage: &Stage, branch: Option<&str>) -> Result<Came, NodeError> {
+    async fn work(&self, stage: &Stage, branch: Option<&str>) -> Result<AttemptResult, NodeError> {
         let _room = match (&self.limit, branch) {
             // A semaphore that is never closed gives way in the end.
             (Some(limit), Some(branch)) => {
@@ -273,8 +273,8 @@ impl StageNode {
     }
 
     /// Returns what the node sends along its edges.
-    fn sent(&self, cx: &NodeContext, outcome: &StageOutcome, branch: Option<String>, left: bool) -> Sent {
-        let mut sent = Sent::of(outcome, branch, self.ways.forks);
+    fn sent(&self, cx: &NodeContext, outcome: &StageOutcome, branch: Option<String>, left: bool) -> RouteInput {
+        let mut sent = RouteInput::of(outcome, branch, self.ways.forks);
         if left {
             sent.left = true;
             sent.failure_reason.clone_from(&outcome.notes);
@@ -284,12 +284,12 @@ impl StageNode {
     }
 
     /// Finds the branch that the node runs in by what arrived at it, and the edge that led to it.
-    fn arrived(&self, cx: &NodeContext) -> Arrived {
+    fn arrived(&self, cx: &NodeContext) -> NodeArrival {
         let mut arrived =
-            Arrived { branch: None, sent: Vec::new(), by: Arrival::default(), enter: None, item: None };
+            NodeArrival { branch: None, sent: Vec::new(), by: Arrival::default(), enter: None, item: None };
         for input in cx.inputs() {
             arrived.by.from = Some(input.from.to_string());
-            let Ok(sent) = input.output::<Sent>() else { continue };
+            let Ok(sent) = input.output::<RouteInput>() else { continue };
             if sent.fork {
                 let mut edges = self.pipeline.edges().iter();
                 let edge =
@@ -346,7 +346,7 @@ impl StageNode {
     }
 
     /// Says to whom the way leads through what it is to: out of a branch, or into one.
-    fn detour(&self, next: &Next, sent: &mut Sent) {
+    fn detour(&self, next: &Next, sent: &mut RouteInput) {
         if let Next::Edge { to, .. } | Next::Jump { to, .. } = next {
             sent.leave = Some(to.clone()).filter(|to| self.ways.home.is_some() && self.ways.out.contains(to));
             sent.enter = Some(to.clone()).filter(|to| self.ways.through.contains_key(to));
@@ -378,7 +378,7 @@ fn life(cx: &NodeContext) -> String {
 
 /// Tells apart what work came to and what it broke off with because the run is cancelled, or left to whoever goes on with it: a
 /// command that was ended for that has not failed, and is not to be taken for it.
-fn finished(cx: &NodeContext, came: Result<Came, NodeError>) -> Result<Came, NodeError> {
+fn finished(cx: &NodeContext, came: Result<AttemptResult, NodeError>) -> Result<AttemptResult, NodeError> {
     let done = matches!(&came, Ok(came) if came.outcome.status.is_success());
     if done || !cx.is_cancelled() {
         return came;
@@ -403,7 +403,7 @@ fn draw(activation: &str) -> u64 {
     mix ^ (mix >> 31)
 }
 
-fn finish(update: ContextUpdate, outcome: &StageOutcome, sent: Sent) -> Update<Context> {
+fn finish(update: ContextUpdate, outcome: &StageOutcome, sent: RouteInput) -> Update<Context> {
     let update = Update::from(update).with_output(sent);
     if outcome.notes.is_empty() { update } else { update.with_notes(&*outcome.notes) }
 }

@@ -11,7 +11,7 @@ use crate::attribute::is_read_of_graph;
 use crate::compile::branch::{self, Results};
 use crate::compile::plan::{GATES, gate_key};
 use crate::compile::stage::restart::INPUT;
-use crate::fidelity::{LAST, STAGES, Told};
+use crate::fidelity::{LAST, STAGES, FidelityChoice};
 use crate::handler::RESULTS;
 use crate::outcome::StageOutcome;
 use crate::run_dir;
@@ -55,7 +55,7 @@ impl StageNode {
         results: Option<&Results>,
         after: &mut Context,
         left: bool,
-        told: &Told,
+        told: &FidelityChoice,
         cx: &NodeContext,
     ) -> Result<Changes, NodeError> {
         let mut all = Changes::default();

@@ -28,7 +28,7 @@ const END: Duration = Duration::from_secs(30);
 
 /// How a child stands.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum ChildStatus {
     /// It was not started.
     Absent,
     /// It has not ended, and stands like this.
@@ -37,7 +37,7 @@ pub(super) enum Seen {
     Ended(Outcome<Context>),
 }
 
-impl Seen {
+impl ChildStatus {
     pub(super) fn status(&self) -> &'static str {
         match self {
             Self::Absent => "absent",
@@ -178,20 +178,20 @@ impl<'a> Child<'a> {
     }
 
     /// Looks how the child stands.
-    pub(super) async fn look(&self) -> Result<Seen, Error> {
-        let Some(head) = self.runtime.head(&self.key).await? else { return Ok(Seen::Absent) };
+    pub(super) async fn look(&self) -> Result<ChildStatus, Error> {
+        let Some(head) = self.runtime.head(&self.key).await? else { return Ok(ChildStatus::Absent) };
         if matches!(head.status, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled) {
             // The handle of a run that has ended only reads.
             let checkpoint = self.runtime.checkpoint(&self.key, Position::Latest).await?;
             let state = self.runtime.state_at(&self.graph, &self.key, Position::Latest).await?;
-            return Ok(Seen::Ended(match (checkpoint.status, checkpoint.failure) {
+            return Ok(ChildStatus::Ended(match (checkpoint.status, checkpoint.failure) {
                 (RunStatus::Completed, _) => Outcome::Completed(state),
                 (RunStatus::Failed, Some(failure)) => Outcome::Failed { failure, state },
                 _ => Outcome::Cancelled { reason: checkpoint.cancelled.unwrap_or_default(), state },
             }));
         }
         let state = self.runtime.state_at(&self.graph, &self.key, Position::Latest).await?;
-        Ok(Seen::Open(head.status, state))
+        Ok(ChildStatus::Open(head.status, state))
     }
 
     /// Cancels the child unless it has ended, and waits for its end.

@@ -13,7 +13,7 @@ use ferrata_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use self::child::{Child, Seen};
+use self::child::{Child, ChildStatus};
 use super::{Handler, HandlerError, Registry, Stage};
 use crate::condition::{Condition, Facts};
 use crate::outcome::{StageOutcome, Usage};
@@ -278,11 +278,11 @@ impl Manager {
             usage = steer::steer(stage, &registry, child, &seen, number).await?;
         }
         let (verdict, reason) = match &seen {
-            Seen::Ended(Outcome::Completed(_)) => (Verdict::Succeeded, String::new()),
-            Seen::Ended(Outcome::Failed { failure, .. }) => {
+            ChildStatus::Ended(Outcome::Completed(_)) => (Verdict::Succeeded, String::new()),
+            ChildStatus::Ended(Outcome::Failed { failure, .. }) => {
                 (Verdict::Failed, format!("the child failed: {failure}"))
             }
-            Seen::Ended(Outcome::Cancelled { reason, .. }) => {
+            ChildStatus::Ended(Outcome::Cancelled { reason, .. }) => {
                 (Verdict::Failed, format!("the child was cancelled: {reason}"))
             }
             _ if !plan.stop.is_empty() && holds(&plan.stop, stage, &seen) => {
@@ -295,7 +295,7 @@ impl Manager {
 }
 
 /// Tells whether a stop condition holds: on the context of the manager, and what is seen of the child.
-fn holds(condition: &Condition, stage: &Stage, seen: &Seen) -> bool {
+fn holds(condition: &Condition, stage: &Stage, seen: &ChildStatus) -> bool {
     let of_child = |key: &str| match key {
         "stack.child.status" => Some(json!(seen.status())),
         "stack.child.node" => seen.value("current_node"),

@@ -7,7 +7,7 @@ use ferrata_core::node::NodeError;
 use ferrata_core::state::{Op, Patch};
 use serde_json::Map;
 
-use super::child::{Child, Seen};
+use super::child::{Child, ChildStatus};
 use crate::fidelity::STEERING;
 use crate::handler::{Registry, Stage, response_key};
 use crate::outcome::Usage;
@@ -26,7 +26,7 @@ pub(super) async fn steer(
     stage: &Stage,
     registry: &Registry,
     child: &Child<'_>,
-    seen: &Seen,
+    seen: &ChildStatus,
     cycle: u32,
 ) -> Result<Usage, NodeError> {
     // A task with what the manager says of models, sessions and hooks.

@@ -10,7 +10,7 @@ use ferrata_core::runtime::{Runtime, StateCell};
 use ferrata_core::store::{Notices, RunHead};
 use ferrata_core::{ExecutorId, RunKey};
 
-use super::{Clerk, HolderWatch, Mine};
+use super::{QueueActor, HolderWatch, LocalSlot};
 use crate::desk::id_of;
 use crate::tasks::spawn;
 
@@ -27,10 +27,10 @@ const SCANS: u32 = 5;
 /// For how many looks an idle run in a slot is left as it is before it is read whether it is on hold: its end was not noted before it was revived.
 const STALE: u32 = 60;
 
-impl Clerk {
+impl QueueActor {
     /// How long after a look it looks again though nothing happens.
     pub(super) fn interval(&self) -> Duration {
-        let waits = self.mine.values().any(|mine| matches!(mine, Mine::Waits(_)));
+        let waits = self.mine.values().any(|mine| matches!(mine, LocalSlot::Waits(_)));
         if waits && !self.fails { (self.pace.poll / 5).min(self.pace.look) } else { self.pace.look }
     }
 

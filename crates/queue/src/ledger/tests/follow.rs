@@ -5,12 +5,12 @@ use ferrata_core::state::Op as PatchOp;
 use super::*;
 
 /// Takes in changes.
-fn followed(ledger: Ledger, changes: &[PatchOp]) -> Ledger {
+fn followed(ledger: QueueState, changes: &[PatchOp]) -> QueueState {
     ledger.follow(changes).unwrap().expect("what this version writes is followed")
 }
 
 /// Everything that is known of a queue, in an order that does not depend on how it came to be known.
-fn picture(ledger: &mut Ledger, now: Timestamp) -> String {
+fn picture(ledger: &mut QueueState, now: Timestamp) -> String {
     // Those whose time has come are counted as such where a place was given last, and where the queue is read.
     ledger.waiting.advance(now);
     assert!(!ledger.waiting.is_touched(), "what was taken in is not written again");
@@ -39,7 +39,7 @@ impl Dice {
 }
 
 /// Several operations of any kind, as a process makes one record of them.
-fn operate(ledger: &mut Ledger, dice: &mut Dice, all: &[ExecutorId], now: Timestamp) {
+fn operate(ledger: &mut QueueState, dice: &mut Dice, all: &[ExecutorId], now: Timestamp) {
     for _ in 0..=dice.below(4) {
         let who = u8::try_from(dice.below(16)).unwrap();
         let me = all[usize::try_from(dice.below(all.len() as u64)).unwrap()];
@@ -47,44 +47,44 @@ fn operate(ledger: &mut Ledger, dice: &mut Dice, all: &[ExecutorId], now: Timest
         let op = match dice.below(12) {
             0..=4 => {
                 let key = ["", "a", "b"][usize::try_from(dice.below(3)).unwrap()];
-                let Op::Ask(mut one) = ask(who, me, key, i32::try_from(dice.below(2)).unwrap(), 1, now)
+                let QueueOp::Ask(mut one) = ask(who, me, key, i32::try_from(dice.below(2)).unwrap(), 1, now)
                 else {
                     unreachable!()
                 };
                 one.id = format!("{RUN}{}", one.waiting.run);
-                one.waiting.kind = if dice.below(3) == 0 { Kind::Node } else { Kind::Run };
+                one.waiting.kind = if dice.below(3) == 0 { SlotKind::Node } else { SlotKind::Run };
                 match dice.below(8) {
                     0 => one.waiting.not_before = Some(now.plus(Duration::from_millis(dice.below(3_000)))),
                     1 => one.waiting.deadline = Some(now.plus(Duration::from_millis(dice.below(3_000)))),
                     2 => one.once = Some((format!("once-{}", dice.below(3)), dice.below(5_000))),
-                    3 => one.debounce = Some(Debounce { key: "last".to_owned(), period: 500, most: None }),
+                    3 => one.debounce = Some(DebounceOptions { key: "last".to_owned(), period: 500, most: None }),
                     _ => {}
                 }
-                Op::Ask(one)
+                QueueOp::Ask(one)
             }
             5 | 6 => leave(format!("{RUN}{}", RunKey::try_from(format!("run-{who:03}").as_str()).unwrap())),
-            7 => Op::Begun { at: ledger.held.get(&id).map_or(now, |held| held.at), id, run: None },
-            8 => Op::Close(now.plus(Duration::from_millis(dice.below(1_000)))),
+            7 => QueueOp::Begun { at: ledger.held.get(&id).map_or(now, |held| held.at), id, run: None },
+            8 => QueueOp::Close(now.plus(Duration::from_millis(dice.below(1_000)))),
             9 => {
                 let paused = (dice.below(2) == 0).then(|| "stop".to_owned());
-                Op::Override(Box::new(Overrides { paused, ..Overrides::default() }))
+                QueueOp::Override(Box::new(QueueOverrides { paused, ..QueueOverrides::default() }))
             }
             10 => {
                 let mut settings = ledger.settings.clone();
                 settings.version += 1;
                 settings.at_once = Some(1 + u32::try_from(dice.below(4)).unwrap());
-                Op::Declare(Box::new(settings))
+                QueueOp::Declare(Box::new(settings))
             }
             _ => {
-                let mut waiting = Box::new(Waiting {
+                let mut waiting = Box::new(SlotWaiter {
                     question: None,
                     ..match ask(who, me, "a", 0, 1, now) {
-                        Op::Ask(one) => one.waiting,
+                        QueueOp::Ask(one) => one.waiting,
                         _ => unreachable!(),
                     }
                 });
-                waiting.kind = Kind::Node;
-                Op::Rest { id, waiting, question: format!("work@1:queue.{who}") }
+                waiting.kind = SlotKind::Node;
+                QueueOp::Rest { id, waiting, question: format!("work@1:queue.{who}") }
             }
         };
         ledger.apply(op, now);
@@ -97,15 +97,15 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
     for seed in 0..300 {
         let mut dice = Dice(seed);
         let all: Vec<ExecutorId> = (0..3).map(|_| executor()).collect();
-        let mut settings = Settings::new();
-        (settings.at_once, settings.rate_per_key) = (Some(2), Some(Rate::new(10, Duration::from_secs(1))));
-        let first = Ledger::new(settings).first().unwrap();
+        let mut settings = QueueSettings::new();
+        (settings.at_once, settings.rate_per_key) = (Some(2), Some(RateLimit::new(10, Duration::from_secs(1))));
+        let first = QueueState::new(settings).first().unwrap();
         let mut stored = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
-        let mut mine = Ledger::read(&stored).unwrap();
+        let mut mine = QueueState::read(&stored).unwrap();
         let mut now = Timestamp::from_unix_ms(START);
         for step in 0..60 {
             now = now.plus(Duration::from_millis(dice.below(800)));
-            let mut theirs = Ledger::read(&stored).unwrap();
+            let mut theirs = QueueState::read(&stored).unwrap();
             operate(&mut theirs, &mut dice, &all, now);
             let theirs = theirs.patch().unwrap();
             let mut changes = Vec::new();
@@ -122,7 +122,7 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
             stored.apply(&theirs).unwrap();
             changes.extend(theirs.ops().unwrap());
             mine = followed(mine, &changes);
-            let mut read = Ledger::read(&stored).unwrap();
+            let mut read = QueueState::read(&stored).unwrap();
             assert_eq!(picture(&mut mine, now), picture(&mut read, now), "seed {seed}, step {step}");
         }
     }
@@ -131,17 +131,17 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
 /// One who waits where an older version stored him is read, and not followed: the next record puts him where he belongs.
 #[test]
 fn what_an_older_version_wrote_is_read_anew() {
-    let (mut ledger, now) = (Ledger::new(Settings::new()), Timestamp::from_unix_ms(START));
+    let (mut ledger, now) = (QueueState::new(QueueSettings::new()), Timestamp::from_unix_ms(START));
     let first = ledger.first().unwrap();
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
     ledger.overrides.paused = Some("stop".to_owned());
-    let Op::Ask(mut one) = ask(1, executor(), "", 0, 1, now) else { unreachable!() };
-    (one.id, one.waiting.kind) = (format!("{RUN}{}", one.waiting.run), Kind::Run);
+    let QueueOp::Ask(mut one) = ask(1, executor(), "", 0, 1, now) else { unreachable!() };
+    (one.id, one.waiting.kind) = (format!("{RUN}{}", one.waiting.run), SlotKind::Run);
     let entry = serde_json::to_value(&one.waiting).unwrap();
     let written = PatchOp::Merge("waiting".to_owned(), [(one.id.clone(), entry)].into_iter().collect());
-    assert!(Ledger::read(&channels).unwrap().follow(std::slice::from_ref(&written)).unwrap().is_none());
+    assert!(QueueState::read(&channels).unwrap().follow(std::slice::from_ref(&written)).unwrap().is_none());
     channels.apply_op(written).unwrap();
-    let read = Ledger::read(&channels).unwrap();
+    let read = QueueState::read(&channels).unwrap();
     assert!(read.waiting.is_touched());
     let nothing = PatchOp::Remove("late".to_owned(), vec!["run:default/x".to_owned()]);
     assert!(read.follow(&[nothing]).unwrap().is_none(), "he would be lost");

@@ -3,21 +3,21 @@
 use super::*;
 
 /// A start of the run of a number, by a process, at a moment.
-fn start(who: u8, by: ExecutorId, ms: i64) -> (String, Life, Box<Ask>) {
+fn start(who: u8, by: ExecutorId, ms: i64) -> (String, StartId, Box<SlotRequest>) {
     let at = Timestamp::from_unix_ms(START + ms);
-    let Op::Ask(mut one) = ask(who, by, "", 0, 1, at) else { unreachable!() };
-    one.waiting.kind = Kind::Run;
-    (one.id.clone(), Life { by, since: at, nth: 0 }, one)
+    let QueueOp::Ask(mut one) = ask(who, by, "", 0, 1, at) else { unreachable!() };
+    one.waiting.kind = SlotKind::Run;
+    (one.id.clone(), StartId { by, since: at, nth: 0 }, one)
 }
 
-fn places(at_once: u32) -> Ledger {
-    let mut settings = Settings::new();
+fn places(at_once: u32) -> QueueState {
+    let mut settings = QueueSettings::new();
     settings.at_once = Some(at_once);
-    Ledger::new(settings)
+    QueueState::new(settings)
 }
 
-fn ended(id: &str, life: Life) -> Op {
-    Op::LeaveRun { id: id.to_owned(), life: Some(life), ended_at: Seq::new(9), place: None }
+fn ended(id: &str, life: StartId) -> QueueOp {
+    QueueOp::LeaveRun { id: id.to_owned(), life: Some(life), ended_at: Seq::new(9), place: None }
 }
 
 /// A run has ended, and two starts of its name are under way. One of them finds it, it is purged, and the other one is recorded, whichever asked first.
@@ -28,13 +28,13 @@ fn a_place_is_of_all_starts_that_are_under_way() {
         let mut ledger = places(1);
         let all: Vec<_> = (0..3).map(|ms| start(1, me, ms)).collect();
         for (_, _, one) in &all {
-            assert_eq!(ledger.apply(Op::Ask(one.clone()), now), Said::Granted);
+            assert_eq!(ledger.apply(QueueOp::Ask(one.clone()), now), OpResult::Granted);
         }
         let (next, _, other) = start(2, me, 9);
-        assert_eq!(ledger.apply(Op::Ask(other), now), Said::Waits);
+        assert_eq!(ledger.apply(QueueOp::Ask(other), now), OpResult::Waits);
         let (id, life) = (all[0].0.clone(), |nth: usize| all[nth].1);
         let gone = OverStart::without_run(life(finds));
-        let found = |found: Option<Life>| Op::Settle {
+        let found = |found: Option<StartId>| QueueOp::Settle {
             id: id.clone(),
             gone: vec![gone],
             found: found.map(|start| FoundRun { start, at: Seq::new(3) }),
@@ -58,24 +58,24 @@ fn a_place_is_on_hold_as_long_as_another_start_may_be() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
     let mut ledger = places(1);
     let (first, _, one) = start(1, me, 0);
-    ledger.apply(Op::Ask(one), now);
+    ledger.apply(QueueOp::Ask(one), now);
     let all: Vec<_> = (1..3).map(|ms| start(2, me, ms)).collect();
     let id = &all[0].0;
     for (_, _, one) in &all {
-        assert_eq!(ledger.apply(Op::Ask(one.clone()), now), Said::Waits);
+        assert_eq!(ledger.apply(QueueOp::Ask(one.clone()), now), OpResult::Waits);
     }
     // Where it is stored as one of two, and as the one that is meant unless that is said.
     let lives = [all[0].1, all[1].1];
     assert_eq!(ledger.waiting[id].lives, lives);
     ledger
-        .apply(Op::Settle { id: id.clone(), gone: vec![OverStart::without_run(lives[1])], found: None }, now);
+        .apply(QueueOp::Settle { id: id.clone(), gone: vec![OverStart::without_run(lives[1])], found: None }, now);
     assert!(ledger.waiting[id].lives.is_empty());
-    assert_eq!(ledger.apply(Op::Ask(all[1].2.clone()), now), Said::Waits);
+    assert_eq!(ledger.apply(QueueOp::Ask(all[1].2.clone()), now), OpResult::Waits);
     ledger.apply(leave(first), now);
     ledger.grant(now);
     let at = ledger.held[id].at;
     let found = |nth: usize| FoundRun { start: lives[nth], at: Seq::new(2) };
-    let begun = |nth: usize| Op::Begun { id: id.clone(), at, run: Some(found(nth)) };
+    let begun = |nth: usize| QueueOp::Begun { id: id.clone(), at, run: Some(found(nth)) };
     ledger.apply(begun(0), now);
     assert!(ledger.held[id].on_hold, "the run of the second is to be let go");
     ledger.apply(ended(id, lives[0]), now);
@@ -91,11 +91,11 @@ fn a_start_that_is_made_again_takes_the_place_of_the_one_in_doubt() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
     let mut ledger = places(1);
     let (id, doubt, one) = start(1, me, 0);
-    ledger.apply(Op::Ask(one), now);
+    ledger.apply(QueueOp::Ask(one), now);
     let (_, life, mut again) = start(1, me, 1);
     again.doubts = vec![doubt];
-    assert_eq!(ledger.apply(Op::Ask(again.clone()), now), Said::Granted);
-    assert_eq!(ledger.apply(Op::Ask(again), now), Said::Granted, "the queue is asked again after others");
+    assert_eq!(ledger.apply(QueueOp::Ask(again.clone()), now), OpResult::Granted);
+    assert_eq!(ledger.apply(QueueOp::Ask(again), now), OpResult::Granted, "the queue is asked again after others");
     assert_eq!(ledger.held[&id].lives, [life]);
 }
 
@@ -105,7 +105,7 @@ fn an_entry_that_names_no_start_stands_for_any() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
     let (mut ledger, first) = (places(1), places(1).first().unwrap());
     let (id, life, one) = start(1, me, 0);
-    ledger.apply(Op::Ask(one), now);
+    ledger.apply(QueueOp::Ask(one), now);
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
     channels.apply(&ledger.patch().unwrap()).unwrap();
     let text = channels.to_json().unwrap();
@@ -117,14 +117,14 @@ fn an_entry_that_names_no_start_stands_for_any() {
     for (life, place, is_held) in
         [(None, place, false), (Some(life), place, false), (Some(life), Some((now, executor())), true)]
     {
-        let mut ledger = Ledger::read(&before).unwrap();
-        assert_eq!(ledger.apply(Op::Ask(start(1, me, 5).2), now), Said::Granted);
+        let mut ledger = QueueState::read(&before).unwrap();
+        assert_eq!(ledger.apply(QueueOp::Ask(start(1, me, 5).2), now), OpResult::Granted);
         assert!(ledger.held[&id].lives.is_empty());
-        ledger.apply(Op::LeaveRun { id: id.clone(), life, ended_at: Seq::new(9), place }, now);
+        ledger.apply(QueueOp::LeaveRun { id: id.clone(), life, ended_at: Seq::new(9), place }, now);
         assert_eq!(ledger.held.contains_key(&id), is_held);
     }
     // A run that an earlier program has recorded is any start.
-    let mut ledger = Ledger::read(&channels).unwrap();
-    ledger.apply(Op::LeaveRun { id, life: None, ended_at: Seq::new(9), place }, now);
+    let mut ledger = QueueState::read(&channels).unwrap();
+    ledger.apply(QueueOp::LeaveRun { id, life: None, ended_at: Seq::new(9), place }, now);
     assert!(ledger.held.is_empty());
 }

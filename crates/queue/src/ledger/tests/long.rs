@@ -5,23 +5,23 @@ use ferrata_core::TenantId;
 use super::*;
 
 /// Has a run with an id as the runtime makes them stand in the line, as long as a caller may.
-fn uuid_start(n: u64, me: ExecutorId, key: &str, now: Timestamp) -> (String, Op) {
+fn uuid_start(n: u64, me: ExecutorId, key: &str, now: Timestamp) -> (String, QueueOp) {
     let run = RunKey::try_from(format!("01932f6e-7a3b-7cc1-9d4e-{n:012x}").as_str()).unwrap();
-    let Op::Ask(mut one) = ask(0, me, key, 0, 1, now) else { unreachable!() };
+    let QueueOp::Ask(mut one) = ask(0, me, key, 0, 1, now) else { unreachable!() };
     one.id = format!("{RUN}{run}");
-    (one.waiting.run, one.waiting.kind) = (run, Kind::Run);
-    (one.id.clone(), Op::Ask(one))
+    (one.waiting.run, one.waiting.kind) = (run, SlotKind::Run);
+    (one.id.clone(), QueueOp::Ask(one))
 }
 
-fn one_place(room: usize) -> Ledger {
-    let mut settings = Settings::new();
+fn one_place(room: usize) -> QueueState {
+    let mut settings = QueueSettings::new();
     (settings.at_once, settings.max_waiting) = (Some(1), 1_000_000);
-    let mut ledger = Ledger::new(settings);
+    let mut ledger = QueueState::new(settings);
     ledger.room = room;
     ledger
 }
 
-fn stored(ledger: &mut Ledger) -> Channels {
+fn stored(ledger: &mut QueueState) -> Channels {
     let first = ledger.first().unwrap();
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
     channels.apply(&ledger.patch().unwrap()).unwrap();
@@ -35,12 +35,12 @@ fn a_hundred_thousand_fit_and_a_hand_over_writes_one_of_them() {
     let at = |n: u64| Timestamp::from_unix_ms(START + n as i64);
     for n in 0..=10_000 {
         let said = ledger.apply(uuid_start(n, me, &format!("customer-{}", n % 10), at(n)).1, at(n));
-        assert_eq!(said, if n == 0 { Said::Granted } else { Said::Waits }, "the start {n}");
+        assert_eq!(said, if n == 0 { OpResult::Granted } else { OpResult::Waits }, "the start {n}");
     }
     let mut channels = stored(&mut ledger);
     let bytes = channels.to_json().unwrap().len();
     assert!(bytes <= ledger.bytes(), "{bytes} bytes, said to be {}", ledger.bytes());
-    let mut ledger = Ledger::read(&channels).unwrap();
+    let mut ledger = QueueState::read(&channels).unwrap();
     assert_eq!(ledger.waiting.len(), 10_000);
     for n in 0..100 {
         let (id, now) = (ledger.held.keys().next().cloned().unwrap(), at(10_001 + n));
@@ -52,7 +52,7 @@ fn a_hundred_thousand_fit_and_a_hand_over_writes_one_of_them() {
         assert!(written < 1_000, "a hand-over writes {written} bytes");
         channels.apply(&patch).unwrap();
     }
-    assert_eq!(Ledger::read(&channels).unwrap().waiting.len(), 9_900);
+    assert_eq!(QueueState::read(&channels).unwrap().waiting.len(), 9_900);
 }
 
 #[test]
@@ -60,22 +60,22 @@ fn whoever_finds_no_room_is_refused_and_finds_it_when_others_have_left() {
     let (mut ledger, me) = (one_place(16 * 1024), executor());
     let (now, key) = (Timestamp::from_unix_ms(START), "k".repeat(200));
     let full = (0..1_000).find_map(|n| match ledger.apply(uuid_start(n, me, &key, now).1, now) {
-        Said::Granted | Said::Waits => None,
+        OpResult::Granted | OpResult::Waits => None,
         said => Some((n, said)),
     });
     let (n, said) = full.unwrap();
-    assert!(matches!(said, Said::NoRoom { bytes, room: 16_384 } if bytes > 16_384), "{said:?}");
+    assert!(matches!(said, OpResult::NoRoom { bytes, room: 16_384 } if bytes > 16_384), "{said:?}");
     assert!(n > 20, "{n} have room");
     assert!(stored(&mut ledger).to_json().unwrap().len() <= 16_384);
     // One that is in the line may ask again, and a place can be given back.
-    assert_eq!(ledger.apply(uuid_start(0, me, &key, now).1, now), Said::Granted);
-    assert_eq!(ledger.apply(uuid_start(1, me, &key, now).1, now), Said::Waits);
+    assert_eq!(ledger.apply(uuid_start(0, me, &key, now).1, now), OpResult::Granted);
+    assert_eq!(ledger.apply(uuid_start(1, me, &key, now).1, now), OpResult::Waits);
     for _ in 0..3 {
         let id = ledger.held.keys().next().cloned().unwrap();
         ledger.apply(leave(id), now);
         ledger.grant(now);
     }
-    assert_eq!(ledger.apply(uuid_start(n, me, &key, now).1, now), Said::Waits);
+    assert_eq!(ledger.apply(uuid_start(n, me, &key, now).1, now), OpResult::Waits);
 }
 
 /// A queue as it was stored when each who waited was written out.
@@ -87,23 +87,23 @@ fn a_line_that_was_written_out_is_read() {
         ledger.apply(uuid_start(n, me, "k", now).1, now);
     }
     // One of another tenant, with nothing to say of it.
-    let (_, Op::Ask(mut one)) = uuid_start(3, me, "", now) else { unreachable!() };
+    let (_, QueueOp::Ask(mut one)) = uuid_start(3, me, "", now) else { unreachable!() };
     one.waiting.run = RunKey::new(TenantId::new("acme").unwrap(), one.waiting.run.run);
     one.id = format!("{RUN}{}", one.waiting.run);
-    assert_eq!(ledger.apply(Op::Ask(one), now), Said::Waits);
+    assert_eq!(ledger.apply(QueueOp::Ask(one), now), OpResult::Waits);
     let mut channels = stored(&mut ledger);
     let runs: Vec<String> =
         channels.iter().map(|(name, _)| name.clone()).filter(|name| name.starts_with("runs.")).collect();
     assert_eq!(runs, [format!("runs.{me}")]);
-    assert_eq!(*Ledger::read(&channels).unwrap().waiting, *ledger.waiting);
+    assert_eq!(*QueueState::read(&channels).unwrap().waiting, *ledger.waiting);
     channels.remove(&runs[0]);
     channels.insert("waiting", serde_json::to_value(&*ledger.waiting).unwrap());
-    let mut read = Ledger::read(&channels).unwrap();
+    let mut read = QueueState::read(&channels).unwrap();
     assert_eq!(*read.waiting, *ledger.waiting);
     // What is changed of them takes them out of where they were.
     for (id, _) in ledger.waiting.iter() {
         read.apply(leave(id.clone()), now);
     }
     channels.apply(&read.patch().unwrap()).unwrap();
-    assert!(Ledger::read(&channels).unwrap().waiting.is_empty());
+    assert!(QueueState::read(&channels).unwrap().waiting.is_empty());
 }

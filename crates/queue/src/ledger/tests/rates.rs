@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn a_rate_lets_in_as_many_as_it_says_and_tells_when_the_next_is_due() {
-    let mut settings = Settings::new();
-    settings.rate = Some(Rate::new(60, Duration::from_secs(60)).burst(3));
-    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let mut settings = QueueSettings::new();
+    settings.rate = Some(RateLimit::new(60, Duration::from_secs(60)).burst(3));
+    let (mut ledger, me) = (QueueState::new(settings), executor());
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
     for who in 0..9 {
         ledger.apply(ask(who, me, "", 0, 1, at(0)), at(0));
@@ -24,9 +24,9 @@ fn a_rate_lets_in_as_many_as_it_says_and_tells_when_the_next_is_due() {
 #[test]
 fn those_without_a_key_have_a_rate_and_turns_as_any_key() {
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
-    let mut settings = Settings::new();
-    settings.rate_per_key = Some(Rate::new(60, Duration::from_secs(60)));
-    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let mut settings = QueueSettings::new();
+    settings.rate_per_key = Some(RateLimit::new(60, Duration::from_secs(60)));
+    let (mut ledger, me) = (QueueState::new(settings), executor());
     for who in 0..3 {
         ledger.apply(ask(who, me, "", 0, 1, at(0)), at(0));
     }
@@ -35,9 +35,9 @@ fn those_without_a_key_have_a_rate_and_turns_as_any_key() {
     ledger.grant(at(1_000));
     assert_eq!(ledger.held.len(), 2);
 
-    let mut settings = Settings::new();
+    let mut settings = QueueSettings::new();
     settings.at_once = Some(1);
-    let mut ledger = Ledger::new(settings);
+    let mut ledger = QueueState::new(settings);
     for who in 0..5 {
         ledger.apply(ask(who, me, "", 0, 1, at(who.into())), at(who.into()));
     }

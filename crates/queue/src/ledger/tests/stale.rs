@@ -5,12 +5,12 @@ use super::*;
 /// A process that was stopped drops its node when it learns that another one has its run: the wait of the node there was taken out with it.
 #[test]
 fn a_node_that_is_dropped_where_its_run_has_been_takes_nobody_out_where_it_is() {
-    let mut settings = Settings::new();
+    let mut settings = QueueSettings::new();
     settings.at_once = Some(1);
-    let (mut ledger, [before, now]) = (Ledger::new(settings), [executor(), executor()]);
+    let (mut ledger, [before, now]) = (QueueState::new(settings), [executor(), executor()]);
     let at = Timestamp::from_unix_ms(START);
-    let leave = |who: u8, executor| Op::LeaveNode { id: format!("run:default/run-{who:03}"), executor };
-    for (who, said) in [(1, Said::Granted), (2, Said::Waits)] {
+    let leave = |who: u8, executor| QueueOp::LeaveNode { id: format!("run:default/run-{who:03}"), executor };
+    for (who, said) in [(1, OpResult::Granted), (2, OpResult::Waits)] {
         assert_eq!(ledger.apply(ask(who, before, "", 0, 1, at), at), said);
         assert_eq!(ledger.apply(ask(who, now, "", 0, 1, at), at), said, "it goes on elsewhere");
         ledger.apply(leave(who, before), at);
@@ -24,38 +24,38 @@ fn a_node_that_is_dropped_where_its_run_has_been_takes_nobody_out_where_it_is() 
 /// in the process that has taken the run, whose run nothing woke any more.
 #[test]
 fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
-    let mut settings = Settings::new();
+    let mut settings = QueueSettings::new();
     settings.at_once = Some(1);
-    let (mut ledger, [before, now]) = (Ledger::new(settings), [executor(), executor()]);
+    let (mut ledger, [before, now]) = (QueueState::new(settings), [executor(), executor()]);
     let at = Timestamp::from_unix_ms(START);
     let asks = |who: u8, by: ExecutorId, epoch: u32| {
-        let Op::Ask(mut one) = ask(who, by, "", 0, 1, at) else { unreachable!() };
+        let QueueOp::Ask(mut one) = ask(who, by, "", 0, 1, at) else { unreachable!() };
         one.waiting.epoch = Epoch::new(epoch);
         one
     };
     let rest = |who: u8, by: ExecutorId, epoch: u32, question: &str| {
         let one = asks(who, by, epoch);
-        Op::Rest { id: one.id, waiting: Box::new(one.waiting), question: question.to_owned() }
+        QueueOp::Rest { id: one.id, waiting: Box::new(one.waiting), question: question.to_owned() }
     };
-    let stands = |ledger: &Ledger, who: u8| {
+    let stands = |ledger: &QueueState, who: u8| {
         let id = format!("run:default/run-{who:03}");
         let held = ledger.held.get(&id).map(|held| (held.executor, held.question.clone()));
         held.unwrap_or_else(|| (ledger.waiting[&id].executor, ledger.waiting[&id].question.clone()))
     };
     for who in [1, 2] {
-        ledger.apply(Op::Ask(asks(who, before, 1)), at);
-        ledger.apply(Op::Ask(asks(who, now, 2)), at);
+        ledger.apply(QueueOp::Ask(asks(who, before, 1)), at);
+        ledger.apply(QueueOp::Ask(asks(who, now, 2)), at);
         for question in [None, Some("own")] {
             if let Some(question) = question {
                 ledger.apply(rest(who, now, 2, question), at);
             }
-            let said = ledger.apply(Op::Ask(asks(who, before, 1)), at);
-            assert_eq!(said, Said::Stale(now, Epoch::new(2)), "it is not let in");
+            let said = ledger.apply(QueueOp::Ask(asks(who, before, 1)), at);
+            assert_eq!(said, OpResult::Stale(now, Epoch::new(2)), "it is not let in");
             let id = asks(who, before, 1).id;
-            ledger.apply(Op::Lost { id: id.clone(), executor: now, epoch: Epoch::new(1) }, at);
-            ledger.apply(Op::Lost { id, executor: before, epoch: Epoch::new(2) }, at);
+            ledger.apply(QueueOp::Lost { id: id.clone(), executor: now, epoch: Epoch::new(1) }, at);
+            ledger.apply(QueueOp::Lost { id, executor: before, epoch: Epoch::new(2) }, at);
             ledger.apply(rest(who, before, 1, "late"), at);
-            ledger.apply(Op::LeaveNode { id: format!("run:default/run-{who:03}"), executor: before }, at);
+            ledger.apply(QueueOp::LeaveNode { id: format!("run:default/run-{who:03}"), executor: before }, at);
             assert_eq!(stands(&ledger, who), (now, question.map(str::to_owned)));
         }
         // The node of the next owner takes the place over.
@@ -68,18 +68,18 @@ fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
 /// has come for its place. No process answered that question then, and the queue gave the place of a node at work to another.
 #[test]
 fn what_a_slow_process_says_of_one_that_rested_is_not_believed_of_it_as_it_is_now() {
-    let (mut ledger, [one, other]) = (Ledger::new(Settings::new()), [executor(), executor()]);
+    let (mut ledger, [one, other]) = (QueueState::new(QueueSettings::new()), [executor(), executor()]);
     let at = Timestamp::from_unix_ms(START);
     let id = || "run:default/run-001".to_owned();
-    let Op::Ask(mine) = ask(1, one, "", 0, 1, at) else { unreachable!() };
-    let Op::Ask(theirs) = ask(1, other, "", 0, 1, at) else { unreachable!() };
-    let rest = |of: &Ask, question: &str| Op::Rest {
+    let QueueOp::Ask(mine) = ask(1, one, "", 0, 1, at) else { unreachable!() };
+    let QueueOp::Ask(theirs) = ask(1, other, "", 0, 1, at) else { unreachable!() };
+    let rest = |of: &SlotRequest, question: &str| QueueOp::Rest {
         id: id(),
         waiting: Box::new(of.waiting.clone()),
         question: question.to_owned(),
     };
-    let woken = |question: &str| Op::Woken { id: id(), question: question.to_owned() };
-    ledger.apply(Op::Ask(mine.clone()), at);
+    let woken = |question: &str| QueueOp::Woken { id: id(), question: question.to_owned() };
+    ledger.apply(QueueOp::Ask(mine.clone()), at);
     ledger.apply(rest(&mine, "queue.gpu.0"), at);
     let seen = Box::new(ledger.held[&id()].clone());
     ledger.apply(rest(&theirs, "queue.gpu.1"), at);
@@ -87,10 +87,10 @@ fn what_a_slow_process_says_of_one_that_rested_is_not_believed_of_it_as_it_is_no
     assert_eq!(ledger.held[&id()].woken, None, "nobody has answered what it asks now");
     ledger.apply(woken("queue.gpu.1"), at);
     assert_eq!(ledger.held[&id()].woken, Some(at));
-    ledger.apply(Op::Gone { id: id(), seen }, at);
+    ledger.apply(QueueOp::Gone { id: id(), seen }, at);
     let seen = Box::new(ledger.held[&id()].clone());
-    ledger.apply(Op::Ask(theirs), at);
-    ledger.apply(Op::Gone { id: id(), seen }, at);
+    ledger.apply(QueueOp::Ask(theirs), at);
+    ledger.apply(QueueOp::Gone { id: id(), seen }, at);
     assert_eq!(ledger.held[&id()].question, None, "its node has come for its place");
 }
 
@@ -98,38 +98,38 @@ fn what_a_slow_process_says_of_one_that_rested_is_not_believed_of_it_as_it_is_no
 /// name waits, or came too late. Its run stayed on hold for good.
 #[test]
 fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_name() {
-    let mut settings = Settings::new();
+    let mut settings = QueueSettings::new();
     settings.at_once = Some(1);
-    let (mut ledger, me) = (Ledger::new(settings), executor());
+    let (mut ledger, me) = (QueueState::new(settings), executor());
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
     let start = |who: u8, ms: i64, deadline: Option<i64>| {
-        let Op::Ask(mut one) = ask(who, me, "", 0, 1, at(ms)) else { unreachable!() };
-        (one.waiting.kind, one.waiting.deadline) = (Kind::Run, deadline.map(at));
-        Op::Ask(one)
+        let QueueOp::Ask(mut one) = ask(who, me, "", 0, 1, at(ms)) else { unreachable!() };
+        (one.waiting.kind, one.waiting.deadline) = (SlotKind::Run, deadline.map(at));
+        QueueOp::Ask(one)
     };
     let id = |who: u8| format!("run:default/run-{who:03}");
 
-    assert_eq!(ledger.apply(start(1, 0, None), at(0)), Said::Granted);
+    assert_eq!(ledger.apply(start(1, 0, None), at(0)), OpResult::Granted);
     // The second waits, is given its place, ends, and is started again behind the third.
     let mut granted = Vec::new();
     for ms in [100, 200] {
         let before = if ms == 100 { 1 } else { 3 };
         if ms == 200 {
             ledger.apply(leave(id(2)), at(ms));
-            assert_eq!(ledger.apply(start(3, ms, None), at(ms)), Said::Granted);
+            assert_eq!(ledger.apply(start(3, ms, None), at(ms)), OpResult::Granted);
         }
-        assert_eq!(ledger.apply(start(2, ms, None), at(ms)), Said::Waits);
+        assert_eq!(ledger.apply(start(2, ms, None), at(ms)), OpResult::Waits);
         ledger.apply(leave(id(before)), at(ms + 1));
         ledger.grant(at(ms + 1));
         granted.push(ledger.held[&id(2)].at);
     }
-    ledger.apply(Op::Begun { id: id(2), at: granted[0], run: None }, at(300));
+    ledger.apply(QueueOp::Begun { id: id(2), at: granted[0], run: None }, at(300));
     assert!(ledger.held[&id(2)].on_hold, "nobody has let this run go");
-    ledger.apply(Op::Begun { id: id(2), at: granted[1], run: None }, at(300));
+    ledger.apply(QueueOp::Begun { id: id(2), at: granted[1], run: None }, at(300));
     assert!(!ledger.held[&id(2)].on_hold);
 
     ledger.apply(
-        Op::LeaveRun { id: id(2), life: None, ended_at: Seq::new(9), place: Some((granted[0], me)) },
+        QueueOp::LeaveRun { id: id(2), life: None, ended_at: Seq::new(9), place: Some((granted[0], me)) },
         at(300),
     );
     assert!(ledger.held.contains_key(&id(2)), "the run that had that place has ended before");
@@ -137,45 +137,45 @@ fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_n
     // The fourth comes too late twice.
     let mut late = Vec::new();
     for ms in [400, 500] {
-        assert_eq!(ledger.apply(start(4, ms, Some(ms + 1)), at(ms)), Said::Waits);
+        assert_eq!(ledger.apply(start(4, ms, Some(ms + 1)), at(ms)), OpResult::Waits);
         assert!(!ledger.late.contains_key(&id(4)), "this start has a deadline of its own");
         ledger.grant(at(ms + 2));
         late.push(ledger.late[&id(4)].at);
     }
-    ledger.apply(Op::Forgotten { id: id(4), at: late[0] }, at(600));
+    ledger.apply(QueueOp::Forgotten { id: id(4), at: late[0] }, at(600));
     assert!(ledger.late.contains_key(&id(4)), "nobody has cancelled this run");
-    ledger.apply(Op::Forgotten { id: id(4), at: late[1] }, at(600));
+    ledger.apply(QueueOp::Forgotten { id: id(4), at: late[1] }, at(600));
     assert!(ledger.late.is_empty());
     // The fifth is started again before its run, which is on hold, is cancelled.
-    assert_eq!(ledger.apply(start(5, 700, Some(701)), at(700)), Said::Waits);
+    assert_eq!(ledger.apply(start(5, 700, Some(701)), at(700)), OpResult::Waits);
     ledger.apply(leave(id(2)), at(702));
     ledger.grant(at(702));
     assert_eq!((ledger.late.contains_key(&id(5)), ledger.held.len()), (true, 0));
-    assert_eq!(ledger.apply(start(5, 703, None), at(703)), Said::Waits);
+    assert_eq!(ledger.apply(start(5, 703, None), at(703)), OpResult::Waits);
     assert!(ledger.late.is_empty() && ledger.held[&id(5)].on_hold, "it has its place, and is to be let go");
     // One that is refused is late as before: its run would be on hold for good.
-    assert_eq!(ledger.apply(start(6, 800, Some(801)), at(800)), Said::Waits);
+    assert_eq!(ledger.apply(start(6, 800, Some(801)), at(800)), OpResult::Waits);
     ledger.grant(at(802));
     ledger.settings.max_waiting = 0;
-    assert!(matches!(ledger.apply(start(6, 803, None), at(803)), Said::Full(_)));
+    assert!(matches!(ledger.apply(start(6, 803, None), at(803)), OpResult::Full(_)));
     assert!(ledger.late.contains_key(&id(6)), "its run is still to be cancelled");
-    let before: Late = serde_json::from_str(r#"{"tenant":"default","run":"run-004"}"#).unwrap();
+    let before: ExpiredStart = serde_json::from_str(r#"{"tenant":"default","run":"run-004"}"#).unwrap();
     assert_eq!(before.at, Timestamp::default(), "an earlier program wrote no time");
 }
 
 /// Another process has seen the run at rest and given its place back before it was recorded that the run rests.
 #[test]
 fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
-    let (mut ledger, me) = (Ledger::new(Settings::new()), executor());
+    let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());
     let now = Timestamp::from_unix_ms(START);
-    let Op::Ask(one) = ask(1, me, "", 0, 1, now) else { unreachable!() };
+    let QueueOp::Ask(one) = ask(1, me, "", 0, 1, now) else { unreachable!() };
     let waiting = Box::new(one.waiting.clone());
-    assert_eq!(ledger.apply(Op::Ask(one), now), Said::Granted);
+    assert_eq!(ledger.apply(QueueOp::Ask(one), now), OpResult::Granted);
     let seen = Box::new(ledger.held["run:default/run-001"].clone());
-    ledger.apply(Op::Gone { id: "run:default/run-001".to_owned(), seen }, now);
+    ledger.apply(QueueOp::Gone { id: "run:default/run-001".to_owned(), seen }, now);
     assert!(ledger.held.is_empty());
     let rest =
-        Op::Rest { id: "run:default/run-001".to_owned(), waiting, question: "work@1:queue.gpu.0".to_owned() };
+        QueueOp::Rest { id: "run:default/run-001".to_owned(), waiting, question: "work@1:queue.gpu.0".to_owned() };
     ledger.apply(rest, now);
     ledger.grant(now);
     assert_eq!(

@@ -10,7 +10,7 @@ use crate::graph::Lens;
 use crate::graph::node_set::NodeIx;
 use crate::id::{NodeName, RunId, Visit};
 use crate::node::{
-    AttemptKey, AttemptTransactions, Conversation, NodeResult, NodeScope, Resources, RunScope, Waits,
+    AttemptKey, AttemptTransactions, Conversation, NodeResult, NodeScope, Resources, RunScope, AttemptWaits,
 };
 use crate::record::RunFacts;
 use crate::state::PatchWriter;
@@ -132,7 +132,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         clock: Arc::new(crate::clock::SystemClock::new()),
         commands: crate::compact::queue::queue().0,
         cancelled: crate::compact::once::once().1,
-        host: crate::node::Host {
+        host: crate::node::RuntimeAccess {
             runtime: std::sync::Weak::<()>::new(),
             depth: 0,
             root: RunId::new("run")?.into(),
@@ -149,7 +149,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         inputs: Default::default(),
         attempt_key: AttemptKey { activation: (0, Visit::new(1)), way: 0 },
         memos: Default::default(),
-        waits: Waits::default(),
+        waits: AttemptWaits::default(),
         time_limit: None,
         started: Default::default(),
         effect: Effect::default(),

@@ -17,7 +17,7 @@ struct Eager {
 
 #[async_trait]
 impl Answerer for Eager {
-    async fn answer(&self, asking: &Asking) -> Option<Answer> {
+    async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
         self.asked.lock().unwrap().push(asking.question.id.clone());
         if !asking.question.id.starts_with("yes") {
             std::future::pending::<()>().await;
@@ -31,13 +31,13 @@ impl Answerer for Eager {
 }
 
 struct World {
-    asks: Asks,
+    asks: AnswererTasks,
     eager: Arc<Eager>,
 }
 
 impl World {
     fn new() -> Self {
-        Self { asks: Asks::default(), eager: Arc::default() }
+        Self { asks: AnswererTasks::default(), eager: Arc::default() }
     }
 
     async fn pose(&mut self, open: &[&str]) {

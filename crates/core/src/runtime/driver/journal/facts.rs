@@ -8,60 +8,60 @@ use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::id::Seq;
 use crate::record::Failure;
-use crate::record::pause::Noted;
-use crate::runtime::driver::origin::Origin;
+use crate::record::pause::ActivationNote;
+use crate::runtime::driver::origin::ActivationOrigin;
 use crate::state::{State, Update};
 
 /// Something that happened to an activation.
-pub(in crate::runtime::driver) struct Fact<S: State> {
+pub(in crate::runtime::driver) struct PendingEvent<S: State> {
     pub(in crate::runtime::driver) key: ActivationKey,
-    pub(in crate::runtime::driver) what: What<S>,
+    pub(in crate::runtime::driver) what: PendingEventKind<S>,
 }
 
-pub(in crate::runtime::driver) enum What<S: State> {
+pub(in crate::runtime::driver) enum PendingEventKind<S: State> {
     /// It ended: with an update, or for good with a failure.
     Ended { result: Result<Update<S>, Failure>, took: Duration },
     /// An attempt failed and another follows at this time; without one, a question asks what became of it.
     Retry { failed: u32, failure: Failure, at: Option<Timestamp> },
     /// It noted something.
-    Noted { name: String, what: Noted, first: bool },
+    Noted { name: String, what: ActivationNote, first: bool },
     /// It asked something.
     Asked { name: String, ask: Request },
 }
 
-impl<S: State> Fact<S> {
+impl<S: State> PendingEvent<S> {
     /// Whether it is what was noted under this name.
     pub(in crate::runtime::driver) fn is_note(&self, noted: &str) -> bool {
-        matches!(&self.what, What::Noted { name, .. } if name == noted)
+        matches!(&self.what, PendingEventKind::Noted { name, .. } if name == noted)
     }
 }
 
-struct Kept<S: State> {
-    fact: Fact<S>,
+struct RetainedEvent<S: State> {
+    fact: PendingEvent<S>,
     /// What its activation started from.
-    origin: Origin,
+    origin: ActivationOrigin,
     /// The record that holds it; none yet if it is held back.
     seq: Option<Seq>,
 }
 
 /// The facts that no acknowledged record holds, in order.
-pub(in crate::runtime::driver) struct Facts<S: State> {
-    queue: VecDeque<Kept<S>>,
+pub(in crate::runtime::driver) struct PendingEvents<S: State> {
+    queue: VecDeque<RetainedEvent<S>>,
 }
 
-impl<S: State> Default for Facts<S> {
+impl<S: State> Default for PendingEvents<S> {
     fn default() -> Self {
         Self { queue: VecDeque::new() }
     }
 }
 
-impl<S: State> Facts<S> {
-    pub(in crate::runtime::driver) fn push(&mut self, fact: Fact<S>, origin: Origin) {
+impl<S: State> PendingEvents<S> {
+    pub(in crate::runtime::driver) fn push(&mut self, fact: PendingEvent<S>, origin: ActivationOrigin) {
         if self.queue.capacity() == 0 {
             // Mostly it is the only one; a list that grows by itself begins with room for four.
             self.queue.reserve_exact(1);
         }
-        self.queue.push_back(Kept { fact, origin, seq: None });
+        self.queue.push_back(RetainedEvent { fact, origin, seq: None });
     }
 
     /// Says that everything so far stands in the record with this number.
@@ -79,12 +79,12 @@ impl<S: State> Facts<S> {
     }
 
     /// Lists all facts.
-    pub(in crate::runtime::driver) fn iter(&self) -> impl Iterator<Item = &Fact<S>> {
+    pub(in crate::runtime::driver) fn iter(&self) -> impl Iterator<Item = &PendingEvent<S>> {
         self.queue.iter().map(|kept| &kept.fact)
     }
 
     /// Takes all facts, each with what its activation started from, to make their records anew.
-    pub(in crate::runtime::driver) fn drain(&mut self) -> impl Iterator<Item = (Origin, Fact<S>)> + use<S> {
+    pub(in crate::runtime::driver) fn drain(&mut self) -> impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S> {
         std::mem::take(&mut self.queue).into_iter().map(|kept| (kept.origin, kept.fact))
     }
 }

@@ -11,19 +11,19 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use self::facts::{Fact, Facts};
-use self::outbox::Anew;
-pub(crate) use self::outbox::Outbox;
-use super::letters::Sending;
-use super::origin::Origin;
+use self::facts::{PendingEvent, PendingEvents};
+use self::outbox::ConflictPolicy;
+pub(crate) use self::outbox::PendingRecords;
+use super::letters::OutboxSend;
+use super::origin::ActivationOrigin;
 use crate::clock::Clock;
-use crate::engine::fold::Folded;
+use crate::engine::fold::ReplayedRun;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, NodeCheckpoint};
 use crate::id::{Epoch, ExecutorId, HeadRef, RunKey, Seq};
-use crate::node::{Given, Replier};
+use crate::node::{NodeReply, ReplySender};
 use crate::record::body::{Event, NodeDone, NodesDone, StatusChange};
 use crate::record::{Failure, FailureKind, RunStatus};
 use crate::runtime::log::{LogWriter, RecordOptions};
@@ -36,14 +36,14 @@ const SPARE: usize = 4;
 const GOLDEN: u32 = 0x9e37_79b9;
 
 /// What the first record of a run says, where the start does not write it.
-pub(crate) struct First {
+pub(crate) struct FirstRecord {
     pub(crate) event: Event,
     pub(crate) input: Box<RawValue>,
 }
 
 /// What was absorbed and is not written yet: coarser checkpoint frequencies hold it back.
 #[derive(Default)]
-struct Held {
+struct HeldRecords {
     /// Whether anything was absorbed since the last record.
     any: bool,
     done: Vec<NodeDone>,
@@ -55,27 +55,27 @@ struct Held {
 }
 
 /// A reply that is owed once a record is durable.
-pub(super) enum Owed {
+pub(super) enum DurableReply {
     Done(oneshot::Sender<Result<()>>),
     /// What a node waited for.
     Given {
-        reply: Replier,
-        given: Given,
+        reply: ReplySender,
+        given: NodeReply,
     },
     /// That no answer to this question came in time.
-    Expiry(Expiry),
+    Expiry(ExpiredQuestion),
 }
 
 /// A question of an activation whose deadline is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Expiry {
+pub(super) struct ExpiredQuestion {
     pub(super) key: ActivationKey,
     pub(super) name: String,
 }
 
-impl Owed {
+impl DurableReply {
     /// Pays the reply, and returns an expiry, which its driver pays.
-    fn pay(self) -> Option<Expiry> {
+    fn pay(self) -> Option<ExpiredQuestion> {
         // A caller that has gone away needs no reply.
         match self {
             Self::Done(reply) => drop(reply.send(Ok(()))),
@@ -95,36 +95,36 @@ impl Owed {
 }
 
 /// The records of a run from the driver to the store.
-pub(super) struct Journal<S: State> {
+pub(super) struct RecordBuffer<S: State> {
     policy: CheckpointPolicy,
     clock: Arc<dyn Clock>,
     log: LogWriter,
-    outbox: Outbox,
+    outbox: PendingRecords,
     /// The first record, until it is written: with checkpoints disabled it may never be.
-    first: Option<Box<First>>,
-    held: Held,
-    facts: Facts<S>,
+    first: Option<Box<FirstRecord>>,
+    held: HeldRecords,
+    facts: PendingEvents<S>,
     /// Whether what is written now holds nothing but the end of an activation whose transaction it is part of: refused, both are undone.
     within: bool,
     /// Replies, each with the record that must be durable before it is sent.
-    replies: VecDeque<(Seq, Owed)>,
+    replies: VecDeque<(Seq, DurableReply)>,
     /// Letters in records on their way.
-    pub(super) sending: Option<Box<Sending>>,
+    pub(super) sending: Option<Box<OutboxSend>>,
     /// The last record when old ones were last pruned, or when the run was taken up.
     pruned_at: u64,
     /// How much of a stride had passed by then, as so many parts of 2^32.
     passed: u32,
 }
 
-impl<S: State> Journal<S> {
+impl<S: State> RecordBuffer<S> {
     pub(super) fn new(
         policy: CheckpointPolicy,
         clock: Arc<dyn Clock>,
         log: LogWriter,
-        outbox: Outbox,
-        first: Option<First>,
+        outbox: PendingRecords,
+        first: Option<FirstRecord>,
     ) -> Self {
-        let held = Held { written: clock.monotonic(), ..Held::default() };
+        let held = HeldRecords { written: clock.monotonic(), ..HeldRecords::default() };
         let pruned_at = log.head.map_or(0, |head| head.seq.get());
         // Which of the writers of a run looked last, no record tells: each claim begins at another place of a stride, and the places of
         // any few claims in a row are spread evenly over it.
@@ -136,7 +136,7 @@ impl<S: State> Journal<S> {
             outbox,
             first: first.map(Box::new),
             held,
-            facts: Facts::default(),
+            facts: PendingEvents::default(),
             within: false,
             replies: VecDeque::new(),
             sending: None,
@@ -201,7 +201,7 @@ impl<S: State> Journal<S> {
 }
 
 /// Making records.
-impl<S: State> Journal<S> {
+impl<S: State> RecordBuffer<S> {
     /// Holds an end that was absorbed. Returns whether the checkpoint policy asks for a record now.
     pub(super) fn hold(&mut self, done: NodeDone, patch: Patch, checkpoint: NodeCheckpoint) -> Result<bool> {
         self.held.any = true;
@@ -268,7 +268,7 @@ impl<S: State> Journal<S> {
     /// Writes the first record, if it was held back since the start.
     fn begin(&mut self, machine: &Machine) -> Result<()> {
         let Some(first) = self.first.take() else { return Ok(()) };
-        let First { event, input } = *first;
+        let FirstRecord { event, input } = *first;
         let mut before = Machine::new(machine.plan().cloned());
         before.absorb(&event)?;
         let options = RecordOptions { base: true, ..RecordOptions::default() };
@@ -326,29 +326,29 @@ impl<S: State> Journal<S> {
     }
 
     /// Says how what an event tells is decided again if its record is refused.
-    fn anew(&self, event: &Event) -> Anew {
+    fn anew(&self, event: &Event) -> ConflictPolicy {
         match event {
-            Event::Node(_) if self.keeps_ends() => Anew::Kept,
-            Event::Node(_) | Event::Base if self.within => Anew::Follows,
-            Event::Attempt(_) | Event::Step(_) | Event::Status(StatusChange::Asked(_)) => Anew::Kept,
+            Event::Node(_) if self.keeps_ends() => ConflictPolicy::Kept,
+            Event::Node(_) | Event::Base if self.within => ConflictPolicy::Follows,
+            Event::Attempt(_) | Event::Step(_) | Event::Status(StatusChange::Asked(_)) => ConflictPolicy::Kept,
             // An activation in line asks for its intent anew; `come_to_rest`, the deadline and `ring` look at what is due.
-            Event::Intent(_) | Event::Release(_) => Anew::Follows,
+            Event::Intent(_) | Event::Release(_) => ConflictPolicy::Follows,
             Event::Status(
                 StatusChange::Interrupted
                 | StatusChange::Failed(_)
                 | StatusChange::Cancelled
                 | StatusChange::Expired(_)
                 | StatusChange::Rested(_),
-            ) => Anew::Follows,
-            Event::Signal(_) | Event::Edit(_) => Anew::Reported,
+            ) => ConflictPolicy::Follows,
+            Event::Signal(_) | Event::Edit(_) => ConflictPolicy::Reported,
             // What nodes returned is not kept; the first record and claims are of a run that another writer has by now.
-            Event::Node(_) | Event::Base | Event::Start(_) | Event::Claim(_) => Anew::Never,
+            Event::Node(_) | Event::Base | Event::Start(_) | Event::Claim(_) => ConflictPolicy::Never,
         }
     }
 }
 
 /// Records on their way, and what is owed once they are durable.
-impl<S: State> Journal<S> {
+impl<S: State> RecordBuffer<S> {
     /// Returns the last record that was made.
     pub(super) fn last(&self) -> Option<Seq> {
         self.log.head.map(|head| head.seq)
@@ -411,7 +411,7 @@ impl<S: State> Journal<S> {
     }
 
     /// The records on their way, for who holds them back and commits them within a transaction.
-    pub(super) fn outbox(&mut self) -> &mut Outbox {
+    pub(super) fn outbox(&mut self) -> &mut PendingRecords {
         &mut self.outbox
     }
 
@@ -421,7 +421,7 @@ impl<S: State> Journal<S> {
     }
 
     /// Keeps a fact until its record is acknowledged: one that was written, or the next that is.
-    pub(super) fn remember(&mut self, fact: Fact<S>, origin: Origin, written: Option<Seq>) {
+    pub(super) fn remember(&mut self, fact: PendingEvent<S>, origin: ActivationOrigin, written: Option<Seq>) {
         self.facts.push(fact, origin);
         if let Some(seq) = written {
             self.facts.written(seq);
@@ -429,7 +429,7 @@ impl<S: State> Journal<S> {
     }
 
     /// Owes a reply until this record is durable.
-    pub(super) fn owe(&mut self, seq: Seq, owed: Owed) {
+    pub(super) fn owe(&mut self, seq: Seq, owed: DurableReply) {
         self.replies.push_back((seq, owed));
     }
 
@@ -439,7 +439,7 @@ impl<S: State> Journal<S> {
 
     /// Forgets the facts up to a record that has become durable, and pays what is owed for it. Returns the questions whose expiry
     /// is on record now.
-    pub(super) fn pay(&mut self, durable: Seq) -> Vec<Expiry> {
+    pub(super) fn pay(&mut self, durable: Seq) -> Vec<ExpiredQuestion> {
         self.facts.acknowledged(durable);
         let mut expired = Vec::new();
         while self.replies.front().is_some_and(|(seq, _)| *seq <= durable) {
@@ -468,7 +468,7 @@ impl<S: State> Journal<S> {
 }
 
 /// When another writer came first.
-impl<S: State> Journal<S> {
+impl<S: State> RecordBuffer<S> {
     /// Tells whether everything that is not acknowledged can be decided again.
     pub(super) fn can_restart(&self) -> bool {
         !self.outbox.is_unique() && (!self.held.any || self.keeps_ends())
@@ -478,11 +478,11 @@ impl<S: State> Journal<S> {
     /// to be taken in again, each with what its activation started from.
     ///
     /// Expiries are no longer owed: their record was lost to a conflict, and an answer may have come first.
-    pub(super) fn restart(&mut self, folded: &Folded) -> impl Iterator<Item = (Origin, Fact<S>)> + use<S> {
+    pub(super) fn restart(&mut self, folded: &ReplayedRun) -> impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S> {
         self.log.follow(folded);
         self.outbox.restart(folded.last.head());
-        self.held = Held { written: self.held.written, ..Held::default() };
-        self.replies.retain(|(_, owed)| !matches!(owed, Owed::Expiry(_)));
+        self.held = HeldRecords { written: self.held.written, ..HeldRecords::default() };
+        self.replies.retain(|(_, owed)| !matches!(owed, DurableReply::Expiry(_)));
         self.facts.drain()
     }
 

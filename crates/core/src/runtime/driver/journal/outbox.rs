@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use crate::error::Result;
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::{Record, RunFacts};
-use crate::runtime::committer::{Committer, Sending};
+use crate::runtime::committer::{Committer, AppendHandle};
 use crate::store::RunAppend;
 
 /// How what a record says is decided again where the log refuses the record, because another writer came first.
 ///
 /// Each record is handed over with it: what is decided, refused and not decided again would be taken for done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Anew {
+pub(crate) enum ConflictPolicy {
     /// It is a fact, which is kept until its record is acknowledged, and taken in again.
     Kept,
     /// It follows from the machine and the time, which the driver looks at again in its next turn.
@@ -32,13 +32,13 @@ struct Unique {
 }
 
 /// The records of one run that are not acknowledged yet.
-pub(crate) struct Outbox {
+pub(crate) struct PendingRecords {
     run: RunKey,
     committer: Committer,
     /// What is said of the run with its first record, until that is sent.
     facts: Option<Box<RunFacts>>,
     queue: VecDeque<Record>,
-    sent: Option<(usize, Sending)>,
+    sent: Option<(usize, AppendHandle)>,
     /// Whether nothing more is sent for now: a transaction of the run is open, or about to begin.
     held: bool,
     /// Whether more records are about to follow that leave with those in the queue.
@@ -51,7 +51,7 @@ pub(crate) struct Outbox {
     term: u64,
 }
 
-impl Outbox {
+impl PendingRecords {
     pub(crate) fn new(
         run: RunKey,
         committer: Committer,
@@ -83,8 +83,8 @@ impl Outbox {
         self.durable = Some(durable);
     }
 
-    pub(crate) fn push(&mut self, record: Record, anew: Anew) {
-        self.is_unique.queued |= anew == Anew::Never;
+    pub(crate) fn push(&mut self, record: Record, anew: ConflictPolicy) {
+        self.is_unique.queued |= anew == ConflictPolicy::Never;
         if self.queue.capacity() == 0 {
             // Mostly it is the only one; a list that grows by itself begins with room for four.
             self.queue.reserve_exact(1);

@@ -10,9 +10,9 @@ use crate::graph::Graph;
 use crate::id::{Fingerprint, Visit, WorkflowName};
 use crate::record::RunFacts;
 use crate::record::body::Intent;
-use crate::record::pause::Edited;
+use crate::record::pause::EditRecord;
 use crate::runtime::committer::{Committer, RetryBudget};
-use crate::runtime::driver::journal::facts::What;
+use crate::runtime::driver::journal::facts::PendingEventKind;
 use crate::runtime::driver::stage::{at, forked, graph, key, machine, name, run, started};
 use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
 use crate::state::{Context, Update};
@@ -26,7 +26,7 @@ struct World {
     graph: Graph<Context>,
     machine: Machine,
     state: Context,
-    journal: Journal<Context>,
+    journal: RecordBuffer<Context>,
 }
 
 fn facts() -> RunFacts {
@@ -47,11 +47,11 @@ impl World {
         let committer = Committer::new(Arc::<MemoryStore>::clone(&store), times(), heartbeat, budget);
         let executor = ExecutorId::from_uuid(Uuid::from_u128(1));
         let log = LogWriter::new(run(), executor, 1 << 20, times(), Arc::new(SeqIds::new(1)));
-        let outbox = Outbox::new(run(), committer, Some(facts()), None, 0);
+        let outbox = PendingRecords::new(run(), committer, Some(facts()), None, 0);
         let state = Context::new();
-        let first = First { event: started(&graph), input: state.to_channels_json().unwrap() };
+        let first = FirstRecord { event: started(&graph), input: state.to_channels_json().unwrap() };
         let policy = CheckpointPolicy::default().with_frequency(frequency);
-        let journal = Journal::new(policy, times(), log, outbox, Some(first));
+        let journal = RecordBuffer::new(policy, times(), log, outbox, Some(first));
         Self { machine: machine(&graph), clock, store, graph, state, journal }
     }
 
@@ -71,8 +71,8 @@ impl World {
     fn end(&mut self) -> bool {
         let done = forked(&self.machine);
         self.machine.absorb_end(&done).unwrap();
-        let what = What::Ended { result: Ok(Update::none()), took: Duration::ZERO };
-        self.journal.remember(Fact { key: key(0), what }, Origin::default(), None);
+        let what = PendingEventKind::Ended { result: Ok(Update::none()), took: Duration::ZERO };
+        self.journal.remember(PendingEvent { key: key(0), what }, ActivationOrigin::default(), None);
         self.journal.hold(done, Patch::default(), NodeCheckpoint::default()).unwrap()
     }
 
@@ -83,12 +83,12 @@ impl World {
 
     fn owe(&mut self, seq: Seq) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
-        self.journal.owe(seq, Owed::Done(reply));
+        self.journal.owe(seq, DurableReply::Done(reply));
         answer
     }
 
     /// Waits until nothing is on its way. Returns what expired.
-    async fn drain(&mut self) -> Vec<Expiry> {
+    async fn drain(&mut self) -> Vec<ExpiredQuestion> {
         let mut expired = Vec::new();
         while self.journal.pending() > 0 {
             let head = self.journal.acknowledged().await.unwrap();
@@ -97,14 +97,14 @@ impl World {
         expired
     }
 
-    async fn folded(&self) -> Folded {
+    async fn folded(&self) -> ReplayedRun {
         let records = self.store.load(&run(), At::Latest).await.unwrap().unwrap();
         fold(&run(), &records, Some(self.graph.plan())).unwrap()
     }
 }
 
 fn edit() -> Event {
-    Event::Edit(Edited { patch: Patch::default(), by: None })
+    Event::Edit(EditRecord { patch: Patch::default(), by: None })
 }
 
 #[tokio::test]
@@ -167,8 +167,8 @@ async fn a_reply_is_paid_once_its_record_is_durable() {
     let mut world = World::begun(CheckpointFrequency::EveryNode).await;
     let (first, second) = (world.write(&edit()), world.write(&edit()));
     let (mut one, mut two) = (world.owe(first), world.owe(second));
-    let expiry = Expiry { key: key(1), name: "q".into() };
-    world.journal.owe(second, Owed::Expiry(expiry.clone()));
+    let expiry = ExpiredQuestion { key: key(1), name: "q".into() };
+    world.journal.owe(second, DurableReply::Expiry(expiry.clone()));
     assert!(world.journal.pay(first).is_empty());
     assert!(one.try_recv().unwrap().is_ok() && two.try_recv().is_err());
     assert_eq!(world.drain().await, [expiry], "its driver pays it");
@@ -193,7 +193,7 @@ async fn a_restart_returns_the_facts_that_no_acknowledged_record_holds() {
     let mut reply = world.owe(Seq::new(1));
     assert!(world.journal.can_restart());
     let facts: Vec<_> = world.journal.restart(&before).map(|(_, fact)| fact).collect();
-    assert!(matches!(&*facts, [Fact { what: What::Ended { .. }, .. }]) && facts[0].key == key(0));
+    assert!(matches!(&*facts, [PendingEvent { what: PendingEventKind::Ended { .. }, .. }]) && facts[0].key == key(0));
     assert_eq!(world.journal.pending(), 0, "what was on its way is forgotten");
     world.journal.owe_again();
     assert!(reply.try_recv().unwrap().is_ok(), "all that the log holds is durable");
@@ -217,7 +217,7 @@ async fn replies_are_owed_for_the_records_as_they_are_numbered_after_a_restart()
     world.write(&edit());
     let late = world.write(&edit());
     let mut reply = world.owe(late);
-    world.journal.owe(late, Owed::Expiry(Expiry { key: key(1), name: "q".into() }));
+    world.journal.owe(late, DurableReply::Expiry(ExpiredQuestion { key: key(1), name: "q".into() }));
     world.journal.restart(&before).for_each(drop);
     world.machine = before.machine;
     world.write(&edit());

@@ -10,7 +10,7 @@ use crate::runtime::attempt::AttemptEnd;
 use crate::runtime::driver::stage::{at, graph, in_flight, key, name, scope, soon};
 use crate::state::{Context, Update};
 
-type TestLine = Line<Context>;
+type TestLine = ReadyQueue<Context>;
 
 fn ready(line: &mut TestLine) -> Vec<u32> {
     std::iter::from_fn(|| line.next_ready(|_| None)).map(|key| key.0).collect()
@@ -23,8 +23,8 @@ fn retried(machine: &mut Machine, node: &str, until: i64) {
     machine.absorb(&Event::Attempt(failed)).unwrap();
 }
 
-fn origin(node: u32) -> Origin {
-    Origin::of(&in_flight(&graph()), key(node))
+fn origin(node: u32) -> ActivationOrigin {
+    ActivationOrigin::of(&in_flight(&graph()), key(node))
 }
 
 /// An attempt that never ends.
@@ -35,7 +35,7 @@ fn run(line: &mut TestLine, node: u32, external: bool) -> Arc<NodeScope> {
 }
 
 /// Waits for the next end, as long as a task that was ended takes.
-async fn next_end(line: &mut TestLine) -> Option<Result<Ended<Context>, JoinError>> {
+async fn next_end(line: &mut TestLine) -> Option<Result<EndedAttempt<Context>, JoinError>> {
     soon(line.next_end()).await
 }
 

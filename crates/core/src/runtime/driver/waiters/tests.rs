@@ -2,30 +2,30 @@
 
 use super::*;
 use crate::error::Result;
-use crate::node::Given;
+use crate::node::NodeReply;
 use crate::runtime::driver::stage::{at, key, scope};
 use tokio::sync::oneshot::Receiver;
 
 /// A wait; dropping the answer gives it up.
 fn wait(
-    waiters: &mut Waiters,
+    waiters: &mut WaitRegistry,
     node: u32,
     name: &str,
     what: WaitsFor,
     until: Option<i64>,
-) -> Receiver<Result<Given>> {
-    let (reply, answer) = Replier::for_tests(scope(key(node)));
+) -> Receiver<Result<NodeReply>> {
+    let (reply, answer) = ReplySender::for_tests(scope(key(node)));
     waiters.add(key(node), name.into(), what, until.map(at), reply);
     answer
 }
 
-fn receivers(waiters: &Waiters) -> Vec<(u32, String)> {
+fn receivers(waiters: &WaitRegistry) -> Vec<(u32, String)> {
     waiters.receivers().into_iter().map(|(key, name)| (key.0, name)).collect()
 }
 
 #[test]
 fn the_longest_wait_takes_the_next_message() {
-    let mut waiters = Waiters::default();
+    let mut waiters = WaitRegistry::default();
     let _first = wait(&mut waiters, 2, "r1", WaitsFor::Message, None);
     let _second = wait(&mut waiters, 1, "r1", WaitsFor::Message, None);
     let _other = wait(&mut waiters, 3, "s1", WaitsFor::Time, Some(5));
@@ -37,7 +37,7 @@ fn the_longest_wait_takes_the_next_message() {
 
 #[test]
 fn a_wait_that_was_given_up_counts_for_nothing() {
-    let mut waiters = Waiters::default();
+    let mut waiters = WaitRegistry::default();
     let answer = wait(&mut waiters, 1, "r1", WaitsFor::Message, Some(9));
     assert!(waiters.waits(key(1)) && waiters.is_receiving());
     assert_eq!(waiters.next_time(), Some(at(9)));
@@ -51,18 +51,18 @@ fn a_wait_that_was_given_up_counts_for_nothing() {
 
 #[test]
 fn a_wait_ends_once() {
-    let mut waiters = Waiters::default();
+    let mut waiters = WaitRegistry::default();
     let mut answer = wait(&mut waiters, 1, "q", WaitsFor::Answer, Some(9));
     let waiter = waiters.remove(key(1), "q").unwrap();
-    waiter.reply.send(Ok(Given::Done));
-    assert!(matches!(answer.try_recv(), Ok(Ok(Given::Done))));
+    waiter.reply.send(Ok(NodeReply::Done));
+    assert!(matches!(answer.try_recv(), Ok(Ok(NodeReply::Done))));
     assert!(waiters.remove(key(1), "q").is_none());
     assert_eq!(waiters.next_wake(), None);
 }
 
 #[test]
 fn a_deadline_rings_once_and_again_after_a_conflict() {
-    let mut waiters = Waiters::default();
+    let mut waiters = WaitRegistry::default();
     let _answer = wait(&mut waiters, 1, "q", WaitsFor::Answer, Some(9));
     assert_eq!(waiters.next_due(at(8)), None);
     assert_eq!(waiters.next_due(at(9)), Some((at(9), key(1), "q".into())));
@@ -81,7 +81,7 @@ fn a_deadline_rings_once_and_again_after_a_conflict() {
 
 #[test]
 fn a_restart_forgets_what_does_not_follow_and_looks_at_the_rest() {
-    let mut waiters = Waiters::default();
+    let mut waiters = WaitRegistry::default();
     let _gone = wait(&mut waiters, 1, "s1", WaitsFor::Time, Some(5));
     let _stays = wait(&mut waiters, 2, "s1", WaitsFor::Time, Some(7));
     waiters.drain_stirred();
@@ -94,7 +94,7 @@ fn a_restart_forgets_what_does_not_follow_and_looks_at_the_rest() {
 /// A step whose record met another writer's was given to its node while the record made anew was on its way.
 #[test]
 fn what_waits_for_a_record_waits_for_the_one_that_was_made_anew() {
-    let mut waiters = Waiters::default();
+    let mut waiters = WaitRegistry::default();
     let _step = wait(&mut waiters, 1, "s1", WaitsFor::Step(Some((Seq::new(3), true))), None);
     let _known = wait(&mut waiters, 2, "s1", WaitsFor::Step(None), None);
     let _record = wait(&mut waiters, 3, "s1", WaitsFor::Record(Seq::new(4), false), None);
@@ -110,7 +110,7 @@ fn what_waits_for_a_record_waits_for_the_one_that_was_made_anew() {
 
 #[test]
 fn when_a_receiver_ends_the_others_are_looked_at() {
-    let mut waiters = Waiters::default();
+    let mut waiters = WaitRegistry::default();
     let _first = wait(&mut waiters, 1, "r1", WaitsFor::Message, None);
     let _second = wait(&mut waiters, 2, "r1", WaitsFor::Message, None);
     waiters.drain_stirred();
@@ -123,6 +123,6 @@ fn when_a_receiver_ends_the_others_are_looked_at() {
 /// Each run in progress has room for it, and few ever wait for a child or have an answerer.
 #[test]
 fn what_no_node_waits_for_takes_little_room() {
-    assert!(size_of::<Waiters>() <= 120, "{} bytes", size_of::<Waiters>());
-    assert!(Waiters::default().children.is_none());
+    assert!(size_of::<WaitRegistry>() <= 120, "{} bytes", size_of::<WaitRegistry>());
+    assert!(WaitRegistry::default().children.is_none());
 }

@@ -24,7 +24,7 @@ fn nothing() -> Go {
 }
 
 /// Lets everybody in that can be, one after the other, each leaving before the next, and returns their ids.
-fn order(admission: &Arc<Admission>) -> Vec<String> {
+fn order(admission: &Arc<AdmissionControl>) -> Vec<String> {
     let mut ids = Vec::new();
     loop {
         let before: HashSet<_> = admission.lock().waiting.clone();
@@ -42,7 +42,7 @@ fn each_cap_holds_for_itself() {
         .with_runs_of("w", 3)
         .with_runs_per_tenant(2)
         .with_runs_per_label("c", 1);
-    let admission = Admission::new(limits);
+    let admission = AdmissionControl::new(limits);
     let take = |tenant: &str, workflow: &str, labels: &[(&str, &str)]| {
         admission.try_admit(&run(tenant, "r"), &facts(workflow, 0, labels))
     };
@@ -64,7 +64,7 @@ fn each_cap_holds_for_itself() {
 
 #[test]
 fn keys_take_turns_and_the_oldest_of_a_key_is_first() {
-    let admission = Admission::new(RunLimits::new().with_runs(1));
+    let admission = AdmissionControl::new(RunLimits::new().with_runs(1));
     let busy = admission.admit(&run("z", "busy"), &facts("w", 0, &[]));
     for (tenant, id, workflow, created) in [
         ("a", "a3", "w", 3),
@@ -85,7 +85,7 @@ fn keys_take_turns_and_the_oldest_of_a_key_is_first() {
 
 #[test]
 fn a_full_key_does_not_hold_up_the_others_and_nobody_jumps_the_line() {
-    let admission = Admission::new(RunLimits::new().with_runs_per_tenant(1));
+    let admission = AdmissionControl::new(RunLimits::new().with_runs_per_tenant(1));
     let _full = admission.try_admit(&run("a", "a0"), &facts("w", 0, &[])).unwrap();
     admission.line_up(&run("a", "a1"), &facts("w", 1, &[]), nothing());
     let other = admission.try_admit(&run("b", "b0"), &facts("w", 2, &[]));
@@ -103,7 +103,7 @@ fn a_full_key_does_not_hold_up_the_others_and_nobody_jumps_the_line() {
 
 #[test]
 fn a_run_stands_in_line_once_and_a_closed_line_is_empty() {
-    let admission = Admission::new(RunLimits::new().with_runs(1));
+    let admission = AdmissionControl::new(RunLimits::new().with_runs(1));
     let dropped = Arc::new(Mutex::new(0));
     struct Count(Arc<Mutex<u32>>);
     impl Drop for Count {

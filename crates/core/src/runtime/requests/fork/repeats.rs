@@ -11,7 +11,7 @@ use crate::store::At;
 /// An activation that changed the world, or may have, and that a fork may do again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Repeat {
+pub struct RepeatedEffect {
     /// The node.
     pub node: NodeName,
     /// Which visit.
@@ -46,7 +46,7 @@ impl ForkRequest {
     /// <!-- held by: sentences::an_answer_to_a_doubt_whose_route_fails_fails_the_run -->
     /// <!-- held by: forks::a_fork_of_a_run_without_checkpoints_tells_what_it_does_again -->
     /// <!-- held by: forks::a_fork_tells_what_is_at_work_or_between_two_tries -->
-    pub async fn repeats(&self) -> Result<Vec<Repeat>> {
+    pub async fn repeats(&self) -> Result<Vec<RepeatedEffect>> {
         let (store, source) = (&*self.shared.store, &self.source);
         let placed = !self.nodes.is_empty();
         let there = origin(store, source, &self.at, None, placed).await?;
@@ -55,12 +55,12 @@ impl ForkRequest {
         // Of a cancelled run, what was at work when it was cancelled.
         let last = origin(store, source, &Position::Latest, None, false).await?;
         let (now, logged) = checkpoint(store, source, At::Latest).await?;
-        let repeat = |node: NodeName, visit| Repeat { effect: logged.effect(&node), node, visit };
+        let repeat = |node: NodeName, visit| RepeatedEffect { effect: logged.effect(&node), node, visit };
         // A history only grows: what ended behind the place is what it did not hold there.
         let before = if placed { 0 } else { there.machine.history().len() };
         let ended = now.history.into_iter().skip(before).map(|past| repeat(past.node, past.visit));
         let changes = [None, Some(Effect::Write), Some(Effect::External)];
-        let mut all: Vec<Repeat> = ended.filter(|one| changes.contains(&one.effect)).collect();
+        let mut all: Vec<RepeatedEffect> = ended.filter(|one| changes.contains(&one.effect)).collect();
         let machine = &last.machine;
         // The run goes on somewhere, or was cut off.
         let is_at_work = last.last.owner.is_some() || machine.status() == RunStatus::Failed;

@@ -20,7 +20,7 @@ use self::text::Stream;
 use crate::clock::within;
 use crate::id::RunKey;
 use crate::node::NodeContext;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 
 /// How long the begin of a watch waits until others know of it, and the end of a stream until they were told: the store may be slow.
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is said to other processes, and heard of them.
 #[derive(Debug, Default)]
-pub(crate) struct Relayed {
+pub(crate) struct StreamRelay {
     state: Mutex<State>,
     /// Whether there are tasks that say and hear.
     has_begun: AtomicBool,
@@ -42,7 +42,7 @@ pub(crate) struct Relayed {
     hears: watch::Sender<bool>,
 }
 
-impl Relayed {
+impl StreamRelay {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,7 +69,7 @@ impl Relayed {
 }
 
 /// Begins to say and to hear, where the store passes texts on.
-pub(super) fn begin(shared: &Arc<Shared>) {
+pub(super) fn begin(shared: &Arc<RuntimeInner>) {
     let has_begun = &shared.relayed().has_begun;
     if !has_begun.load(Ordering::Acquire)
         && shared.store.relay().is_some()
@@ -81,7 +81,7 @@ pub(super) fn begin(shared: &Arc<Shared>) {
 }
 
 /// Waits until others know what is watched here, but not for long.
-pub(super) async fn announced(shared: &Shared) {
+pub(super) async fn announced(shared: &RuntimeInner) {
     let relayed = shared.relayed();
     let all = relayed.state().all.wants;
     let mut said = relayed.said.subscribe();
@@ -95,7 +95,7 @@ pub(super) struct Way(Arc<Stream>);
 
 impl Way {
     /// Makes it, where the store passes texts on.
-    pub(super) fn of(cx: &NodeContext, name: &Arc<str>, shared: &Arc<Shared>) -> Option<Self> {
+    pub(super) fn of(cx: &NodeContext, name: &Arc<str>, shared: &Arc<RuntimeInner>) -> Option<Self> {
         shared.store.relay()?;
         begin(shared);
         let (is_first, round) = {
@@ -112,19 +112,19 @@ impl Way {
     }
 
     /// Whether someone elsewhere may want the stream.
-    pub(super) fn is_wanted(&self, shared: &Shared) -> bool {
+    pub(super) fn is_wanted(&self, shared: &RuntimeInner) -> bool {
         shared.relayed().state().is_wanted(&self.0.run, || shared.clock.monotonic())
     }
 
     /// Has a chunk said soon; never waits.
-    pub(super) fn say(&self, shared: &Shared, number: u64, data: &Arc<RawValue>) {
+    pub(super) fn say(&self, shared: &RuntimeInner, number: u64, data: &Arc<RawValue>) {
         let relayed = shared.relayed();
         relayed.state().push((Arc::clone(&self.0), number, Arc::clone(data)));
         relayed.bell.notify_one();
     }
 
     /// Waits until what others want is said or given up, but not for long.
-    pub(super) async fn flush(&self, shared: &Shared) {
+    pub(super) async fn flush(&self, shared: &RuntimeInner) {
         let relayed = shared.relayed();
         let due = relayed.state().due(shared.clock.monotonic());
         let mut said = relayed.said.subscribe();

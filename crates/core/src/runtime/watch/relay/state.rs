@@ -37,7 +37,7 @@ pub(super) struct Progress {
 
 /// Whether it is known what others watch.
 #[derive(Clone, Copy, Debug, Default)]
-enum Known {
+enum RelayInterest {
     /// Nothing was streamed here yet.
     #[default]
     No,
@@ -51,8 +51,8 @@ enum Known {
 /// What is to be said, and what was heard.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    known: Known,
-    wanted: Wanted,
+    known: RelayInterest,
+    wanted: RemoteInterest,
     pub(super) streams: Streams,
     chunks: VecDeque<Chunk>,
     bytes: usize,
@@ -66,7 +66,7 @@ pub(super) struct State {
 
 /// What is said next.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct RelayBatch {
     pub(super) asks: bool,
     /// Which runs are watched here, and whether all are.
     pub(super) wants: Option<(bool, Vec<RunKey>)>,
@@ -80,9 +80,9 @@ pub(super) struct Taken {
 impl State {
     /// Has others asked what they watch, the first time. Returns whether it is that.
     pub(super) fn ask(&mut self) -> bool {
-        let is_first = matches!(self.known, Known::No);
+        let is_first = matches!(self.known, RelayInterest::No);
         if is_first {
-            self.known = Known::Asking;
+            self.known = RelayInterest::Asking;
         }
         is_first
     }
@@ -96,7 +96,7 @@ impl State {
     /// Whether a chunk of this run is to be said, or may be.
     pub(super) fn is_wanted(&self, run: &RunKey, now: impl Fn() -> Duration) -> bool {
         match self.known {
-            Known::Yes => self.wanted.has(run, now),
+            RelayInterest::Yes => self.wanted.has(run, now),
             _ => true,
         }
     }
@@ -135,13 +135,13 @@ impl State {
     }
 
     /// Takes what is to be said now.
-    pub(super) fn take(&mut self, now: Duration) -> Taken {
-        let mut taken = Taken { after: self.all, ..Taken::default() };
+    pub(super) fn take(&mut self, now: Duration) -> RelayBatch {
+        let mut taken = RelayBatch { after: self.all, ..RelayBatch::default() };
         match self.known {
-            Known::Asking => {
-                (taken.asks, self.known) = (true, Known::Asked(now));
+            RelayInterest::Asking => {
+                (taken.asks, self.known) = (true, RelayInterest::Asked(now));
             }
-            Known::Asked(at) if now.saturating_sub(at) >= GRACE => self.known = Known::Yes,
+            RelayInterest::Asked(at) if now.saturating_sub(at) >= GRACE => self.known = RelayInterest::Yes,
             _ => {}
         }
         if self.wants_all || !self.wants.is_empty() {
@@ -154,7 +154,7 @@ impl State {
         taken.chunks = now_wanted;
         match self.known {
             // Nobody wants the others.
-            Known::Yes => self.bytes = 0,
+            RelayInterest::Yes => self.bytes = 0,
             _ => {
                 self.chunks = rest;
                 self.bytes = self.chunks.iter().map(|(_, _, data)| data.get().len()).sum();
@@ -170,12 +170,12 @@ impl State {
 
 /// What is watched in other processes, and until when.
 #[derive(Debug, Default)]
-struct Wanted {
+struct RemoteInterest {
     all: Duration,
     runs: HashMap<RunKey, Duration>,
 }
 
-impl Wanted {
+impl RemoteInterest {
     fn has(&self, run: &RunKey, now: impl Fn() -> Duration) -> bool {
         if self.runs.is_empty() && self.all.is_zero() {
             return false;
@@ -199,10 +199,10 @@ impl Wanted {
 
 /// Up to where the streams of other processes were heard.
 #[derive(Debug, Default)]
-pub(super) struct Streams(HashMap<(RunKey, NodeName, Visit, Arc<str>), Heard>);
+pub(super) struct Streams(HashMap<(RunKey, NodeName, Visit, Arc<str>), RemoteStream>);
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct RemoteStream {
     life: Uuid,
     /// Which claim of the run, and which beginning of the stream in the process that made it. A process of an older version counts no
     /// beginnings: of it, the attempts tell.
@@ -227,7 +227,7 @@ impl Streams {
         if self.0.len() >= STREAMS && !self.0.contains_key(&key) {
             self.0.clear();
         }
-        self.0.insert(key, Heard { life, attempt, next: next.max(first + count) });
+        self.0.insert(key, RemoteStream { life, attempt, next: next.max(first + count) });
         Some((first.saturating_sub(next), next.saturating_sub(first).min(count)))
     }
 
@@ -264,7 +264,7 @@ mod tests {
         (Arc::new(stream(of, 1, 1)), number, data.into())
     }
 
-    fn numbers(taken: &Taken) -> Vec<u64> {
+    fn numbers(taken: &RelayBatch) -> Vec<u64> {
         taken.chunks.iter().map(|(_, number, _)| *number).collect()
     }
 

@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::state::{Chunk, LASTS, Taken};
-use super::text::{Inbox, Said, write};
+use super::state::{Chunk, LASTS, RelayBatch};
+use super::text::{Inbox, RelayMessage, write};
 use crate::clock::{Clock, within};
 use crate::id::ExecutorId;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::runtime::watch::what::Live;
 use crate::store::{MOST_SAID, Texts};
 
@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const RUNS: usize = 500;
 
 /// Says what has gathered, as long as there is a runtime.
-pub(super) async fn say(weak: Weak<Shared>) {
+pub(super) async fn say(weak: Weak<RuntimeInner>) {
     {
         let Some(shared) = weak.upgrade() else { return };
         let mut hears = shared.relayed().hears.subscribe();
@@ -65,35 +65,35 @@ pub(super) async fn say(weak: Weak<Shared>) {
 }
 
 /// Writes what is to be said.
-fn texts(by: ExecutorId, message: &mut u64, taken: Taken) -> Vec<String> {
+fn texts(by: ExecutorId, message: &mut u64, taken: RelayBatch) -> Vec<String> {
     let mut texts = Vec::new();
-    let mut add = |said: Said| {
+    let mut add = |said: RelayMessage| {
         texts.extend(write(by, *message, &said));
         *message += 1;
     };
     if taken.asks {
-        add(Said::Asks);
+        add(RelayMessage::Asks);
     }
     if let Some((all, runs)) = taken.wants {
         if all {
-            add(Said::Wants { all, runs: Vec::new() });
+            add(RelayMessage::Wants { all, runs: Vec::new() });
         }
-        runs.chunks(RUNS).for_each(|runs| add(Said::Wants { all: false, runs: runs.to_vec() }));
+        runs.chunks(RUNS).for_each(|runs| add(RelayMessage::Wants { all: false, runs: runs.to_vec() }));
     }
     joined(taken.chunks).into_iter().for_each(add);
     texts
 }
 
 /// Joins chunks of a stream that follow each other, as long as they fit into a text.
-fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<Said> {
+fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<RelayMessage> {
     // What the names of the stream take.
     const ROOM: usize = MOST_SAID - 1_000;
-    let mut joined: Vec<Said> = Vec::new();
+    let mut joined: Vec<RelayMessage> = Vec::new();
     let mut bytes = 0;
     for (of, number, data) in all {
         let more = data.get().len() + 1;
         match joined.last_mut() {
-            Some(Said::Chunks { stream, first, chunks })
+            Some(RelayMessage::Chunks { stream, first, chunks })
                 if *stream == *of && *first + chunks.len() as u64 == number && bytes + more <= ROOM =>
             {
                 bytes += more;
@@ -101,7 +101,7 @@ fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<Said> {
             }
             _ => {
                 bytes = more;
-                joined.push(Said::Chunks { stream: (*of).clone(), first: number, chunks: vec![data] });
+                joined.push(RelayMessage::Chunks { stream: (*of).clone(), first: number, chunks: vec![data] });
             }
         }
     }
@@ -109,7 +109,7 @@ fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<Said> {
 }
 
 /// Hears what other processes say, as long as there is a runtime.
-pub(super) async fn hear(weak: Weak<Shared>) {
+pub(super) async fn hear(weak: Weak<RuntimeInner>) {
     loop {
         let Some(shared) = weak.upgrade() else { return };
         let clock = Arc::clone(&shared.clock);
@@ -128,7 +128,7 @@ pub(super) async fn hear(weak: Weak<Shared>) {
     }
 }
 
-async fn listen(weak: &Weak<Shared>, clock: &dyn Clock, mut texts: Texts) {
+async fn listen(weak: &Weak<RuntimeInner>, clock: &dyn Clock, mut texts: Texts) {
     let Some(relayed) = weak.upgrade().map(|shared| Arc::clone(shared.relayed())) else { return };
     let mut inbox = Inbox::default();
     // Runs while something is watched.
@@ -164,7 +164,7 @@ async fn listen(weak: &Weak<Shared>, clock: &dyn Clock, mut texts: Texts) {
 }
 
 /// Has others told what is watched here. Returns whether anything is.
-fn announce(shared: &Shared) -> bool {
+fn announce(shared: &RuntimeInner) -> bool {
     let (all, runs) = shared.feeds().watched();
     let is_watched = all || !runs.is_empty();
     if is_watched {
@@ -176,12 +176,12 @@ fn announce(shared: &Shared) -> bool {
 }
 
 /// Does what another process says.
-fn take(shared: &Shared, said: Said) {
+fn take(shared: &RuntimeInner, said: RelayMessage) {
     let relayed = shared.relayed();
     match said {
-        Said::Asks => drop(announce(shared)),
-        Said::Wants { all, runs } => relayed.state().note(all, runs, shared.clock.monotonic()),
-        Said::Chunks { stream, first, chunks } if shared.has_subscribers() => {
+        RelayMessage::Asks => drop(announce(shared)),
+        RelayMessage::Wants { all, runs } => relayed.state().note(all, runs, shared.clock.monotonic()),
+        RelayMessage::Chunks { stream, first, chunks } if shared.has_subscribers() => {
             let heard = relayed.state().streams.heard(&stream, first, chunks.len() as u64);
             let Some((missed, known)) = heard else { return };
             if missed > 0 {
@@ -199,6 +199,6 @@ fn take(shared: &Shared, said: Said) {
                 });
             }
         }
-        Said::Chunks { .. } => {}
+        RelayMessage::Chunks { .. } => {}
     }
 }

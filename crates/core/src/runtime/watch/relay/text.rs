@@ -22,7 +22,7 @@ const SENDERS: usize = 256;
 
 /// What one process says to the others.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum RelayMessage {
     /// It begins to stream: what is watched?
     Asks,
     /// These runs are watched for a while, or all.
@@ -49,7 +49,7 @@ pub(in super::super) struct Stream {
 }
 
 /// Writes a message into texts.
-pub(super) fn write(by: ExecutorId, message: u64, said: &Said) -> Vec<String> {
+pub(super) fn write(by: ExecutorId, message: u64, said: &RelayMessage) -> Vec<String> {
     // Names and numbers that are JSON: it cannot fail.
     let Ok(body) = serde_json::to_string(said) else { return Vec::new() };
     let room = MOST_SAID - header(by, message, MOST_PARTS, MOST_PARTS).len();
@@ -77,10 +77,10 @@ fn header(by: ExecutorId, message: u64, part: usize, count: usize) -> String {
 
 /// Puts messages together that came in parts.
 #[derive(Default)]
-pub(super) struct Inbox(HashMap<ExecutorId, Begun>);
+pub(super) struct Inbox(HashMap<ExecutorId, MessageStart>);
 
 /// The beginning of a message.
-struct Begun {
+struct MessageStart {
     message: u64,
     parts: usize,
     body: String,
@@ -88,7 +88,7 @@ struct Begun {
 
 impl Inbox {
     /// Reads a text. Returns what another process said once it is whole; nothing of what is one's own or not understood.
-    pub(super) fn read(&mut self, own: ExecutorId, text: &str) -> Option<Said> {
+    pub(super) fn read(&mut self, own: ExecutorId, text: &str) -> Option<RelayMessage> {
         let mut words = text.splitn(6, ' ');
         if words.next() != Some(VERSION) {
             return None;
@@ -113,7 +113,7 @@ impl Inbox {
         let begun = self.0.remove(&by).filter(|begun| (begun.message, begun.parts) == (message, part));
         let mut begun = match (begun, part) {
             (_, 0) if count == 1 => return Some(Cow::Borrowed(body)),
-            (_, 0) => Begun { message, parts: 0, body: String::new() },
+            (_, 0) => MessageStart { message, parts: 0, body: String::new() },
             (begun, _) => begun?,
         };
         begun.parts += 1;
@@ -138,7 +138,7 @@ mod tests {
         ExecutorId::from_uuid(Uuid::from_u128(number))
     }
 
-    fn said(texts: &[&str]) -> Said {
+    fn said(texts: &[&str]) -> RelayMessage {
         let raw = |text: &&str| Arc::from(serde_json::value::to_raw_value(text).unwrap());
         let stream = Stream {
             run: RunId::new("r").unwrap().into(),
@@ -150,11 +150,11 @@ mod tests {
             name: "tokens".into(),
             round: 5,
         };
-        Said::Chunks { stream, first: 7, chunks: texts.iter().map(raw).collect() }
+        RelayMessage::Chunks { stream, first: 7, chunks: texts.iter().map(raw).collect() }
     }
 
-    fn chunks(said: Said) -> Vec<String> {
-        let Said::Chunks { chunks, .. } = said else { panic!("{said:?}") };
+    fn chunks(said: RelayMessage) -> Vec<String> {
+        let RelayMessage::Chunks { chunks, .. } = said else { panic!("{said:?}") };
         chunks.iter().map(|chunk| serde_json::from_str(chunk.get()).unwrap()).collect()
     }
 
@@ -165,9 +165,9 @@ mod tests {
             let texts = write(by(1), 3, &said(&all));
             assert!(texts.iter().all(|text| text.len() <= MOST_SAID && !text.contains('\0')));
             let (mut own, mut other) = (Inbox::default(), Inbox::default());
-            let heard: Vec<Said> = texts.iter().filter_map(|text| other.read(by(2), text)).collect();
+            let heard: Vec<RelayMessage> = texts.iter().filter_map(|text| other.read(by(2), text)).collect();
             assert!(texts.iter().all(|text| own.read(by(1), text).is_none()));
-            let [heard] = <[Said; 1]>::try_from(heard).unwrap();
+            let [heard] = <[RelayMessage; 1]>::try_from(heard).unwrap();
             assert_eq!(chunks(heard), all);
         }
         assert!(write(by(1), 3, &said(&[&"x".repeat(MOST_PARTS * MOST_SAID)])).is_empty());
@@ -204,13 +204,13 @@ mod tests {
         let [text] = &write(by(1), 3, &said(&["short"]))[..] else { panic!("it fits") };
         let older = text.replace(",\"round\":5", "");
         assert_ne!(older, *text);
-        let Some(Said::Chunks { stream, first: 7, .. }) = Inbox::default().read(by(2), &older) else {
+        let Some(RelayMessage::Chunks { stream, first: 7, .. }) = Inbox::default().read(by(2), &older) else {
             panic!("{older}")
         };
         assert_eq!(stream.round, 0);
         // An older version passes a field over that it does not know, as this one does.
         let newer = text.replace("\"round\"", "\"later\":[1],\"round\"");
-        assert!(matches!(Inbox::default().read(by(2), &newer), Some(Said::Chunks { first: 7, .. })));
+        assert!(matches!(Inbox::default().read(by(2), &newer), Some(RelayMessage::Chunks { first: 7, .. })));
     }
 
     #[test]
@@ -237,6 +237,6 @@ mod tests {
         ] {
             assert!(inbox.read(by(2), text).is_none(), "{text}");
         }
-        assert!(matches!(inbox.read(by(2), &format!("f1 {id} 0 0 1 \"Asks\"")), Some(Said::Asks)));
+        assert!(matches!(inbox.read(by(2), &format!("f1 {id} 0 0 1 \"Asks\"")), Some(RelayMessage::Asks)));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::super::cursor::Place;
+use super::super::cursor::LogCursor;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::id::{RunId, RunKey, TenantId};
@@ -31,7 +31,7 @@ pub struct RunsCursor {
     /// What is under way to catch up.
     pub(super) catch_up: Option<CatchUp>,
     /// Where the runs stand of which more was told, or a part of a record.
-    pub(super) places: BTreeMap<RunKey, Place>,
+    pub(super) places: BTreeMap<RunKey, LogCursor>,
 }
 
 /// Going through all runs, in the order of their creation, to tell of each what was recorded up to some time.
@@ -106,7 +106,7 @@ mod tests {
     fn a_cursor_is_read_as_it_was_written() {
         let key = |run: &str| RunKey::new(TenantId::new("t:.-_").unwrap(), RunId::new(run).unwrap());
         let id = RecordId::from_uuid(uuid::Uuid::from_u128(7));
-        let place = Place { last: Some(Seq::new(12)), id: Some(id), part: 9 };
+        let place = LogCursor { last: Some(Seq::new(12)), id: Some(id), part: 9 };
         let (early, late) = (Timestamp::from_unix_ms(i64::MIN), Timestamp::from_unix_ms(i64::MAX));
         let behind = RunPlace { created: Timestamp::from_unix_ms(-5), run: key("a:b-1.x_y") };
         let ways = [
@@ -116,7 +116,7 @@ mod tests {
         ];
         for catch_up in ways {
             for places in
-                [BTreeMap::new(), BTreeMap::from([(key("a"), place), (key("b:1"), Place::default())])]
+                [BTreeMap::new(), BTreeMap::from([(key("a"), place), (key("b:1"), LogCursor::default())])]
             {
                 let cursor = RunsCursor { low: early, catch_up: catch_up.clone(), places };
                 let text = cursor.to_string();

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::super::request::Want;
-use super::super::what::{Live, What};
+use super::super::request::WatchFilter;
+use super::super::what::{Live, WatchEventKind};
 use crate::id::RunKey;
 
 /// How many live events a watcher may lag behind.
@@ -20,14 +20,14 @@ const OTHERS: usize = 10_000;
 
 /// The hearing of a [`RunsWatch`](super::RunsWatch).
 #[derive(Debug)]
-pub(in super::super) struct Ear {
-    want: Want,
-    heard: Mutex<Heard>,
+pub(in super::super) struct RunsSubscription {
+    want: WatchFilter,
+    heard: Mutex<RunsNotice>,
     bell: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct RunsNotice {
     changed: BTreeSet<RunKey>,
     /// Whether any run may have changed.
     any: bool,
@@ -39,17 +39,17 @@ struct Heard {
 }
 
 /// Which runs may have changed.
-pub(super) enum Changed {
+pub(super) enum ChangedRuns {
     Some(BTreeSet<RunKey>),
     Any,
 }
 
-impl Ear {
-    pub(super) fn new(want: Want) -> Self {
+impl RunsSubscription {
+    pub(super) fn new(want: WatchFilter) -> Self {
         Self { want, heard: Mutex::default(), bell: Notify::new() }
     }
 
-    fn heard(&self) -> MutexGuard<'_, Heard> {
+    fn heard(&self) -> MutexGuard<'_, RunsNotice> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,11 +74,11 @@ impl Ear {
 
     /// Keeps what a node said, in place of the oldest if there is too much.
     pub(in super::super) fn say(&self, run: &RunKey, live: Live) {
-        let what = What::Live(live);
+        let what = WatchEventKind::Live(live);
         if !self.want.wants("", &what) {
             return;
         }
-        let What::Live(live) = what else { return };
+        let WatchEventKind::Live(live) = what else { return };
         let mut heard = self.heard();
         if heard.others.contains(run) {
             return;
@@ -118,12 +118,12 @@ impl Ear {
     }
 
     /// Takes which runs may have changed since the last call.
-    pub(super) fn take_changed(&self) -> Changed {
+    pub(super) fn take_changed(&self) -> ChangedRuns {
         let mut heard = self.heard();
         let changed = std::mem::take(&mut heard.changed);
         match std::mem::take(&mut heard.any) {
-            true => Changed::Any,
-            false => Changed::Some(changed),
+            true => ChangedRuns::Any,
+            false => ChangedRuns::Some(changed),
         }
     }
 
@@ -134,12 +134,12 @@ impl Ear {
     }
 
     /// Takes the live event that comes next. What is missing is older than what is kept, and told first.
-    pub(super) fn take_live(&self) -> Option<(RunKey, What)> {
+    pub(super) fn take_live(&self) -> Option<(RunKey, WatchEventKind)> {
         let mut heard = self.heard();
         if let Some((run, missed)) = heard.missed.pop_first() {
-            return Some((run, What::Lagged { missed }));
+            return Some((run, WatchEventKind::Lagged { missed }));
         }
-        heard.live.pop_front().map(|(run, live)| (run, What::Live(live)))
+        heard.live.pop_front().map(|(run, live)| (run, WatchEventKind::Live(live)))
     }
 
     /// Drops the live event that comes next if it is of this run.

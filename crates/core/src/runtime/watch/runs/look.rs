@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::RunKey;
 use crate::record::RunStatus;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::store::{Cursor, Order, Page, RunHead, RunQuery};
 
 /// How many times longer than looking takes the pause between looks is at least.
@@ -26,7 +26,7 @@ pub(super) fn is_over(status: RunStatus) -> bool {
 }
 
 /// Looks at one run; `None` if there is none, or if it cannot be read: a listing leaves it out, too.
-pub(super) async fn head_of(shared: &Shared, run: &RunKey) -> Result<Option<RunHead>> {
+pub(super) async fn head_of(shared: &RuntimeInner, run: &RunKey) -> Result<Option<RunHead>> {
     match shared.committer.read(|| shared.store.head(run)).await {
         Err(error) if !error.is_retryable() => Ok(None),
         head => head,
@@ -35,7 +35,7 @@ pub(super) async fn head_of(shared: &Shared, run: &RunKey) -> Result<Option<RunH
 
 /// Which runs a look asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Walk {
+pub(super) enum PollScope {
     /// All, in the order of their creation.
     All,
     /// Those that may change.
@@ -46,8 +46,8 @@ pub(super) enum Walk {
 
 /// One look at the store.
 #[derive(Debug)]
-pub(super) struct Look {
-    pub(super) walk: Walk,
+pub(super) struct StorePoll {
+    pub(super) walk: PollScope,
     pub(super) began: Timestamp,
     /// How long the store took.
     pub(super) spent: Duration,
@@ -59,13 +59,13 @@ pub(super) struct Look {
     pub(super) is_listed: bool,
 }
 
-impl Look {
+impl StorePoll {
     /// Prepares a look; `since` bounds a walk that goes by the time of creation.
-    pub(super) fn new(shared: &Shared, query: &RunQuery, walk: Walk, since: Timestamp) -> Self {
+    pub(super) fn new(shared: &RuntimeInner, query: &RunQuery, walk: PollScope, since: Timestamp) -> Self {
         let mut query = query.clone();
         match walk {
-            Walk::Open => query.statuses = OPEN.to_vec(),
-            Walk::All | Walk::Recent => {
+            PollScope::Open => query.statuses = OPEN.to_vec(),
+            PollScope::All | PollScope::Recent => {
                 query.created_from = Some(query.created_from.map_or(since, |from| from.max(since)));
             }
         }
@@ -74,7 +74,7 @@ impl Look {
     }
 
     /// Goes on with a further walk in the same look.
-    pub(super) fn followed_by(self, shared: &Shared, query: &RunQuery, walk: Walk, since: Timestamp) -> Self {
+    pub(super) fn followed_by(self, shared: &RuntimeInner, query: &RunQuery, walk: PollScope, since: Timestamp) -> Self {
         Self { began: self.began, spent: self.spent, ..Self::new(shared, query, walk, since) }
     }
 
@@ -85,10 +85,10 @@ impl Look {
     }
 
     /// Lists the next page. Dropped, it is listed again.
-    pub(super) async fn list(&mut self, shared: &Shared) -> Result<()> {
+    pub(super) async fn list(&mut self, shared: &RuntimeInner) -> Result<()> {
         let order = match self.walk {
-            Walk::All => Order::OldestFirst,
-            Walk::Open | Walk::Recent => Order::Any,
+            PollScope::All => Order::OldestFirst,
+            PollScope::Open | PollScope::Recent => Order::Any,
         };
         let began = shared.clock.monotonic();
         let page = Page { cursor: self.next.clone(), ..Page::first(PAGE).with_order(order) };
@@ -103,8 +103,8 @@ impl Look {
 
 /// One look after another.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
-    pub(super) current: Option<Look>,
+pub(super) struct PollSchedule {
+    pub(super) current: Option<StorePoll>,
     /// Counts them, so that runs show which the last one did not list.
     pub(super) round: u64,
     /// Whether all runs were listed once, so that what may change is known.
@@ -114,8 +114,8 @@ pub(super) struct Looks {
     pub(super) earliest: Duration,
 }
 
-impl Looks {
-    pub(super) fn begin(&mut self, look: Look) {
+impl PollSchedule {
+    pub(super) fn begin(&mut self, look: StorePoll) {
         self.round += 1;
         self.current = Some(look);
     }

@@ -11,6 +11,6 @@ mod request;
 mod stream;
 
 pub use cursor::RunsCursor;
-pub(super) use ear::Ear;
+pub(super) use ear::RunsSubscription;
 pub use request::RunsWatchRequest;
 pub use stream::RunsWatch;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::cursor::Place;
+use super::super::cursor::LogCursor;
 use super::cursor::{CatchUp, RunsCursor};
 use crate::clock::Timestamp;
 use crate::id::{HeadRef, RunKey};
@@ -23,7 +23,7 @@ pub(super) enum Begin {
 
 /// Where all runs stand.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct RunPositions {
     /// Of runs that `told` does not name, everything was told that was recorded up to then.
     pub(super) low: Timestamp,
     /// How late a record may become visible.
@@ -32,15 +32,15 @@ pub(super) struct Places {
     /// The run that is being caught up with.
     passing: Option<RunPlace>,
     /// The places of the cursor of runs that were not caught up with yet.
-    pub(super) before: BTreeMap<RunKey, Place>,
+    pub(super) before: BTreeMap<RunKey, LogCursor>,
     /// Those that may change, and those that did something lately.
-    pub(super) told: BTreeMap<RunKey, Told>,
+    pub(super) told: BTreeMap<RunKey, RunPosition>,
 }
 
 /// Where a run stands.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
-    pub(super) place: Place,
+pub(super) struct RunPosition {
+    pub(super) place: LogCursor,
     /// When the last record was made of which everything was told.
     pub(super) at: Timestamp,
     /// Whether it may not change any more.
@@ -55,8 +55,8 @@ pub(super) struct Told {
     pub(super) is_doubted: bool,
 }
 
-impl Told {
-    pub(super) fn at(place: Place, at: Timestamp) -> Self {
+impl RunPosition {
+    pub(super) fn at(place: LogCursor, at: Timestamp) -> Self {
         Self { place, at, is_over: false, round: 0, head: None, broken: None, is_doubted: false }
     }
 
@@ -71,7 +71,7 @@ fn earlier(time: Timestamp, by: Duration) -> Timestamp {
     Timestamp::from_unix_ms(time.unix_ms().saturating_sub(by))
 }
 
-impl Places {
+impl RunPositions {
     pub(super) fn new(begin: Begin, now: Timestamp, settles: Duration) -> Self {
         let settled = earlier(now, settles);
         let anew = CatchUp { high: settled, behind: None };
@@ -88,7 +88,7 @@ impl Places {
             Some(_) => (places, BTreeMap::new()),
             // When their last records were made is not known, but it was not later than now.
             None => {
-                let told = places.into_iter().map(|(run, place)| (run, Told::at(place, now)));
+                let told = places.into_iter().map(|(run, place)| (run, RunPosition::at(place, now)));
                 (BTreeMap::new(), told.collect())
             }
         };
@@ -101,7 +101,7 @@ impl Places {
         let by_time = self.catch_up.as_ref().map_or(self.low, |catch_up| catch_up.high);
         let is_passing = |run: &RunKey| self.passing.as_ref().is_some_and(|passing| passing.run == *run);
         let is_named =
-            |run: &RunKey, told: &Told| told.at > by_time || told.place.part > 0 || is_passing(run);
+            |run: &RunKey, told: &RunPosition| told.at > by_time || told.place.part > 0 || is_passing(run);
         let told = self.told.iter().filter(|(run, told)| is_named(run, told));
         let places = told.map(|(run, told)| (run.clone(), told.place));
         let before = self.before.iter().map(|(run, place)| (run.clone(), *place));
@@ -149,7 +149,7 @@ impl Places {
             self.low = high;
             // They were created later, or are gone.
             let left = std::mem::take(&mut self.before);
-            self.told.extend(left.into_iter().map(|(run, place)| (run, Told::at(place, now))));
+            self.told.extend(left.into_iter().map(|(run, place)| (run, RunPosition::at(place, now))));
         }
     }
 

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::relay;
-use super::super::request::Want;
+use super::super::request::WatchFilter;
 use super::super::what::WatchKind;
 use super::cursor::RunsCursor;
 use super::places::Begin;
 use super::stream::RunsWatch;
 use crate::error::Result;
 use crate::record::RunStatus;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::store::RunQuery;
 
 /// How late a record may become visible, by the clock of its writer, and be told after a watcher came back.
@@ -76,16 +76,16 @@ const SETTLES: Duration = Duration::from_secs(60);
 /// <!-- held by: watching_runs::a_watcher_of_runs_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice -->
 #[must_use = "a watch begins when it is awaited"]
 pub struct RunsWatchRequest {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     query: Result<RunQuery>,
     begin: Begin,
-    want: Want,
+    want: WatchFilter,
     settles: Duration,
 }
 
 impl RunsWatchRequest {
-    pub(crate) fn new(shared: &Arc<Shared>, query: Result<RunQuery>) -> Self {
-        let (begin, want) = (Begin::default(), Want::default());
+    pub(crate) fn new(shared: &Arc<RuntimeInner>, query: Result<RunQuery>) -> Self {
+        let (begin, want) = (Begin::default(), WatchFilter::default());
         Self { shared: Arc::clone(shared), query, begin, want, settles: SETTLES }
     }
 

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::super::cursor::Place;
-use super::super::feed::Read;
-use super::super::member::{Member, Step};
+use super::super::cursor::LogCursor;
+use super::super::feed::TailRead;
+use super::super::member::{WatchedRun, Step};
 use super::super::relay;
-use super::super::request::Want;
+use super::super::request::WatchFilter;
 use super::super::sse::SseFrames;
-use super::super::what::{WatchEvent, What};
+use super::super::what::{WatchEvent, WatchEventKind};
 use super::cursor::RunsCursor;
-use super::ear::{Changed, Ear};
-use super::look::{Look, Looks, Walk, head_of, is_over};
-use super::places::{Begin, Places, START, Told};
+use super::ear::{ChangedRuns, RunsSubscription};
+use super::look::{StorePoll, PollSchedule, PollScope, head_of, is_over};
+use super::places::{Begin, RunPositions, START, RunPosition};
 use crate::error::{ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::RunStatus;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::RuntimeInner;
 use crate::store::{HeaderRange, RunHead, RunQuery};
 
 /// How many live events are told in a row before the logs are looked at again.
@@ -39,21 +39,21 @@ const RARER: u32 = 5;
 /// change, every 5 seconds (ten times [`poll_interval`](crate::runtime::RuntimeBuilder::poll_interval)) beside its notices, every second if
 /// it sends none, and never for more than a tenth of the time.
 pub struct RunsWatch {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeInner>,
     /// What never changes of a run decides whether it is selected.
     query: RunQuery,
     statuses: Vec<RunStatus>,
-    want: Want,
-    ear: Arc<Ear>,
-    places: Places,
+    want: WatchFilter,
+    ear: Arc<RunsSubscription>,
+    places: RunPositions,
     /// The runs to read next, each once.
     pending: VecDeque<RunKey>,
     /// The run of which something was read and not told.
-    current: Option<Member>,
+    current: Option<WatchedRun>,
     ready: VecDeque<WatchEvent>,
     /// Runs that may have changed, as was heard.
     changed: BTreeSet<RunKey>,
-    looks: Looks,
+    looks: PollSchedule,
     /// How many live events were heard before that was read: they are told before it.
     live_first: usize,
     /// How many live events were told in a row.
@@ -62,17 +62,17 @@ pub struct RunsWatch {
 
 impl RunsWatch {
     pub(super) fn begin(
-        shared: Arc<Shared>,
+        shared: Arc<RuntimeInner>,
         query: RunQuery,
         statuses: Vec<RunStatus>,
         begin: Begin,
-        want: Want,
+        want: WatchFilter,
         settles: Duration,
     ) -> Self {
         shared.listen();
         relay::begin(&shared);
-        let ear = shared.feeds().listen(Ear::new(want.clone()));
-        let places = Places::new(begin, shared.clock.now(), settles);
+        let ear = shared.feeds().listen(RunsSubscription::new(want.clone()));
+        let places = RunPositions::new(begin, shared.clock.now(), settles);
         Self {
             shared,
             query,
@@ -84,7 +84,7 @@ impl RunsWatch {
             current: None,
             ready: VecDeque::new(),
             changed: BTreeSet::new(),
-            looks: Looks::default(),
+            looks: PollSchedule::default(),
             live_first: 0,
             streak: 0,
         }
@@ -143,7 +143,7 @@ impl RunsWatch {
         SseFrames::of_runs(self)
     }
 
-    pub(in super::super) fn shared(&self) -> &Arc<Shared> {
+    pub(in super::super) fn shared(&self) -> &Arc<RuntimeInner> {
         &self.shared
     }
 
@@ -188,7 +188,7 @@ impl RunsWatch {
             let (at, status) = (header.at, header.status);
             let is_status = self.statuses.is_empty() || self.statuses.contains(&status);
             let step = member.next(|_| true, |what| is_status && self.want.wants("", what));
-            let told = self.places.told.entry(run.clone()).or_insert_with(|| Told::at(member.place, at));
+            let told = self.places.told.entry(run.clone()).or_insert_with(|| RunPosition::at(member.place, at));
             told.place = member.place;
             told.is_over = is_over(status);
             if told.place.part == 0 {
@@ -198,7 +198,7 @@ impl RunsWatch {
                 return Some(event);
             }
         }
-        let is_at_head = member.is_at_head() || self.places.told.get(&run).is_some_and(Told::is_at_head);
+        let is_at_head = member.is_at_head() || self.places.told.get(&run).is_some_and(RunPosition::is_at_head);
         self.current = None;
         self.pending.pop_front();
         if !is_at_head {
@@ -211,14 +211,14 @@ impl RunsWatch {
     /// Reads what follows of the run that is next. Dropped, it is read again.
     async fn read(&mut self) -> Result<()> {
         let Some(run) = self.pending.front().cloned() else { return Ok(()) };
-        let place = self.places.told.get(&run).map_or_else(Place::default, |told| told.place);
-        let mut member = Member::new(&self.shared, run.clone(), Arc::from(""), place);
+        let place = self.places.told.get(&run).map_or_else(LogCursor::default, |told| told.place);
+        let mut member = WatchedRun::new(&self.shared, run.clone(), Arc::from(""), place);
         let read = member.read(&self.shared, &self.want).await;
         // What was heard by now is told before it.
         self.live_first = self.ear.waiting();
         let is_another = match &read {
-            Ok(Read::Pruned(..)) => true,
-            Err(error) => error.kind() == ErrorKind::NotFound && place != Place::default(),
+            Ok(TailRead::Pruned(..)) => true,
+            Err(error) => error.kind() == ErrorKind::NotFound && place != LogCursor::default(),
             Ok(_) => false,
         };
         if is_another && !self.is_still_selected(&run).await? {
@@ -228,26 +228,26 @@ impl RunsWatch {
             told.is_doubted = matches!(&read, Err(error) if error.is_retryable());
         }
         match read {
-            Ok(Read::Records(_)) => self.current = Some(member),
-            Ok(Read::Head(status)) => {
+            Ok(TailRead::Records(_)) => self.current = Some(member),
+            Ok(TailRead::Head(status)) => {
                 self.pending.pop_front();
                 if let Some(told) = self.places.told.get_mut(&run) {
                     told.is_over = is_over(status);
                 }
             }
-            Ok(Read::Pruned(first, prev)) => {
+            Ok(TailRead::Pruned(first, prev)) => {
                 if let Some(told) = self.places.told.get_mut(&run) {
-                    (told.place, told.at) = (Place::before(first, prev), self.shared.clock.now());
+                    (told.place, told.at) = (LogCursor::before(first, prev), self.shared.clock.now());
                 }
-                self.ready.push_back(member.event(None, What::Pruned { first }));
+                self.ready.push_back(member.event(None, WatchEventKind::Pruned { first }));
             }
-            Ok(Read::Missing) => {
+            Ok(TailRead::Missing) => {
                 self.pending.pop_front();
                 self.places.told.remove(&run);
             }
             // Another run that is selected has its name.
             Err(_) if is_another => {
-                self.places.told.insert(run, Told::at(Place::default(), self.places.low));
+                self.places.told.insert(run, RunPosition::at(LogCursor::default(), self.places.low));
             }
             Err(error) => {
                 if !error.is_retryable() {
@@ -265,8 +265,8 @@ impl RunsWatch {
     /// Whether some runs may have changed, as was heard.
     fn has_changed(&mut self) -> bool {
         match self.ear.take_changed() {
-            Changed::Some(mut changed) => self.changed.append(&mut changed),
-            Changed::Any => self.looks.due = self.looks.earliest,
+            ChangedRuns::Some(mut changed) => self.changed.append(&mut changed),
+            ChangedRuns::Any => self.looks.due = self.looks.earliest,
         }
         !self.changed.is_empty()
     }
@@ -355,19 +355,19 @@ impl RunsWatch {
         self.ear.heed(run);
         if let Some(place) = self.places.before.remove(run) {
             // When the last record was made that was told is not known.
-            self.places.told.insert(run.clone(), Told::at(place, self.shared.clock.now()));
+            self.places.told.insert(run.clone(), RunPosition::at(place, self.shared.clock.now()));
         }
         if !self.places.told.contains_key(run) {
             // One that may change and was not there before is new, whatever the clock of its writer says.
             let is_new =
                 self.looks.knows_all && !is_over(head.status) || head.facts.created > self.places.low;
             let place = match () {
-                () if is_new => Some(Place::default()),
-                () if head.updated <= self.places.low => Some(Place::from(at)),
+                () if is_new => Some(LogCursor::default()),
+                () if head.updated <= self.places.low => Some(LogCursor::from(at)),
                 () => self.place_by_time(run).await?,
             };
             let Some(place) = place else { return Ok(()) };
-            self.places.told.insert(run.clone(), Told::at(place, self.places.low));
+            self.places.told.insert(run.clone(), RunPosition::at(place, self.places.low));
         }
         let round = self.looks.round;
         let has_more = self.places.told.get_mut(run).is_some_and(|told| {
@@ -381,35 +381,35 @@ impl RunsWatch {
     }
 
     /// Finds the place of a run behind what was recorded up to `low`; `None` if there is no such run.
-    async fn place_by_time(&self, run: &RunKey) -> Result<Option<Place>> {
+    async fn place_by_time(&self, run: &RunKey) -> Result<Option<LogCursor>> {
         let shared = &self.shared;
         let mut range = HeaderRange::newest(HEADERS);
         loop {
             let found = match shared.committer.read(|| shared.store.headers(run, range)).await {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 // It says so when it is read.
-                Err(error) if !error.is_retryable() => return Ok(Some(Place::default())),
+                Err(error) if !error.is_retryable() => return Ok(Some(LogCursor::default())),
                 found => found?,
             };
             if let Some(last) = found.items.iter().rfind(|header| header.at <= self.places.low) {
-                return Ok(Some(Place::behind(last)));
+                return Ok(Some(LogCursor::behind(last)));
             }
             match found.items.first().and_then(|first| first.seq.get().checked_sub(1)) {
                 Some(before) if found.items.first().is_some_and(|first| first.seq > found.first) => {
                     range = HeaderRange::up_to(Seq::new(before), HEADERS);
                 }
-                _ => return Ok(Some(Place::default())),
+                _ => return Ok(Some(LogCursor::default())),
             }
         }
     }
 
     fn begin_look(&mut self) {
         let (walk, since) = match self.places.caught_up_to() {
-            Some(behind) => (Walk::All, behind),
-            None if self.looks.knows_all => (Walk::Open, START),
-            None => (Walk::All, START),
+            Some(behind) => (PollScope::All, behind),
+            None if self.looks.knows_all => (PollScope::Open, START),
+            None => (PollScope::All, START),
         };
-        self.looks.begin(Look::new(&self.shared, &self.query, walk, since));
+        self.looks.begin(StorePoll::new(&self.shared, &self.query, walk, since));
     }
 
     /// Compares the next runs that a look has listed, or lists more.
@@ -450,11 +450,11 @@ impl RunsWatch {
         if self.places.is_catching_up() {
             return self.places.end_catch_up(self.shared.clock.now());
         }
-        if look.walk == Walk::Open {
+        if look.walk == PollScope::Open {
             // Those that were not listed have ended, or are gone.
             self.pending.extend(self.places.not_listed(self.looks.round));
             let since = self.places.settled(self.places.low);
-            self.looks.current = Some(look.followed_by(&self.shared, &self.query, Walk::Recent, since));
+            self.looks.current = Some(look.followed_by(&self.shared, &self.query, PollScope::Recent, since));
             return;
         }
         self.places.settle(look.began);
