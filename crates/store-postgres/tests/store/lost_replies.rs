@@ -178,13 +178,14 @@ async fn connections_that_go_silent_are_given_up_and_leave_no_hole_in_the_pool()
         let entry = author.next_as(1, SILENT, |_| ());
         let fault = Fault { place: Place::RequestByte(0), act: Act::Delay(Duration::MAX) };
         proxy.arm(Trigger::containing(SILENT), fault);
-        let first = tokio::spawn({
+        let mut first = tokio::task::JoinSet::new();
+        first.spawn({
             let (store, entry) = (store.clone(), entry.clone());
             async move { append(&store, entry).await }
         });
         until("the append to be sent", async || !proxy.done().is_empty()).await;
         proxy.silence();
-        let (mut result, mut lost) = (first.await.unwrap(), 0);
+        let (mut result, mut lost) = (first.join_all().await.remove(0), 0);
         while let Err(error) = result {
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
             assert!(error.to_string().contains("response_timeout"), "{error}");
