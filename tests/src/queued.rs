@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata::queue::{NodeQueueExt as _, StartQueueExt as _, GraphQueueExt as _, RuntimeQueueExt as _, RateLimit};
+use ferrata::queue::{
+    GraphQueueExt as _, NodeQueueExt as _, RateLimit, RuntimeQueueExt as _, StartQueueExt as _,
+};
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::Runtime;

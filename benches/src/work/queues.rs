@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use ferrata::graph::{Effect, Graph};
 use ferrata::node::{NodeContext, NodeError};
-use ferrata::queue::{NodeQueueExt as _, StartQueueExt as _, RuntimeQueueExt as _};
+use ferrata::queue::{NodeQueueExt as _, RuntimeQueueExt as _, StartQueueExt as _};
 use ferrata::state::Draft;
 use ferrata::{Outcome, Runtime};
 use tokio::task::JoinSet;

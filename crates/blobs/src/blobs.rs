@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::blob::Blob;
 use crate::keys::Keys;
 use crate::place::{self, Kind};
-use crate::seal::{self, HEAD, SegmentPosition, SEGMENT, TAG};
+use crate::seal::{self, HEAD, SEGMENT, SegmentPosition, TAG};
 use crate::upload::{self, PART, Upload};
 
 /// More bytes than any value has; below it, no sum overflows.
@@ -281,7 +281,8 @@ impl Blobs {
             let is_last = index + 1 == seal::segments(blob.len);
             let sealed =
                 (from <= upto).then(|| sealed.slice(from..upto)).ok_or_else(|| place::corrupt(blob))?;
-            let segment = seal.open(SegmentPosition { index, is_last }, &sealed).ok_or_else(|| place::corrupt(blob))?;
+            let segment =
+                seal.open(SegmentPosition { index, is_last }, &sealed).ok_or_else(|| place::corrupt(blob))?;
             value.extend_from_slice(&segment);
         }
         let value = value.freeze();

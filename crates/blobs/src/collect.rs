@@ -194,8 +194,11 @@ impl Blobs {
         while let Some(object) = objects.try_next().await.map_err(place::failed)? {
             let Some((tenant, kind, id)) = place::read(&object.location) else { continue };
             let key = (tenant, id);
-            let kept =
-                StoredValue { path: object.location, size: object.size, modified: object.last_modified.into() };
+            let kept = StoredValue {
+                path: object.location,
+                size: object.size,
+                modified: object.last_modified.into(),
+            };
             match kind {
                 Kind::Data => drop(found.values.insert(key, kept)),
                 Kind::Index => found.entries.entry(key).or_default().push(kept.path),

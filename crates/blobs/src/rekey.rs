@@ -110,7 +110,13 @@ impl Blobs {
     }
 
     /// Writes a value over itself; returns its hash under the new key. Readers have it as it was until it is whole.
-    async fn replace(&self, blob: &Blob, path: &Path, first: Bytes, maker: &CurrentBlobKey) -> Result<String> {
+    async fn replace(
+        &self,
+        blob: &Blob,
+        path: &Path,
+        first: Bytes,
+        maker: &CurrentBlobKey,
+    ) -> Result<String> {
         let (seal, mut hasher) = (maker.seal(&self.tenant, blob.id), maker.hasher());
         hasher.update(&first);
         if blob.len <= PART {

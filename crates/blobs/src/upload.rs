@@ -7,7 +7,7 @@ use object_store::{ObjectStore, ObjectStoreExt as _, WriteMultipart};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::place;
-use crate::seal::{self, HEAD, SegmentPosition, SEGMENT, Seal, TAG};
+use crate::seal::{self, HEAD, SEGMENT, Seal, SegmentPosition, TAG};
 
 /// How much of a value is sent, or read ahead, at a time. A multiple of a segment.
 pub(crate) const PART: u64 = 8 << 20;

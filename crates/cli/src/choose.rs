@@ -68,7 +68,10 @@ impl Context {
         if heads.is_empty() && self.out.format == Format::Table {
             self.out.note("no such runs");
         }
-        Ok(SelectedRuns { runs: heads.into_iter().map(|head| RunSelector::Exactly(head.run)).collect(), by_filter: true })
+        Ok(SelectedRuns {
+            runs: heads.into_iter().map(|head| RunSelector::Exactly(head.run)).collect(),
+            by_filter: true,
+        })
     }
 
     /// Returns the runs that words name; `-` stands for those on stdin, one a line, which a command printed in full.

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use crate::args::Runs;
-use crate::choose::{SelectedRuns, RunSelector};
+use crate::choose::{RunSelector, SelectedRuns};
 use crate::context::Context;
 use crate::each::each;
 use crate::exit::Exit;

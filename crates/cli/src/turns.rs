@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ferrata::queue::{QueueOverview, QueueMembership, explain_standings};
+use ferrata::queue::{QueueMembership, QueueOverview, explain_standings};
 use ferrata::runtime::RunReason;
 use ferrata::store::RunHead;
 use ferrata::{RunKey, RunStatus, Runtime, Timestamp};
@@ -60,7 +60,12 @@ pub(crate) fn held(one: &QueueMembership, since: &str) -> String {
 
 impl QueueCache {
     /// As [`explain`], of what was read last.
-    pub(crate) async fn explain(&self, reasons: &mut Vec<RunReason>, standings: &[QueueMembership], now: Timestamp) {
+    pub(crate) async fn explain(
+        &self,
+        reasons: &mut Vec<RunReason>,
+        standings: &[QueueMembership],
+        now: Timestamp,
+    ) {
         if !standings.is_empty() {
             explain(reasons, standings, &*self.0.lock().await, now);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrata_core::record::RunStatus;
 use ferrata_core::store::RunHead;
 use ferrata_core::{Clock as _, Timestamp};
-use ferrata_queue::{SlotHolder, QueueOverview, QUEUE_LABEL, QueueStatus, QueueMembership, SlotWaiter};
+use ferrata_queue::{QUEUE_LABEL, QueueMembership, QueueOverview, QueueStatus, SlotHolder, SlotWaiter};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 

@@ -119,7 +119,12 @@ impl<'a> Channel<'a> {
 }
 
 /// The value that serde gives a skipped field: by what the field says, else by what the struct says, else by its type.
-fn missing(ident: &Ident, ty: &Type, field: Option<&MissingField>, container: Option<&MissingField>) -> TokenStream {
+fn missing(
+    ident: &Ident,
+    ty: &Type,
+    field: Option<&MissingField>,
+    container: Option<&MissingField>,
+) -> TokenStream {
     let of_type = quote_spanned!(type_span(ty)=> <#ty as ::std::default::Default>::default());
     match (field, container) {
         (Some(MissingField::Function(path)), _) => quote!(#path()),

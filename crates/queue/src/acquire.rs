@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
 use crate::desk::{AttemptRequestGuard, QueueCommand, QueueHandle, closed};
-use crate::ledger::{SlotRequest, SlotKind, LONGEST_CLOSED, NODE, QueueOp, OpResult, SlotWaiter};
+use crate::ledger::{LONGEST_CLOSED, NODE, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 use crate::settings::check_key;
 
 /// How often a node waits at rest for one place: each time it is woken it asks again.

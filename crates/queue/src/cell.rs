@@ -5,7 +5,7 @@ use ferrata_core::runtime::{CellNews, Runtime, StateCell};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind, Result, RunId, RunKey};
 
-use crate::ledger::{QueueState, QueueOp, OpResult};
+use crate::ledger::{OpResult, QueueOp, QueueState};
 use crate::settings::{QueueSettings, check_name};
 
 /// The label of runs that go through a queue, and of the run that is the queue: its name.

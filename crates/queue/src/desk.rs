@@ -23,10 +23,10 @@ pub(crate) use self::askers::AttemptRequestGuard;
 use self::askers::AttemptRequests;
 use self::clerk::QueueActor;
 use self::recorded::RecordedStarts;
-use self::starts::StartIds;
 pub(crate) use self::starts::PendingStart;
+use self::starts::StartIds;
 use crate::cell::{QUEUE, run_of};
-use crate::ledger::{SlotRequest, EnqueueUndo, StartId, QueueOp, RUN, OpResult};
+use crate::ledger::{EnqueueUndo, OpResult, QueueOp, RUN, SlotRequest, StartId};
 use crate::settings::check_name;
 use crate::tasks::spawn;
 
@@ -247,7 +247,8 @@ impl SlowNews {
                     let queue = facts.as_ref().and_then(|facts| queue_of(facts));
                     let life = facts.as_ref().and_then(|facts| StartId::of(facts));
                     if let Some(queue) = queue {
-                        let ended = QueueCommand::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) };
+                        let ended =
+                            QueueCommand::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) };
                         send_if_declared(runtime, queue, ended).await;
                     }
                 }
@@ -279,7 +280,9 @@ async fn send_if_declared(runtime: &Runtime, name: &str, command: QueueCommand) 
     let desk = match QueueHandle::of(runtime, name) {
         Some(desk) => Ok(desk),
         None => match run_of(name) {
-            Ok(queue) if matches!(runtime.head(&queue).await, Ok(Some(_))) => QueueHandle::open(runtime, name),
+            Ok(queue) if matches!(runtime.head(&queue).await, Ok(Some(_))) => {
+                QueueHandle::open(runtime, name)
+            }
             _ => return,
         },
     };

@@ -29,7 +29,7 @@ pub(crate) use self::entry::ExpiredStart;
 use self::entry::text;
 pub use self::entry::{SlotHolder, SlotKind, SlotWaiter};
 use self::keys::KeyTable;
-pub(crate) use self::life::{FoundRun, StartId, OverStart};
+pub(crate) use self::life::{FoundRun, OverStart, StartId};
 use self::line::WaitQueue;
 pub(crate) use self::line::{NODE, RUN};
 use self::once::OnceEntry;
@@ -288,16 +288,18 @@ impl QueueState {
                 Some((_, epoch)) if epoch > waiting.epoch => {}
                 Some(_) => self.ask_again(&id, &waiting, Some(question)),
             },
-            QueueOp::LeaveRun { id, life, ended_at, place } => match life.filter(|_| self.lives(&id).is_some()) {
-                Some(start) => self.settle(&id, &[OverStart { start, ended_at }], None),
-                None => {
-                    let has =
-                        |place| self.held.get(&id).is_some_and(|held| (held.at, held.executor) == place);
-                    if place.is_none_or(has) {
-                        self.leave(&id);
+            QueueOp::LeaveRun { id, life, ended_at, place } => {
+                match life.filter(|_| self.lives(&id).is_some()) {
+                    Some(start) => self.settle(&id, &[OverStart { start, ended_at }], None),
+                    None => {
+                        let has =
+                            |place| self.held.get(&id).is_some_and(|held| (held.at, held.executor) == place);
+                        if place.is_none_or(has) {
+                            self.leave(&id);
+                        }
                     }
                 }
-            },
+            }
             QueueOp::Settle { id, gone, found } => self.settle(&id, &gone, found),
             QueueOp::UndoOnce(entered) => self.undo_once(&entered),
             QueueOp::LeaveNode { id, executor } => {
@@ -335,7 +337,8 @@ impl QueueState {
                 }
             }
             QueueOp::Woken { id, question } => {
-                let waits = |held: &SlotHolder| held.question.as_ref() == Some(&question) && held.woken.is_none();
+                let waits =
+                    |held: &SlotHolder| held.question.as_ref() == Some(&question) && held.woken.is_none();
                 if self.held.get(&id).is_some_and(waits) {
                     self.held.update(&id, |held| held.woken = Some(now));
                 }

@@ -47,12 +47,12 @@ mod settings;
 mod start;
 mod tasks;
 
-pub use acquire::{NodeQueueExt, AcquireRequest, QueueSlot};
+pub use acquire::{AcquireRequest, NodeQueueExt, QueueSlot};
 pub use cell::QUEUE as QUEUE_LABEL;
 pub use ledger::{DebounceGroup, SlotHolder, SlotKind, SlotWaiter};
 pub use limit::GraphQueueExt;
-pub use overview::{QueueOverview, QueueMembership, UnreadableQueue};
+pub use overview::{QueueMembership, QueueOverview, UnreadableQueue};
 pub use queue::{Queue, QueueRequest, QueueStatus, RuntimeQueueExt};
 pub use reason::explain_standings;
-pub use settings::{QueueOverrides, RateLimit, QueueSettings};
-pub use start::{StartQueueExt, QueuedRun, QueuedStart};
+pub use settings::{QueueOverrides, QueueSettings, RateLimit};
+pub use start::{QueuedRun, QueuedStart, StartQueueExt};

@@ -6,7 +6,7 @@ use ferrata_core::graph::GraphBuilder;
 use ferrata_core::node::NodeError;
 use ferrata_core::state::State;
 
-use crate::acquire::{NodeQueueExt as _, AcquireRequest};
+use crate::acquire::{AcquireRequest, NodeQueueExt as _};
 
 /// What [`GraphBuilder`] has for limits.
 pub trait GraphQueueExt<S: State>: Sized {

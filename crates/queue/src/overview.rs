@@ -7,7 +7,7 @@ use ferrata_core::{ErrorKind, RecordId, Result, RunKey, Timestamp};
 use serde::Serialize;
 
 use crate::cell::{look, run_of};
-use crate::ledger::{SlotKind, QueueState};
+use crate::ledger::{QueueState, SlotKind};
 use crate::queue::{QueueStatus, listed, status_of};
 
 /// All queues of a store, as an operator's page shows them. Looking again reads the list, and only those queues that have changed since.

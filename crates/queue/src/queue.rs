@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::cell::{BY, LEDGER, QUEUE, ROLE, WORKFLOW, change, declare, look, run_of};
 use crate::desk::QueueHandle;
-use crate::ledger::{SlotHolder, QueueState, QueueOp, SlotWaiter};
-use crate::settings::{QueueOverrides, RateLimit, QueueSettings, check_name, ms};
+use crate::ledger::{QueueOp, QueueState, SlotHolder, SlotWaiter};
+use crate::settings::{QueueOverrides, QueueSettings, RateLimit, check_name, ms};
 
 /// How many of those who wait are told of.
 const SHOWN: usize = 100;

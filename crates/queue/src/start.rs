@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use crate::acquire::refused;
 use crate::cell::{DEADLINE, KEY, LIFE, NOT_BEFORE, PRIORITY, QUEUE};
-use crate::desk::{QueueCommand, QueueHandle, EnqueueReply, PendingStart, give_back, id_of};
-use crate::ledger::{SlotRequest, DebounceOptions, SlotKind, QueueOp, OpResult, SlotWaiter};
+use crate::desk::{EnqueueReply, PendingStart, QueueCommand, QueueHandle, give_back, id_of};
+use crate::ledger::{DebounceOptions, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 use crate::settings::{check_key, ms};
 use crate::tasks::spawn;
 
@@ -288,8 +288,9 @@ impl<S: State> QueuedStart<S> {
         let life = starting.life();
         waiting.is_of(vec![life]);
         let (request, doubts) = (request.label(LIFE, life.to_string()), starting.doubts());
-        let EnqueueReply { said, tags, entered } =
-            desk.start(SlotRequest { id: id.clone(), waiting, once, debounce, doubts, is_on_record: false }).await?;
+        let EnqueueReply { said, tags, entered } = desk
+            .start(SlotRequest { id: id.clone(), waiting, once, debounce, doubts, is_on_record: false })
+            .await?;
         let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
         let begins_here = said == OpResult::Granted && takes_it;
         let request = request.only_in(tags);

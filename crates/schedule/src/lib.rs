@@ -39,7 +39,7 @@ mod unread;
 
 pub use definition::Definition;
 pub use policy::{CatchUp, Overlap};
-pub use progress::{TickResult, Progress, TickEnd};
+pub use progress::{Progress, TickEnd, TickResult};
 pub use request::{ScheduleRequest, Schedules};
 pub use schedule::{ActiveTick, Schedule, ScheduleStatus};
 pub use times::Times;

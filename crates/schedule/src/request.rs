@@ -11,7 +11,7 @@ use ferrata_core::state::{Context, State};
 use ferrata_core::{Error, ErrorKind, Result, TenantId};
 use serde_json::json;
 
-use crate::clockwork::{self, CLOCK, ScheduleNodes, ROLE, SCHEDULE};
+use crate::clockwork::{self, CLOCK, ROLE, SCHEDULE, ScheduleNodes};
 use crate::definition::{Definition, check_name};
 use crate::policy::{CatchUp, Overlap};
 use crate::progress::Progress;

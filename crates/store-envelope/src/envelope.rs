@@ -164,7 +164,13 @@ pub(crate) fn open(
     }
 }
 
-fn encrypt(key: &DerivedKeys, flags: u8, run: &RunKey, header: &RecordHeader, inside: &[u8]) -> Result<Bytes> {
+fn encrypt(
+    key: &DerivedKeys,
+    flags: u8,
+    run: &RunKey,
+    header: &RecordHeader,
+    inside: &[u8],
+) -> Result<Bytes> {
     let name = key.name.as_bytes();
     // A name has 64 bytes at most.
     let length = u8::try_from(name.len()).unwrap_or(u8::MAX);

@@ -14,7 +14,7 @@ use crate::create::UnnamedLog;
 use crate::disk::sync_each;
 use crate::error::{FileOperation, StoreError};
 use crate::inner::{Inner, MOVES, Writer};
-use crate::journal::{EntryAnchor, Entry, WrittenAppend};
+use crate::journal::{Entry, EntryAnchor, WrittenAppend};
 use crate::line::{self, MAX_BODY, Part};
 use crate::lock::Locked;
 use crate::log::Log;
@@ -107,7 +107,12 @@ impl Inner {
         let head = writer.log.head();
         if entry.expected == Some(head) {
             let journaled = self.write(slot, &writer, entry, &lines.bytes)?;
-            return Ok(Begin::Begun(Box::new(StartedAppend { slot, entry, journaled, to: AppendTarget::Log(writer) })));
+            return Ok(Begin::Begun(Box::new(StartedAppend {
+                slot,
+                entry,
+                journaled,
+                to: AppendTarget::Log(writer),
+            })));
         }
         if self.ends_with(&writer, entry)? {
             // Whoever wrote them may have died before they, or the file's name, were on stable storage.
@@ -159,7 +164,11 @@ impl Inner {
     }
 
     /// Brings to stable storage what was written, all at once if it can be, and says of each whether it is.
-    pub(crate) fn settle(&self, row: Vec<StartedAppend<'_>>, caller: &Caller) -> Vec<Result<HeadRef, StoreError>> {
+    pub(crate) fn settle(
+        &self,
+        row: Vec<StartedAppend<'_>>,
+        caller: &Caller,
+    ) -> Vec<Result<HeadRef, StoreError>> {
         let is_small = |begun: &StartedAppend<'_>| self.journal.takes(begun.journaled.bytes.len());
         let small: Vec<_> = row.iter().filter(|begun| is_small(begun)).map(|begun| begun.written()).collect();
         let kept = if small.is_empty() { Ok(true) } else { self.journal.keep(self, &small) };

@@ -50,8 +50,10 @@ impl Inner {
             let path = &path;
             move |e| StoreError::io(doing, path, e)
         };
-        let written = (self.disk.set_len(&unborn.file, 0).map_err(failed(FileOperation::Cut)))
-            .and_then(|()| self.disk.write_at(&unborn.file, &lines.bytes, 0).map_err(failed(FileOperation::Write)));
+        let written =
+            (self.disk.set_len(&unborn.file, 0).map_err(failed(FileOperation::Cut))).and_then(|()| {
+                self.disk.write_at(&unborn.file, &lines.bytes, 0).map_err(failed(FileOperation::Write))
+            });
         if let Err(fault) = written {
             // Should it stay, the next who makes or purges the run finds it.
             let _removed = self.remove(&path);
@@ -76,7 +78,9 @@ impl Inner {
         let (from, to) = (self.layout.unborn(&entry.run), self.layout.log(&entry.run));
         let named = (synced.map_err(|e| StoreError::io(FileOperation::Sync, &from, e)))
             .and_then(|()| caller.must_wait())
-            .and_then(|()| self.disk.rename(&from, &to).map_err(|e| StoreError::io(FileOperation::Rename, &from, e)));
+            .and_then(|()| {
+                self.disk.rename(&from, &to).map_err(|e| StoreError::io(FileOperation::Rename, &from, e))
+            });
         if let Err(fault) = named {
             let _removed = self.remove(&from);
             return Err(fault);
@@ -91,8 +95,10 @@ impl Inner {
     /// Opens the file in which the run's log is made, and locks it against others who make or purge the same run.
     fn hold_unborn(&self, path: &Path, patience: Duration) -> Result<UnnamedLog, StoreError> {
         for _ in 0..MOVES {
-            let file =
-                self.disk.open(path, Access::Create).map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
+            let file = self
+                .disk
+                .open(path, Access::Create)
+                .map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
             let file = Arc::new(file);
             let lock = Locked::wait(Arc::clone(&file), path, Mode::Exclusive, patience)?;
             let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, path, e))?;

@@ -68,12 +68,17 @@ impl Inner {
         if let Some(file) = known
             && self.is_named(&file, &path)?
         {
-            return self.disk.write_at(&file, &line, 0).map_err(|e| StoreError::io(FileOperation::Write, &path, e));
+            return self
+                .disk
+                .write_at(&file, &line, 0)
+                .map_err(|e| StoreError::io(FileOperation::Write, &path, e));
         }
         self.sweep();
         for _ in 0..MOVES {
-            let file =
-                self.disk.open(&path, Access::Create).map_err(|e| StoreError::io(FileOperation::Open, &path, e))?;
+            let file = self
+                .disk
+                .open(&path, Access::Create)
+                .map_err(|e| StoreError::io(FileOperation::Open, &path, e))?;
             let file = Arc::new(file);
             // Whoever else has it for longer than a look is this process by another path, so it is known to live.
             let lock = match Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, OWN_LOCK) {
@@ -82,7 +87,9 @@ impl Inner {
                 Err(fault) => return Err(fault),
             };
             // Never synced: after a crash of the machine no executor lives, and none of their ids comes again.
-            self.disk.write_at(&file, &line, 0).map_err(|e| StoreError::io(FileOperation::Write, &path, e))?;
+            self.disk
+                .write_at(&file, &line, 0)
+                .map_err(|e| StoreError::io(FileOperation::Write, &path, e))?;
             if self.is_named(&file, &path)? {
                 if let Some(lock) = lock {
                     lock.keep();
@@ -107,7 +114,9 @@ impl Inner {
         let path = self.layout.executor(executor);
         let alive = || -> Result<bool, StoreError> {
             let file = Arc::new(
-                self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, &path, e))?,
+                self.disk
+                    .open(&path, Access::Read)
+                    .map_err(|e| StoreError::io(FileOperation::Open, &path, e))?,
             );
             // Whoever looks shares the lock with others who look; only the executor excludes them.
             if Locked::try_now(Arc::clone(&file), &path, Mode::Shared)?.is_some() {
@@ -131,10 +140,13 @@ impl Inner {
     fn expiry(&self, file: &File, path: &Path) -> Result<Option<Expiry>, StoreError> {
         for _ in 0..READS {
             let mut bytes = [0; LENGTH];
-            let read =
-                self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(FileOperation::Read, path, e))?;
+            let read = self
+                .disk
+                .read_at(file, &mut bytes, 0)
+                .map_err(|e| StoreError::io(FileOperation::Read, path, e))?;
             let (first, second) = bytes[..read].split_at(read.min(LINE));
-            if let (Some(Heartbeat { expires_ms }), Some(ExpiryLine { until_ms })) = (parse(first), parse(second))
+            if let (Some(Heartbeat { expires_ms }), Some(ExpiryLine { until_ms })) =
+                (parse(first), parse(second))
             {
                 let (at, until) = (Timestamp::from_unix_ms(expires_ms), Duration::from_millis(until_ms));
                 return Ok(Some(Expiry { at, until }));
@@ -160,8 +172,9 @@ impl Inner {
 
     fn remove_expired(&self, executor: &ExecutorId) -> Result<(), StoreError> {
         let path = self.layout.executor(executor);
-        let file =
-            Arc::new(self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, &path, e))?);
+        let file = Arc::new(
+            self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, &path, e))?,
+        );
         let Some(_lock) = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)? else {
             return Ok(());
         };

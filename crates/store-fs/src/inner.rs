@@ -18,7 +18,7 @@ use crate::journal::{Journal, Limits};
 use crate::layout::Layout;
 use crate::lock::{Locked, Mode};
 use crate::log::Log;
-use crate::roomy::{self, FdLimitedDisk, CallPermits};
+use crate::roomy::{self, CallPermits, FdLimitedDisk};
 use crate::slots::{Slot, Slots};
 
 /// How often to open a file again that was replaced while it was being opened. Each time another caller pruned, purged or
@@ -123,7 +123,9 @@ impl Inner {
             // Only now is it certain that no other caller removes or replaces the file, so only now its name is compared.
             let ident = match &known {
                 Some(log) => log.ident,
-                None => Ident::of(&file.metadata().map_err(|e| StoreError::io(FileOperation::Open, &path, e))?),
+                None => {
+                    Ident::of(&file.metadata().map_err(|e| StoreError::io(FileOperation::Open, &path, e))?)
+                }
             };
             let metadata = match self.stat(&path)? {
                 Some(metadata) if Ident::of(&metadata) == ident => metadata,
@@ -162,7 +164,9 @@ impl Inner {
             path = %path.display(), bytes = torn, at = log.tail.end,
             "cut off a write that was never acknowledged"
         );
-        self.disk.set_len(&log.file, log.tail.end).map_err(|e| StoreError::io(FileOperation::Cut, path, e))?;
+        self.disk
+            .set_len(&log.file, log.tail.end)
+            .map_err(|e| StoreError::io(FileOperation::Cut, path, e))?;
         // So that no crash brings back a part of it behind what is written there next.
         self.disk.sync(&log.file).map_err(|e| StoreError::io(FileOperation::Sync, path, e))
     }

@@ -21,7 +21,7 @@ use crate::error::{FileOperation, StoreError};
 use crate::inner::Inner;
 use crate::lock::{Locked, Mode};
 
-pub(crate) use format::{EntryAnchor, Entry, JournalContents, JOURNAL as VERSION, read};
+pub(crate) use format::{Entry, EntryAnchor, JOURNAL as VERSION, JournalContents, read};
 use format::{Group, Heading, SECTOR};
 
 /// How long it holds anything while the instance has an executor.

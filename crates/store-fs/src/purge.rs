@@ -79,8 +79,9 @@ impl Inner {
             }
             Some(metadata) if metadata.is_dir() => {
                 // Nothing here makes one. An empty one goes; what is in another is not ours to remove.
-                fs::remove_dir(path)
-                    .map_err(|_| StoreError::io(FileOperation::Remove, path, io::ErrorKind::IsADirectory.into()))?;
+                fs::remove_dir(path).map_err(|_| {
+                    StoreError::io(FileOperation::Remove, path, io::ErrorKind::IsADirectory.into())
+                })?;
                 return Ok((Removed::default(), None));
             }
             Some(metadata) if !metadata.is_file() => {

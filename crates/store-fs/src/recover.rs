@@ -18,7 +18,7 @@ use crate::disk::{Access, Ident};
 use crate::error::{FileOperation, StoreError};
 use crate::forward::Forward;
 use crate::inner::{Inner, MOVES};
-use crate::journal::{self, EntryAnchor, Entry, JournalContents};
+use crate::journal::{self, Entry, EntryAnchor, JournalContents};
 use crate::line::{self, Flaw};
 use crate::lock::{Locked, Mode};
 

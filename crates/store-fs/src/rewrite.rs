@@ -114,7 +114,13 @@ impl Inner {
     ///
     /// The caller must hold the lock on the log. The new file is not locked: whoever opens it syncs its name before
     /// saying that anything in it is safe.
-    fn copy(&self, slot: &Slot, log: &Log, path: &Path, kept: &RetainedRange<'_>) -> Result<(Log, u64), StoreError> {
+    fn copy(
+        &self,
+        slot: &Slot,
+        log: &Log,
+        path: &Path,
+        kept: &RetainedRange<'_>,
+    ) -> Result<(Log, u64), StoreError> {
         let run = &log.opening.run;
         let copy_path = self.layout.copy(run);
         let written = self.write_copy(log, path, &copy_path, kept).and_then(|copy| {

@@ -69,7 +69,8 @@ impl Inner {
     /// Checks that a lock excludes another open file, as everything here rests on it. Where locks belong to a process or
     /// mean nothing, as on many network file systems, the second is granted as well.
     fn check_locks(&self, path: &Path) -> Result<(), StoreError> {
-        let open = || self.disk.open(path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, path, e));
+        let open =
+            || self.disk.open(path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, path, e));
         let (first, second) = (Arc::new(open()?), Arc::new(open()?));
         let _lock = self.lock(&first, path, Mode::Exclusive)?;
         match Locked::try_now(second, path, Mode::Exclusive)? {
@@ -100,7 +101,8 @@ impl Inner {
         if self.stat(path)?.is_none() {
             return Ok(false);
         }
-        let file = self.disk.open(path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
+        let file =
+            self.disk.open(path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
         self.read_marker(&file, path)
     }
 
@@ -119,8 +121,10 @@ impl Inner {
     /// Reads the marker; `false` if it has not been written to its end.
     fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<bool, StoreError> {
         let mut bytes = vec![0; MARKER];
-        let read =
-            self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(FileOperation::Read, path, e))?;
+        let read = self
+            .disk
+            .read_at(file, &mut bytes, 0)
+            .map_err(|e| StoreError::io(FileOperation::Read, path, e))?;
         bytes.truncate(read);
         if bytes.is_empty() || (bytes.last() != Some(&b'\n') && read < MARKER) {
             return Ok(false);

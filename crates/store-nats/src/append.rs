@@ -103,7 +103,8 @@ impl Inner {
                 (known.as_ref().map_or(0, |known| known.at), known)
             } else {
                 let end = self.end(&subject).await.map_err(fail(Doubt::None))?;
-                let found = end.stored.as_ref().map(|stored| KnownHead::after(connection, end.at, &stored.said));
+                let found =
+                    end.stored.as_ref().map(|stored| KnownHead::after(connection, end.at, &stored.said));
                 if end.head() != append.expected {
                     if let Some(found) = found {
                         self.known.remember(&subject, found);
@@ -172,7 +173,8 @@ impl Inner {
             Some(head) => notice.with_head(head),
             None => notice,
         });
-        let sent = OutgoingMessage { headers: notices::headers(head), ..OutgoingMessage::plain(run.to_string()) };
+        let sent =
+            OutgoingMessage { headers: notices::headers(head), ..OutgoingMessage::plain(run.to_string()) };
         let told = self.link.tell(self.layout.notices(), sent);
         // What is stored waits for no room in the connection, and a task that has done much is not taken for one.
         match unconstrained(told).now_or_never() {
@@ -191,5 +193,13 @@ fn said_by(append: &RunAppend, stood: Option<&KnownHead>) -> Option<MessageConte
         (Some(stood), _) => (stood.first, own.unwrap_or(stood.base), (*stood.facts).clone()),
         (None, facts) => (Seq::new(0), own?, facts.clone()?),
     };
-    Some(MessageContent { first, base, head: records.last()?.clone(), records, is_cut: false, layout: LAYOUT, facts })
+    Some(MessageContent {
+        first,
+        base,
+        head: records.last()?.clone(),
+        records,
+        is_cut: false,
+        layout: LAYOUT,
+        facts,
+    })
 }

@@ -236,7 +236,8 @@ struct RefusedReply {
 }
 
 fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T> {
-    if let Ok(Refusal { error: RefusedReply { code, err_code, description } }) = serde_json::from_slice(reply) {
+    if let Ok(Refusal { error: RefusedReply { code, err_code, description } }) = serde_json::from_slice(reply)
+    {
         return Err(StoreError::Refused { code: err_code, status: code, description });
     }
     // It was done, or not: that cannot be read from the answer.

@@ -167,7 +167,11 @@ fn decode(text: &str) -> Result<RecordHeader, StoreError> {
 }
 
 /// Reads a message; `None` at the end of a life.
-pub(crate) fn read(at: u64, text: Option<&str>, payload: &Bytes) -> Result<Option<StoredMessage>, StoreError> {
+pub(crate) fn read(
+    at: u64,
+    text: Option<&str>,
+    payload: &Bytes,
+) -> Result<Option<StoredMessage>, StoreError> {
     let fault =
         |error: String| StoreError::corrupt(None, format!("what a message says cannot be read ({error})"));
     let text = text.ok_or_else(|| fault("it says nothing".to_owned()))?;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{NO_CONSUMER, NO_MESSAGE, StoreError};
-use crate::message::{self, SAID, OutgoingMessage, StoredMessage};
+use crate::message::{self, OutgoingMessage, SAID, StoredMessage};
 use crate::store::Inner;
 
 /// How many messages one request asks for at most.
@@ -157,7 +157,11 @@ impl Inner {
     }
 
     /// Asks for the last message of a subject.
-    pub(crate) async fn last(&self, stream: &str, subject: &str) -> Result<Option<StreamMessage>, StoreError> {
+    pub(crate) async fn last(
+        &self,
+        stream: &str,
+        subject: &str,
+    ) -> Result<Option<StreamMessage>, StoreError> {
         self.get(stream, json!({ "last_by_subj": subject })).await
     }
 
@@ -307,7 +311,9 @@ impl Inner {
         let (mut found, mut next) = (Vec::new(), from.max(1));
         while next <= to {
             let which = json!({ "seq": next, "next_by_subj": subject });
-            let Some(StreamMessage { at, time, said, payload }) = self.get(&self.layout.logs(), which).await? else {
+            let Some(StreamMessage { at, time, said, payload }) =
+                self.get(&self.layout.logs(), which).await?
+            else {
                 break;
             };
             next = at + 1;

@@ -12,7 +12,7 @@ use crate::db::{Db, Sql};
 use crate::error::{Call, StoreError, fault};
 use crate::shown::RowWriteMode;
 use crate::single::Single;
-use crate::statement::{Statements, LockMode};
+use crate::statement::{LockMode, Statements};
 use crate::tail;
 
 const OPERATION: &str = "store.append";
@@ -104,7 +104,13 @@ impl Appending {
     }
 
     /// Writes the entries at these places with one statement; if a value of one is refused, each with its own.
-    async fn write(&self, via: &mut AppendRoute<'_>, batch: &[RunAppend], places: &[usize], results: &mut Results) {
+    async fn write(
+        &self,
+        via: &mut AppendRoute<'_>,
+        batch: &[RunAppend],
+        places: &[usize],
+        results: &mut Results,
+    ) {
         // An entry alone waits for one run, which no order makes safer; and in a caller's transaction nothing can be tried.
         let is_pooled = matches!(via, AppendRoute::Pool(_));
         let waits = if is_pooled && places.len() > 1 { LockMode::Briefly } else { LockMode::InOrder };

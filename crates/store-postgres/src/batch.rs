@@ -8,7 +8,7 @@ use crate::db::roomy;
 use crate::error::StoreError;
 use crate::row::{code, fingerprint_to_uuid};
 use crate::shown::RowWriteMode;
-use crate::statement::{Statements, LockMode};
+use crate::statement::{LockMode, Statements};
 
 /// Entries that stand in one statement.
 #[derive(Debug)]

@@ -238,7 +238,10 @@ impl Db {
     }
 
     /// Gives a connection back to the pool, but not one that is dead.
-    pub(crate) fn put_back<T>(mut held: DetachedConnection, sent: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+    pub(crate) fn put_back<T>(
+        mut held: DetachedConnection,
+        sent: Result<T, sqlx::Error>,
+    ) -> Result<T, sqlx::Error> {
         if sent.as_ref().err().is_none_or(|error| !is_lost(error)) {
             held.answered();
         }

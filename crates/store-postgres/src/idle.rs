@@ -62,7 +62,10 @@ struct WaitingCaller {
 impl IdleConnections {
     /// Takes a connection; without any, returns where one may come that another caller does not need any more, and counts the caller as
     /// waiting for the pool until that is dropped.
-    pub(crate) fn take(&self, pool_is_full: bool) -> Result<DetachedConnection, oneshot::Receiver<DetachedConnection>> {
+    pub(crate) fn take(
+        &self,
+        pool_is_full: bool,
+    ) -> Result<DetachedConnection, oneshot::Receiver<DetachedConnection>> {
         let mut state = self.kept.lock();
         // One of another runtime may be dead, as may be one that no sweep took out because its runtime was busy.
         let now = SystemClock::new().monotonic();

@@ -12,7 +12,7 @@ use ferrata_store::{
 };
 use sqlx::{PgConnection, PgPool};
 
-use crate::append::{Appending, AppendRoute};
+use crate::append::{AppendRoute, Appending};
 use crate::config::{PostgresOptions, read_url};
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
@@ -198,7 +198,10 @@ impl PostgresStore {
         let mut results = self
             .inner
             .appending
-            .run(AppendRoute::Transaction { connection: &mut *transaction, prepared }, std::slice::from_ref(&append))
+            .run(
+                AppendRoute::Transaction { connection: &mut *transaction, prepared },
+                std::slice::from_ref(&append),
+            )
             .await;
         let head = results.swap_remove(0)?;
         if let Some(payload) = self.inner.hub.payload(&run) {

@@ -13,7 +13,7 @@ use crate::inner::{ATTEMPTS, Inner, TRUSTED};
 use crate::layout::{ObjectPlace, Tree};
 use crate::line::Tag;
 use crate::object::{GONE, Head};
-use crate::view::{Look, CachedHead};
+use crate::view::{CachedHead, Look};
 
 /// The most bytes of bodies in one append: an object of this size goes out within the default time on a slow line, and the
 /// server takes it in one request.

@@ -302,7 +302,8 @@ impl Bucket {
             loop {
                 let request = self.clients().await.patient.list_object_versions().bucket(&self.name);
                 let request = request.prefix(prefix).set_key_marker(key).set_version_id_marker(id);
-                let answer = request.send().await.map_err(|error| fault(S3Operation::Versions, prefix, &error))?;
+                let answer =
+                    request.send().await.map_err(|error| fault(S3Operation::Versions, prefix, &error))?;
                 let version =
                     |key: Option<&str>, id: Option<&str>, is_latest: Option<bool>, is_marker| Version {
                         key: key.unwrap_or_default().to_owned(),

@@ -44,9 +44,11 @@ const fn unsure(remedy: &'static str) -> Verdict {
 pub(crate) fn verdict(code: &str, status: u16) -> Verdict {
     use ErrorKind::{Invalid, TooLarge, Unavailable, Unsupported};
     match code {
-        "NoSuchKey" | "NotFound" if status == 404 => {
-            Verdict { sort: RefusalKind::Absent, kind: ErrorKind::NotFound, remedy: "there is no such object" }
-        }
+        "NoSuchKey" | "NotFound" if status == 404 => Verdict {
+            sort: RefusalKind::Absent,
+            kind: ErrorKind::NotFound,
+            remedy: "there is no such object",
+        },
         "NoSuchBucket" => refused(Invalid, "create the bucket, or name another in the URL"),
         "InvalidBucketName" => refused(Invalid, "name a bucket that can exist"),
         "AccessDenied" | "AllAccessDisabled" | "Forbidden" => refused(

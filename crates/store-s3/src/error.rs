@@ -88,7 +88,9 @@ impl StoreError {
     /// Says what became of the request that failed so.
     pub(crate) fn sort(&self) -> RefusalKind {
         match self {
-            Self::Unreached { was_sent: true, .. } | Self::Nonsense { .. } | Self::Unsure(_) => RefusalKind::Unsure,
+            Self::Unreached { was_sent: true, .. } | Self::Nonsense { .. } | Self::Unsure(_) => {
+                RefusalKind::Unsure
+            }
             Self::Unreached { .. } | Self::Restless { .. } => RefusalKind::Busy,
             _ => self.verdict().map_or(RefusalKind::Refused, |verdict| verdict.sort),
         }

@@ -315,7 +315,11 @@ impl Inner {
                     return Err(StoreError::Checked(error.of_run("store.runs", run)));
                 }
                 tracing::warn!(%run, %error, "left a run out of a listing, as it cannot be read");
-                return Ok(if error.is_of_run() { LookupResult::At(None) } else { LookupResult::Refused(error) });
+                return Ok(if error.is_of_run() {
+                    LookupResult::At(None)
+                } else {
+                    LookupResult::Refused(error)
+                });
             }
             Err(fault) => return Err(fault),
         };

@@ -135,7 +135,9 @@ impl Inner {
                     return Ok(ours.map(|ours| ours.value.etag));
                 }
                 Ok(PutResult::Undecided) => {}
-                Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => failed = fault,
+                Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => {
+                    failed = fault
+                }
                 Err(fault) => return Err(fault),
             }
             self.pause(attempt).await;
@@ -275,7 +277,9 @@ impl Inner {
                 // After a try whose end is not known it may be ours: a mark is a mark, whoever put it.
                 Ok(PutResult::Lost) => return Ok(attempt > 0 && self.head_of(&key).await?.is_none()),
                 Ok(PutResult::Undecided) => {}
-                Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => failed = fault,
+                Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => {
+                    failed = fault
+                }
                 Err(fault) => return Err(fault),
             }
             self.pause(attempt).await;

@@ -100,7 +100,8 @@ impl Inner {
         if listed.first().is_none_or(|item| item.key != key || item.size != 5) {
             return Err(unfit("its listing does not show what was just written"));
         }
-        if self.bucket.put_over(&key, "\"0123456789abcdef0123456789abcdef\"", "x".into()).await? != PutResult::Lost
+        if self.bucket.put_over(&key, "\"0123456789abcdef0123456789abcdef\"", "x".into()).await?
+            != PutResult::Lost
         {
             return Err(unfit("it ignores `If-Match`, and replaced an object that is another"));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrata_store::index::Standing;
 use ferrata_store::{FORMAT, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 
-use crate::bucket::{Answer, Item, BucketPage, ServerTime};
+use crate::bucket::{Answer, BucketPage, Item, ServerTime};
 use crate::error::StoreError;
 use crate::inner::{Inner, READS};
 use crate::layout::{LAYOUT, ObjectPlace};
@@ -168,7 +168,8 @@ impl Inner {
             && seen.etag == newest.etag
             && !newest.etag.is_empty()
         {
-            let seen = Arc::new(CachedHead { confirmed: at, modified: newest.modified, ..CachedHead::clone(&seen) });
+            let seen =
+                Arc::new(CachedHead { confirmed: at, modified: newest.modified, ..CachedHead::clone(&seen) });
             self.cache.put(run, Arc::clone(&seen));
             return Ok(Some(Look::There(seen)));
         }

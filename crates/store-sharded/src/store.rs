@@ -245,7 +245,9 @@ impl CheckpointStore for ShardedStore {
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         while let Some((shard, by)) = self.shard(run).await? {
             match shard.head(run).await? {
-                Some(head) if is_mark(&head) && by == ShardSource::Map => return Err(beyond("store.head", run)),
+                Some(head) if is_mark(&head) && by == ShardSource::Map => {
+                    return Err(beyond("store.head", run));
+                }
                 Some(head) if is_mark(&head) => _ = self.known.forget(run),
                 None if self.is_stale(run, by) => {}
                 found => return Ok(found),

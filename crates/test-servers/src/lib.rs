@@ -57,7 +57,7 @@ pub use crate::nobody::Nobody;
 pub use crate::pgbouncer::PgBouncer;
 pub use crate::postgres::{Postgres, PostgresOptions};
 pub use crate::program::{Program, obtain};
-pub use crate::proxy::{Act, Cut, FiredFault, Fault, Place, Proxy, Trigger};
+pub use crate::proxy::{Act, Cut, Fault, FiredFault, Place, Proxy, Trigger};
 pub use crate::radosgw::Radosgw;
 pub use crate::redis::{AppendFsync, Redis, RedisOptions};
 pub use crate::server::Server;

@@ -60,7 +60,9 @@ impl Program {
         match path {
             Some(path) => Ok(FoundProgram { path, root: Some(root) }),
             // The packages hold what the machine did not have: the rest of it is there.
-            None => in_path(name).map(|path| FoundProgram { path, root: Some(root) }).ok_or_else(|| self.missing()),
+            None => in_path(name)
+                .map(|path| FoundProgram { path, root: Some(root) })
+                .ok_or_else(|| self.missing()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use ferrata::queue::{SlotKind, QueueOverrides, Queue, QueueStatus, RuntimeQueueExt, RateLimit};
+use ferrata::queue::{Queue, QueueOverrides, QueueStatus, RateLimit, RuntimeQueueExt, SlotKind};
 use ferrata::{ErrorKind, RunKey, Runtime};
 
 use crate::args::{LimitArgs, QueueArgs, QueueCommand, QueueName};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ferrata::ask::{Question, QuestionKind};
-use ferrata::queue::{QueueOverview, QUEUE_LABEL, QueueMembership};
+use ferrata::queue::{QUEUE_LABEL, QueueMembership, QueueOverview};
 use ferrata::runtime::{
     Ancestor, Checkpoint, ReasonCache, ReasonKind, RunExplanation, RunOrigin, RunReason, is_internal_label,
 };
@@ -88,8 +88,16 @@ async fn look(
         (explained_then(&head, &checkpoint), Vec::new())
     };
     let asked_below = std::mem::take(&mut explained.questions);
-    let all =
-        RunReport { head, why: explained.reasons, checkpoint, lineage, origin, children, asked_below, queues };
+    let all = RunReport {
+        head,
+        why: explained.reasons,
+        checkpoint,
+        lineage,
+        origin,
+        children,
+        asked_below,
+        queues,
+    };
     context.out.one(&all, |all| shown(&all.head.run), |all| people(context, all, moment))?;
     Ok(seen)
 }

@@ -56,7 +56,13 @@ pub(super) struct Job {
 
 impl Job {
     /// Makes a job that has not touched its run.
-    pub(super) fn new(loaded: LoadedPipeline, place: RunLocation, run: RunKey, kind: Kind, how: HowArgs) -> Self {
+    pub(super) fn new(
+        loaded: LoadedPipeline,
+        place: RunLocation,
+        run: RunKey,
+        kind: Kind,
+        how: HowArgs,
+    ) -> Self {
         Self { loaded, place, run, kind, how, touched: AtomicBool::new(false) }
     }
 
@@ -129,8 +135,13 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
     let stopped = match handle {
         None => Ok(FollowEnd::Already),
         Some(handle) => {
-            let going =
-                ActiveRun { job: &job, runtime: &runtime, graph: &graph, shared: &shared, recorded: &recorded };
+            let going = ActiveRun {
+                job: &job,
+                runtime: &runtime,
+                graph: &graph,
+                shared: &shared,
+                recorded: &recorded,
+            };
             let mut follow = pin!(going.follow(handle, &mut events, &mut signals, here.as_deref(), context));
             loop {
                 tokio::select! {

@@ -107,7 +107,7 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
         prepared = prepared => prepared?,
         () = signals.next() => return Err(left_early()),
     };
-    drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals).await
+    Box::pin(drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals)).await
 }
 
 /// Begins anew with the checkpoint of a directory whose log is not there; `why` is what its store said.
@@ -198,7 +198,7 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
         prepared = prepared => prepared?,
         () = signals.next() => return Err(left_early()),
     };
-    drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals).await
+    Box::pin(drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals)).await
 }
 
 /// Finds out which words of the command line are the file and the directory.
@@ -227,7 +227,11 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failur
 
 /// Finds the file that a run is to go on with, and the folder where what it names is looked for: that of the file that it was started
 /// with, since a copy stands elsewhere.
-fn source(args: &ResumeArgs, head: &RunHead, place: &RunLocation) -> Result<(PathBuf, Option<PathBuf>), Failure> {
+fn source(
+    args: &ResumeArgs,
+    head: &RunHead,
+    place: &RunLocation,
+) -> Result<(PathBuf, Option<PathBuf>), Failure> {
     if let Some(file) = &args.file {
         return Ok((file.clone(), None));
     }

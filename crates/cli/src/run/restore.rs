@@ -29,7 +29,10 @@ fn registry(loaded: &LoadedPipeline) -> Registry {
 }
 
 /// Reads the checkpoint of a directory whose log is not there.
-pub(super) fn read(loaded: &LoadedPipeline, directory: Option<&Path>) -> Result<Option<RestorePoint>, Failure> {
+pub(super) fn read(
+    loaded: &LoadedPipeline,
+    directory: Option<&Path>,
+) -> Result<Option<RestorePoint>, Failure> {
     let Some(directory) = directory else { return Ok(None) };
     // What is wrong with the pipeline is told as it is for any run.
     loaded.with(registry(loaded), None)?;

@@ -24,7 +24,7 @@ const NAMES: usize = 12;
 /// Says how a run goes on.
 #[derive(Debug)]
 pub(super) struct ProgressReporter {
-    face: ProgressStyle,
+    face: ReporterStyle,
     color: bool,
     clock: SystemClock,
     nodes: usize,
@@ -36,7 +36,7 @@ pub(super) struct ProgressReporter {
 }
 
 #[derive(Debug)]
-enum ProgressStyle {
+enum ReporterStyle {
     Bar(ProgressBar),
     /// A bar that is not shown for the time being.
     Away,
@@ -48,11 +48,11 @@ impl ProgressReporter {
     /// Begins to speak of a run of a pipeline with so many nodes.
     pub(super) fn new(context: &Context, wanted: ProgressFace, nodes: usize) -> Self {
         let face = match wanted {
-            _ if context.global.quiet => ProgressStyle::None,
-            ProgressFace::None => ProgressStyle::None,
-            ProgressFace::Lines => ProgressStyle::Lines,
-            ProgressFace::Auto if !stderr().is_terminal() => ProgressStyle::Lines,
-            ProgressFace::Auto | ProgressFace::Bar => ProgressStyle::Bar(bar(nodes)),
+            _ if context.global.quiet => ReporterStyle::None,
+            ProgressFace::None => ReporterStyle::None,
+            ProgressFace::Lines => ReporterStyle::Lines,
+            ProgressFace::Auto if !stderr().is_terminal() => ReporterStyle::Lines,
+            ProgressFace::Auto | ProgressFace::Bar => ReporterStyle::Bar(bar(nodes)),
         };
         let clock = context.clock.clone();
         let began = clock.monotonic();
@@ -73,35 +73,35 @@ impl ProgressReporter {
     pub(super) fn say(&self, line: &str) {
         match &self.face {
             // Beside a question that the person is about to answer.
-            ProgressStyle::Away => to_stderr(&format!("\n{line}\n"), self.color),
+            ReporterStyle::Away => to_stderr(&format!("\n{line}\n"), self.color),
             // A bar that is not drawn, as without a terminal, would swallow it.
-            ProgressStyle::Bar(bar) if !bar.is_hidden() => bar.println(safe(line, self.color)),
-            ProgressStyle::Bar(_) | ProgressStyle::Lines => to_stderr(&format!("{line}\n"), self.color),
-            ProgressStyle::None => {}
+            ReporterStyle::Bar(bar) if !bar.is_hidden() => bar.println(safe(line, self.color)),
+            ReporterStyle::Bar(_) | ReporterStyle::Lines => to_stderr(&format!("{line}\n"), self.color),
+            ReporterStyle::None => {}
         }
     }
 
     /// Says something even where nothing is to be said.
     pub(super) fn insist(&self, line: &str) {
         match self.face {
-            ProgressStyle::None => to_stderr(&format!("{line}\n"), self.color),
+            ReporterStyle::None => to_stderr(&format!("{line}\n"), self.color),
             _ => self.say(line),
         }
     }
 
     /// Takes the bar away while a question is asked; what is said meanwhile are lines.
     pub(super) fn pause(&mut self) {
-        if let ProgressStyle::Bar(bar) = &self.face {
+        if let ReporterStyle::Bar(bar) = &self.face {
             bar.finish_and_clear();
-            self.face = ProgressStyle::Away;
+            self.face = ReporterStyle::Away;
         }
     }
 
     /// Brings it back.
     pub(super) fn unpause(&mut self) {
-        if matches!(self.face, ProgressStyle::Away) {
+        if matches!(self.face, ReporterStyle::Away) {
             let took = self.clock.monotonic().saturating_sub(self.began);
-            self.face = ProgressStyle::Bar(bar(self.nodes).with_elapsed(took));
+            self.face = ReporterStyle::Bar(bar(self.nodes).with_elapsed(took));
             self.tell_held();
             self.draw();
         }
@@ -116,13 +116,13 @@ impl ProgressReporter {
 
     /// Takes the bar away for good.
     pub(super) fn finish(&mut self) {
-        if let ProgressStyle::Bar(bar) = &self.face {
+        if let ReporterStyle::Bar(bar) = &self.face {
             bar.finish_and_clear();
         }
         self.face = match self.face {
-            ProgressStyle::Bar(_) | ProgressStyle::Away => ProgressStyle::Lines,
-            ProgressStyle::Lines => ProgressStyle::Lines,
-            ProgressStyle::None => ProgressStyle::None,
+            ReporterStyle::Bar(_) | ReporterStyle::Away => ReporterStyle::Lines,
+            ReporterStyle::Lines => ReporterStyle::Lines,
+            ReporterStyle::None => ReporterStyle::None,
         };
         self.tell_held();
     }
@@ -158,7 +158,7 @@ impl ProgressReporter {
                 self.working.insert(name.clone(), self.clock.monotonic());
                 let more = if *attempt > 1 { format!("attempt {attempt}") } else { String::new() };
                 // A bar shows what is at work by itself.
-                if matches!(self.face, ProgressStyle::Lines) {
+                if matches!(self.face, ReporterStyle::Lines) {
                     self.line("start", &name, &more);
                 }
             }
@@ -168,7 +168,8 @@ impl ProgressReporter {
                 if child.is_none() {
                     self.ended.insert(node.to_string());
                 }
-                let came = verdict.as_ref().map_or(NodeVerdict::Done, |said| NodeVerdict::of_word(&said.outcome));
+                let came =
+                    verdict.as_ref().map_or(NodeVerdict::Done, |said| NodeVerdict::of_word(&said.outcome));
                 let why = verdict.as_ref().map(|said| &*said.reason).unwrap_or_default();
                 let more = if why.is_empty() { short(*took) } else { format!("{}  {why}", short(*took)) };
                 self.line(came.word(), &name, &more);
@@ -211,15 +212,15 @@ impl ProgressReporter {
         let more = clean(more);
         let painted = paint(&format!("{word:<6}"), Style::new().fg_color(Some(color.into())), self.color);
         let text = match &self.face {
-            ProgressStyle::Lines => {
+            ReporterStyle::Lines => {
                 let time = self.clock.now().to_string();
                 let time = time.get(11..19).unwrap_or_default();
                 format!("{time} {painted}  {node:<NAMES$}  {more}")
             }
-            ProgressStyle::Bar(_) | ProgressStyle::Away => format!("  {painted}  {node:<NAMES$}  {more}"),
-            ProgressStyle::None => return,
+            ReporterStyle::Bar(_) | ReporterStyle::Away => format!("  {painted}  {node:<NAMES$}  {more}"),
+            ReporterStyle::None => return,
         };
-        if matches!(self.face, ProgressStyle::Away) {
+        if matches!(self.face, ReporterStyle::Away) {
             self.held.push(text.trim_end().to_owned());
         } else {
             self.say(text.trim_end());
@@ -227,7 +228,7 @@ impl ProgressReporter {
     }
 
     fn draw(&self) {
-        if let ProgressStyle::Bar(bar) = &self.face {
+        if let ReporterStyle::Bar(bar) = &self.face {
             bar.set_position(self.ended.len() as u64);
             let names: Vec<&str> = self.working.keys().map(String::as_str).collect();
             bar.set_message(names.join(", "));

@@ -64,7 +64,11 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// As [`send`](Self::send).
-    pub(crate) fn send_unless(&self, item: T, is_said: impl FnOnce(&mut T) -> bool) -> Result<(), QueueClosed> {
+    pub(crate) fn send_unless(
+        &self,
+        item: T,
+        is_said: impl FnOnce(&mut T) -> bool,
+    ) -> Result<(), QueueClosed> {
         let mut lane = lock(&self.0);
         if lane.items.back_mut().is_some_and(is_said) {
             return Ok(());

@@ -15,7 +15,7 @@ use crate::graph::node_set::{NodeIx, NodeSet};
 use crate::graph::plan::{EdgeIx, Plan};
 use crate::id::{NodeName, Visit};
 use crate::record::RunStatus;
-use crate::record::body::{End, FiredEdge, Item, NodeDone, TokenChanges, Start};
+use crate::record::body::{End, FiredEdge, Item, NodeDone, Start, TokenChanges};
 
 /// How often a run may return to a retry target that has no limit of its own visits, whichever node failed: a goal that is never met
 /// must not keep a service busy for ever.
@@ -75,7 +75,12 @@ impl Machine {
         self.decide_by(ending, unmet, false)
     }
 
-    fn decide_by(&mut self, ending: ActivationEnd<'_>, unmet: impl Fn(NodeIx) -> bool, shortcuts: bool) -> NodeDone {
+    fn decide_by(
+        &mut self,
+        ending: ActivationEnd<'_>,
+        unmet: impl Fn(NodeIx) -> bool,
+        shortcuts: bool,
+    ) -> NodeDone {
         let mut done = self.decide_freely(ending, unmet, shortcuts);
         let is_stopped = match &done.end {
             None => false,
@@ -100,7 +105,9 @@ impl Machine {
         let mut done = NodeDone::new(self.name(node).clone(), visit);
         done.attempts = self.in_flight().get(&ending.key).map_or(1, |activation| activation.failed + 1);
         match ending.result {
-            Ok(FiredEdges::Sole(edge)) if shortcuts && self.goes_straight(plan, index, plan.edge(edge).to) => {
+            Ok(FiredEdges::Sole(edge))
+                if shortcuts && self.goes_straight(plan, index, plan.edge(edge).to) =>
+            {
                 done.fired = SmallVec::One(FiredEdge::plain(plan.node(plan.edge(edge).to).name.clone()));
                 return done;
             }
@@ -276,7 +283,12 @@ impl Machine {
     }
 
     /// Starts the nodes that may start; returns why the run cannot go on if a join can never be met.
-    fn work_out(&self, plan: &Plan, live: &mut LivenessTrial<'_>, settled: &mut TokenChanges) -> Option<Failure> {
+    fn work_out(
+        &self,
+        plan: &Plan,
+        live: &mut LivenessTrial<'_>,
+        settled: &mut TokenChanges,
+    ) -> Option<Failure> {
         let mut starts = Vec::new();
         let mut begin = |live: &mut LivenessTrial<'_>, at: NodeIx, each: bool| {
             // One mark is enough: what matters from here on is that the node is in flight.
@@ -437,14 +449,18 @@ fn back_to(plan: &Plan, target: NodeIx) -> FiredEdge {
 /// Gathers fired edges by target, items together, in the order of the edges.
 fn collect(plan: &Plan, fires: FiredEdges) -> SmallVec<FiredEdge> {
     let fired = match fires {
-        FiredEdges::Sole(edge) => return SmallVec::One(FiredEdge::plain(plan.node(plan.edge(edge).to).name.clone())),
+        FiredEdges::Sole(edge) => {
+            return SmallVec::One(FiredEdge::plain(plan.node(plan.edge(edge).to).name.clone()));
+        }
         FiredEdges::These(fired) => fired,
     };
     let mut by_edge: Vec<(EdgeIx, FiredEdge)> = Vec::with_capacity(fired.len().min(8));
     for crate::graph::fire::EdgeToken { edge, item, reason } in fired {
         let item = item.map(Item);
         match (by_edge.last_mut(), item) {
-            (Some((last, FiredEdge { items: Some(items), .. })), Some(item)) if *last == edge => items.push(item),
+            (Some((last, FiredEdge { items: Some(items), .. })), Some(item)) if *last == edge => {
+                items.push(item)
+            }
             (_, item) => {
                 let to = plan.node(plan.edge(edge).to).name.clone();
                 let (items, reason) = (item.map(|item| vec![item]), reason.as_deref().map(bounded));

@@ -67,7 +67,11 @@ impl Machine {
             }
         }
         let holds = self.frontier().holds().iter();
-        posed.extend(holds.map(|&key| QuestionState { key, name: Some(AFTER.into()), about: Subject::After }));
+        posed.extend(holds.map(|&key| QuestionState {
+            key,
+            name: Some(AFTER.into()),
+            about: Subject::After,
+        }));
         posed
     }
 

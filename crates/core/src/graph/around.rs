@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::node::{StartWork, NodeContext, NodeError, NodeResult, Work};
+use crate::node::{NodeContext, NodeError, NodeResult, StartWork, Work};
 use crate::state::{Draft, State};
 
 /// The work of a node, for what stands [around](crate::graph::GraphBuilder::around) it to begin.

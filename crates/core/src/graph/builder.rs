@@ -19,8 +19,8 @@ use crate::graph::names::NodeNames;
 use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
 use crate::graph::route::{Route, RouteContext};
 use crate::graph::subgraph::{Subgraph, SubgraphSource, dissolve};
-use crate::graph::typed::{NodeFunctions, Graph, Predicate};
-use crate::node::{StartWork, FnNode, Node, NodeContext, NodeError, Typed};
+use crate::graph::typed::{Graph, NodeFunctions, Predicate};
+use crate::node::{FnNode, Node, NodeContext, NodeError, StartWork, Typed};
 use crate::state::{Draft, IntoUpdate, State};
 
 /// Declares a [`Graph`], made by [`Graph::builder`].

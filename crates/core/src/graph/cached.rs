@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::Timestamp;
-use crate::node::{StartWork, NodeContext, NodeError, Work};
+use crate::node::{NodeContext, NodeError, StartWork, Work};
 use crate::state::strict::to_json_string;
 use crate::state::{Draft, KeptUpdate, State};
 

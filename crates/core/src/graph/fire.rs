@@ -110,7 +110,11 @@ fn follow(plan: &Plan, node: NodeIx, route: Route) -> Result<Vec<EdgeToken>> {
             }
             RoutePart::Each(name, items) => {
                 let edge = find(&name)?;
-                fired.extend(items?.into_iter().map(|item| EdgeToken { edge, item: Some(item), reason: None }));
+                fired.extend(items?.into_iter().map(|item| EdgeToken {
+                    edge,
+                    item: Some(item),
+                    reason: None,
+                }));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::graph::typed::{NodeFunctions, Predicate};
-use crate::node::{StartWork, NodeContext, Work};
+use crate::node::{NodeContext, StartWork, Work};
 use crate::state::{ChannelSpec, Context, Draft, PatchWriter, Schema, State, Update};
 
 /// Where the state `P` of a subgraph lies in the state `S` of the graph around it; cheap to clone.
@@ -139,7 +139,11 @@ impl<S: State, P: State> Lens<S, P> {
             };
             Arc::new(route) as Arc<super::builder::RouteFn<S>>
         });
-        NodeFunctions { node: Arc::new(node), goal: own.goal.as_ref().map(|goal| self.predicate(goal)), route }
+        NodeFunctions {
+            node: Arc::new(node),
+            goal: own.goal.as_ref().map(|goal| self.predicate(goal)),
+            route,
+        }
     }
 }
 

@@ -195,7 +195,10 @@ impl<S: State> Edge<S> {
 }
 
 /// Dissolves the subgraphs of a graph in which nothing is wrong.
-pub(crate) fn dissolve<S: State>(mut whole: SubgraphSource<S>, mut subgraphs: Vec<Subgraph<S>>) -> SubgraphSource<S> {
+pub(crate) fn dissolve<S: State>(
+    mut whole: SubgraphSource<S>,
+    mut subgraphs: Vec<Subgraph<S>>,
+) -> SubgraphSource<S> {
     let entries: HashMap<String, String> =
         subgraphs.iter().map(|sub| (sub.name.clone(), sub.entry().to_owned())).collect();
     let enter = |name: &String| entries.get(name).unwrap_or(name).clone();

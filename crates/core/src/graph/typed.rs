@@ -12,7 +12,7 @@ use crate::graph::outline::Outline;
 use crate::graph::plan::Plan;
 use crate::graph::suggest::no_node;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
-use crate::node::{StartWork, FnNode, NodeContext, NodeError, Work};
+use crate::node::{FnNode, NodeContext, NodeError, StartWork, Work};
 use crate::state::{Draft, IntoUpdate, Schema, State, as_stored};
 
 /// A condition on the state.

@@ -17,7 +17,7 @@ use super::chunks::BatchTurn;
 use super::ownership::Ownership;
 use super::resources::Resources;
 use super::transaction::{AttemptTransactions, TransactionGrant};
-use super::wish::{ReplySender, AttemptWaits, NodeRequest};
+use super::wish::{AttemptWaits, NodeRequest, ReplySender};
 use crate::clock::{Clock, Timestamp};
 use crate::compact::once::OnceReceiver;
 use crate::compact::queue::Sender;

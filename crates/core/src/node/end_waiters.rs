@@ -21,10 +21,10 @@ struct ChildEndCell {
 
 /// A wait for the end of a child. It hears of what happened since it was made; its clones are one wait.
 #[derive(Clone, Debug)]
-pub(crate) struct EndWaiter(Arc<EndWaiter>);
+pub(crate) struct EndWaiter(Arc<EndWaiterInner>);
 
 #[derive(Debug)]
-struct EndWaiter {
+struct EndWaiterInner {
     all: EndWaiters,
     child: ChildRef,
     awaited: Arc<ChildEndCell>,
@@ -35,7 +35,7 @@ impl EndWaiters {
     pub(crate) fn wait_for(&self, child: &ChildRef) -> EndWaiter {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let awaited = Arc::clone(all.entry(child.clone()).or_default());
-        EndWaiter(Arc::new(EndWaiter { all: self.clone(), child: child.clone(), awaited }))
+        EndWaiter(Arc::new(EndWaiterInner { all: self.clone(), child: child.clone(), awaited }))
     }
 
     /// Whether a parent waits for the end of a child.
@@ -69,7 +69,7 @@ impl EndWaiter {
     }
 }
 
-impl Drop for EndWaiter {
+impl Drop for EndWaiterInner {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         // This one's, and the list's own.

@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use crate::state::{Draft, State, Update};
 
 pub use awake::KeepAwakeGuard;
-pub(crate) use children::{RuntimeAccess, NotedChild, StartedChildren};
+pub(crate) use children::{NotedChild, RuntimeAccess, StartedChildren};
 pub(crate) use context::{AttemptKey, Command, Inputs, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;
@@ -39,9 +39,9 @@ pub use recorded::{RecordedKind, RecordedOperation};
 pub use resources::Resources;
 pub use timeout_pause::TimeoutPause;
 pub use transaction::Transaction;
-pub(crate) use transaction::{AttemptTransactions, TransactionGrant, HandedIn, TransactionLease};
-pub(crate) use wish::{ChildWait, NodeReply, ReplySender, AttemptWaits, NodeRequest};
-pub(crate) use work::{StartWork, FnNode, Typed, Work};
+pub(crate) use transaction::{AttemptTransactions, HandedIn, TransactionGrant, TransactionLease};
+pub(crate) use wish::{AttemptWaits, ChildWait, NodeReply, NodeRequest, ReplySender};
+pub(crate) use work::{FnNode, StartWork, Typed, Work};
 
 /// What a node returns: an update of the state, or why there is none.
 ///

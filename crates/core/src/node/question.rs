@@ -94,7 +94,9 @@ impl NodeContext {
                         }
                         // The question said what it expects, and this fitted; the type wants more. That must not cost the run,
                         // so it is asked again with what was wrong.
-                        Err(error) => wish = NodeRequest::AskAgain { problem: error.to_string(), by_default: false },
+                        Err(error) => {
+                            wish = NodeRequest::AskAgain { problem: error.to_string(), by_default: false }
+                        }
                     }
                 }
                 Reply::Answered { answer: Answer::Reject(comment), by, .. } => {

@@ -103,7 +103,8 @@ async fn export_as_of(
     if let Some(before) = before.filter(|_| records == 0) {
         return Err(nothing_before(run, before));
     }
-    let title = ArchiveHeader { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts.clone(), records };
+    let title =
+        ArchiveHeader { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts.clone(), records };
     Ok(format!("{}\n{lines}", tame(&serde_json::to_string(&title).map_err(broken)?)))
 }
 

@@ -11,7 +11,7 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey};
 use crate::record::RunStatus;
-use crate::record::child::{ParentBond, Child};
+use crate::record::child::{Child, ParentBond};
 use crate::record::parent_link::{ParentLink, parent_link};
 use crate::store::{At, CheckpointStore, RunHead};
 

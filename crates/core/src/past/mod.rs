@@ -24,7 +24,8 @@ mod walk;
 
 pub use check::CheckedLog;
 pub use checkpoint::{
-    Checkpoint, Diagnostic, MemorySnapshot, PastActivation, PendingActivation, PendingChild, ReplanEntry, WaitingToken,
+    Checkpoint, Diagnostic, MemorySnapshot, PastActivation, PendingActivation, PendingChild, ReplanEntry,
+    WaitingToken,
 };
 pub use diff::{Change, Diff};
 pub use explain::{ReasonCache, RunExplanation};

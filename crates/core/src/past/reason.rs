@@ -150,7 +150,11 @@ impl Checkpoint {
 
 impl ReasonFacts {
     pub(super) fn of(now: &Checkpoint) -> Self {
-        let next = now.next.iter().map(|pending| PendingActivation { item: None, progress: None, ..pending.clone() });
+        let next = now.next.iter().map(|pending| PendingActivation {
+            item: None,
+            progress: None,
+            ..pending.clone()
+        });
         let failed = now.diagnostics.iter().map(|one| (&one.node, one.visit, &one.failure));
         Self {
             status: now.status,

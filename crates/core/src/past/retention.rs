@@ -151,7 +151,9 @@ pub(super) async fn prune_found(
     {
         return carry_out(store, run, kept, cut).await;
     }
-    let Some(PrunePoint { at, whole }) = cut(store, run, head.first, policy, now).await? else { return Ok((0, 0)) };
+    let Some(PrunePoint { at, whole }) = cut(store, run, head.first, policy, now).await? else {
+        return Ok((0, 0));
+    };
     // Only a start that is still there has no pins in its base: a pin of a record to come outlives its signal in the base of a cut.
     let may_have_pins = |headers: &Vec<RecordHeader>| {
         headers.first().is_none_or(|first| first.kind != RecordKind::Start)

@@ -14,7 +14,9 @@ use uuid::Uuid;
 pub(crate) use super::done::NodeDone;
 use super::effect::Effect;
 use super::letter::LetterChange;
-use super::pause::{QuestionRecord, EditRecord, Expired, ChildPolls, MessageKey, Receiver, IdleRecord, StepRecord};
+use super::pause::{
+    ChildPolls, EditRecord, Expired, IdleRecord, MessageKey, QuestionRecord, Receiver, StepRecord,
+};
 use super::prints::{ByNode, EdgeTargets, Prints};
 use crate::ask::{Answer, Resolution};
 use crate::clock::Timestamp;

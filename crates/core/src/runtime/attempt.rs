@@ -224,8 +224,12 @@ impl<S: State> Drop for Attempt<S> {
 fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
     let source = error.source();
     let kind = match (source.downcast_ref::<AskError>(), source.downcast_ref::<DeclineReason>()) {
-        (Some(AskError::Rejected { .. }), _) | (_, Some(DeclineReason::Rejected { .. })) => FailureKind::Rejected,
-        (Some(AskError::Expired { .. }), _) | (_, Some(DeclineReason::Expired { .. })) => FailureKind::Expired,
+        (Some(AskError::Rejected { .. }), _) | (_, Some(DeclineReason::Rejected { .. })) => {
+            FailureKind::Rejected
+        }
+        (Some(AskError::Expired { .. }), _) | (_, Some(DeclineReason::Expired { .. })) => {
+            FailureKind::Expired
+        }
         _ => FailureKind::Node,
     };
     let mut failure = Failure::of(kind, error.source());

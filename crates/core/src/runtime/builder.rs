@@ -11,9 +11,9 @@ use super::fleet::heartbeat::{HeartbeatMonitor, HeartbeatResult};
 use super::fleet::life;
 use super::fleet::sweeper::{SweeperOptions, keep_swept};
 use super::fleet::tags::ProcessTags;
-use super::post::{OutboxSink, OutboxRegistry, RETRY, SinkRoute};
+use super::post::{OutboxRegistry, OutboxSink, RETRY, SinkRoute};
 use super::runtime::Runtime;
-use super::shared::{RuntimeLimits, RuntimeRole, AppServices, RuntimeInner};
+use super::shared::{AppServices, RuntimeInner, RuntimeLimits, RuntimeRole};
 use super::tasks::spawn;
 use crate::ask::Answerer;
 use crate::clock::{Clock, SystemClock};
@@ -128,7 +128,12 @@ impl RuntimeBuilder {
 
     /// As [`outlet`](Self::outlet), tried as this policy says. With the last attempt of a letter it is put aside.
     #[must_use]
-    pub fn outlet_with(mut self, topic: impl Into<String>, outlet: impl OutboxSink, retry: RetryPolicy) -> Self {
+    pub fn outlet_with(
+        mut self,
+        topic: impl Into<String>,
+        outlet: impl OutboxSink,
+        retry: RetryPolicy,
+    ) -> Self {
         self.routes.insert(topic.into(), SinkRoute { outlet: Arc::new(outlet), retry });
         self
     }
@@ -418,7 +423,8 @@ impl RuntimeBuilder {
         let telemetry = Telemetry::new(by_node);
         let (resources, post) = (Arc::new(resources), OutboxRegistry::new(routes));
         let extensions = super::extension::Extensions::default();
-        let services = AppServices { resources, answerer, retention, telemetry, trace, post, tags, extensions };
+        let services =
+            AppServices { resources, answerer, retention, telemetry, trace, post, tags, extensions };
         Arc::new(RuntimeInner::new(
             role, store, committer, clock, ids, executor, heartbeat, limits, services, run_limits, EVENTS,
         ))

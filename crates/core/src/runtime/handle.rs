@@ -78,7 +78,12 @@ pub(crate) enum OutcomeSource<S: State> {
 }
 
 impl<S: State> RunHandle<S> {
-    pub(crate) fn new(shared: Arc<RuntimeInner>, graph: Graph<S>, run: RunKey, link: OutcomeSource<S>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<RuntimeInner>,
+        graph: Graph<S>,
+        run: RunKey,
+        link: OutcomeSource<S>,
+    ) -> Self {
         Self {
             shared,
             graph,

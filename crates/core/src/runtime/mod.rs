@@ -37,18 +37,18 @@ pub use self::outcome::Outcome;
 pub use self::post::{OutboxMessage, OutboxSink, SinkError};
 pub use self::requests::{
     BulkReport, BulkRequest, CellNews, DriveRequest, EditRequest, ForkRequest, RepeatedEffect, ResumeRequest,
-    RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, TransactionalStart, is_internal_label,
-    is_spared, is_system, queue_hold, queue_of,
+    RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, TransactionalStart,
+    is_internal_label, is_spared, is_system, queue_hold, queue_of,
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{
     Chunk, Live, Recorded, RunsCursor, RunsWatch, RunsWatchRequest, SseFrames, StreamWriter, Watch,
-    WatchCursor, WatchEvent, WatchKind, WatchRequest, WatchEventKind,
+    WatchCursor, WatchEvent, WatchEventKind, WatchKind, WatchRequest,
 };
 pub use crate::past::{
     ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, LoggedGraph,
-    MemorySnapshot, OpenQuestions, PastActivation, PendingActivation, PendingChild, Position, ReasonCache, ReasonKind, ReplanEntry,
-    RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport, TimelineEntry, Verdict,
-    Verified, WaitingToken,
+    MemorySnapshot, OpenQuestions, PastActivation, PendingActivation, PendingChild, Position, ReasonCache,
+    ReasonKind, ReplanEntry, RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport,
+    TimelineEntry, Verdict, Verified, WaitingToken,
 };
 pub use crate::telemetry::{TraceContext, TraceParent};

@@ -15,7 +15,7 @@ use super::requests::runs::RunsRequest;
 use super::requests::send::SendRequest;
 use super::requests::signal::SignalRequest;
 use super::requests::start::StartRequest;
-use super::shared::{RuntimePhase, RuntimeInner};
+use super::shared::{RuntimeInner, RuntimePhase};
 use super::watch::WatchRequest;
 use crate::ask::{Answer, Question};
 use crate::engine::fold::fold;
@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::graph::{CheckpointPolicy, Graph, NodeNames};
 use crate::id::{ExecutorId, NodeName, RunKey};
 use crate::past::family::{OpenQuestions, questions_of_all};
-use crate::record::body::{TokenChanges, SignalKind};
+use crate::record::body::{SignalKind, TokenChanges};
 use crate::state::{Patch, State};
 use crate::store::{At, CheckpointStore, RunHead};
 

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::committer::Committer;
 use super::event::{Event, Events, Subscribers};
 use super::extension::{Extensions, LeftRun, RunNews};
-use super::fleet::admission::{AdmissionControl, RunPermit, RunLimits};
+use super::fleet::admission::{AdmissionControl, RunLimits, RunPermit};
 use super::fleet::heartbeat::HeartbeatMonitor;
 use super::fleet::life::{self, ClaimId};
 use super::fleet::recovery::Recovery;

@@ -16,7 +16,8 @@ use crate::id::WorkflowName;
 use crate::record::RunStatus;
 
 /// All that a heartbeat can come to.
-const TRIED: [HeartbeatResult; 4] = [HeartbeatResult::Alive, HeartbeatResult::Failed, HeartbeatResult::Lost, HeartbeatResult::StillLost];
+const TRIED: [HeartbeatResult; 4] =
+    [HeartbeatResult::Alive, HeartbeatResult::Failed, HeartbeatResult::Lost, HeartbeatResult::StillLost];
 
 /// What a runtime measures.
 pub(crate) struct Telemetry {

@@ -12,7 +12,7 @@ use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{
-    OutboxMessage, Outcome, OutboxSink, RetentionPolicy, RunLimits, Runtime, SweepLimits, SinkError,
+    OutboxMessage, OutboxSink, Outcome, RetentionPolicy, RunLimits, Runtime, SinkError, SweepLimits,
 };
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::store::{CheckpointStore, LedgerStore};

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::ask::{AUTOMATIC, Answer, AnswerShape, Answerer, Ask, AnswererQuestion, Automatic, Shape, Shapes};
+use ferrata_core::ask::{
+    AUTOMATIC, Answer, AnswerShape, Answerer, AnswererQuestion, Ask, Automatic, Shape, Shapes,
+};
 use ferrata_core::graph::{Graph, Route};
 use ferrata_core::node::{Conversation, NodeContext};
 use ferrata_core::runtime::{Outcome, Runtime};

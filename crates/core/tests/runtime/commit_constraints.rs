@@ -1,4 +1,5 @@
 //! A constraint that the database checks at the commit: what it refuses is a failed attempt of the node, as a statement that fails is.
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -6,7 +6,7 @@ use std::future::IntoFuture as _;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_core::ask::{Answer, Answerer, Ask, AnswererQuestion, Resolution, Shape};
+use ferrata_core::ask::{Answer, Answerer, AnswererQuestion, Ask, Resolution, Shape};
 use ferrata_core::graph::{Effect, Graph, Route};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::{ForkRequest, Position, Runtime, StateCell};

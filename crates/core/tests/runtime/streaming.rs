@@ -9,7 +9,7 @@ use std::time::Duration;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{
-    Live, Outcome, Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchKind, WatchEventKind,
+    Live, Outcome, Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchEventKind, WatchKind,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, ErrorKind};
@@ -87,8 +87,10 @@ async fn no_watcher_is_in_the_way_of_a_node() {
     let graph = speaker(20_000, false, Effect::Write, None);
     runtime.start(&graph, Context::new()).id("r").await.unwrap().completed().await.unwrap();
     let events = all(&mut slow).await;
-    let missed: u64 =
-        events.iter().map(|event| if let WatchEventKind::Lagged { missed } = event.what { missed } else { 0 }).sum();
+    let missed: u64 = events
+        .iter()
+        .map(|event| if let WatchEventKind::Lagged { missed } = event.what { missed } else { 0 })
+        .sum();
     let heard = chunks(&events);
     assert!(missed > 0 && heard.len() <= 1_024);
     // Attempt and chunks: the gap shows in the numbers as well.

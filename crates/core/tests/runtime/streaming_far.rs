@@ -11,7 +11,7 @@ use ferrata_core::Clock as _;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Recorded, RunsWatch, Runtime, Watch, WatchEvent, WatchKind, WatchEventKind};
+use ferrata_core::runtime::{Recorded, RunsWatch, Runtime, Watch, WatchEvent, WatchEventKind, WatchKind};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore as _, MOST_SAID, Texts};
 use tokio::sync::{Notify, Semaphore};
@@ -57,7 +57,10 @@ fn numbers(events: &[WatchEvent], text: fn(u64) -> String) -> Vec<u64> {
 }
 
 fn missed(events: &[WatchEvent]) -> u64 {
-    events.iter().map(|event| if let WatchEventKind::Lagged { missed } = event.what { missed } else { 0 }).sum()
+    events
+        .iter()
+        .map(|event| if let WatchEventKind::Lagged { missed } = event.what { missed } else { 0 })
+        .sum()
 }
 
 /// Has a process know what is watched elsewhere: with its first stream, it asks.
@@ -261,7 +264,8 @@ async fn a_stream_that_begins_anew_with_the_same_attempt_is_heard_from_its_start
     let after = Box::pin(world.pass(done)).await;
     world.pass(run.completed()).await.unwrap();
     let begun = |events: &[WatchEvent]| {
-        let begins = |event: &&WatchEvent| matches!(&event.what, WatchEventKind::Recorded(Recorded::Claimed { .. }));
+        let begins =
+            |event: &&WatchEvent| matches!(&event.what, WatchEventKind::Recorded(Recorded::Claimed { .. }));
         events.iter().filter(begins).count()
     };
     assert_eq!((began.load(Ordering::Relaxed), begun(&after.0)), (2, 0), "the same claim goes on");

@@ -16,7 +16,8 @@ use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, 
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{
-    Outcome, Recorded, RetentionPolicy, Runtime, SseFrames, Watch, WatchCursor, WatchEvent, WatchKind, WatchEventKind,
+    Outcome, Recorded, RetentionPolicy, Runtime, SseFrames, Watch, WatchCursor, WatchEvent, WatchEventKind,
+    WatchKind,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
@@ -488,7 +489,9 @@ async fn a_failed_run_has_ended_and_its_retry_is_watched_behind_the_cursor() {
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     let mut watch = run.events().await.unwrap();
     let first = all(&mut watch).await;
-    let WatchEventKind::Recorded(Recorded::Status { status }) = first.last().unwrap().what else { panic!("{first:?}") };
+    let WatchEventKind::Recorded(Recorded::Status { status }) = first.last().unwrap().what else {
+        panic!("{first:?}")
+    };
     assert_eq!(status, RunStatus::Failed);
     assert!(first.iter().any(|event| event.kind() == WatchKind::NodeFailed));
     let good = serde_json::from_str(r#"[{"set":["good",true]}]"#).unwrap();
@@ -515,7 +518,9 @@ async fn who_watches_from_now_on_is_told_nothing_that_was_before() {
     let mut watch = run.events().from_now().await.unwrap();
     runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).by("ann").await.unwrap();
     let event = world.pass(watch.next()).await.unwrap().unwrap();
-    let WatchEventKind::Recorded(Recorded::Answered { question, by }) = event.what else { panic!("{event:?}") };
+    let WatchEventKind::Recorded(Recorded::Answered { question, by }) = event.what else {
+        panic!("{event:?}")
+    };
     assert_eq!((&*question, by.as_deref()), ("ok@1:gate", Some("ann")));
 }
 

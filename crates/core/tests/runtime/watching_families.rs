@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ferrata_core::ask::Answer;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchKind, WatchEventKind};
+use ferrata_core::runtime::{Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchEventKind, WatchKind};
 use ferrata_core::state::{Context, Draft};
 
 use super::dice::Dice;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferrata_core::ErrorKind;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Live, WatchKind, WatchEventKind};
+use ferrata_core::runtime::{Live, WatchEventKind, WatchKind};
 use ferrata_core::state::{Context, Draft};
 use tokio::sync::Notify;
 

@@ -14,7 +14,7 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{
-    Live, RetentionPolicy, RunsCursor, RunsWatch, Runtime, SseFrames, WatchEvent, WatchKind, WatchEventKind,
+    Live, RetentionPolicy, RunsCursor, RunsWatch, Runtime, SseFrames, WatchEvent, WatchEventKind, WatchKind,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::ManualClock;
@@ -252,7 +252,10 @@ async fn a_purged_name_is_told_anew_and_what_was_pruned_is_said() {
     for watch in [&mut watch, &mut other.runs().watch().after(cursor).await.unwrap()] {
         let rest = until_quiet(&world, watch).await;
         assert!(matches!(rest[0].what, WatchEventKind::Pruned { .. }), "{}", shown(&rest[0]));
-        assert_eq!(rest.iter().filter(|event| matches!(event.what, WatchEventKind::Pruned { .. })).count(), 1);
+        assert_eq!(
+            rest.iter().filter(|event| matches!(event.what, WatchEventKind::Pruned { .. })).count(),
+            1
+        );
     }
     runtime.purge(&key("r")).await.unwrap();
     runtime.start(&short("fine"), Context::new()).id("r").await.unwrap().completed().await.unwrap();
@@ -408,7 +411,10 @@ async fn a_slow_watcher_of_runs_is_told_what_it_missed_of_each() {
     quiet.completed().await.unwrap();
     let second = until_quiet(&world, &mut watch).await;
     let missed = |events: &[WatchEvent]| -> u64 {
-        events.iter().map(|event| if let WatchEventKind::Lagged { missed } = event.what { missed } else { 0 }).sum()
+        events
+            .iter()
+            .map(|event| if let WatchEventKind::Lagged { missed } = event.what { missed } else { 0 })
+            .sum()
     };
     let live = |events: &[WatchEvent]| {
         events.iter().filter(|event| matches!(event.what, WatchEventKind::Live(_))).count() as u64

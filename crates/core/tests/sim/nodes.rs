@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{RecordKind, RunStatus};
-use ferrata_core::runtime::{ChildError, OutboxMessage, OnParentEnd, OutboxSink, SinkError};
+use ferrata_core::runtime::{ChildError, OnParentEnd, OutboxMessage, OutboxSink, SinkError};
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::{Clock, ExecutorId, RunKey};
 

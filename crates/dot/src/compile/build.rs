@@ -10,7 +10,7 @@ use ferrata_core::{Error, ErrorKind};
 use super::branch::{Limits, view};
 use super::cycle::{in_loops, visits};
 use super::leave::{self, Joins, Rule};
-use super::plan::{EdgeFidelity, Gate, Jump, Next, RouteInput, NodeTargets};
+use super::plan::{EdgeFidelity, Gate, Jump, Next, NodeTargets, RouteInput};
 use super::refuse::check_region;
 use super::region::{FAN_IN, PARALLEL, Region, Regions};
 use super::settings::{

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use ferrata_core::state::Context;
 use serde_json::Value as Json;
 
-use super::{Fidelity, LAST, FidelityChoice};
+use super::{Fidelity, FidelityChoice, LAST};
 
 /// How many tasks are remembered. One that is forgotten costs the next task on its session a summary in its place.
 const REMEMBERED: usize = 4096;

@@ -213,7 +213,7 @@ struct OutputState {
     output: Collector,
     errors: Collector,
     /// What both came to, once that was asked for.
-    captured: Option<CapturedOutput>,
+    captured: Option<CommandOutputs>,
     is_taken: bool,
     /// What went wrong when files were made of it.
     problems: Vec<String>,
@@ -221,13 +221,13 @@ struct OutputState {
 
 /// Both outputs of a command.
 #[derive(Clone, Debug)]
-pub(crate) struct CapturedOutput {
+pub(crate) struct CommandOutputs {
     pub(super) source: OutputSource,
     pub(super) output: CapturedOutput,
     pub(crate) errors: CapturedOutput,
 }
 
-impl CapturedOutput {
+impl CommandOutputs {
     /// Tells whether it is the output of a task, of which the context has the answer alone.
     pub(crate) fn is_task(&self) -> bool {
         self.source == OutputSource::Backend
@@ -260,12 +260,12 @@ impl AttemptOutput {
     }
 
     /// Returns what the command has printed, without taking it; `None` if none was begun.
-    pub(crate) fn captured(&self) -> Option<CapturedOutput> {
+    pub(crate) fn captured(&self) -> Option<CommandOutputs> {
         let mut state = self.state();
         let source = state.source?;
         if state.captured.is_none() {
             let (output, errors) = (state.output.finish(), state.errors.finish());
-            state.captured = Some(CapturedOutput { source, output, errors });
+            state.captured = Some(CommandOutputs { source, output, errors });
         }
         state.captured.clone()
     }
@@ -282,7 +282,7 @@ impl AttemptOutput {
     }
 
     /// Takes it: `None` as well if it was taken before.
-    pub(crate) fn take(&self) -> Option<CapturedOutput> {
+    pub(crate) fn take(&self) -> Option<CommandOutputs> {
         let captured = self.captured()?;
         let was_taken = std::mem::replace(&mut self.state().is_taken, true);
         (!was_taken).then_some(captured)

@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::capture::AttemptOutput;
 use super::inherit::Inherit;
-use super::{HandlerError, ActivityCounter};
+use super::{ActivityCounter, HandlerError};
 
 /// How long the output of a command is still read after it has ended. Its group is killed by then, so only a process that
 /// left the group can hold the pipe.
@@ -211,7 +211,8 @@ mod tests {
     #[test]
     fn only_what_was_never_started_is_certainly_not_done() {
         let why = || std::io::Error::other("no");
-        for (lost, not_done) in [(UnknownExit::Unstarted(why()), true), (UnknownExit::Unheard(why()), false)] {
+        for (lost, not_done) in [(UnknownExit::Unstarted(why()), true), (UnknownExit::Unheard(why()), false)]
+        {
             let error = lost.of("the command");
             assert_eq!((error.is_not_done(), error.is_transient()), (not_done, true), "{error}");
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
-use super::capture::{CapturedOutput, CapturedOutput, KeepPolicy, OutputSource};
+use super::capture::{CapturedOutput, CommandOutputs, KeepPolicy, OutputSource};
 use super::command::Stages;
 use super::{HandlerError, Stage, codergen};
 use crate::outcome::StageOutcome;
@@ -90,7 +90,7 @@ macro_rules! setters {
 
 pub(super) use setters;
 
-impl CapturedOutput {
+impl CommandOutputs {
     /// Adds to an outcome what a command printed, as keys of the context, and notes what they lack.
     pub(crate) fn add_to(self, outcome: StageOutcome, node: &str) -> StageOutcome {
         let outcome = self.add_cuts_to(outcome, node);

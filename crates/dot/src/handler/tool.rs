@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use ferrata_core::{Error, ErrorKind};
 use serde_json::json;
 
-use super::capture::{CapturedOutput, CapturedOutput, KeepPolicy, OutputSource};
+use super::capture::{CapturedOutput, CommandOutputs, KeepPolicy, OutputSource};
 use super::command::status_in;
 use super::command_text::{CommandText, prepare};
 use super::hooks::Call;
@@ -108,8 +108,9 @@ impl Handler for Tool {
         let finished = finished.map_err(|lost| lost.of("the command"))?;
         let (how, code) = (finished.how(), finished.status.code());
         let printed = stage.printed.take();
-        let text =
-            |of: fn(&CapturedOutput) -> &CapturedOutput| printed.as_ref().map_or("", |printed| &of(printed).text);
+        let text = |of: fn(&CommandOutputs) -> &CapturedOutput| {
+            printed.as_ref().map_or("", |printed| &of(printed).text)
+        };
         let (output, errors) = (text(|printed| &printed.output), text(|printed| &printed.errors));
         let status = match code {
             Some(0) => Status::Success,

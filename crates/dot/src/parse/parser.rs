@@ -176,8 +176,10 @@ impl<'a> Parser<'a> {
         self.end_of_statement()?;
         if name != *id.value && attributes.iter().all(|attribute| &*attribute.key.value != "label") {
             let (key, value) = (Arc::from("label"), Value::string(name));
-            attributes
-                .push(Attribute { key: SpannedValue::new(key, id.span), value: SpannedValue::new(value, id.span) });
+            attributes.push(Attribute {
+                key: SpannedValue::new(key, id.span),
+                value: SpannedValue::new(value, id.span),
+            });
         }
         Ok(Statement::Node(NodeStatement { id, attributes }))
     }

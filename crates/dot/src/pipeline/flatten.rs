@@ -29,7 +29,8 @@ pub(super) fn flatten(
         edges: Vec::new(),
         tolerated,
     };
-    let mut flat = Flat { source, pipeline, graph: Vec::new(), copies: 0, mentioned: ImplicitNodes::default() };
+    let mut flat =
+        Flat { source, pipeline, graph: Vec::new(), copies: 0, mentioned: ImplicitNodes::default() };
     let mut scope = Scope::default();
     flat.statements(document.statements, &mut scope, true)?;
     flat.declare_mentioned();

@@ -9,7 +9,11 @@ use super::log::StageEnd;
 use crate::pipeline::Pipeline;
 
 /// Returns the events of an activation that ended beside its end: its start, and the edge that was chosen or the branches that began.
-pub(super) fn around_end(pipeline: &Pipeline, done: &StageEnd, route: &Route<'_>) -> Vec<(&'static str, Json)> {
+pub(super) fn around_end(
+    pipeline: &Pipeline,
+    done: &StageEnd,
+    route: &Route<'_>,
+) -> Vec<(&'static str, Json)> {
     let (node, visit) = (&done.node, done.visit);
     if route.is_fork {
         return vec![(

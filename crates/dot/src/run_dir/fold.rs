@@ -244,7 +244,8 @@ impl Fold {
         done: &StageEnd,
         news: &mut LogDelta,
     ) -> Result<(), Error> {
-        let sent: Option<StageUpdate> = done.output.as_ref().and_then(|sent| serde_json::from_str(sent.get()).ok());
+        let sent: Option<StageUpdate> =
+            done.output.as_ref().and_then(|sent| serde_json::from_str(sent.get()).ok());
         let branch = sent.as_ref().and_then(|sent| sent.branch.clone());
         let branch = branch.as_deref();
         let mut outcome = match (&done.failure, &sent) {

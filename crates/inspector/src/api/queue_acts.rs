@@ -6,7 +6,7 @@ use axum::extract::Path;
 use axum::extract::rejection::BytesRejection;
 use axum::http::HeaderMap;
 use ferrata_core::{RunId, RunKey};
-use ferrata_queue::{Queue, QueueStatus, RuntimeQueueExt as _, RateLimit};
+use ferrata_queue::{Queue, QueueStatus, RateLimit, RuntimeQueueExt as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 

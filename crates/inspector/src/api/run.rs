@@ -7,7 +7,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Path;
 use ferrata_core::ask::Question;
-use ferrata_core::runtime::{ActivationPhase, Checkpoint, LoggedGraph, PastActivation, PendingActivation, Position};
+use ferrata_core::runtime::{
+    ActivationPhase, Checkpoint, LoggedGraph, PastActivation, PendingActivation, Position,
+};
 use ferrata_core::store::RunHead;
 use ferrata_queue::explain_standings;
 use serde_json::{Value, json};

@@ -11,7 +11,8 @@ use crate::redact::Redaction;
 pub(crate) fn brief(now: &Checkpoint, reasons: &[RunReason], hides: &Redaction) -> Value {
     let stopped = now.next.iter().find(|pending| pending.stopped);
     let failed = now.history.iter().rev().find(|past| !past.ok);
-    let node = stopped.map(|pending| &pending.node).or_else(|| failed.map(|past: &PastActivation| &past.node));
+    let node =
+        stopped.map(|pending| &pending.node).or_else(|| failed.map(|past: &PastActivation| &past.node));
     json!({
         "why": told(reasons, hides),
         "failed_node": node.filter(|_| now.failure.is_some()),

@@ -8,7 +8,7 @@ use ferrata_core::ask::{Answer, Ask, Shape};
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::{Context, Draft, Op, Patch, Update};
-use ferrata_queue::{StartQueueExt as _, RuntimeQueueExt as _};
+use ferrata_queue::{RuntimeQueueExt as _, StartQueueExt as _};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock as _, RunKey, SystemClock, TenantId};
 use ferrata_inspector::Viewer;
-use ferrata_queue::{NodeQueueExt as _, StartQueueExt as _, RuntimeQueueExt as _};
+use ferrata_queue::{NodeQueueExt as _, RuntimeQueueExt as _, StartQueueExt as _};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

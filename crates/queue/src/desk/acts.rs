@@ -14,7 +14,9 @@ use super::recorded::RecordedStarts;
 use super::seen::DwellTimes;
 use super::{QueueCommand, closed};
 use crate::cell::BY;
-use crate::ledger::{FoundRun, SlotHolder, SlotKind, ExpiredStart, QueueState, StartId, QueueOp, OverStart, ReplacedStart};
+use crate::ledger::{
+    ExpiredStart, FoundRun, OverStart, QueueOp, QueueState, ReplacedStart, SlotHolder, SlotKind, StartId,
+};
 
 /// How long a run that is not there is waited for, in its place or to be cancelled, while its starter lives: it makes the record next.
 const MISSING: Duration = Duration::from_secs(300);
@@ -115,7 +117,9 @@ impl DueAction {
                 match cancelled.await {
                     Ok(()) => note(QueueOp::Forgotten { id, at }),
                     // It has ended.
-                    Err(error) if error.kind() == ErrorKind::WrongStatus => note(QueueOp::Forgotten { id, at }),
+                    Err(error) if error.kind() == ErrorKind::WrongStatus => {
+                        note(QueueOp::Forgotten { id, at })
+                    }
                     // Its starter makes the record next, or is no more.
                     Err(error) if error.kind() == ErrorKind::NotFound => {
                         if seen.for_longer(&id, at, MISSING) {

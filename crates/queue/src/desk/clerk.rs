@@ -19,9 +19,9 @@ use super::report::QueueReporter;
 use super::scan::HeldScan;
 use super::seen::DwellTimes;
 use super::starts::LatestStarts;
-use super::{QueueCommand, EnqueueReply, Tags};
+use super::{EnqueueReply, QueueCommand, Tags};
 use crate::cell::{BY, current, run_of};
-use crate::ledger::{SlotHolder, SlotKind, QueueState, QueueOp, OverStart, OpResult};
+use crate::ledger::{OpResult, OverStart, QueueOp, QueueState, SlotHolder, SlotKind};
 use crate::tasks::spawn;
 
 /// How much is done in one record at the most.
@@ -195,7 +195,9 @@ impl QueueActor {
                     replies.push(ReplyTarget::Nobody);
                     ops.push(match self.starts.is_last(&id, &entered) {
                         true => QueueOp::TakeBack { id, life, entered },
-                        false => QueueOp::Settle { id, gone: vec![OverStart::without_run(life)], found: None },
+                        false => {
+                            QueueOp::Settle { id, gone: vec![OverStart::without_run(life)], found: None }
+                        }
                     });
                 }
                 QueueCommand::Ended { id, life, ended_at } => {
@@ -283,7 +285,9 @@ impl QueueActor {
             // Whoever does not wait any more is not told.
             match reply {
                 ReplyTarget::Nobody => self.owed.push(op),
-                ReplyTarget::Caller(reply) | ReplyTarget::Node { reply, .. } => drop(reply.send(Err(again()))),
+                ReplyTarget::Caller(reply) | ReplyTarget::Node { reply, .. } => {
+                    drop(reply.send(Err(again())))
+                }
                 ReplyTarget::Starter { reply, .. } => drop(reply.send(Err(again()))),
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::{Clock, Error, ErrorKind, RunKey, Timestamp};
 
-use crate::ledger::{SlotKind, QueueState, SlotWaiter};
+use crate::ledger::{QueueState, SlotKind, SlotWaiter};
 
 /// How many of those who wait are told of one by one.
 const TOLD: usize = 100;

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::{QueueCommand, id_of};
 use crate::cell::{DEADLINE, KEY, NOT_BEFORE, PRIORITY, QUEUE};
-use crate::ledger::{SlotRequest, FoundRun, SlotKind, StartId, QueueOp, SlotWaiter};
+use crate::ledger::{FoundRun, QueueOp, SlotKind, SlotRequest, SlotWaiter, StartId};
 
 /// How many runs one page of a scan holds.
 const PAGE: u32 = 500;
@@ -98,7 +98,9 @@ impl HeldScan {
             return;
         }
         match self.find_hold(runtime, head).await {
-            Ok(Some(ask)) => drop(commands.send(QueueCommand::Do { op: QueueOp::Ask(Box::new(ask)), reply: None })),
+            Ok(Some(ask)) => {
+                drop(commands.send(QueueCommand::Do { op: QueueOp::Ask(Box::new(ask)), reply: None }))
+            }
             Ok(None) => {
                 let mut state = self.state();
                 if state.others.len() >= MAX_JUDGED {

@@ -7,7 +7,7 @@ use ferrata_core::runtime::Runtime;
 use ferrata_core::{ExecutorId, RunKey, Timestamp};
 
 use super::{QueueCommand, QueueHandle, give_back_as};
-use crate::ledger::{EnqueueUndo, FoundRun, StartId, QueueOp, OverStart};
+use crate::ledger::{EnqueueUndo, FoundRun, OverStart, QueueOp, StartId};
 
 /// Of how many runs starts are kept that are in doubt.
 const MANY: usize = 4_096;
@@ -150,7 +150,8 @@ impl PendingStart {
     }
 
     fn leave(&self, found: Option<FoundRun>) {
-        let op = QueueOp::Settle { id: self.id.clone(), gone: vec![OverStart::without_run(self.life)], found };
+        let op =
+            QueueOp::Settle { id: self.id.clone(), gone: vec![OverStart::without_run(self.life)], found };
         self.desk.send(QueueCommand::Do { op, reply: None });
     }
 }

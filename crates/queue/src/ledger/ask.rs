@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferrata_core::{Epoch, ExecutorId, Timestamp};
 
-use super::{SlotRequest, EnqueueUndo, SlotKind, QueueState, OpResult, SlotWaiter, line};
+use super::{EnqueueUndo, OpResult, QueueState, SlotKind, SlotRequest, SlotWaiter, line};
 
 /// How late a node may claim a slot of a queue with a rate. An idle run is claimed within moments of its grant; grants of a time in which no process
 /// claimed runs would be used at once.
@@ -84,7 +84,13 @@ impl QueueState {
     }
 
     /// Puts a holder into the line that hands its slot back. It was in the queue before, so no limit on requests is for it.
-    fn enter_again(&mut self, id: &str, mut waiting: SlotWaiter, since: Timestamp, now: Timestamp) -> OpResult {
+    fn enter_again(
+        &mut self,
+        id: &str,
+        mut waiting: SlotWaiter,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> OpResult {
         let kind = waiting.kind;
         if let Some(mut starts) = self.lives(id).filter(|_| kind == SlotKind::Run) {
             // Other starts of the run that are in progress stay.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ferrata_core::Timestamp;
 
 use super::line::Rank;
-use super::{SlotHolder, SlotKind, ExpiredStart, QueueState, GrantScope, SlotWaiter};
-use crate::settings::{RateLimit, QueueSettings};
+use super::{ExpiredStart, GrantScope, QueueState, SlotHolder, SlotKind, SlotWaiter};
+use crate::settings::{QueueSettings, RateLimit};
 
 /// How long whom a limit protects can have it closed, whatever the clocks say.
 pub(crate) const LONGEST_CLOSED: Duration = Duration::from_secs(86_400);
@@ -146,7 +146,13 @@ impl QueueState {
     }
 
     /// What comes first is served first.
-    fn rank<'a>(&self, id: &'a String, waiting: &SlotWaiter, settings: &QueueSettings, now: Timestamp) -> Rank<'a> {
+    fn rank<'a>(
+        &self,
+        id: &'a String,
+        waiting: &SlotWaiter,
+        settings: &QueueSettings,
+        now: Timestamp,
+    ) -> Rank<'a> {
         let turn = self.keys.note(&waiting.key).map_or(0, |note| note.turn);
         (Reverse(level(waiting.priority, waiting.since, settings, now)), turn, waiting.since, id)
     }

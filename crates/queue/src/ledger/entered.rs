@@ -3,7 +3,7 @@
 use ferrata_core::{RunKey, Timestamp};
 
 use super::once::OnceEntry;
-use super::{ExpiredStart, QueueState, StartId, OverStart};
+use super::{ExpiredStart, OverStart, QueueState, StartId};
 
 /// What a start has changed beside its entry, which was not in the queue before.
 #[derive(Debug)]

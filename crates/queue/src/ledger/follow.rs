@@ -13,7 +13,7 @@ use super::store::{
     run_named,
 };
 use super::table::TrackedMap;
-use super::{QueueState, DirtyFlags, SlotWaiter};
+use super::{DirtyFlags, QueueState, SlotWaiter};
 
 /// What becomes of an entry of a channel.
 #[derive(Clone, Copy)]

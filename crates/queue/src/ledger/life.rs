@@ -8,7 +8,7 @@ use ferrata_core::store::RunHead;
 use ferrata_core::{ExecutorId, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{SlotHolder, SlotKind, QueueState, SlotWaiter};
+use super::{QueueState, SlotHolder, SlotKind, SlotWaiter};
 use crate::cell::LIFE;
 
 /// A start that is over.

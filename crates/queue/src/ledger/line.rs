@@ -147,8 +147,12 @@ impl WaitQueue {
         change: impl FnOnce(&mut BTreeSet<(Timestamp, String)>) -> bool,
     ) {
         let SlotWaiter { key, priority, kind, places, .. } = waiting;
-        let class =
-            RankClass { key: key.clone(), priority: *priority, is_run: *kind == SlotKind::Run, places: *places };
+        let class = RankClass {
+            key: key.clone(),
+            priority: *priority,
+            is_run: *kind == SlotKind::Run,
+            places: *places,
+        };
         let (class, mut members) =
             self.classes.remove_entry(&class).unwrap_or_else(|| (Arc::new(class), BTreeSet::new()));
         let first = |members: &BTreeSet<(Timestamp, String)>| members.first().map(|(since, _)| *since);

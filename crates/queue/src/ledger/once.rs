@@ -6,7 +6,7 @@ use ferrata_core::{RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::entered::OnceUndo;
-use super::{EnqueueUndo, QueueState, OpResult};
+use super::{EnqueueUndo, OpResult, QueueState};
 
 /// How many keys are remembered at the most.
 pub(super) const MAX_KEYS: usize = 10_000;
@@ -26,7 +26,13 @@ pub(crate) struct OnceEntry {
 
 impl QueueState {
     /// Says why a start by this key starts nothing, if it does not: another run was started by the key within the window that this start names.
-    pub(super) fn check_once(&mut self, key: &str, ms: u64, run: &RunKey, now: Timestamp) -> Option<OpResult> {
+    pub(super) fn check_once(
+        &mut self,
+        key: &str,
+        ms: u64,
+        run: &RunKey,
+        now: Timestamp,
+    ) -> Option<OpResult> {
         self.forget_keys(now);
         let window = Duration::from_millis(ms);
         match self.seen.get(key) {

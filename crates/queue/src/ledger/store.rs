@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 
 use super::entry::StoredSize;
 use super::keys::KeyTable;
-use super::line::{WaitQueue, RUN, WaiterKey, is_bare};
+use super::line::{RUN, WaitQueue, WaiterKey, is_bare};
 use super::table::TrackedMap;
-use super::{SlotKind, QueueState, DirtyFlags, SlotWaiter};
+use super::{DirtyFlags, QueueState, SlotKind, SlotWaiter};
 
 pub(super) const SETTINGS: &str = "settings";
 pub(super) const OVERRIDES: &str = "overrides";
@@ -128,7 +128,11 @@ impl ChannelChange {
 }
 
 /// Puts in entries that are there, and takes out those that are not.
-fn entries<T: Serialize + StoredSize>(ops: &mut Vec<PatchOp>, channel: &str, table: &mut TrackedMap<T>) -> Result<()> {
+fn entries<T: Serialize + StoredSize>(
+    ops: &mut Vec<PatchOp>,
+    channel: &str,
+    table: &mut TrackedMap<T>,
+) -> Result<()> {
     let mut change = ChannelChange::default();
     for id in table.take_touched() {
         let entry = table.get(&id).map(to_value).transpose()?;
@@ -171,7 +175,8 @@ fn table<T: DeserializeOwned + StoredSize>(channels: &Channels, name: &str) -> R
 
 fn line(channels: &Channels) -> Result<WaitQueue> {
     let others: BTreeMap<String, SlotWaiter> = read_or_default(channels, WAITING)?;
-    let mut all: Vec<_> = others.into_iter().map(|(id, one)| (id.clone(), WaiterKey::Other(id), one)).collect();
+    let mut all: Vec<_> =
+        others.into_iter().map(|(id, one)| (id.clone(), WaiterKey::Other(id), one)).collect();
     for (channel, runs) in channels {
         let Some(executor) = executor_of(channel)? else { continue };
         for (name, one) in runs.as_object().ok_or_else(|| newer(channel))? {

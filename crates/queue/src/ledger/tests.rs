@@ -521,7 +521,11 @@ fn a_start_whose_place_nothing_takes_stands_in_the_line_again() {
     }
     assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-003"]);
     assert_eq!(ledger.waiting["run:default/run-003"].not_before, Some(at(1_800)), "the first came at 300");
-    assert_eq!(last_counts(&mut ledger, 1, at(1_000)), OpResult::Before(run(3)), "a start that is made again");
+    assert_eq!(
+        last_counts(&mut ledger, 1, at(1_000)),
+        OpResult::Before(run(3)),
+        "a start that is made again"
+    );
     let stored = |ledger: &QueueState| {
         let all = ledger.replaced.iter();
         all.map(|(id, one)| (id.clone(), one.by.clone())).collect::<Vec<_>>()

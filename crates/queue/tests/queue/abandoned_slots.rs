@@ -8,7 +8,7 @@ use ferrata_core::runtime::{Outcome, Runtime, RuntimeBuilder};
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Fault, Process, World};
 use ferrata_core::{Clock as _, ErrorKind, RunKey};
-use ferrata_queue::{StartQueueExt, Queue, QueuedRun, RuntimeQueueExt};
+use ferrata_queue::{Queue, QueuedRun, RuntimeQueueExt, StartQueueExt};
 use tokio::task::JoinSet;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, set_up, slow};

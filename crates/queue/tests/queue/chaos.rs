@@ -17,7 +17,7 @@ use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore};
 use ferrata_core::testing::{Fault, SeqIds, World};
 use ferrata_core::{Clock, Epoch, Seq, Timestamp};
-use ferrata_queue::{StartQueueExt, RuntimeQueueExt};
+use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
 use ferrata_store_sharded::ShardedStore;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place};

@@ -11,7 +11,7 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::{Process, World};
 use ferrata_core::{Clock, RunKey};
-use ferrata_queue::{NodeQueueExt, StartQueueExt, RuntimeQueueExt};
+use ferrata_queue::{NodeQueueExt, RuntimeQueueExt, StartQueueExt};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -11,7 +11,7 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::RuntimeBuilder;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::{Fault, Process, World};
-use ferrata_queue::{NodeQueueExt, RuntimeQueueExt, RateLimit};
+use ferrata_queue::{NodeQueueExt, RateLimit, RuntimeQueueExt};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, process};
 

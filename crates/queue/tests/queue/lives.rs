@@ -8,7 +8,7 @@ use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Fault, Process, World};
-use ferrata_queue::{StartQueueExt, Queue, QueuedRun, QueuedStart, RuntimeQueueExt};
+use ferrata_queue::{Queue, QueuedRun, QueuedStart, RuntimeQueueExt, StartQueueExt};
 use tokio::task::JoinSet;
 
 use crate::deaf::{Asked, Deaf};

@@ -11,7 +11,7 @@ use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::World;
 use ferrata_core::{Clock, Timestamp};
-use ferrata_queue::{NodeQueueExt, StartQueueExt, RuntimeQueueExt};
+use ferrata_queue::{NodeQueueExt, RuntimeQueueExt, StartQueueExt};
 use tokio::task::JoinSet;
 
 use crate::deaf::Deaf;

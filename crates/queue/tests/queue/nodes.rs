@@ -10,7 +10,7 @@ use ferrata_core::runtime::{Outcome, Runtime, StateCell};
 use ferrata_core::state::{Context, Draft, Op, Patch};
 use ferrata_core::testing::World;
 use ferrata_core::{Clock, ErrorKind, RunKey};
-use ferrata_queue::{NodeQueueExt, GraphQueueExt, QueueSlot, RuntimeQueueExt};
+use ferrata_queue::{GraphQueueExt, NodeQueueExt, QueueSlot, RuntimeQueueExt};
 use serde_json::json;
 
 use crate::deaf::Deaf;

@@ -7,7 +7,7 @@ use ferrata_core::ErrorKind;
 use ferrata_core::graph::Graph;
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Process, World};
-use ferrata_queue::{StartQueueExt, QueuedRun, RuntimeQueueExt};
+use ferrata_queue::{QueuedRun, RuntimeQueueExt, StartQueueExt};
 
 use crate::support::{MOMENT, WHILE, Witness, process, slow};
 

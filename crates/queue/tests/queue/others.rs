@@ -3,7 +3,7 @@
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
 use ferrata_core::testing::World;
-use ferrata_queue::{StartQueueExt, RuntimeQueueExt};
+use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 

@@ -13,7 +13,7 @@ use ferrata_core::runtime::{Position, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::{Fault, Process, World};
 use ferrata_core::{ErrorKind, Result, RunKey};
-use ferrata_queue::{StartQueueExt, Queue, RuntimeQueueExt};
+use ferrata_queue::{Queue, RuntimeQueueExt, StartQueueExt};
 
 use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, empty, set_up};

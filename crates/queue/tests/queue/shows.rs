@@ -5,7 +5,7 @@ use ferrata_core::runtime::{Live, Recorded, Watch, WatchEventKind};
 use ferrata_core::state::Context;
 use ferrata_core::testing::World;
 use ferrata_core::{Clock as _, ErrorKind, RunKey};
-use ferrata_queue::{StartQueueExt, RuntimeQueueExt};
+use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::support::{MOMENT, WHILE, Witness, in_a_place, process, slow};
@@ -58,7 +58,9 @@ async fn waits(mut watch: Watch) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(event) = watch.next().await.unwrap() {
         match event.what {
-            WatchEventKind::Live(Live::Custom { name, payload, .. }) => told.push(format!("{name} {}", payload.get())),
+            WatchEventKind::Live(Live::Custom { name, payload, .. }) => {
+                told.push(format!("{name} {}", payload.get()))
+            }
             WatchEventKind::Recorded(Recorded::Paused { reason, .. }) => told.push(reason.to_string()),
             WatchEventKind::Recorded(Recorded::Unpaused { .. }) => told.push("unpaused".to_owned()),
             _ => {}

@@ -10,7 +10,7 @@ use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
 use ferrata_core::store::Fault;
 use ferrata_core::testing::World;
-use ferrata_queue::{StartQueueExt, RuntimeQueueExt};
+use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
 use serde_json::json;
 use tokio::task::JoinSet;
 

@@ -5,7 +5,7 @@ use ferrata_core::runtime::RunLimits;
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Process, World};
 use ferrata_core::{Epoch, ErrorKind};
-use ferrata_queue::{StartQueueExt, Queue, RuntimeQueueExt, RateLimit};
+use ferrata_queue::{Queue, RateLimit, RuntimeQueueExt, StartQueueExt};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};
 

@@ -12,7 +12,7 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::{Fault, Process, World};
-use ferrata_queue::{StartQueueExt, QueueOverview, Queue, RuntimeQueueExt};
+use ferrata_queue::{Queue, QueueOverview, RuntimeQueueExt, StartQueueExt};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, LabelKey};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place_as, set_up};

@@ -11,7 +11,7 @@ use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::World;
-use ferrata_queue::{NodeQueueExt, GraphQueueExt, RuntimeQueueExt};
+use ferrata_queue::{GraphQueueExt, NodeQueueExt, RuntimeQueueExt};
 
 use crate::support::{MOMENT, WHILE, empty, patient};
 

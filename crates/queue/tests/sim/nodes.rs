@@ -9,7 +9,7 @@ use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{ExecutorId, RunKey};
-use ferrata_queue::{NodeQueueExt as _, GraphQueueExt as _};
+use ferrata_queue::{GraphQueueExt as _, NodeQueueExt as _};
 
 use super::process::Edition;
 use super::rules::Rules;

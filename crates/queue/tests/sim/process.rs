@@ -9,7 +9,7 @@ use ferrata_core::state::Context;
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::SeqIds;
 use ferrata_core::{Clock, Error, ErrorKind};
-use ferrata_queue::{RuntimeQueueExt as _, RateLimit};
+use ferrata_queue::{RateLimit, RuntimeQueueExt as _};
 use ferrata_store_sharded::ShardedStore;
 
 use super::clock::SkewedClock;

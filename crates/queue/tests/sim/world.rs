@@ -12,7 +12,7 @@ use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunHead};
 use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{Clock as _, Result, RunKey};
-use ferrata_queue::{StartQueueExt as _, QueueOverview};
+use ferrata_queue::{QueueOverview, StartQueueExt as _};
 
 use super::clock::SkewedClock;
 use super::mix::{Mix, ROUNDS, Report};

@@ -107,7 +107,8 @@ impl Look {
 
     async fn made(self, store: Store, run: RunKey) -> Result<RunView> {
         let records = |found: Option<Vec<Record>>| found.map_or(RunView::Nothing, RunView::Records);
-        let head = |found: Option<RunHead>| found.map_or(RunView::Nothing, |head| RunView::Head(Box::new(head)));
+        let head =
+            |found: Option<RunHead>| found.map_or(RunView::Nothing, |head| RunView::Head(Box::new(head)));
         let seen = match self {
             Self::Head => store.head(&run).await.map(head),
             Self::Load(at) => store.load(&run, at).await.map(records),

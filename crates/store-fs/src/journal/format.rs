@@ -273,7 +273,9 @@ mod tests {
             match read(&flipped) {
                 Ok(found) => match found.unwrap() {
                     // Between a group's end and the next sector stands nothing.
-                    JournalContents { entries: found, gap: None, .. } => assert!(found == entries, "flipped at {at}"),
+                    JournalContents { entries: found, gap: None, .. } => {
+                        assert!(found == entries, "flipped at {at}")
+                    }
                     JournalContents { gap: Some(gap), .. } => {
                         assert!(gap <= at && at < gap + SECTOR && places.contains(&gap), "flipped at {at}");
                     }

@@ -85,7 +85,7 @@ impl<T: FieldType> FieldType for Option<T> {
 
 macro_rules! held {
     ($($type:ty, $shape:ident, $to:expr, $from:expr;)*) => {
-        $(impl Held for $type {
+        $(impl FieldType for $type {
             const SHAPE: Shape = Shape::$shape;
 
             fn value(&self) -> Option<Value> {
@@ -142,14 +142,14 @@ macro_rules! fields {
             /// Returns the kind of value that it holds.
             pub const fn shape(self) -> Shape {
                 match self {
-                    $(Self::$field => <$type as Held>::SHAPE,)*
+                    $(Self::$field => <$type as FieldType>::SHAPE,)*
                 }
             }
 
             /// Tells whether a header may lack it.
             pub const fn is_optional(self) -> bool {
                 match self {
-                    $(Self::$field => <$type as Held>::IS_OPTIONAL,)*
+                    $(Self::$field => <$type as FieldType>::IS_OPTIONAL,)*
                 }
             }
         }
@@ -175,7 +175,7 @@ macro_rules! fields {
                 wrong: impl Fn(Field) -> E,
             ) -> Result<Self, E> {
                 Ok(Self {
-                    $($member: Held::held(read(Field::$field)?).ok_or_else(|| wrong(Field::$field))?,)*
+                    $($member: FieldType::held(read(Field::$field)?).ok_or_else(|| wrong(Field::$field))?,)*
                 })
             }
         }

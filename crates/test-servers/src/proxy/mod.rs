@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-pub use self::fault::{Act, FiredFault, Fault, Place, Trigger};
+pub use self::fault::{Act, Fault, FiredFault, Place, Trigger};
 
 use self::connection::Connection;
 use self::plan::Plan;

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::fault::{FiredFault, Fault, Trigger};
+use super::fault::{Fault, FiredFault, Trigger};
 use super::lock;
 
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrata::ask::{Ask, Shape};
 use ferrata::graph::{Effect, Graph, RetryPolicy};
 use ferrata::node::{NodeContext, NodeError};
-use ferrata::queue::{StartQueueExt as _, RuntimeQueueExt as _, RateLimit};
+use ferrata::queue::{RateLimit, RuntimeQueueExt as _, StartQueueExt as _};
 use ferrata::record::Labels;
 use ferrata::schedule::Schedules as _;
 use ferrata::store::{At, RunAppend};

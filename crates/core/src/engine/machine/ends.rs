@@ -10,7 +10,7 @@ use crate::engine::history::{EndedActivation, Outcome};
 use crate::engine::nodes::never_reached;
 use crate::error::Result;
 use crate::id::Visit;
-use crate::record::body::{End, FiredEdge, NodeDone, TokenChanges, Start};
+use crate::record::body::{End, FiredEdge, NodeDone, Start, TokenChanges};
 
 impl Machine {
     /// Takes in the end of an activation.

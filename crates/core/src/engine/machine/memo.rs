@@ -10,7 +10,7 @@ use crate::ask::{Answer, OnDeadline};
 use crate::engine::questions::ClosedQuestion;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{AskedQuestion, Memo, Memos, Reply, ended};
-use crate::record::pause::{QuestionRecord, Expired, ActivationNote, Receiver, StepRecord};
+use crate::record::pause::{ActivationNote, Expired, QuestionRecord, Receiver, StepRecord};
 
 impl Machine {
     /// Takes in what an activation noted.

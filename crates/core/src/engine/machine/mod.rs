@@ -36,7 +36,7 @@ use crate::record::RunStatus;
 use crate::record::body::{ClaimRecord, Event, FirstMessage, Intent, Item, NodeDone, Started, StatusChange};
 use crate::record::child::Child;
 use crate::record::parent_link::{ChildRef, start_of};
-use crate::record::pause::{ChildPolls, Message, IdleRecord};
+use crate::record::pause::{ChildPolls, IdleRecord, Message};
 use crate::record::prints::Prints;
 use crate::state::Secrets;
 
@@ -243,7 +243,8 @@ impl Machine {
 
     /// Whether the run is paused by its parent, or else by what was said to it.
     pub(crate) fn is_paused_by(&self, parent: bool) -> bool {
-        let said = |pauses: &PauseReasons| if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() };
+        let said =
+            |pauses: &PauseReasons| if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() };
         self.standing.pauses().is_some_and(said)
     }
 

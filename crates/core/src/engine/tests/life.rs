@@ -19,7 +19,8 @@ use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Epoch, ExecutorId, RecordId, RunKey, Seq};
 use crate::record::body::{
-    AttemptFailed, ClaimRecord, Event, Intent, NodeDone, NodesDone, TokenChanges, Signal, SignalKind, StatusChange,
+    AttemptFailed, ClaimRecord, Event, Intent, NodeDone, NodesDone, Signal, SignalKind, StatusChange,
+    TokenChanges,
 };
 use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
 use crate::state::Patch;
@@ -173,13 +174,16 @@ impl Life {
     }
 
     fn choose(&self, node: NodeIx, draw: &mut Draw) -> Vec<EdgeToken> {
-        let mut fired: Vec<EdgeToken> = self.plan.outgoing(node, EdgeKind::Plain).map(EdgeToken::once).collect();
+        let mut fired: Vec<EdgeToken> =
+            self.plan.outgoing(node, EdgeKind::Plain).map(EdgeToken::once).collect();
         for edge in self.plan.outgoing(node, EdgeKind::Routed) {
             match draw.below(6) {
                 0 | 1 => {}
                 2 => {
                     let item = |n: usize| Some(Arc::from(codec::to_raw(&n).unwrap()));
-                    fired.extend((0..=draw.below(3)).map(|n| EdgeToken { item: item(n), ..EdgeToken::once(edge) }));
+                    fired.extend(
+                        (0..=draw.below(3)).map(|n| EdgeToken { item: item(n), ..EdgeToken::once(edge) }),
+                    );
                 }
                 _ => {
                     let revisit = self.revisits > 0 && draw.one_in(self.revisits);

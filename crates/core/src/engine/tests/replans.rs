@@ -16,7 +16,7 @@ use crate::graph::plan::Plan;
 use crate::graph::{EdgeKind, Graph, Join};
 use crate::id::Visit;
 use crate::record::RunStatus;
-use crate::record::body::{End, Event, NodeDone, NodesDone, TokenChanges, Signal, SignalKind, Started};
+use crate::record::body::{End, Event, NodeDone, NodesDone, Signal, SignalKind, Started, TokenChanges};
 use crate::state::{Context, Patch};
 
 /// How often a node is gone back to unless its builder says otherwise.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::GraphBuilder;
-use crate::graph::around::{NodeMiddleware, InnerNode};
+use crate::graph::around::{InnerNode, NodeMiddleware};
 use crate::graph::cached::{CachePolicy, CachedNode};
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;

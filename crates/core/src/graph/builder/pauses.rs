@@ -9,7 +9,7 @@ use super::GraphBuilder;
 use crate::ask::{Ask, DeclineReason};
 use crate::graph::names::NodeNames;
 use crate::graph::route::Route;
-use crate::node::{Conversation, GateNode, NodeContext, NodeError, GateResult, TalkNode};
+use crate::node::{Conversation, GateNode, GateResult, NodeContext, NodeError, TalkNode};
 use crate::record::effect::Effect;
 use crate::state::{Draft, IntoUpdate, State};
 

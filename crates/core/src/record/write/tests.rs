@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::compact::few::SmallVec;
 use crate::failure::{Failure, FailureKind};
 use crate::id::Visit;
-use crate::record::body::{End, Item, TokenChanges, Start};
+use crate::record::body::{End, Item, Start, TokenChanges};
 use crate::record::codec::to_raw;
 use crate::record::done::Fields as DoneFields;
 use crate::record::letter::OutboxRecord;

@@ -11,9 +11,9 @@ use super::tries::ChildBackoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunId, RunKey};
-use crate::node::{EndWaiter, NotedChild, NodeContext};
+use crate::node::{EndWaiter, NodeContext, NotedChild};
 use crate::record::RunFacts;
-use crate::record::child::{ParentBond, Child, ChildEnd, ChildNote};
+use crate::record::child::{Child, ChildEnd, ChildNote, ParentBond};
 use crate::record::parent_link::{BOND, CHILD, ChildRef, DEPTH, PARENT, ParentLink, ROOT, child_id};
 use crate::runtime::requests::given::StartExtras;
 use crate::runtime::requests::resume::{ClaimOptions, resume};
@@ -125,7 +125,12 @@ impl<S: State> ChildSpec<S> {
     }
 
     /// As [`begin`](Self::begin), and asks a store that fails again.
-    async fn begin_until_known(&self, shared: &Arc<RuntimeInner>, kept: &NotedChild, named: &ChildRef) -> Result<ChildStartResult> {
+    async fn begin_until_known(
+        &self,
+        shared: &Arc<RuntimeInner>,
+        kept: &NotedChild,
+        named: &ChildRef,
+    ) -> Result<ChildStartResult> {
         let mut tries = ChildBackoff::of(shared, &named.run);
         loop {
             match self.begin(shared, kept, named).await {
@@ -212,7 +217,12 @@ impl<S: State> ChildSpec<S> {
     }
 
     /// Starts the run, or sees to it that it goes on.
-    async fn begin(&self, shared: &Arc<RuntimeInner>, kept: &NotedChild, named: &ChildRef) -> Result<ChildStartResult> {
+    async fn begin(
+        &self,
+        shared: &Arc<RuntimeInner>,
+        kept: &NotedChild,
+        named: &ChildRef,
+    ) -> Result<ChildStartResult> {
         let (NotedChild { child, is_new }, run) = (kept, &named.run);
         if !is_new && let Some(head) = shared.store.head(run).await? {
             if named.is(&head.facts) {

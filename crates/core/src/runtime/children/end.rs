@@ -145,7 +145,8 @@ pub(crate) async fn await_end(
                 Ok(None) => {
                     // Rare and large, so not a part of each wait.
                     if let Some(parent) = was_paused
-                        && let Err(error) = Box::pin(let_go_on(shared, child, SendCondition::Owned(parent))).await
+                        && let Err(error) =
+                            Box::pin(let_go_on(shared, child, SendCondition::Owned(parent))).await
                     {
                         tracing::debug!(%run, %error, "cannot let a child go on; trying again");
                     }
@@ -200,7 +201,12 @@ pub(crate) fn next_deadline(machine: &Machine, now: Timestamp) -> Option<Timesta
 }
 
 /// Cancels a child, unless it has ended, and waits for its end.
-pub(crate) async fn cancel(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: SendCondition<'_>, reason: &str) {
+pub(crate) async fn cancel(
+    shared: &Arc<RuntimeInner>,
+    child: &ChildRef,
+    parent: SendCondition<'_>,
+    reason: &str,
+) {
     if tell_to_stop(shared, child, parent, reason).await {
         await_end(shared, child, None, None).await;
     }

@@ -13,7 +13,7 @@ use super::child_start::ChildSpec;
 use super::error::ChildError;
 use super::request::ChildHandle;
 use crate::error::Result;
-use crate::node::{NotedChild, NodeContext};
+use crate::node::{NodeContext, NotedChild};
 use crate::record::parent_link::ChildRef;
 use crate::state::State;
 

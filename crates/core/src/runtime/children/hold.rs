@@ -54,7 +54,11 @@ pub(super) async fn hold_once(
 /// # Errors
 ///
 /// What the store says.
-pub(super) async fn let_go_on(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: SendCondition<'_>) -> Result<()> {
+pub(super) async fn let_go_on(
+    shared: &Arc<RuntimeInner>,
+    child: &ChildRef,
+    parent: SendCondition<'_>,
+) -> Result<()> {
     match shared.store.head(&child.run).await? {
         Some(head) if head.status == RunStatus::Interrupted => hold_once(shared, child, parent, false).await,
         _ => Ok(()),

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::error::ChildError;
 use crate::graph::{Graph, GraphBuilder};
-use crate::node::{Node, NodeContext, NodeError, NodeResult, GateResult};
+use crate::node::{GateResult, Node, NodeContext, NodeError, NodeResult};
 use crate::state::{Draft, State};
 
 /// A child as a node.

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{RunId, RunKey};
 use crate::node::{EndWaiter, NodeContext};
-use crate::record::child::{ParentBond, Child, ChildEnd};
+use crate::record::child::{Child, ChildEnd, ParentBond};
 use crate::record::parent_link::ChildRef;
 use crate::state::{Channels, State};
 

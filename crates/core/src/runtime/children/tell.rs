@@ -11,7 +11,7 @@ use crate::id::{HeadRef, RunKey};
 use crate::node::RunScope;
 use crate::record::body::{Signal, SignalKind};
 use crate::record::parent_link::ChildRef;
-use crate::runtime::requests::amend::{WritePrecondition, RunWriter};
+use crate::runtime::requests::amend::{RunWriter, WritePrecondition};
 use crate::runtime::requests::signal::send_if;
 use crate::runtime::shared::RuntimeInner;
 

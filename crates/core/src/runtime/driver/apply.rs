@@ -58,7 +58,10 @@ impl<S: State> RunDriver<S> {
         self.rebase().await?;
         if origin.leads_to(&self.machine, key) {
             self.line.remove_ready(key);
-            self.apply_fact(PendingEvent { key, what: PendingEventKind::Ended { result: Err(failure), took } })?;
+            self.apply_fact(PendingEvent {
+                key,
+                what: PendingEventKind::Ended { result: Err(failure), took },
+            })?;
         }
         Ok(())
     }

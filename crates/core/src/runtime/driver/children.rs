@@ -19,9 +19,9 @@ use crate::node::{ChildWait, EndWaiter, RunScope};
 use crate::record::child::Child;
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, ParentLink};
-use crate::record::pause::{ChildPolls, ActivationNote};
+use crate::record::pause::{ActivationNote, ChildPolls};
 use crate::runtime::children::{
-    FIRST_LOOK, TOLD_AT_ONCE, SendCondition, await_end, await_in_time, end_as, next_deadline, tell_to_stop,
+    FIRST_LOOK, SendCondition, TOLD_AT_ONCE, await_end, await_in_time, end_as, next_deadline, tell_to_stop,
 };
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
@@ -113,7 +113,8 @@ impl ChildTasks {
             self.tasks.spawn(async move {
                 let _turn = turns.acquire().await;
                 let run = child.run.clone();
-                let told = Box::pin(async { tell_to_stop(&shared, &child, SendCondition::Always, &reason).await });
+                let told =
+                    Box::pin(async { tell_to_stop(&shared, &child, SendCondition::Always, &reason).await });
                 // A store that panics is logged; whoever looks for the child at rest tells it then.
                 let is_told = caught(&run, told).await.unwrap_or(false);
                 ChildEvent::Told(is_told.then_some(child))

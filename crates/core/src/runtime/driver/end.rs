@@ -163,7 +163,9 @@ impl<S: State> RunDriver<S> {
                 Ok(())
             }
             PendingEventKind::Ended { result, took } => self.apply_end(key, result, took, false).map(|_| ()),
-            PendingEventKind::Noted { name, what, first } => self.note_step(key, &name, what, first).map(|_| ()),
+            PendingEventKind::Noted { name, what, first } => {
+                self.note_step(key, &name, what, first).map(|_| ())
+            }
             PendingEventKind::Asked { name, ask } => self.note_asked(key, &name, ask).map(|_| ()),
         }
     }
@@ -217,7 +219,8 @@ impl<S: State> RunDriver<S> {
         let overwrites: Vec<&str> = overwrites.iter().map(String::as_str).collect();
         let (graph, state) = (&self.graph, &self.state);
         let unmet = |gate| !catch_unwind(AssertUnwindSafe(|| graph.goal_met(gate, state))).unwrap_or(false);
-        let mut done = self.machine.decide(ActivationEnd { key, result: ending, overwrites: &overwrites }, unmet);
+        let mut done =
+            self.machine.decide(ActivationEnd { key, result: ending, overwrites: &overwrites }, unmet);
         done.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         if failed.is_none() {
             done.output = output;
@@ -248,7 +251,8 @@ impl<S: State> RunDriver<S> {
         let status = self.machine.status();
         self.line.forget(key);
         let keeps = self.journal.keeps_ends() && !(within && failed.is_none());
-        let origin = if keeps { ActivationOrigin::of(&self.machine, key) } else { ActivationOrigin::default() };
+        let origin =
+            if keeps { ActivationOrigin::of(&self.machine, key) } else { ActivationOrigin::default() };
         for &fresh in self.machine.absorb_end(&done)? {
             self.line.push(fresh, &self.state);
         }
@@ -265,7 +269,11 @@ impl<S: State> RunDriver<S> {
                 Some(failure) if within => Err(failure.clone()),
                 _ => result,
             };
-            self.journal.remember(PendingEvent { key, what: PendingEventKind::Ended { result, took } }, origin, None);
+            self.journal.remember(
+                PendingEvent { key, what: PendingEventKind::Ended { result, took } },
+                origin,
+                None,
+            );
         }
         let told = || match failed {
             None => {

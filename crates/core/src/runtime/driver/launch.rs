@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::node::{
-    AttemptKey, AttemptTransactions, NodeContext, NodeScope, RunScope, StartedChildren, AttemptWaits,
+    AttemptKey, AttemptTransactions, AttemptWaits, NodeContext, NodeScope, RunScope, StartedChildren,
 };
 use crate::record::body::{Event, StatusChange};
 use crate::record::{Failure, FailureKind};
@@ -51,7 +51,10 @@ impl<S: State> RunDriver<S> {
         }
         if let Some(resolution) = activation.resolution.clone() {
             let result = self.resolve(resolution);
-            self.apply_fact(PendingEvent { key, what: PendingEventKind::Ended { result, took: Duration::ZERO } })?;
+            self.apply_fact(PendingEvent {
+                key,
+                what: PendingEventKind::Ended { result, took: Duration::ZERO },
+            })?;
             // Its routes may have gone wrong, as at the end of an attempt.
             self.settle_end(None).await?;
             return Ok(true);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::RunDriver;
-use super::journal::{ExpiredQuestion, DurableReply};
+use super::journal::{DurableReply, ExpiredQuestion};
 use super::waiters::{NodeWait, WaitsFor};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
@@ -22,7 +22,7 @@ use crate::node::{NodeReply, ReplySender};
 use crate::record::body::{Event, StatusChange};
 use crate::record::child::ChildEnd;
 use crate::record::memo::{Memo, Memos, Reply, ended};
-use crate::record::pause::{Expired, ActivationNote};
+use crate::record::pause::{ActivationNote, Expired};
 use crate::state::State;
 
 /// Which of several things that could end a wait goes first.
@@ -162,7 +162,8 @@ impl<S: State> RunDriver<S> {
             let held = stopping && !matches!(turn, DeliveryPriority::Again(_) | DeliveryPriority::Noted);
             let later = next.as_ref().is_some_and(|next| (next.turn, next.order) < (turn, waiter.order));
             if !(held || later) {
-                next = Some(PendingDelivery { key, name: waiter.name.clone(), turn, order: waiter.order, what });
+                next =
+                    Some(PendingDelivery { key, name: waiter.name.clone(), turn, order: waiter.order, what });
             }
         }
         next.filter(|next| !matches!(next.what, DeliveryKind::Pending))
@@ -195,7 +196,9 @@ impl<S: State> RunDriver<S> {
                 let seq = self.note_step(key, &name, ActivationNote::Took(message.number), first)?;
                 (Some(seq), NodeReply::Message(message))
             }
-            DeliveryKind::Idle => (Some(self.note_step(key, &name, ActivationNote::Idle, first)?), NodeReply::Idle),
+            DeliveryKind::Idle => {
+                (Some(self.note_step(key, &name, ActivationNote::Idle, first)?), NodeReply::Idle)
+            }
             DeliveryKind::Pending => return Ok(()),
         };
         self.give(key, seq, waiter.reply, given, strong);
@@ -230,7 +233,14 @@ impl<S: State> RunDriver<S> {
     }
 
     /// Gives a node what it waited for; once the record is durable, if the node's effect asks for that, or in any case.
-    fn give(&mut self, key: ActivationKey, seq: Option<Seq>, reply: ReplySender, given: NodeReply, strong: bool) {
+    fn give(
+        &mut self,
+        key: ActivationKey,
+        seq: Option<Seq>,
+        reply: ReplySender,
+        given: NodeReply,
+        strong: bool,
+    ) {
         let weak =
             !strong && matches!(self.plan.node(NodeIx::new(key.0)).effect, Effect::Pure | Effect::Read);
         match seq.filter(|&seq| !weak && !self.journal.is_durable(seq)) {
@@ -261,7 +271,10 @@ impl<S: State> RunDriver<S> {
 
 /// Tells which ends of a group are handed over next: those that ended in an attempt before, as far as nothing else ended between them, and
 /// then all others.
-fn ends_of(ended: Option<&Vec<String>>, place_of: impl Fn(&str) -> Option<usize>) -> Option<(DeliveryPriority, DeliveryKind)> {
+fn ends_of(
+    ended: Option<&Vec<String>>,
+    place_of: impl Fn(&str) -> Option<usize>,
+) -> Option<(DeliveryPriority, DeliveryKind)> {
     let ended = ended?;
     let mut before: Vec<_> = ended.iter().filter_map(|name| Some((place_of(name)?, name))).collect();
     before.sort_unstable();
@@ -285,16 +298,19 @@ fn end_of(
 ) -> Option<(DeliveryPriority, DeliveryKind)> {
     let due = waiter.until.filter(|until| *until <= now).map(DeliveryPriority::Due);
     let again = again.map(DeliveryPriority::Again);
-    let known =
-        |turn, given| Some((again.unwrap_or(turn), DeliveryKind::Known { given, seq: None, placed: again.is_some() }));
+    let known = |turn, given| {
+        Some((again.unwrap_or(turn), DeliveryKind::Known { given, seq: None, placed: again.is_some() }))
+    };
     match (waiter.what, memos.get(&waiter.name)) {
         (WaitsFor::Step(None), _) => known(DeliveryPriority::Noted, NodeReply::Done),
-        (WaitsFor::Step(Some((seq, placed))), _) => {
-            Some((DeliveryPriority::Noted, DeliveryKind::Known { given: NodeReply::Done, seq: Some(seq), placed }))
-        }
-        (WaitsFor::Record(seq, placed), _) => {
-            Some((DeliveryPriority::Noted, DeliveryKind::Known { given: NodeReply::Done, seq: Some(seq), placed }))
-        }
+        (WaitsFor::Step(Some((seq, placed))), _) => Some((
+            DeliveryPriority::Noted,
+            DeliveryKind::Known { given: NodeReply::Done, seq: Some(seq), placed },
+        )),
+        (WaitsFor::Record(seq, placed), _) => Some((
+            DeliveryPriority::Noted,
+            DeliveryKind::Known { given: NodeReply::Done, seq: Some(seq), placed },
+        )),
         // What came of children goes first of what has come, in the order of the waits.
         (WaitsFor::Child, Some(Memo::Result(end))) => {
             known(DeliveryPriority::Said(Timestamp::default()), NodeReply::Kept(Arc::clone(end)))

@@ -87,7 +87,10 @@ impl<S: State> RunDriver<S> {
         let doubts: Vec<_> = ended.map(|(&key, activation)| (key, activation.failed + 1)).collect();
         for (key, failed) in doubts {
             let failure = Failure::of(FailureKind::Update, error).with_node(self.machine.name(key.0));
-            self.apply_fact(PendingEvent { key, what: PendingEventKind::Retry { failed, failure, at: None } })?;
+            self.apply_fact(PendingEvent {
+                key,
+                what: PendingEventKind::Retry { failed, failure, at: None },
+            })?;
         }
         Ok(())
     }
@@ -140,7 +143,8 @@ impl<S: State> RunDriver<S> {
         if self.machine.status() != RunStatus::InProgress {
             // As at any other moment after the run has failed: what came of what must not be repeated is recorded.
             let effect = self.plan.node(NodeIx::new(fact.key.0)).effect;
-            let is_kept = matches!(fact.what, PendingEventKind::Ended { .. } | PendingEventKind::Retry { .. });
+            let is_kept =
+                matches!(fact.what, PendingEventKind::Ended { .. } | PendingEventKind::Retry { .. });
             if effect != Effect::External || !is_kept {
                 return false;
             }
@@ -149,7 +153,9 @@ impl<S: State> RunDriver<S> {
             PendingEventKind::Ended { .. } => true,
             // An attempt that broke off with nothing done is not counted. Its intent stands until the log says so; no later attempt
             // has begun, for that waits until its own intent, and so all before it, is acknowledged.
-            PendingEventKind::Retry { failed, failure, .. } if failure.not_done && *failed == activation.failed => {
+            PendingEventKind::Retry { failed, failure, .. }
+                if failure.not_done && *failed == activation.failed =>
+            {
                 activation.intent
             }
             PendingEventKind::Retry { failed, .. } => *failed > activation.failed,
@@ -158,7 +164,9 @@ impl<S: State> RunDriver<S> {
                 (ActivationNote::Took(number), _) => {
                     self.machine.inbox().iter().any(|message| message.number == *number)
                 }
-                (ActivationNote::Refused { message, .. }, Some(Memo::Message(taken))) => taken.number == *message,
+                (ActivationNote::Refused { message, .. }, Some(Memo::Message(taken))) => {
+                    taken.number == *message
+                }
                 (ActivationNote::Refused { .. }, _) => false,
                 (ActivationNote::Idle, memo) => matches!(memo, Some(Memo::Until(_))),
                 // What was said later takes the place of what was said before.

@@ -1,13 +1,13 @@
 //! Bringing a run to rest when nothing here can move it any more.
 
 use super::children::StopProgress;
-use super::{RunDriver, DriverExit};
+use super::{DriverExit, RunDriver};
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{ErrorKind, Result};
 use crate::record::RunStatus;
 use crate::record::body::{Event, ReleaseRecord, StatusChange};
-use crate::record::pause::{ChildPolls, Receiver, IdleRecord};
+use crate::record::pause::{ChildPolls, IdleRecord, Receiver};
 use crate::state::State;
 
 impl<S: State> RunDriver<S> {
@@ -164,7 +164,8 @@ impl<S: State> RunDriver<S> {
     ) -> Result<()> {
         let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
         let (reason, orderly) = (reason.into(), self.stopping.is_ending());
-        let released = ReleaseRecord { reason, wake, receiving, receivers, begun: Vec::new(), looks, orderly };
+        let released =
+            ReleaseRecord { reason, wake, receiving, receivers, begun: Vec::new(), looks, orderly };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
 

@@ -14,7 +14,8 @@ use crate::engine::machine::Machine;
 use crate::graph::{Effect, Graph};
 use crate::id::{Epoch, Fingerprint, NodeName, RunKey, Visit, WorkflowName};
 use crate::node::{
-    AttemptKey, AttemptTransactions, RuntimeAccess, Inputs, NodeScope, RunScope, StartedChildren, AttemptWaits,
+    AttemptKey, AttemptTransactions, AttemptWaits, Inputs, NodeScope, RunScope, RuntimeAccess,
+    StartedChildren,
 };
 use crate::record::RunFacts;
 use crate::record::body::{Event, NodeDone, NodesDone, Started};
@@ -75,7 +76,8 @@ pub(super) fn machine(graph: &Graph<Context>) -> Machine {
 /// The end of the fork, after which `a`, `b` and `c` are in flight.
 pub(super) fn forked(machine: &Machine) -> NodeDone {
     let mut done = NodeDone::new(name("fork"), Visit::new(1));
-    done.fired = ["a", "b", "c"].map(|to| crate::record::body::FiredEdge::plain(name(to))).into_iter().collect();
+    done.fired =
+        ["a", "b", "c"].map(|to| crate::record::body::FiredEdge::plain(name(to))).into_iter().collect();
     assert!(machine.in_flight().contains_key(&key(0)));
     done
 }

@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, Graph};
 use crate::id::HeadRef;
-use crate::node::{TransactionGrant, HandedIn, TransactionLease, ReplySender};
+use crate::node::{HandedIn, ReplySender, TransactionGrant, TransactionLease};
 use crate::past::Verdict;
 use crate::record::body::Event;
 use crate::record::pause::{ActivationNote, StepRecord};

@@ -18,11 +18,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
-use crate::node::{NodeReply, ReplySender, NodeRequest};
+use crate::node::{NodeReply, NodeRequest, ReplySender};
 use crate::record::body::{Event, StatusChange};
 use crate::record::codec::to_raw;
 use crate::record::memo::{Memo, Reply};
-use crate::record::pause::{QuestionRecord, ActivationNote, StepRecord};
+use crate::record::pause::{ActivationNote, QuestionRecord, StepRecord};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::State;
@@ -128,7 +128,13 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    fn keep(&mut self, key: ActivationKey, name: String, text: Box<RawValue>, reply: ReplySender) -> Result<()> {
+    fn keep(
+        &mut self,
+        key: ActivationKey,
+        name: String,
+        text: Box<RawValue>,
+        reply: ReplySender,
+    ) -> Result<()> {
         if let Err(error) = self.check_result(key, &name, &text) {
             reply.send(Err(error));
             return Ok(());

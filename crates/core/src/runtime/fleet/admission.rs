@@ -363,7 +363,11 @@ pub(crate) enum AdmissionResult {
 
 /// Waits in line without anything to go on with but the room itself: for runs that nothing is recorded of. Where the run stands in line
 /// already, this waits until it does not.
-pub(crate) async fn room(shared: &Arc<RuntimeInner>, run: &RunKey, facts: &RunFacts) -> Result<AdmissionResult> {
+pub(crate) async fn room(
+    shared: &Arc<RuntimeInner>,
+    run: &RunKey,
+    facts: &RunFacts,
+) -> Result<AdmissionResult> {
     let (sender, permit) = oneshot::channel();
     let (told, hears) = oneshot::channel();
     let go: Go = Box::new(move |permit| {

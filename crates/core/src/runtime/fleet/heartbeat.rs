@@ -140,7 +140,11 @@ impl HeartbeatMonitor {
     }
 
     /// Sends one heartbeat and notes what it came to.
-    pub(crate) async fn try_once(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> HeartbeatResult {
+    pub(crate) async fn try_once(
+        &self,
+        store: &dyn CheckpointStore,
+        executor: &ExecutorId,
+    ) -> HeartbeatResult {
         let is_ended = self.sending.lock().await;
         if *is_ended {
             return HeartbeatResult::Alive;

@@ -13,7 +13,7 @@ use crate::record::RunStatus;
 use crate::record::child::ParentBond;
 use crate::record::parent_link::{BOND, parent_link};
 use crate::runtime::children::is_wanted;
-use crate::runtime::shared::{RuntimePhase, RuntimeInner};
+use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 use crate::store::{Cursor, Order, Page, RunHead, RunQuery};
 
 /// How many pauses of the sweep lie between two passes: a minute by default.

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, HeadRef, RunKey};
 use crate::record::RunStatus;
 use crate::runtime::requests::signal::{self, ReleaseResult};
-use crate::runtime::shared::{DriverCommand, RuntimePhase, RuntimeInner};
+use crate::runtime::shared::{DriverCommand, RuntimeInner, RuntimePhase};
 use crate::runtime::tasks::spawn;
 use crate::store::{Notice, RunAppend};
 
@@ -59,7 +59,9 @@ pub(crate) async fn beat(shared: Weak<RuntimeInner>) {
         shared.telemetry().beat(last, || shared.clock.now());
         match (before, last) {
             (_, HeartbeatResult::Lost) => shared.change_stop(|stop| stop.term += 1),
-            (HeartbeatResult::Lost | HeartbeatResult::StillLost, HeartbeatResult::Alive) => shared.recovery.ring(),
+            (HeartbeatResult::Lost | HeartbeatResult::StillLost, HeartbeatResult::Alive) => {
+                shared.recovery.ring()
+            }
             _ => {}
         }
     }
@@ -256,7 +258,9 @@ pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId,
         loop {
             let Some(shared) = weak.upgrade() else { return };
             // An executor that has ended owns nothing.
-            if matches!(shared.registry.stop().phase, RuntimePhase::Ending(_)) || shared.driver(&run).is_some() {
+            if matches!(shared.registry.stop().phase, RuntimePhase::Ending(_))
+                || shared.driver(&run).is_some()
+            {
                 return;
             }
             match signal::release(&shared, &run, tenure, &reason).await {
@@ -293,7 +297,9 @@ pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId,
 pub(crate) async fn end(shared: &Arc<RuntimeInner>, phase: RuntimePhase) -> Result<()> {
     shared.change_stop(|stop| {
         stop.phase = match (stop.phase, phase) {
-            (RuntimePhase::Ending(before), RuntimePhase::Ending(now)) => RuntimePhase::Ending(before.min(now)),
+            (RuntimePhase::Ending(before), RuntimePhase::Ending(now)) => {
+                RuntimePhase::Ending(before.min(now))
+            }
             (RuntimePhase::Ending(before), _) => RuntimePhase::Ending(before),
             (_, phase) => phase,
         };

@@ -20,7 +20,7 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunKey, WorkflowName};
 use crate::runtime::driver::check_transactions;
 use crate::runtime::handle::RunHandle;
-use crate::runtime::requests::resume::{ClaimTarget, ClaimOptions, resume};
+use crate::runtime::requests::resume::{ClaimOptions, ClaimTarget, resume};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 use crate::state::State;
@@ -36,7 +36,8 @@ const STORE_REST: Duration = Duration::from_secs(15);
 type RecoveredRun = Pin<Box<dyn Future<Output = Result<ClaimOutcome>> + Send>>;
 
 /// A workflow as recovery needs it: without the user's type.
-pub(crate) type Claimer = Arc<dyn Fn(Arc<RuntimeInner>, ClaimTarget, RunPermit) -> RecoveredRun + Send + Sync>;
+pub(crate) type Claimer =
+    Arc<dyn Fn(Arc<RuntimeInner>, ClaimTarget, RunPermit) -> RecoveredRun + Send + Sync>;
 
 /// What became of a run that was to be taken up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use crate::clock::within;
 use crate::error::Result;
 use crate::runtime::post::take_listed;
 use crate::runtime::requests::resume::ClaimTarget;
-use crate::runtime::shared::{RuntimePhase, RuntimeInner};
+use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 use crate::runtime::tasks::{caught, spawn};
 use crate::store::{Cursor, Order, Page, RunFilter, RunHead, RunQuery};
 

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::past::RetentionPolicy;
 use crate::past::sweep::{self, Purge, SweepLimits, SweepReport};
 use crate::runtime::RuntimeBuilder;
-use crate::runtime::shared::{RuntimePhase, RuntimeInner};
+use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 
 /// How many runs a sweeper deals with before it looks whether its runtime ends: one page.
 const PART: u32 = 100;

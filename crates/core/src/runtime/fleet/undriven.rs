@@ -11,7 +11,7 @@ use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RecordId, RunKey};
 use crate::record::RunStatus;
-use crate::runtime::shared::{RuntimePhase, RuntimeInner};
+use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 use crate::store::{At, Order, Page, RunHead, RunQuery};
 
 /// How many runs one page holds.

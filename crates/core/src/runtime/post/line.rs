@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{OutboxMessage, LineKey, SinkRoute, SinkError};
+use super::{LineKey, OutboxMessage, SinkError, SinkRoute};
 use crate::clock::{Timestamp, within};
 use crate::engine::fold::check_signal;
 use crate::error::{Error, ErrorKind, Result};
@@ -13,7 +13,7 @@ use crate::past::folded_at;
 use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::letter::LetterChange;
 use crate::runtime::requests::amend::{WriterRole, amend};
-use crate::runtime::shared::{DriverCommand, RuntimePhase, RuntimeInner};
+use crate::runtime::shared::{DriverCommand, RuntimeInner, RuntimePhase};
 use crate::runtime::tasks::caught;
 use crate::store::At;
 
@@ -93,7 +93,11 @@ async fn pause(weak: &Weak<RuntimeInner>, pause: Duration, bell: &Notify) -> boo
 }
 
 /// Has the outlet deliver a batch, for a while.
-async fn hand_out(shared: &RuntimeInner, route: &SinkRoute, batch: &[OutboxMessage]) -> Result<(), SinkError> {
+async fn hand_out(
+    shared: &RuntimeInner,
+    route: &SinkRoute,
+    batch: &[OutboxMessage],
+) -> Result<(), SinkError> {
     let Some(first) = batch.first() else { return Ok(()) };
     let call = caught(&first.run, Box::pin(route.outlet.deliver(batch)));
     match within(&*shared.clock, PATIENCE, call).await {
@@ -177,7 +181,10 @@ async fn record(weak: &Weak<RuntimeInner>, key: &LineKey, change: LetterChange) 
 }
 
 /// Reads which letters of a line wait, and up to which number that is told; `None` if none of this life does, or this runtime ends.
-async fn read_again(weak: &Weak<RuntimeInner>, (run, life, topic): &LineKey) -> Option<(u64, Vec<OutboxMessage>)> {
+async fn read_again(
+    weak: &Weak<RuntimeInner>,
+    (run, life, topic): &LineKey,
+) -> Option<(u64, Vec<OutboxMessage>)> {
     let mut wait = FIRST_PAUSE;
     loop {
         let shared = weak.upgrade()?;

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::past::family::check_purge;
 use crate::record::RunStatus;
-use crate::record::body::{TokenChanges, SignalKind};
+use crate::record::body::{SignalKind, TokenChanges};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::store::{Cursor, RunHead};

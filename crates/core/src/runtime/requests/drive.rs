@@ -6,11 +6,11 @@ use crate::compact::once::once;
 use crate::compact::queue::queue;
 use crate::engine::machine::Machine;
 use crate::graph::{CheckpointPolicy, Graph};
-use crate::node::{RuntimeAccess, RunScope};
+use crate::node::{RunScope, RuntimeAccess};
 use crate::record::parent_link::{ChildRef, TRACE, parent_link, place};
 use crate::record::{RunFacts, RunStatus};
 use crate::runtime::children::{look_after_rest, look_after_start, notify_parent};
-use crate::runtime::driver::{RunDriver, FirstRecord, PendingRecords, DriverExit};
+use crate::runtime::driver::{DriverExit, FirstRecord, PendingRecords, RunDriver};
 use crate::runtime::fleet::life;
 use crate::runtime::handle::{DriverEnd, OutcomeSource, RunHandle};
 use crate::runtime::log::LogWriter;
@@ -55,7 +55,12 @@ pub(crate) fn drive<S: State>(
         clock: Arc::clone(&shared.clock),
         commands,
         cancelled,
-        host: RuntimeAccess { runtime, depth, root, children: Arc::new(parts.machine.children_started().into()) },
+        host: RuntimeAccess {
+            runtime,
+            depth,
+            root,
+            children: Arc::new(parts.machine.children_started().into()),
+        },
     });
     let (ended, outcome) = once();
     let channels = (scope, receiver, cancel);
@@ -63,7 +68,8 @@ pub(crate) fn drive<S: State>(
     let (active, stopped) = (meter.drive(), meter.clone());
     registration.meter = meter.clone();
     let (facts, started) = (Arc::clone(&parts.facts), Arc::clone(&parts.facts));
-    let mut driver = RunDriver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
+    let mut driver =
+        RunDriver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
     let span = spans::run(&run, graph.name(), shared.trace(), facts.labels.get(TRACE));
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
     let tenure = driver.tenure();

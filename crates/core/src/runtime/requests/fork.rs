@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::amend::{RunWriter, bring_forward};
 use super::edit::misfit;
 use super::given::StartExtras;
-use super::resume::{ClaimTarget, ClaimOptions, resume};
+use super::resume::{ClaimOptions, ClaimTarget, resume};
 use super::system::{QUEUE_START, check_copy, hold_for_queue, new_queue_start, queue_of};
 use crate::clock::Timestamp;
 use crate::engine::fold::ReplayedRun;

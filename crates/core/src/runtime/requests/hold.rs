@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::signal::paused;
-use super::start::{ValidatedStart, StartRequest};
+use super::start::{StartRequest, ValidatedStart};
 use crate::error::{ErrorKind, Result};
 use crate::id::{Epoch, RunId, RunKey};
 use crate::runtime::Runtime;

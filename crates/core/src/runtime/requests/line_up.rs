@@ -38,7 +38,8 @@ pub(super) fn line_up<S: State>(
         facts,
         go(Arc::clone(shared), graph.clone(), run.clone(), facts.clone(), policy, FIRST_PAUSE, taken),
     );
-    RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Queued(waiting)).of_start(facts)
+    RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Queued(waiting))
+        .of_start(facts)
 }
 
 /// What is done when a run that waited has room.
@@ -69,7 +70,8 @@ fn go<S: State>(
                 // Another claimer took it, or it has ended, or is left to others: it is followed from where it is.
                 Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
                     tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
-                    let handle = RunHandle::new(shared, graph, run, OutcomeSource::Elsewhere).of_start(&facts);
+                    let handle =
+                        RunHandle::new(shared, graph, run, OutcomeSource::Elsewhere).of_start(&facts);
                     drop(taken.send_replace(Some(Ok(handle))));
                 }
                 Err(error) => {

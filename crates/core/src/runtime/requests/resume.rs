@@ -191,7 +191,8 @@ async fn claim<S: State>(
 ) -> Result<ClaimResult<S>> {
     let run = &head.run;
     let watching = || {
-        RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere).of_start(&head.facts)
+        RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere)
+            .of_start(&head.facts)
     };
     check(&head, shared, terms)?;
     if head.facts.workflow != *graph.name() {
@@ -318,8 +319,10 @@ async fn claim<S: State>(
     });
     let (epoch, recorded) = (log.epoch, folded.machine.tick());
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
-    let outbox = PendingRecords::new(run.clone(), shared.committer.clone(), None, Some(durable), registration.term);
-    let parts = DriverInput { machine: folded.machine, state, log, outbox, first: None, facts: head.facts.into() };
+    let outbox =
+        PendingRecords::new(run.clone(), shared.committer.clone(), None, Some(durable), registration.term);
+    let parts =
+        DriverInput { machine: folded.machine, state, log, outbox, first: None, facts: head.facts.into() };
     Ok(ClaimResult::Taken(drive(Arc::clone(shared), graph.clone(), policy, registration, parts)))
 }
 

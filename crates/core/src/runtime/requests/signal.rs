@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::amend::{WritePrecondition, RunWriter, WriterRole, amend};
+use super::amend::{RunWriter, WritePrecondition, WriterRole, amend};
 use super::system::{hold_for_queue, is_held_for_queue};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
@@ -263,7 +263,12 @@ impl WritePrecondition for Revival<'_> {
 
 /// Says what follows from a signal to a run that is not driven here, or why it is refused. `facts` are those of the run, if the signal may make it
 /// active again.
-fn decide(shared: &RuntimeInner, tip: &RunWriter, mut signal: Signal, facts: Option<&RunFacts>) -> Result<Vec<Event>> {
+fn decide(
+    shared: &RuntimeInner,
+    tip: &RunWriter,
+    mut signal: Signal,
+    facts: Option<&RunFacts>,
+) -> Result<Vec<Event>> {
     let machine = &tip.folded.machine;
     if machine.was_sent(&signal.what)? {
         return Ok(Vec::new());

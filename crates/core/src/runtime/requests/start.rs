@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tracing::{Instrument as _, Span};
 
 use super::drive::{DriverInput, drive};
-use super::given::{StartExtras, EncodedExtras};
+use super::given::{EncodedExtras, StartExtras};
 use super::line_up::line_up;
 use super::resume::{is_left, resume};
 use super::same_input::has_same_input;
@@ -429,8 +429,9 @@ impl<S: State> ValidatedStart<S> {
             let message = "the run was started before by another node, or by none; use another id";
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
         }
-        let watching = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere)
-            .of_start(&head.facts);
+        let watching =
+            RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere)
+                .of_start(&head.facts);
         let elsewhere = head.owner_alive && head.owner != Some(shared.executor);
         let is_ours = shared.driver(run).is_some() || shared.admission.is_waiting(run);
         let is_others = shared.services.tags.lacking(&head.facts).is_some();

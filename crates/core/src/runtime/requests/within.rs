@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 
 use super::line_up::line_up;
 use super::resume::{ClaimOptions, resume};
-use super::start::{ValidatedStart, StartRequest};
+use super::start::{StartRequest, ValidatedStart};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};

@@ -161,7 +161,10 @@ impl StreamWriter {
     pub fn durable(mut self) -> Self {
         let round = self.cx.rounds_of(&self.name) + 1;
         let gathered = ChunkBatch { round, ..ChunkBatch::default() };
-        self.kept = Some(DurableStream { gathered: Arc::new(Mutex::new(gathered)), way: Arc::new(Semaphore::new(1)) });
+        self.kept = Some(DurableStream {
+            gathered: Arc::new(Mutex::new(gathered)),
+            way: Arc::new(Semaphore::new(1)),
+        });
         self
     }
 
@@ -309,7 +312,12 @@ impl StreamWriter {
 }
 
 /// Sends the driver what has gathered; the permit is given back when it has taken it.
-fn hand_over(cx: &NodeContext, stream: &str, kept: &DurableStream, taken: OwnedSemaphorePermit) -> Result<()> {
+fn hand_over(
+    cx: &NodeContext,
+    stream: &str,
+    kept: &DurableStream,
+    taken: OwnedSemaphorePermit,
+) -> Result<()> {
     let batch = kept.gathered.lock().unwrap_or_else(PoisonError::into_inner).take(cx, stream)?;
     match batch {
         Some((name, text)) => cx.hand_over(name, text, taken),

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::{NodeName, RunId, RunKey, Visit};
 use crate::past::Verdict;
 use crate::record::body::{Event, NodeDone, Signal, SignalKind, StatusChange};
-use crate::record::child::{ParentBond, ChildEnd, ChildNote, Note, note_of};
+use crate::record::child::{ChildEnd, ChildNote, Note, ParentBond, note_of};
 use crate::record::chunks::{Batch, stream_of};
 use crate::record::memo::PROGRESS;
 use crate::record::pause::{ActivationNote, StepRecord};

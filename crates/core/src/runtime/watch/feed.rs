@@ -260,7 +260,12 @@ impl RunFeed {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if the place is of another life of the run; what the store says, and as [`Entry::of`].
-    pub(super) async fn read(&self, shared: &RuntimeInner, place: &LogCursor, fresh: Duration) -> Result<TailRead> {
+    pub(super) async fn read(
+        &self,
+        shared: &RuntimeInner,
+        place: &LogCursor,
+        fresh: Duration,
+    ) -> Result<TailRead> {
         let mut tail = self.tail.lock().await;
         let (hints, now) = (*self.woken.borrow(), shared.clock.monotonic());
         // A place without an id fits any life of the run, also one that was purged since it was read.

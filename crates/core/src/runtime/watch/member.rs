@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
 
 use super::cursor::LogCursor;
-use super::derive::{Entry, ChildRelation};
-use super::feed::{RunFeed, LiveSignal, TailRead};
+use super::derive::{ChildRelation, Entry};
+use super::feed::{LiveSignal, RunFeed, TailRead};
 use super::request::WatchFilter;
 use super::what::{Recorded, WatchEvent, WatchEventKind};
 use crate::error::Result;
@@ -180,7 +180,11 @@ impl WatchedRun {
     }
 
     /// Takes what comes next of what was read, as far as it is wanted; `is_told` says which child has nothing to tell any more.
-    pub(super) fn next(&mut self, is_told: impl Fn(&str) -> bool, wants: impl Fn(&WatchEventKind) -> bool) -> Step {
+    pub(super) fn next(
+        &mut self,
+        is_told: impl Fn(&str) -> bool,
+        wants: impl Fn(&WatchEventKind) -> bool,
+    ) -> Step {
         let Some((entry, patch, value)) = self.batch.front() else { return Step::Nothing };
         if let Some(ChildRelation::Told { way }) = &entry.kin
             && self.place.part == 0

@@ -26,4 +26,4 @@ pub use request::WatchRequest;
 pub use runs::{RunsCursor, RunsWatch, RunsWatchRequest};
 pub use sse::SseFrames;
 pub use stream::Watch;
-pub use what::{Chunk, Live, Recorded, WatchEvent, WatchKind, WatchEventKind};
+pub use what::{Chunk, Live, Recorded, WatchEvent, WatchEventKind, WatchKind};

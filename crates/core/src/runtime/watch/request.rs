@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::cursor::WatchCursor;
 use super::stream::Watch;
-use super::what::{Recorded, WatchKind, WatchEventKind};
+use super::what::{Recorded, WatchEventKind, WatchKind};
 use crate::error::Result;
 use crate::id::RunKey;
 use crate::runtime::shared::RuntimeInner;
@@ -133,7 +133,12 @@ pub struct WatchRequest {
 
 impl WatchRequest {
     pub(crate) fn new(shared: &Arc<RuntimeInner>, run: &RunKey) -> Self {
-        Self { shared: Arc::clone(shared), run: run.clone(), from: WatchStart::default(), want: WatchFilter::default() }
+        Self {
+            shared: Arc::clone(shared),
+            run: run.clone(),
+            from: WatchStart::default(),
+            want: WatchFilter::default(),
+        }
     }
 
     /// Goes on behind what was seen: behind a record by its number, or where another watch [stood](Watch::cursor).

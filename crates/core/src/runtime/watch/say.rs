@@ -22,7 +22,9 @@ impl NodeContext {
         let payload = Arc::from(strict::to_raw_value(&payload)?);
         let (node, visit, name) = (self.node().clone(), self.visit(), name.into());
         // A runtime that is gone has no subscribers.
-        if let Some(shared) = self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok()) {
+        if let Some(shared) =
+            self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok())
+        {
             shared.emit(self.run(), || Event::Custom { node, visit, name, payload });
         }
         Ok(())

@@ -11,9 +11,9 @@ use tokio::sync::broadcast::error::RecvError;
 use super::cursor::{LogCursor, WatchCursor};
 use super::derive::way;
 use super::feed::{LiveSignal, TailRead};
-use super::member::{WatchedRun, Step};
+use super::member::{Step, WatchedRun};
 use super::relay;
-use super::request::{WatchStart, WatchFilter};
+use super::request::{WatchFilter, WatchStart};
 use super::sse::SseFrames;
 use super::what::{WatchEvent, WatchEventKind};
 use crate::engine::fold::missing;
@@ -48,7 +48,12 @@ pub struct Watch {
 
 impl Watch {
     /// Begins to watch.
-    pub(super) async fn begin(shared: Arc<RuntimeInner>, run: RunKey, from: WatchStart, want: WatchFilter) -> Result<Self> {
+    pub(super) async fn begin(
+        shared: Arc<RuntimeInner>,
+        run: RunKey,
+        from: WatchStart,
+        want: WatchFilter,
+    ) -> Result<Self> {
         shared.listen();
         relay::begin(&shared);
         // Before the run is looked at, so that nothing is missed that is heard meanwhile.
@@ -169,7 +174,10 @@ impl Watch {
                     if let Some((way, run)) = child.filter(|_| self.want.children) {
                         let parent = &self.members[index].run;
                         let (run, parent) = (RunKey::new(parent.tenant.clone(), run), parent.run.clone());
-                        self.open(FollowedChild { run, parent, path: below(&prefix, &way) }, LogCursor::default());
+                        self.open(
+                            FollowedChild { run, parent, path: below(&prefix, &way) },
+                            LogCursor::default(),
+                        );
                     }
                     if event.is_some() {
                         self.streak = 0;

@@ -393,7 +393,7 @@ macro_rules! kinds {
             }
         }
 
-        impl What {
+        impl WatchEventKind {
             /// Returns which kind it is.
             pub fn kind(&self) -> WatchKind {
                 match self {
@@ -520,9 +520,15 @@ impl WatchEvent {
             WatchEventKind::Live(Live::Chunk { node, visit, attempt, stream, number, data }) => {
                 (Some((node, *visit, *attempt, stream, *number)), std::slice::from_ref(data))
             }
-            WatchEventKind::Recorded(Recorded::Chunks { node, visit, attempt, stream, first, chunks, .. }) => {
-                (Some((node, *visit, *attempt, stream, *first)), chunks)
-            }
+            WatchEventKind::Recorded(Recorded::Chunks {
+                node,
+                visit,
+                attempt,
+                stream,
+                first,
+                chunks,
+                ..
+            }) => (Some((node, *visit, *attempt, stream, *first)), chunks),
             _ => (None, &[]),
         };
         of.into_iter().flat_map(move |(node, visit, attempt, stream, first)| {
@@ -563,8 +569,12 @@ impl Serialize for WatchEvent {
         match &self.what {
             WatchEventKind::Recorded(event) => map.serialize_entry("event", event)?,
             WatchEventKind::Live(event) => map.serialize_entry("event", event)?,
-            WatchEventKind::Lagged { missed } => map.serialize_entry("event", &Other::Lagged { missed: *missed })?,
-            WatchEventKind::Pruned { first } => map.serialize_entry("event", &Other::Pruned { first: *first })?,
+            WatchEventKind::Lagged { missed } => {
+                map.serialize_entry("event", &Other::Lagged { missed: *missed })?
+            }
+            WatchEventKind::Pruned { first } => {
+                map.serialize_entry("event", &Other::Pruned { first: *first })?
+            }
         }
         map.end()
     }

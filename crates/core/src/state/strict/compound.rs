@@ -9,7 +9,7 @@ use serde::ser::{
 use super::keys::Keys;
 use super::path::{Refusal, Segment, Tracker, key_segment};
 use super::raw::checked_raw;
-use super::{StrictValue, Role};
+use super::{Role, StrictValue};
 
 pub(super) struct Compound<'a, C> {
     pub(super) inner: C,
@@ -69,7 +69,8 @@ macro_rules! element {
 
             #[inline]
             fn $method<T: ?Sized + Serialize>(&mut self, value: &T) -> Result<(), C::Error> {
-                let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
+                let guarded =
+                    StrictValue { value, room: self.room, role: Role::Value, tracker: self.tracker };
                 let result = self.inner.$method(&guarded);
                 let index = self.next;
                 self.next += 1;

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use super::compound::{Compound, Shape};
 use super::keys::Keys;
 use super::path::{Refusal, Segment, Tracker};
-use super::{StrictValue, Role};
+use super::{Role, StrictValue};
 
 /// The name under which `serde_json` passes raw text through any serializer.
 const RAW_VALUE: &str = "$serde_json::private::RawValue";

@@ -22,7 +22,8 @@ impl StageNode {
     /// Gathers the branches that met here; none at a node with work of its own that the run came to on another way.
     pub(super) fn met(&self, state: &Context, arrived: Vec<RouteInput>) -> Option<JoinedBranches> {
         let Role::FanIn { fork, order, implicit } = &self.role else { return None };
-        let ours = |sent: &RouteInput| sent.branch.as_ref().is_some_and(|branch| branch::is_of(branch, fork.id()));
+        let ours =
+            |sent: &RouteInput| sent.branch.as_ref().is_some_and(|branch| branch::is_of(branch, fork.id()));
         let results = Results::gather(state, arrived.into_iter().filter(ours).collect(), order);
         if *implicit && results.is_empty() {
             return None;

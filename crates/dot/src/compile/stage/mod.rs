@@ -22,9 +22,9 @@ use self::meet::JoinedBranches;
 use super::branch::{self, Limits, Results};
 use super::each::{self, Item};
 use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
-use super::plan::{Next, RouteInput, NodeTargets};
+use super::plan::{Next, NodeTargets, RouteInput};
 use crate::fidelity::{Arrival, FidelityChoice};
-use crate::handler::{AttemptOutput, Handler, ActivityCounter, Stage, WaitMark};
+use crate::handler::{ActivityCounter, AttemptOutput, Handler, Stage, WaitMark};
 use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::left;
@@ -132,7 +132,8 @@ impl CoreNode<Context> for StageNode {
             settled => settled,
         };
         let passed = settled_already.is_some();
-        let (AttemptResult { mut outcome, not_done }, left) = match self.left(&cx, &state, branch.as_deref()) {
+        let (AttemptResult { mut outcome, not_done }, left) = match self.left(&cx, &state, branch.as_deref())
+        {
             None => (left_alone().into(), true),
             Some(_) if settled_already.is_some() => {
                 (settled_already.unwrap_or_else(left_alone).into(), false)
@@ -273,7 +274,13 @@ impl StageNode {
     }
 
     /// Returns what the node sends along its edges.
-    fn sent(&self, cx: &NodeContext, outcome: &StageOutcome, branch: Option<String>, left: bool) -> RouteInput {
+    fn sent(
+        &self,
+        cx: &NodeContext,
+        outcome: &StageOutcome,
+        branch: Option<String>,
+        left: bool,
+    ) -> RouteInput {
         let mut sent = RouteInput::of(outcome, branch, self.ways.forks);
         if left {
             sent.left = true;

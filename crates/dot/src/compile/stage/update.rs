@@ -11,7 +11,7 @@ use crate::attribute::is_read_of_graph;
 use crate::compile::branch::{self, Results};
 use crate::compile::plan::{GATES, gate_key};
 use crate::compile::stage::restart::INPUT;
-use crate::fidelity::{LAST, STAGES, FidelityChoice};
+use crate::fidelity::{FidelityChoice, LAST, STAGES};
 use crate::handler::RESULTS;
 use crate::outcome::StageOutcome;
 use crate::run_dir;

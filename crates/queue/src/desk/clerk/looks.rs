@@ -10,7 +10,7 @@ use ferrata_core::runtime::{Runtime, StateCell};
 use ferrata_core::store::{Notices, RunHead};
 use ferrata_core::{ExecutorId, RunKey};
 
-use super::{QueueActor, HolderWatch, LocalSlot};
+use super::{HolderWatch, LocalSlot, QueueActor};
 use crate::desk::id_of;
 use crate::tasks::spawn;
 

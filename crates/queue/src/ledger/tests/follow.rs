@@ -57,7 +57,10 @@ fn operate(ledger: &mut QueueState, dice: &mut Dice, all: &[ExecutorId], now: Ti
                     0 => one.waiting.not_before = Some(now.plus(Duration::from_millis(dice.below(3_000)))),
                     1 => one.waiting.deadline = Some(now.plus(Duration::from_millis(dice.below(3_000)))),
                     2 => one.once = Some((format!("once-{}", dice.below(3)), dice.below(5_000))),
-                    3 => one.debounce = Some(DebounceOptions { key: "last".to_owned(), period: 500, most: None }),
+                    3 => {
+                        one.debounce =
+                            Some(DebounceOptions { key: "last".to_owned(), period: 500, most: None })
+                    }
                     _ => {}
                 }
                 QueueOp::Ask(one)
@@ -98,7 +101,8 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
         let mut dice = Dice(seed);
         let all: Vec<ExecutorId> = (0..3).map(|_| executor()).collect();
         let mut settings = QueueSettings::new();
-        (settings.at_once, settings.rate_per_key) = (Some(2), Some(RateLimit::new(10, Duration::from_secs(1))));
+        (settings.at_once, settings.rate_per_key) =
+            (Some(2), Some(RateLimit::new(10, Duration::from_secs(1))));
         let first = QueueState::new(settings).first().unwrap();
         let mut stored = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
         let mut mine = QueueState::read(&stored).unwrap();

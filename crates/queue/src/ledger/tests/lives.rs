@@ -67,8 +67,10 @@ fn a_place_is_on_hold_as_long_as_another_start_may_be() {
     // Where it is stored as one of two, and as the one that is meant unless that is said.
     let lives = [all[0].1, all[1].1];
     assert_eq!(ledger.waiting[id].lives, lives);
-    ledger
-        .apply(QueueOp::Settle { id: id.clone(), gone: vec![OverStart::without_run(lives[1])], found: None }, now);
+    ledger.apply(
+        QueueOp::Settle { id: id.clone(), gone: vec![OverStart::without_run(lives[1])], found: None },
+        now,
+    );
     assert!(ledger.waiting[id].lives.is_empty());
     assert_eq!(ledger.apply(QueueOp::Ask(all[1].2.clone()), now), OpResult::Waits);
     ledger.apply(leave(first), now);
@@ -95,7 +97,11 @@ fn a_start_that_is_made_again_takes_the_place_of_the_one_in_doubt() {
     let (_, life, mut again) = start(1, me, 1);
     again.doubts = vec![doubt];
     assert_eq!(ledger.apply(QueueOp::Ask(again.clone()), now), OpResult::Granted);
-    assert_eq!(ledger.apply(QueueOp::Ask(again), now), OpResult::Granted, "the queue is asked again after others");
+    assert_eq!(
+        ledger.apply(QueueOp::Ask(again), now),
+        OpResult::Granted,
+        "the queue is asked again after others"
+    );
     assert_eq!(ledger.held[&id].lives, [life]);
 }
 

@@ -55,7 +55,8 @@ fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
             ledger.apply(QueueOp::Lost { id: id.clone(), executor: now, epoch: Epoch::new(1) }, at);
             ledger.apply(QueueOp::Lost { id, executor: before, epoch: Epoch::new(2) }, at);
             ledger.apply(rest(who, before, 1, "late"), at);
-            ledger.apply(QueueOp::LeaveNode { id: format!("run:default/run-{who:03}"), executor: before }, at);
+            ledger
+                .apply(QueueOp::LeaveNode { id: format!("run:default/run-{who:03}"), executor: before }, at);
             assert_eq!(stands(&ledger, who), (now, question.map(str::to_owned)));
         }
         // The node of the next owner takes the place over.
@@ -174,8 +175,11 @@ fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
     let seen = Box::new(ledger.held["run:default/run-001"].clone());
     ledger.apply(QueueOp::Gone { id: "run:default/run-001".to_owned(), seen }, now);
     assert!(ledger.held.is_empty());
-    let rest =
-        QueueOp::Rest { id: "run:default/run-001".to_owned(), waiting, question: "work@1:queue.gpu.0".to_owned() };
+    let rest = QueueOp::Rest {
+        id: "run:default/run-001".to_owned(),
+        waiting,
+        question: "work@1:queue.gpu.0".to_owned(),
+    };
     ledger.apply(rest, now);
     ledger.grant(now);
     assert_eq!(

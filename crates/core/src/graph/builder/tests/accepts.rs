@@ -10,7 +10,7 @@ use crate::graph::Lens;
 use crate::graph::node_set::NodeIx;
 use crate::id::{NodeName, RunId, Visit};
 use crate::node::{
-    AttemptKey, AttemptTransactions, Conversation, NodeResult, NodeScope, Resources, RunScope, AttemptWaits,
+    AttemptKey, AttemptTransactions, AttemptWaits, Conversation, NodeResult, NodeScope, Resources, RunScope,
 };
 use crate::record::RunFacts;
 use crate::state::PatchWriter;

@@ -84,7 +84,9 @@ impl<S: State> PendingEvents<S> {
     }
 
     /// Takes all facts, each with what its activation started from, to make their records anew.
-    pub(in crate::runtime::driver) fn drain(&mut self) -> impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S> {
+    pub(in crate::runtime::driver) fn drain(
+        &mut self,
+    ) -> impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S> {
         std::mem::take(&mut self.queue).into_iter().map(|kept| (kept.origin, kept.fact))
     }
 }

@@ -330,7 +330,9 @@ impl<S: State> RecordBuffer<S> {
         match event {
             Event::Node(_) if self.keeps_ends() => ConflictPolicy::Kept,
             Event::Node(_) | Event::Base if self.within => ConflictPolicy::Follows,
-            Event::Attempt(_) | Event::Step(_) | Event::Status(StatusChange::Asked(_)) => ConflictPolicy::Kept,
+            Event::Attempt(_) | Event::Step(_) | Event::Status(StatusChange::Asked(_)) => {
+                ConflictPolicy::Kept
+            }
             // An activation in line asks for its intent anew; `come_to_rest`, the deadline and `ring` look at what is due.
             Event::Intent(_) | Event::Release(_) => ConflictPolicy::Follows,
             Event::Status(
@@ -478,7 +480,10 @@ impl<S: State> RecordBuffer<S> {
     /// to be taken in again, each with what its activation started from.
     ///
     /// Expiries are no longer owed: their record was lost to a conflict, and an answer may have come first.
-    pub(super) fn restart(&mut self, folded: &ReplayedRun) -> impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S> {
+    pub(super) fn restart(
+        &mut self,
+        folded: &ReplayedRun,
+    ) -> impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S> {
         self.log.follow(folded);
         self.outbox.restart(folded.last.head());
         self.held = HeldRecords { written: self.held.written, ..HeldRecords::default() };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::error::Result;
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::{Record, RunFacts};
-use crate::runtime::committer::{Committer, AppendHandle};
+use crate::runtime::committer::{AppendHandle, Committer};
 use crate::store::RunAppend;
 
 /// How what a record says is decided again where the log refuses the record, because another writer came first.

@@ -193,7 +193,10 @@ async fn a_restart_returns_the_facts_that_no_acknowledged_record_holds() {
     let mut reply = world.owe(Seq::new(1));
     assert!(world.journal.can_restart());
     let facts: Vec<_> = world.journal.restart(&before).map(|(_, fact)| fact).collect();
-    assert!(matches!(&*facts, [PendingEvent { what: PendingEventKind::Ended { .. }, .. }]) && facts[0].key == key(0));
+    assert!(
+        matches!(&*facts, [PendingEvent { what: PendingEventKind::Ended { .. }, .. }])
+            && facts[0].key == key(0)
+    );
     assert_eq!(world.journal.pending(), 0, "what was on its way is forgotten");
     world.journal.owe_again();
     assert!(reply.try_recv().unwrap().is_ok(), "all that the log holds is durable");

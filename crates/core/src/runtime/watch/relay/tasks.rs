@@ -101,7 +101,11 @@ fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<RelayMessage> {
             }
             _ => {
                 bytes = more;
-                joined.push(RelayMessage::Chunks { stream: (*of).clone(), first: number, chunks: vec![data] });
+                joined.push(RelayMessage::Chunks {
+                    stream: (*of).clone(),
+                    first: number,
+                    chunks: vec![data],
+                });
             }
         }
     }

@@ -74,7 +74,13 @@ impl StorePoll {
     }
 
     /// Goes on with a further walk in the same look.
-    pub(super) fn followed_by(self, shared: &RuntimeInner, query: &RunQuery, walk: PollScope, since: Timestamp) -> Self {
+    pub(super) fn followed_by(
+        self,
+        shared: &RuntimeInner,
+        query: &RunQuery,
+        walk: PollScope,
+        since: Timestamp,
+    ) -> Self {
         Self { began: self.began, spent: self.spent, ..Self::new(shared, query, walk, since) }
     }
 

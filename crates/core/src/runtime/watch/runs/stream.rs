@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use super::super::cursor::LogCursor;
 use super::super::feed::TailRead;
-use super::super::member::{WatchedRun, Step};
+use super::super::member::{Step, WatchedRun};
 use super::super::relay;
 use super::super::request::WatchFilter;
 use super::super::sse::SseFrames;
 use super::super::what::{WatchEvent, WatchEventKind};
 use super::cursor::RunsCursor;
 use super::ear::{ChangedRuns, RunsSubscription};
-use super::look::{StorePoll, PollSchedule, PollScope, head_of, is_over};
-use super::places::{Begin, RunPositions, START, RunPosition};
+use super::look::{PollSchedule, PollScope, StorePoll, head_of, is_over};
+use super::places::{Begin, RunPosition, RunPositions, START};
 use crate::error::{ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::RunStatus;
@@ -188,7 +188,8 @@ impl RunsWatch {
             let (at, status) = (header.at, header.status);
             let is_status = self.statuses.is_empty() || self.statuses.contains(&status);
             let step = member.next(|_| true, |what| is_status && self.want.wants("", what));
-            let told = self.places.told.entry(run.clone()).or_insert_with(|| RunPosition::at(member.place, at));
+            let told =
+                self.places.told.entry(run.clone()).or_insert_with(|| RunPosition::at(member.place, at));
             told.place = member.place;
             told.is_over = is_over(status);
             if told.place.part == 0 {
@@ -198,7 +199,8 @@ impl RunsWatch {
                 return Some(event);
             }
         }
-        let is_at_head = member.is_at_head() || self.places.told.get(&run).is_some_and(RunPosition::is_at_head);
+        let is_at_head =
+            member.is_at_head() || self.places.told.get(&run).is_some_and(RunPosition::is_at_head);
         self.current = None;
         self.pending.pop_front();
         if !is_at_head {
