@@ -72,7 +72,7 @@ async fn recorded_operations_are_listed() {
                     tokio::join!(cx.sleep_as("late", DAY), cx.sleep_as("soon", Duration::ZERO));
                 late?;
                 soon?;
-                cx.step("after", async || Ok::<_, NodeError>("done".to_owned())).await?;
+                cx.step("done", async || Ok::<_, NodeError>("done".to_owned())).await?;
                 let _: Option<u32> = cx.receive_as("nothing", Some(DAY)).await?;
                 return Err("once more".into());
             }
@@ -80,8 +80,8 @@ async fn recorded_operations_are_listed() {
             assert_eq!(found.len(), 4, "{found:?}");
             assert!(matches!(of("late").kind, RecordedKind::Timer { .. }));
             assert!(of("soon").place < of("late").place || of("late").place.is_none(), "{found:?}");
-            let RecordedKind::Step(text) = &of("after").kind else { panic!("{found:?}") };
-            assert_eq!((text.get(), of("after").place), ("\"done\"", None));
+            let RecordedKind::Step(text) = &of("done").kind else { panic!("{found:?}") };
+            assert_eq!((text.get(), of("done").place), ("\"done\"", None));
             assert!(matches!(of("nothing").kind, RecordedKind::Message { has_ended: true }));
             Ok(s)
         })

@@ -3,6 +3,7 @@
 
 mod changes;
 mod effects;
+mod long;
 mod operations;
 mod replays;
 mod sagas;

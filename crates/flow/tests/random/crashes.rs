@@ -13,7 +13,7 @@ use crate::program::{Part, RunLog, SharedLog, child, program};
 use crate::rng::{Rng, seeds};
 
 /// How many seeds a run of the tests tries.
-const SEEDS: u64 = 50;
+const SEEDS: u64 = 90;
 
 /// A crash: at which write of its process, and on which side.
 type Crash = (u64, Fault);
