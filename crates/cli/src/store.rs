@@ -155,7 +155,10 @@ pub(crate) fn remove_empty(store: &Path) -> bool {
     let (runs, executors) = (store.join("runs"), store.join("executors"));
     // A live process has a lock on its file.
     let is_dead = |path: &Path| std::fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok());
-    if !entries(&executors).all(|executor| is_dead(&executor.path())) {
+    let journals = store.join("journals");
+    // A journal that is left is of a process that is alive, or holds what a log may lack.
+    let is_used = !entries(&executors).all(|executor| is_dead(&executor.path()));
+    if is_used || entries(&journals).next().is_some() {
         return false;
     }
     for tenant in entries(&runs) {
@@ -171,7 +174,7 @@ pub(crate) fn remove_empty(store: &Path) -> bool {
             let _ = std::fs::remove_file(executor.path());
         }
     }
-    std::fs::remove_dir(&executors).is_ok() && std::fs::remove_dir(store).is_ok()
+    [&executors, &journals, store].into_iter().all(|folder| std::fs::remove_dir(folder).is_ok())
 }
 
 /// Returns the URL as it may be shown: without a password or a token, and without what follows a question mark but for names.

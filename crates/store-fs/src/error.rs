@@ -88,6 +88,11 @@ pub(crate) enum StoreError {
     Withheld { path: PathBuf },
     #[error("{} has layout {found}, this version reads up to {known}; upgrade this process", path.display())]
     NewerLayout { path: PathBuf, found: u64, known: u64 },
+    #[error(
+        "{} is of a folder that an unreleased version wrote, which no release reads; move the folder away and start with an empty one",
+        path.display()
+    )]
+    Unreleased { path: PathBuf },
     #[error("{} holds a line of version {found}, this version reads up to {known}; upgrade this process", path.display())]
     NewerRecord { path: PathBuf, seq: Option<Seq>, found: u64, known: u64 },
     #[error(
@@ -221,6 +226,7 @@ impl StoreError {
             | Self::Withheld { .. } => ErrorKind::Unavailable,
             Self::Damaged { .. } | Self::DamagedJournal { .. } => ErrorKind::Corrupt,
             Self::NewerLayout { .. }
+            | Self::Unreleased { .. }
             | Self::NewerRecord { .. }
             | Self::FoldsCase { .. }
             | Self::NoLocks { .. } => ErrorKind::Unsupported,

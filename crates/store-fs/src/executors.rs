@@ -35,7 +35,7 @@ const OWN_LOCK: Duration = Duration::from_millis(20);
 const KEEP_EXPIRED: Duration = Duration::from_secs(24 * 60 * 60);
 const SWEEP: usize = 256;
 
-/// The first line: what all versions read.
+/// The first line: when it expires by the wall clock, which tells how old the file of an ended executor is.
 #[derive(Deserialize)]
 struct Heartbeat {
     expires_ms: i64,
@@ -50,8 +50,7 @@ struct Until {
 /// When a heartbeat expires.
 struct Expiry {
     at: Timestamp,
-    /// Absent where a version wrote it that had no second line.
-    until: Option<Duration>,
+    until: Duration,
 }
 
 impl Inner {
@@ -114,10 +113,7 @@ impl Inner {
             if Locked::try_now(Arc::clone(&file), &path, Mode::Shared)?.is_some() {
                 return Ok(false);
             }
-            Ok(self.expiry(&file, &path)?.is_none_or(|expiry| match expiry.until {
-                Some(until) => self.clock.monotonic() < until,
-                None => self.clock.now() < expiry.at,
-            }))
+            Ok(self.expiry(&file, &path)?.is_none_or(|expiry| self.clock.monotonic() < expiry.until))
         };
         let alive = alive().or_else(|fault| match fault.is_absence() {
             true => self.must_have_executors().map(|()| false),
@@ -138,15 +134,11 @@ impl Inner {
             let read =
                 self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(Doing::Read, path, e))?;
             let (first, second) = bytes[..read].split_at(read.min(LINE));
-            let Some(Heartbeat { expires_ms }) = parse(first) else { continue };
-            let until = match second.is_empty() {
-                true => None,
-                false => match parse(second) {
-                    Some(Until { until_ms }) => Some(Duration::from_millis(until_ms)),
-                    None => continue,
-                },
-            };
-            return Ok(Some(Expiry { at: Timestamp::from_unix_ms(expires_ms), until }));
+            if let (Some(Heartbeat { expires_ms }), Some(Until { until_ms })) = (parse(first), parse(second))
+            {
+                let (at, until) = (Timestamp::from_unix_ms(expires_ms), Duration::from_millis(until_ms));
+                return Ok(Some(Expiry { at, until }));
+            }
         }
         Ok(None)
     }

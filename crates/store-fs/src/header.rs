@@ -5,11 +5,10 @@ use ferrata_store::{FORMAT, RecordHeader, RecordId, RecordKind, RunStatus};
 
 use crate::line::{Flaw, content};
 
-/// The version of the lines that are written, and the newest that is read. Those of version 1 spell out all that
-/// `RecordHeader` has.
-pub(crate) const LINE: u64 = 2;
+/// The version of a line.
+pub(crate) const LINE: u64 = 1;
 
-// A line of version 2 holds a record of format 1; a newer format asks for a newer version of lines.
+// A line of version 1 holds a record of format 1; a newer format asks for a newer version of lines.
 const _: () = assert!(FORMAT == 1, "give records of another format a version of lines");
 
 /// The version of the line stands where a header has its format; length and checksum follow from the body.
@@ -45,14 +44,10 @@ pub(crate) fn write(out: &mut Vec<u8>, header: &RecordHeader, prev: Option<Recor
 }
 
 /// Reads what stands before the body in a line of this version, its brace put back.
-pub(crate) fn read(version: u64, json: &[u8], body: &[u8]) -> Result<RecordHeader, Flaw> {
+pub(crate) fn read(json: &[u8], body: &[u8]) -> Result<RecordHeader, Flaw> {
     let wrong = |error: serde_json::Error| content(error.to_string());
     // Looked through once, where a reader of bytes looks at each text in it again.
     let json = std::str::from_utf8(json).map_err(|error| content(error.to_string()))?;
-    if version < LINE {
-        // Spelled out, with the body's length and checksum, which the caller compares.
-        return serde_json::from_str(json).map_err(wrong);
-    }
     let mut said: JsonHeader<Line> = serde_json::from_str(json).map_err(wrong)?;
     said.say(Field::Format, Some(Value::Number(FORMAT.into())));
     said.say(Field::Len, Some(Value::Number(body.len() as u64)));

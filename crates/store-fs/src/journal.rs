@@ -282,7 +282,9 @@ impl Journal {
 impl Made {
     fn new(folder: &Inner, written: u64) -> Result<Self, StoreError> {
         static IDS: LazyLock<RandomIds> = LazyLock::new(RandomIds::new);
-        folder.allow_journals()?;
+        let journals = folder.layout.journals();
+        // Another program may have removed it. Nothing is lost: the logs of a live process hold all that its journal did.
+        folder.disk.make_dir(journals).map_err(|e| StoreError::io(Doing::MakeDir, journals, e))?;
         let path = folder.layout.journal(IDS.next(folder.clock.now()));
         let failed = |doing| {
             let path = path.clone();
@@ -310,7 +312,6 @@ impl Made {
             _lock: lock,
         };
         made.begin_again(folder, written).map_err(failed(Doing::Write))?;
-        let journals = folder.layout.journals();
         folder.disk.sync_dir(journals).map_err(|e| StoreError::io(Doing::Sync, journals, e))?;
         Ok(made)
     }
@@ -334,17 +335,6 @@ impl Made {
             self.size = size;
         }
         Ok(())
-    }
-}
-
-impl Inner {
-    /// Makes the folder of journals, and then says in the marker that there may be some, so that no version that knows of none writes there. In
-    /// this order, a folder that is missing where the marker speaks of it is a loss.
-    fn allow_journals(&self) -> Result<(), StoreError> {
-        let (root, journals) = (self.layout.root(), self.layout.journals());
-        self.disk.make_dir(journals).map_err(|e| StoreError::io(Doing::MakeDir, journals, e))?;
-        self.disk.sync_dir(root).map_err(|e| StoreError::io(Doing::Sync, root, e))?;
-        self.raise_layout()
     }
 }
 

@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId};
 use uuid::Uuid;
 
-/// The layout of a folder without journals.
-pub(crate) const PLAIN: u64 = 1;
-
-/// The layout of one in which there may be journals, and the newest that is read.
-pub(crate) const JOURNALED: u64 = 2;
+/// The version of the layout of a folder.
+pub(crate) const VERSION: u64 = 1;
 
 const RUNS: &str = "runs";
 const EXECUTORS: &str = "executors";

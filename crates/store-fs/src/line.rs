@@ -147,7 +147,7 @@ enum Body<'a> {
 /// Reads a record's line, given without its newline.
 pub(crate) fn read_record(line: &[u8]) -> Result<RecordLine<'_>, Flaw> {
     let inside = check_sum(line)?;
-    let version = version(inside, br#"{"v":"#, LINE)?;
+    version(inside, br#"{"v":"#, LINE)?;
     // No text in a header can hold a quote, so the first of these is the key and not part of a value.
     let key = find(inside, &JSON_BODY[..6]).ok_or_else(|| content("no body"))?;
     let (head, rest) = inside.split_at(key);
@@ -159,7 +159,7 @@ pub(crate) fn read_record(line: &[u8]) -> Result<RecordLine<'_>, Flaw> {
         return Err(content("no body"));
     };
     let (head, part) = split_part(head)?;
-    let header = header::read(version, &[head, b"}"].concat(), &body.bytes()?)?;
+    let header = header::read(&[head, b"}"].concat(), &body.bytes()?)?;
     Ok(RecordLine { header, part, head, body })
 }
 
@@ -247,15 +247,15 @@ fn is_line_of_json(body: &[u8]) -> bool {
         && serde_json::from_slice::<&RawValue>(body).is_ok_and(|value| value.get().len() == body.len())
 }
 
-/// Reads a line's version, its first field, which is where it is in every version; refuses a newer one.
-pub(crate) fn version(inside: &[u8], key: &[u8], known: u64) -> Result<u64, Flaw> {
+/// Checks a line's version: the first field of a line in every version.
+pub(crate) fn version(inside: &[u8], key: &[u8], known: u64) -> Result<(), Flaw> {
     let rest = inside.strip_prefix(key).ok_or_else(|| content("it does not begin with its version"))?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let version = std::str::from_utf8(&rest[..digits]).ok().and_then(|digits| digits.parse::<u64>().ok());
     match version {
         Some(version) if version > known => Err(Flaw::Newer(version)),
-        Some(version) => Ok(version),
-        None => Err(content("its version is not a number")),
+        Some(version) if version == known => Ok(()),
+        _ => Err(content("its version is not one that was ever written")),
     }
 }
 

@@ -19,7 +19,6 @@ use crate::error::{Doing, StoreError};
 use crate::forward::Forward;
 use crate::inner::{Inner, MOVES};
 use crate::journal::{self, Behind, Entry, Found};
-use crate::layout::JOURNALED;
 use crate::line::{self, Flaw};
 use crate::lock::{Locked, Mode};
 
@@ -78,7 +77,7 @@ impl Inner {
             Ok(folder) => Arc::new(folder),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 // What journals hold is missing from logs after a crash of the machine.
-                if self.find_marker(&self.layout.marker())? == Some(JOURNALED) {
+                if self.has_marker(&self.layout.marker())? {
                     self.must_exist(journals)?;
                 }
                 self.recovered.store(true, Ordering::Release);

@@ -9,35 +9,43 @@ use serde::{Deserialize, Serialize};
 use crate::disk::Access;
 use crate::error::{Doing, StoreError};
 use crate::inner::Inner;
-use crate::layout::{JOURNALED, PLAIN};
+use crate::layout::VERSION;
 use crate::lock::{Locked, Mode};
 
 /// Longer than any marker, so that a wrong file of any length is read no further.
 const MARKER: usize = 4_096;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Marker {
-    layout: u64,
+    version: u64,
+}
+
+/// The fields of a marker. Folders of before the first release have a `layout` in the place of the version.
+#[derive(Deserialize)]
+struct FoundMarker {
+    version: Option<u64>,
+    layout: Option<u64>,
 }
 
 impl Inner {
     /// Makes what is missing of the root. Any number of processes may do so at once, and where nothing is missing, one
     /// without the right to write as well.
     ///
-    /// The marker is written last. So a root that has a marker and no folder of runs has lost it, and an empty one in its place would start every
-    /// run a second time.
+    /// The marker is written last. So a root that has a marker and lacks a folder has lost it. An empty folder of runs in its place would start
+    /// every run a second time, and one of journals would lose what a crash of the machine left to them.
     pub(crate) fn set_up(&self) -> Result<(), StoreError> {
         let root = self.layout.root();
-        if self.find_marker(&self.layout.marker())?.is_some() {
+        if self.has_marker(&self.layout.marker())? {
             self.must_exist(self.layout.runs())?;
+            self.must_exist(self.layout.journals())?;
         }
-        for path in [root, self.layout.runs(), self.layout.executors()] {
+        for path in [root, self.layout.runs(), self.layout.executors(), self.layout.journals()] {
             if !self.stat(path)?.is_some_and(|metadata| metadata.is_dir()) {
                 self.disk.make_dir(path).map_err(|e| StoreError::io(Doing::SetUp, path, e))?;
             }
         }
         let path = self.layout.marker();
-        if self.find_marker(&path)?.is_none() {
+        if !self.has_marker(&path)? {
             self.write_marker(&path)?;
         }
         self.check_locks(&path)?;
@@ -81,15 +89,16 @@ impl Inner {
 
     /// Looks at the marker before the first read, and writes nothing but what a crash took, as a reader may have no right to.
     pub(crate) fn ready_to_read(&self) -> Result<(), StoreError> {
-        if !self.marked.load(Ordering::Relaxed) && self.find_marker(&self.layout.marker())?.is_some() {
+        if !self.marked.load(Ordering::Relaxed) && self.has_marker(&self.layout.marker())? {
             self.marked.store(true, Ordering::Relaxed);
         }
         self.recover()
     }
 
-    pub(crate) fn find_marker(&self, path: &Path) -> Result<Option<u64>, StoreError> {
+    /// Tells whether the root was set up.
+    pub(crate) fn has_marker(&self, path: &Path) -> Result<bool, StoreError> {
         if self.stat(path)?.is_none() {
-            return Ok(None);
+            return Ok(false);
         }
         let file = self.disk.open(path, Access::Read).map_err(|e| StoreError::io(Doing::Open, path, e))?;
         self.read_marker(&file, path)
@@ -99,53 +108,39 @@ impl Inner {
         let failed = |e| StoreError::io(Doing::SetUp, path, e);
         let file = Arc::new(self.disk.open(path, Access::Create).map_err(failed)?);
         let _lock = self.lock(&file, path, Mode::Exclusive)?;
-        if self.read_marker(&file, path)?.is_some() {
+        if self.read_marker(&file, path)? {
             return Ok(());
         }
         self.disk.set_len(&file, 0).map_err(failed)?;
-        self.disk.write_at(&file, &marker(PLAIN), 0).map_err(failed)?;
+        self.disk.write_at(&file, &marker(), 0).map_err(failed)?;
         self.disk.sync(&file).map_err(failed)
     }
 
-    /// Says in the marker that there may be journals.
-    pub(crate) fn raise_layout(&self) -> Result<(), StoreError> {
-        let path = &self.layout.marker();
-        let failed = |e| StoreError::io(Doing::SetUp, path, e);
-        let file = Arc::new(self.disk.open(path, Access::Write).map_err(failed)?);
-        let _lock = self.lock(&file, path, Mode::Exclusive)?;
-        if self.read_marker(&file, path)? != Some(JOURNALED) {
-            // As long as the one that stands there, and within a sector: a crash leaves either.
-            self.disk.write_at(&file, &marker(JOURNALED), 0).map_err(failed)?;
-        }
-        // Also if it stands there: its writer may have died before it was safe.
-        self.disk.sync(&file).map_err(failed)
-    }
-
-    /// Reads the layout; `None` if the marker has not been written to its end.
-    fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<Option<u64>, StoreError> {
+    /// Reads the marker; `false` if it has not been written to its end.
+    fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<bool, StoreError> {
         let mut bytes = vec![0; MARKER];
         let read =
             self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(Doing::Read, path, e))?;
         bytes.truncate(read);
         if bytes.is_empty() || (bytes.last() != Some(&b'\n') && read < MARKER) {
-            return Ok(None);
+            return Ok(false);
         }
-        let marker: Marker =
+        let marker: FoundMarker =
             serde_json::from_slice(&bytes).map_err(|e| StoreError::damaged(path, 0, e.to_string()))?;
-        if marker.layout > JOURNALED {
-            return Err(StoreError::NewerLayout {
-                path: path.into(),
-                found: marker.layout,
-                known: JOURNALED,
-            });
+        match (marker.version, marker.layout) {
+            (Some(VERSION), _) => Ok(true),
+            (Some(found), _) if found > VERSION => {
+                Err(StoreError::NewerLayout { path: path.into(), found, known: VERSION })
+            }
+            (None, Some(_)) => Err(StoreError::Unreleased { path: path.into() }),
+            _ => Err(StoreError::damaged(path, 0, "it holds no version of a layout")),
         }
-        Ok(Some(marker.layout))
     }
 }
 
-fn marker(layout: u64) -> Vec<u8> {
-    let mut bytes =
-        serde_json::to_vec(&Marker { layout }).expect("a number has JSON, and memory takes every write");
+fn marker() -> Vec<u8> {
+    let marker = Marker { version: VERSION };
+    let mut bytes = serde_json::to_vec(&marker).expect("a number has JSON, and memory takes every write");
     bytes.push(b'\n');
     bytes
 }

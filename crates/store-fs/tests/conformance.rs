@@ -91,7 +91,7 @@ impl Space for Folder {
             }
             Damage::NewerFormat(seq) => {
                 let line = line_of(&mut lines, seq);
-                let newer = line[..inside(line)].replacen("\"v\":2", "\"v\":3", 1);
+                let newer = line[..inside(line)].replacen("\"v\":1", "\"v\":2", 1);
                 *line = format!("{newer},\"sum\":\"{:08x}\"}}\n", crc32c::crc32c(newer.as_bytes()));
             }
             _ => return false,

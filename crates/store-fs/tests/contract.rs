@@ -504,7 +504,7 @@ async fn a_store_opens_anywhere_and_from_a_url() {
     assert!(!directory.path().join("new one").exists());
     append(&store, Author::new("r").write(&["0"])).await.unwrap();
     let marker = std::fs::read_to_string(directory.path().join("new one/ferrata.json")).unwrap();
-    assert_eq!(marker, "{\"layout\":1}\n");
+    assert_eq!(marker, "{\"version\":1}\n");
     assert_eq!(kind(FsStore::open("")), ErrorKind::Invalid);
 }
 

@@ -24,7 +24,7 @@ use crate::session::Deadline;
 use crate::statement::Statement;
 
 /// The version of the layout that this library makes and uses.
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 1;
 
 /// How long SQLite itself waits for the lock of a writer before the wait is counted and begun again.
 ///
@@ -296,25 +296,27 @@ impl Db {
     }
 }
 
-/// Checks the layout; `Unsupported` if another version made it so that this one may not use it.
+/// Checks the layout; `Unsupported` if a newer version made it, or one of before the first release, whose table of the version has a column more.
 async fn check_layout(connection: &mut SqliteConnection) -> Result<(), StoreError> {
-    let found = sqlx::query_as("SELECT max(version), max(usable_by) FROM ferrata_layout");
-    let found: (Option<i64>, Option<i64>) =
+    let found = sqlx::query_as(
+        "SELECT (SELECT max(version) FROM ferrata_layout), \
+         EXISTS (SELECT * FROM pragma_table_info('ferrata_layout') WHERE name = 'usable_by')",
+    );
+    let found: (Option<i64>, bool) =
         found.fetch_one(connection).await.map_err(|error| fault(&error, Call::Read))?;
-    let unsupported = |message: String| Err(StoreError::new(ErrorKind::Unsupported, message));
+    let refuse = |kind: ErrorKind, message: String| Err(StoreError::new(kind, message));
     match found {
-        (_, Some(usable_by)) if usable_by > VERSION => unsupported(format!(
-            "the database is for layout {usable_by} on, this version has {VERSION}; upgrade this process"
-        )),
-        (Some(version), Some(_)) if version < VERSION => unsupported(format!(
-            "the database has layout {version}, this version reads {VERSION} and no older one; \
-             name another file, or use the version that made this one"
-        )),
-        (Some(_), Some(_)) => Ok(()),
-        _ => Err(StoreError::new(
-            ErrorKind::Invalid,
-            "the tables are not there; call `setup`, or correct the path",
-        )),
+        (_, true) => refuse(
+            ErrorKind::Unsupported,
+            "an unreleased version made the tables, which no release reads; start with a new file, or drop what is named `ferrata_`"
+                .to_owned(),
+        ),
+        (Some(VERSION), false) => Ok(()),
+        (Some(version), false) if version > VERSION => refuse(
+            ErrorKind::Unsupported,
+            format!("the database has layout {version}, this version reads {VERSION}; upgrade this process"),
+        ),
+        _ => refuse(ErrorKind::Invalid, "the tables are not there; call `setup`, or correct the path".to_owned()),
     }
 }
 

@@ -1,9 +1,6 @@
--- The layout that this file makes, and the oldest one whose programs may go on with it.
-CREATE TABLE IF NOT EXISTS ferrata_layout (
-    version   INTEGER NOT NULL,
-    usable_by INTEGER NOT NULL
-) STRICT;
-INSERT INTO ferrata_layout SELECT 2, 2 WHERE NOT EXISTS (SELECT * FROM ferrata_layout);
+-- The version of the layout.
+CREATE TABLE IF NOT EXISTS ferrata_layout (version INTEGER NOT NULL) STRICT;
+INSERT INTO ferrata_layout SELECT 1 WHERE NOT EXISTS (SELECT * FROM ferrata_layout);
 
 -- One row for each run: what listings look for. `sum` is of its name, `first_seq` and `facts`.
 CREATE TABLE IF NOT EXISTS ferrata_runs (

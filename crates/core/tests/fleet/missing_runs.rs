@@ -1,7 +1,5 @@
 //! A store that has no runs for a while, such as a folder that is unmounted and mounted again: its runs go on when they are back.
 
-#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
-
 use std::time::Duration;
 
 use ferrata_core::ErrorKind;

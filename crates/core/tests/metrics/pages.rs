@@ -21,6 +21,7 @@ fn exported(metric: &Metric) -> String {
     format!("{}{unit}{total}", metric.name.replace('.', "_"))
 }
 
+/// Guarantees: METRIC-3.
 #[test]
 fn the_page_lists_every_metric_as_it_is() {
     let page = page("metrics.md");
@@ -47,6 +48,8 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A rule on a metric that is not there never fires, and a panel of one stays empty: both look like all is well.
+///
+/// Guarantees: METRIC-4.
 #[test]
 fn alerts_and_dashboard_name_metrics_that_exist() {
     let labels: BTreeSet<String> =

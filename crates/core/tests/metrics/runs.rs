@@ -205,6 +205,8 @@ pub(crate) async fn runs_beyond_the_limit_are_counted_while_they_wait() {
 
 /// A signal of another process came before the record of a node's end. The driver makes that record again, and what the node did
 /// would be counted twice.
+///
+/// Guarantees: METRIC-2.
 #[tokio::test]
 pub(crate) async fn what_is_made_again_after_a_conflict_is_counted_once() {
     observe(async |world| {

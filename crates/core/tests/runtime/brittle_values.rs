@@ -1,5 +1,7 @@
 //! Values of the application whose `Serialize` panics or fails: the request fails, and its caller goes on.
 
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
 use ferrata_core::graph::Graph;
 use ferrata_core::state::{ChannelSpec, PatchWriter, Reducer, Schema, State};
 use ferrata_core::store::LedgerStore;

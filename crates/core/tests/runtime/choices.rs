@@ -70,7 +70,7 @@ fn an_answer_that_was_used_goes_before_a_timer_that_has_rung_since() {
         });
         for _ in 0..16 {
             let world = World::new();
-            let runtime = world.process().await;
+            let runtime = world.patient_process().await;
             let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
             while runtime.questions(&key()).await.unwrap().is_empty() {
                 tokio::task::yield_now().await;
@@ -104,7 +104,7 @@ fn a_message_that_was_taken_goes_before_a_timer_that_has_rung_since() {
             Ok(vec![said, then])
         });
         let world = World::new();
-        let runtime = world.process().await;
+        let runtime = world.patient_process().await;
         let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
         runtime.send(&key(), "hello").await.unwrap();
         let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!() };

@@ -189,7 +189,7 @@ async fn a_child_is_cancelled_at_its_deadline_wherever_its_parent_is() {
 fn the_failure_that_came_first_comes_first_again() {
     on_each_runtime(async || {
         let (world, asking) = (World::new(), gate());
-        let runtime = world.process().await;
+        let runtime = world.patient_process().await;
         let child = Graph::<Context>::builder("fails")
             .node(
                 "fail",

@@ -107,20 +107,20 @@ fn activations_whose_time_has_come_begin_again_in_the_order_of_the_times() {
         for at_once in [1, 2, 100] {
             let (world, begun) = (World::new(), Arc::default());
             let graph = waiting(&begun, at_once);
-            let first = world.process().await;
+            let first = world.patient_process().await;
             let run = first.start(&graph, Context::new()).id("r").await.unwrap();
             let key = RunKey::try_from("r").unwrap();
             let outcome = run.wait().await.unwrap();
             assert!(matches!(outcome, Outcome::Interrupted(_) | Outcome::Sleeping { .. }), "{outcome:?}");
             // `five` goes on by itself once, so that its second timer is set.
             world.clock.advance(hours(1));
-            let other = world.process().await;
+            let other = world.patient_process().await;
             let outcome = other.resume(&graph, "r").await.unwrap().wait().await.unwrap();
             assert!(matches!(outcome, Outcome::Interrupted(_) | Outcome::Sleeping { .. }), "{outcome:?}");
             assert_eq!(other.head(&key).await.unwrap().unwrap().owner, None);
             begun.lock().unwrap().clear();
             world.clock.advance(hours(24));
-            let last = world.process().await;
+            let last = world.patient_process().await;
             let Outcome::Sleeping { .. } = last.resume(&graph, "r").await.unwrap().wait().await.unwrap()
             else {
                 panic!("it does not sleep")

@@ -335,7 +335,7 @@ fn listening() -> Graph<Context> {
 fn messages_are_taken_once_in_order_and_unreadable_ones_set_aside() {
     on_each_runtime(async || {
         let world = World::new();
-        let (runtime, graph) = (world.process().await, listening());
+        let (runtime, graph) = (world.patient_process().await, listening());
         assert!(matches!(start(&runtime, &graph).await.wait().await.unwrap(), Outcome::AwaitingInput));
         runtime.send(&key(), "a").by("ann").await.unwrap();
         runtime.send(&key(), 17).await.unwrap();

@@ -1,5 +1,7 @@
 //! A start that is repeated by a newer version of the program: it is the same run, as a retried request of a client has it.
 
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
 use ferrata_core::graph::{Graph, GraphBuilder};
 use ferrata_core::runtime::{RetentionPolicy, Runtime};
 use ferrata_core::state::{ChannelSpec, Context, PatchWriter, Reducer, Schema, State};

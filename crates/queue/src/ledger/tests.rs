@@ -351,6 +351,7 @@ proptest! {
         }
     }
 
+    /// Guarantees: QUEUE-7.
     #[test]
     fn no_window_sees_more_starts_than_the_rate_and_its_burst(
         (starts, period, burst) in (1..20_u32, 50..5_000_u64, 1..6_u32),
@@ -412,6 +413,8 @@ fn a_clock_that_is_behind_opens_no_queue_that_is_closed_for_a_day() {
 }
 
 /// One of low priority is passed by others for as long as ageing says, and no longer.
+///
+/// Guarantees: QUEUE-3.
 #[test]
 fn nobody_is_passed_for_ever() {
     let mut settings = Settings::new();

@@ -226,6 +226,7 @@ async fn play_all(first: u64, is_sharded: bool) {
     }
 }
 
+/// Guarantees: QUEUE-1, QUEUE-2.
 #[tokio::test]
 async fn whatever_dies_places_are_kept_and_everybody_has_a_turn() {
     // With 22, a place was given away while its start was recorded: by a process whose clock was ahead.
@@ -233,6 +234,8 @@ async fn whatever_dies_places_are_kept_and_everybody_has_a_turn() {
 }
 
 /// The queue is in one shard, and those who go through it are in all.
+///
+/// Guarantees: QUEUE-1, QUEUE-2.
 #[tokio::test]
 async fn whatever_dies_in_shards_places_are_kept_and_everybody_has_a_turn() {
     play_all(17, true).await;

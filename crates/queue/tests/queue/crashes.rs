@@ -67,6 +67,7 @@ async fn crash_at_each_write(is_queued: bool, fault: Fault) {
     }
 }
 
+/// Guarantees: QUEUE-4.
 #[tokio::test]
 async fn a_crash_at_any_write_loses_no_start_and_doubles_none() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
@@ -88,6 +89,8 @@ async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
 }
 
 /// A run whose node waits for its turn rests when the queue knows by which question it is woken: or its turn would come, and nothing would wake it.
+///
+/// Guarantees: QUEUE-9.
 #[tokio::test]
 async fn a_wait_rests_no_sooner_than_the_queue_knows() {
     let (world, witness) = (World::new(), Witness::default());
@@ -154,6 +157,7 @@ async fn a_process_that_ends_while_the_queue_is_away_leaves_nobody_asleep() {
     empty(&world, &gpu).await;
 }
 
+/// Guarantees: QUEUE-9.
 #[tokio::test]
 async fn a_crash_at_any_write_of_a_wait_that_rests_leaves_nobody_asleep() {
     let mut crashes = 0;
@@ -188,6 +192,8 @@ async fn a_crash_at_any_write_of_a_wait_that_rests_leaves_nobody_asleep() {
 }
 
 /// A start takes the place of another, and its process dies at any write: one of the two is carried out, though nothing starts them again.
+///
+/// Guarantees: QUEUE-8.
 #[tokio::test]
 async fn a_crash_at_any_write_loses_no_start_whose_place_is_taken() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {

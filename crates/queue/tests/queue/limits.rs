@@ -208,6 +208,8 @@ async fn dead_waiters_get_no_slot() {
 
 /// A run is exported while its node has a slot, and imported under another id. The copy has the idempotency keys of the run, and waits for a slot of
 /// its own.
+///
+/// Guarantees: QUEUE-1.
 #[tokio::test]
 async fn imported_copy_waits_for_own_slot() {
     let (world, witness) = (World::new(), Witness::default());

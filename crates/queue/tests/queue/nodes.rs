@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, patient, process};
 
+/// Guarantees: QUEUE-1.
 #[tokio::test]
 async fn never_more_nodes_than_places_and_each_has_its_turn() {
     let (world, witness) = (World::new(), Witness::default());
@@ -69,6 +70,7 @@ async fn a_long_wait_takes_no_memory_and_is_over_when_its_turn_comes() {
     empty(&world, &gpu).await;
 }
 
+/// Guarantees: QUEUE-2.
 #[tokio::test]
 async fn a_holder_that_dies_gives_its_place_back_by_its_heartbeat() {
     let (world, witness) = (World::new(), Witness::default());

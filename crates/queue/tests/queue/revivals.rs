@@ -285,6 +285,8 @@ cells! {
 }
 
 /// A provider is down, and all fifty runs of a queue fail. When it is back, an operator retries them together: two are active at a time.
+///
+/// Guarantees: QUEUE-1, QUEUE-10.
 #[tokio::test]
 async fn retry_all_after_outage_keeps_limit() {
     let (world, is_down) = (World::new(), Arc::new(AtomicBool::new(true)));
@@ -317,6 +319,8 @@ async fn retry_all_after_outage_keeps_limit() {
 }
 
 /// The process that retries or forks a run dies at each of its writes: the run is in line, or as it was.
+///
+/// Guarantees: QUEUE-10.
 #[tokio::test]
 async fn crash_while_reviving_loses_no_run() {
     for is_fork in [false, true] {

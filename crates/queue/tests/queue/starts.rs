@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 
+/// Guarantees: QUEUE-1.
 #[tokio::test]
 async fn never_more_runs_than_places_and_each_has_its_turn() {
     let (world, witness) = (World::new(), Witness::default());
@@ -390,6 +391,8 @@ fn titled(title: &str) -> Context {
 }
 
 /// A start with the id of a run and another input is refused. It gave back the place of that run, or had it wait on hold for ever.
+///
+/// Guarantees: QUEUE-5.
 #[tokio::test]
 async fn a_start_that_is_refused_takes_no_place_from_the_run_of_its_id() {
     let (world, witness) = (World::new(), Witness::default());

@@ -56,7 +56,7 @@ fn graph(source: SlotSource, clock: &Arc<dyn Clock>, work: Duration) -> Graph<Co
 /// Twenty nodes with two slots wait for several times their timeout. None fails, in whatever order limit and timeout are declared, whether the
 /// nodes wait in memory or their runs become idle.
 ///
-/// Guarantees: TIMER-11.
+/// Guarantees: QUEUE-11, TIMER-11.
 #[tokio::test]
 async fn timeout_skips_wait_for_slot() {
     for source in SOURCES {

@@ -79,6 +79,7 @@ fn simulate(mix: Mix, share: u64, of: u64) {
     }
 }
 
+/// Guarantees: QUEUE-1.
 #[test]
 fn queues_keep_what_they_promise() {
     simulate(Mix::Names, 0, 2);
@@ -89,11 +90,13 @@ fn queues_keep_what_they_promise_with_other_seeds() {
     simulate(Mix::Names, 1, 2);
 }
 
+/// Guarantees: QUEUE-6.
 #[test]
 fn a_name_that_fifty_purge_and_begin_anew_is_one_run_at_a_time() {
     simulate(Mix::Anew, 0, 1);
 }
 
+/// Guarantees: QUEUE-6.
 #[test]
 fn a_name_that_fifty_purge_and_begin_anew_in_shards_is_one_run_at_a_time() {
     simulate(Mix::AnewInShards, 0, 1);
@@ -105,6 +108,8 @@ fn processes_of_two_versions_keep_to_the_newer_settings_and_to_what_they_know() 
 }
 
 /// Runs fail, and operators retry, move and fork them, also with tools that know of no queue: at no time is one active without a slot.
+///
+/// Guarantees: QUEUE-1, QUEUE-10.
 #[test]
 fn revived_runs_wait_for_slots() {
     simulate(Mix::Revivals, 0, 1);

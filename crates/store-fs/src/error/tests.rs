@@ -78,6 +78,7 @@ fn what_the_store_itself_finds_has_its_kind_and_its_record() {
         (StoreError::damaged(&path(), 9, "wrong"), ErrorKind::Corrupt, None),
         (StoreError::damaged(&path(), 9, "wrong").with_seq(seq), ErrorKind::Corrupt, Some(seq)),
         (StoreError::NewerLayout { path: path(), found: 2, known: 1 }, ErrorKind::Unsupported, None),
+        (StoreError::Unreleased { path: path() }, ErrorKind::Unsupported, None),
         (
             StoreError::NewerRecord { path: path(), seq: Some(seq), found: 2, known: 1 },
             ErrorKind::Unsupported,

@@ -258,6 +258,27 @@ fn a_record_that_is_missing_or_out_of_place_is_damage() {
     check_unreadable(&place, &folder, ErrorKind::Corrupt);
 }
 
+/// A folder of before the first release is refused by every call, and nothing in it is touched.
+#[test]
+fn unreleased_folder_is_unsupported() {
+    let place = place();
+    let folder = place.folder();
+    fs::remove_dir(folder.layout.journals()).unwrap();
+    for layout in [1, 2, 3] {
+        let marker = format!("{{\"layout\":{layout}}}\n");
+        fs::write(folder.layout.marker(), &marker).unwrap();
+        let folder = place.folder();
+        for refused in [folder.set_up(), folder.ready_to_read(), folder.ready_to_write()] {
+            let error = Error::from(refused.unwrap_err());
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.message().contains("start with an empty one"), "{error}");
+        }
+        assert_eq!(fs::read_to_string(folder.layout.marker()).unwrap(), marker);
+        assert!(!folder.layout.journals().exists());
+        assert_eq!(fs::read(folder.layout.log(&place.author.run)).unwrap(), place.log);
+    }
+}
+
 #[test]
 fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
     let place = place();
@@ -277,25 +298,27 @@ fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
     }
     // A newer record in the middle hides nothing that does not rest on it.
     let at = place.lines[2];
-    let log = [&place.log[..at], &resealed(r#"{"v":3"#), &place.log[place.lines[3]..]].concat();
+    let log = [&place.log[..at], &resealed(r#"{"v":2"#), &place.log[place.lines[3]..]].concat();
     let folder = place.put(&log);
     assert_eq!(folder.load(run, At::Latest).unwrap().unwrap().len(), 3);
     let error = Error::from(folder.load(run, At::Seq(Seq::new(5))).unwrap_err());
     assert_eq!((error.kind(), error.seq()), (ErrorKind::Unsupported, Some(Seq::new(1))));
     // A newer layout of the whole folder.
-    fs::write(folder.layout.marker(), "{\"layout\":3,\"new\":true}\n").unwrap();
+    fs::write(folder.layout.marker(), "{\"version\":2,\"new\":true}\n").unwrap();
     let folder = place.folder();
     assert_eq!(kind(folder.set_up().unwrap_err()), ErrorKind::Unsupported);
     assert_eq!(kind(folder.ready_to_read().unwrap_err()), ErrorKind::Unsupported);
     assert_eq!(kind(folder.ready_to_write().unwrap_err()), ErrorKind::Unsupported);
-    assert_eq!(fs::read(folder.layout.marker()).unwrap(), b"{\"layout\":3,\"new\":true}\n");
-    fs::write(folder.layout.marker(), "nonsense\n").unwrap();
-    assert_eq!(kind(place.folder().set_up().unwrap_err()), ErrorKind::Corrupt);
+    assert_eq!(fs::read(folder.layout.marker()).unwrap(), b"{\"version\":2,\"new\":true}\n");
+    for wrong in ["nonsense\n", "{}\n", "{\"version\":0}\n"] {
+        fs::write(folder.layout.marker(), wrong).unwrap();
+        assert_eq!(kind(place.folder().set_up().unwrap_err()), ErrorKind::Corrupt, "{wrong}");
+    }
     // One that a crash cut short says nothing yet.
-    fs::write(folder.layout.marker(), "{\"lay").unwrap();
+    fs::write(folder.layout.marker(), "{\"ver").unwrap();
     place.folder().ready_to_read().unwrap();
     place.folder().set_up().unwrap();
-    assert_eq!(fs::read(folder.layout.marker()).unwrap(), b"{\"layout\":1}\n");
+    assert_eq!(fs::read(folder.layout.marker()).unwrap(), b"{\"version\":1}\n");
 }
 
 #[test]

@@ -317,7 +317,7 @@ fn many_instances_set_up_one_folder() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("new");
         at_once(&root, 8, |_, folder| folder.set_up().unwrap());
-        assert_eq!(std::fs::read(root.join("ferrata.json")).unwrap(), b"{\"layout\":1}\n");
+        assert_eq!(std::fs::read(root.join("ferrata.json")).unwrap(), b"{\"version\":1}\n");
     }
 }
 

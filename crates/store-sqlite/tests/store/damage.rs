@@ -3,10 +3,10 @@
 use std::fs;
 
 use ferrata_store::testing::Log;
-use ferrata_store::{At, CheckpointStore, ErrorKind, Page, RunQuery};
+use ferrata_store::{At, CheckpointStore, ErrorKind, HeaderRange, Page, PruneCut, Result, RunQuery, Seq};
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
-use crate::support::{append, connection, execute, is_refused, log, place};
+use crate::support::{append, connection, execute, is_kept, is_refused, log, place};
 
 const PAGE: usize = 4_096;
 
@@ -146,4 +146,60 @@ async fn text_that_is_no_json_is_corrupt_and_hides_no_other_run() {
     assert_ne!(refused.kind(), ErrorKind::Unsupported, "{refused:?}");
     let refused = place.store.load(&logs[1].key, At::Latest).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused:?}");
+}
+
+/// Head, row and records of a run that contradict each other are `Corrupt`, whichever of them is wrong and whichever call meets them. Other runs
+/// are read and listed.
+#[tokio::test]
+async fn contradiction_within_run_is_corrupt() {
+    let of_listing =
+        ["created = created + 1", "workflow = 'other'", "user_name = 'x'", "parent = 'default/x'"];
+    let of_row =
+        ["status = 'completed'", "owner = 'x'", "wake_at = 7", "first_seq = 1", "facts = facts || ' '"];
+    // The key of the other run is 2.
+    let of_head = ["seq = 3", "seq = 9", "key = 2"];
+    let set = |table: &str, what: &str| format!("UPDATE {table} SET {what} WHERE run = 'a'");
+    let mut changes: Vec<_> = of_listing.iter().map(|what| (set("ferrata_runs", what), true)).collect();
+    changes.extend(of_row.iter().map(|what| (set("ferrata_runs", what), false)));
+    changes.extend(of_head.iter().map(|what| (set("ferrata_heads", what), false)));
+    changes.push(("DELETE FROM ferrata_heads WHERE run = 'a'".to_owned(), false));
+    for (change, is_of_listing) in changes {
+        let place = place(SqliteOptions::default()).await;
+        let (mut damaged, mut other) = (log("a"), log("b"));
+        for log in [&mut damaged, &mut other] {
+            log.write(&place.store, 6).await;
+        }
+        execute(&mut place.connection().await, &change).await;
+        let (store, run) = (place.open(SqliteOptions::default()), &damaged.key);
+        let mut complete = RunQuery::default();
+        complete.complete = true;
+        let mut refused: Vec<(&str, Result<()>)> = vec![
+            ("head", store.head(run).await.map(drop)),
+            ("a complete listing", store.runs(&complete, Page::default()).await.map(drop)),
+        ];
+        if !is_of_listing {
+            let mut stale = damaged.clone();
+            stale.records.truncate(4);
+            let cut = PruneCut { at: Seq::new(5), base: None };
+            refused.extend([
+                ("load", store.load(run, At::Latest).await.map(drop)),
+                ("load by number", store.load(run, At::Seq(Seq::new(2))).await.map(drop)),
+                ("load of the news", store.load_since(run, damaged.records[2].header.head()).await.map(drop)),
+                ("headers", store.headers(run, HeaderRange::newest(9)).await.map(drop)),
+                ("append behind the end", append(&store, stale.next(1)).await.map(drop)),
+                ("prune", store.prune(run, cut).await.map(drop)),
+            ]);
+            // What says where the log begins is not asked at its end: an append that names the true head may be written.
+            if !["first_seq", "facts"].iter().any(|column| change.contains(column)) {
+                refused.push(("append", append(&store, damaged.next(1)).await.map(drop)));
+            }
+        }
+        for (call, result) in refused {
+            let error = result.expect_err(&format!("{call} after {change}"));
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{call} after {change}: {error}");
+        }
+        let listed = store.runs(&RunQuery::default(), Page::default()).await.unwrap().items;
+        assert_eq!(listed, [store.head(&other.key).await.unwrap().unwrap()], "{change}");
+        is_kept(&store, &other).await;
+    }
 }

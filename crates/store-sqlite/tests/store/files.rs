@@ -105,37 +105,37 @@ async fn a_database_of_the_application_takes_the_runs_in() {
 }
 
 #[tokio::test]
-async fn a_newer_layout_is_unsupported_and_a_newer_one_that_allows_it_is_used() {
+async fn newer_layout_is_unsupported() {
     let place = place(SqliteOptions::default()).await;
     let mut log = log("r");
     log.write(&place.store, 1).await;
     let mut mine = place.connection().await;
-    execute(&mut mine, "INSERT INTO ferrata_layout VALUES (3, 2)").await;
-    log.write(&place.open(SqliteOptions::default()), 1).await;
-    execute(&mut mine, "INSERT INTO ferrata_layout VALUES (4, 4)").await;
+    execute(&mut mine, "INSERT INTO ferrata_layout VALUES (2)").await;
     let store = place.open(SqliteOptions::default());
     assert_eq!(store.setup().await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(store.head(&log.key).await.unwrap_err().kind(), ErrorKind::Unsupported);
     is_refused(&store, &log, ErrorKind::Unsupported).await;
 }
 
-/// A file of an older layout is refused by every call, and nothing is written to it: not even the tables that it lacks.
+/// A file of before the first release is refused by every call, and nothing is written to it: not even the tables that it lacks.
 #[tokio::test]
-async fn older_layout_is_unsupported() {
+async fn unreleased_layout_is_unsupported() {
     let place = place(SqliteOptions::default()).await;
     let mut log = log("r");
     log.write(&place.store, 1).await;
     let mut mine = place.connection().await;
-    execute(&mut mine, "UPDATE ferrata_layout SET version = 1, usable_by = 1; DROP TABLE ferrata_heads")
-        .await;
+    let unreleased = "ALTER TABLE ferrata_layout ADD COLUMN usable_by INTEGER NOT NULL DEFAULT 1; DROP TABLE ferrata_heads";
+    execute(&mut mine, unreleased).await;
+    let schema = "SELECT group_concat(sql) FROM sqlite_schema";
+    let before: String = sqlx::query_scalar(schema).fetch_one(&mut mine).await.unwrap();
     let store = place.open(SqliteOptions::default());
-    assert_eq!(store.setup().await.unwrap_err().kind(), ErrorKind::Unsupported);
-    let refused = store.head(&log.key).await.unwrap_err();
+    let refused = store.setup().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
-    assert!(refused.message().contains("the database has layout 1, this version reads 2"), "{refused:?}");
+    assert!(refused.message().contains("start with a new file"), "{refused:?}");
+    assert_eq!(store.head(&log.key).await.unwrap_err().kind(), ErrorKind::Unsupported);
     is_refused(&store, &log, ErrorKind::Unsupported).await;
-    let heads = "SELECT count(*) FROM sqlite_schema WHERE name = 'ferrata_heads'";
-    assert_eq!(sqlx::query_scalar::<_, i64>(heads).fetch_one(&mut mine).await.unwrap(), 0);
+    let after: String = sqlx::query_scalar(schema).fetch_one(&mut mine).await.unwrap();
+    assert_eq!(after, before);
 }
 
 /// What may only be read is read, also by `setup`, and every write is refused as one that can be made later.

@@ -7,7 +7,7 @@ use ferrata_store::testing::{Log, SeqIds};
 use ferrata_store::{CheckpointStore, ErrorKind, Page, RunId, RunQuery};
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
 
-use crate::support::{copy, is_kept, is_refused, place};
+use crate::support::{copy, execute, is_kept, is_refused, place};
 
 /// Where the file system is mounted, in the process that has it.
 const MOUNTED: &str = "FERRATA_SQLITE_MOUNTED";
@@ -24,7 +24,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Writes two files: one that holds all of its records, and one whose last records are in the write-ahead log.
+/// Writes a backup, a file whose last records are in the write-ahead log, and one that has its log behind it, as a store that was closed.
 async fn write(folder: &Path) {
     let place = place(SqliteOptions::default()).await;
     let mut log = log();
@@ -32,6 +32,9 @@ async fn write(folder: &Path) {
     place.store.back_up(folder.join("whole.db")).await.unwrap();
     copy(&place.path(), &folder.join("pending.db"));
     copy(&place.log_path(), &folder.join("pending.db-wal"));
+    execute(&mut place.connection().await, "PRAGMA wal_checkpoint(TRUNCATE)").await;
+    assert_eq!(std::fs::metadata(place.log_path()).unwrap().len(), 0);
+    copy(&place.path(), &folder.join("closed.db"));
 }
 
 /// What the process does that has the files where nothing can be written.
@@ -42,11 +45,13 @@ async fn read(folder: &Path) {
     let mut written = log();
     let entry = written.next(3);
     written.took(&entry);
-    let whole = open("whole.db");
-    whole.setup().await.unwrap();
-    is_kept(&whole, &written).await;
-    assert_eq!(whole.runs(&RunQuery::default(), Page::default()).await.unwrap().items.len(), 1);
-    is_refused(&whole, &written, ErrorKind::Unavailable).await;
+    for name in ["whole.db", "closed.db"] {
+        let store = open(name);
+        store.setup().await.unwrap();
+        is_kept(&store, &written).await;
+        assert_eq!(store.runs(&RunQuery::default(), Page::default()).await.unwrap().items.len(), 1);
+        is_refused(&store, &written, ErrorKind::Unavailable).await;
+    }
 
     let pending = open("pending.db");
     for refused in [pending.setup().await.map(drop), pending.head(&written.key).await.map(drop)] {

@@ -132,9 +132,9 @@ pub(crate) async fn keep_swept(shared: Weak<Shared>, options: SweeperOptions) {
 /// A part of the interval, other for each process: a fleet that starts at once does not sweep at once.
 fn first_pause(shared: &Shared, interval: Duration) -> Duration {
     let (high, low) = shared.executor.as_uuid().as_u64_pair();
-    let chance = (high ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    // At most 1: the product cannot be beyond the longest duration.
-    interval.mul_f64(chance as f64 / f64::from(1u32 << 24))
+    let dice = ((high ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32;
+    // Below 1: the product cannot be beyond the longest duration.
+    interval.mul_f64(f64::from(dice) / f64::from(1u32 << 24))
 }
 
 /// Waits for so long. Returns whether the runtime goes on.
