@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::service::{PATIENCE, Service, busy};
 use crate::support::Place;
 
+/// Guarantees: SCHEDULE-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_schedule_is_listed_shown_paused_and_let_go_on() {
     let place = Place::new();
