@@ -152,6 +152,8 @@ fn a_failed_run_names_the_files_that_tell_why_and_is_tried_again() {
 
 /// The attempt after a retry has the number of the one before, whose view is written at any time: it was taken for what the command
 /// left.
+///
+/// Guarantees: DOT-5.
 #[test]
 fn an_outcome_of_before_a_retry_is_not_taken_for_what_the_command_left() {
     let place = Place::new();

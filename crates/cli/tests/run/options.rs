@@ -189,7 +189,7 @@ fn progress_is_lines_on_stderr_or_nothing_and_stdout_is_the_result_alone() {
 
 /// A command used to inherit the whole environment, with the URL of the store and its password: what it prints is kept.
 ///
-/// Guarantees: SECURITY-8.
+/// Guarantees: DOT-8, SECURITY-8.
 #[test]
 fn commands_inherit_what_is_listed_and_never_the_store_or_a_password() {
     let place = Place::new();

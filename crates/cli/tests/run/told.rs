@@ -48,6 +48,8 @@ fn every_view_tells_what_a_node_came_to_and_why() {
 }
 
 /// Both ended with "completed" and code 0, one after two nodes and one after ten thousand.
+///
+/// Guarantees: DOT-18.
 #[test]
 fn a_run_that_stops_in_the_middle_fails_and_says_why() {
     let place = Place::new();
