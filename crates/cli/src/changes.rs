@@ -20,6 +20,15 @@ impl Changes {
     /// The code of the run is not asked whether it can read what comes of it, so a value of another kind than the one that is
     /// there, and a channel that is not there, take `--force`.
     pub(crate) fn patch(&self, run: &RunKey, state: &Channels) -> Result<Patch, Failure> {
+        self.checked(run, state, false)
+    }
+
+    /// Makes the patch of the changes that a node has made to this state. A node may make new channels.
+    pub(crate) fn patch_of_node(&self, run: &RunKey, state: &Channels) -> Result<Patch, Failure> {
+        self.checked(run, state, true)
+    }
+
+    fn checked(&self, run: &RunKey, state: &Channels, new_channels: bool) -> Result<Patch, Failure> {
         let next = format!("ferrata state {}", shown(run));
         let mut ops: Vec<Op> = Vec::new();
         if let Some(path) = &self.patch {
@@ -60,7 +69,7 @@ impl Changes {
             ops.push(Op::Set(channel, changed));
         }
         if !self.force {
-            check(state, &after).map_err(|message| Failure::usage(message, next))?;
+            check(state, &after, new_channels).map_err(|message| Failure::usage(message, next))?;
         }
         Ok(Patch::from_ops(&ops)?)
     }
@@ -93,9 +102,10 @@ fn placed(there: &Value, pointer: &str, value: Value) -> Option<Value> {
 }
 
 /// Says which channel becomes what its code would hardly expect.
-fn check(before: &Channels, after: &Channels) -> Result<(), String> {
+fn check(before: &Channels, after: &Channels, new_channels: bool) -> Result<(), String> {
     for (name, value) in after {
         match before.get(name) {
+            None if new_channels => {}
             None => {
                 return Err(format!(
                     "there is no channel `{}` in the state yet; --force makes it",

@@ -6,8 +6,9 @@ use crate::output::quoted;
 /// takes the first that is offered must not pay twice.
 pub(crate) fn ways(question: &str) -> [(&'static str, String); 4] {
     let how = |resolution: &str| format!("{} --resolve {}", quoted(question), quoted(resolution));
+    let supply = format!("{} --set CHANNEL=VALUE", how("supply"));
     [
-        ("it was done, and changed the state by this patch:", how("supply:[]")),
+        ("it was done, and changed these channels of the state:", supply),
         ("it was done, or does not matter any more; the state stays as it is:", how("skip")),
         ("the run is to go on as if it had failed, for this reason:", how("fail:it was not done in time")),
         ("it was not done, and is to be done now:", how("retry")),

@@ -96,12 +96,15 @@ pub(crate) async fn why_idle(store: &dyn CheckpointStore, head: &RunHead) -> Res
     let mut others = RunQuery::default();
     others.workflow = Some(workflow.clone());
     others.statuses = vec![RunStatus::InProgress];
-    // A process that serves a workflow is seen by the runs of it that go on.
+    // A store lists the processes that have runs, and no idle ones.
     let found = store.runs(&others, Page::first(Page::MAX)).await?;
     Ok(match found.items.iter().any(|head| head.owner_alive) {
-        true => format!("no process drives {name} yet; one that is alive drives other runs of `{workflow}`"),
+        true => {
+            format!("no process has claimed {name} yet; a live process drives other runs of `{workflow}`")
+        }
+        // Idle processes are in no listing.
         false => format!(
-            "no process drives {name}, and none that is alive drives any run of `{workflow}`; start one that serves it"
+            "no process has claimed {name} yet; an idle process that serves `{workflow}` claims it at its next sweep; if there is none, start one"
         ),
     })
 }

@@ -75,6 +75,10 @@
 //!
 //! The module [`guide`] goes from the first graph to a service at night.
 //!
+//! # Functions
+//!
+//! A durable function needs no graph: the module [`flow`](mod@flow).
+//!
 //! # Large values
 //!
 //! With the feature `blobs`, a state names a document that is kept beside the records: the module `blobs`.
@@ -121,6 +125,7 @@ pub use ferrata_core::{
     Clock, Epoch, Error, ErrorKind, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds,
     RecordId, Result, RunId, RunKey, Seq, SystemClock, TenantId, Timestamp, Visit, WorkflowName,
 };
+pub use ferrata_flow as flow;
 pub use ferrata_macros::{AnswerShape, State};
 #[cfg(feature = "queue")]
 pub use ferrata_queue as queue;
@@ -195,6 +200,9 @@ mod pages {
 
     #[doc = include_str!("../../../docs/sagas.md")]
     struct Sagas;
+
+    #[doc = include_str!("../../../docs/functions.md")]
+    struct FunctionsPage;
 
     #[cfg(feature = "blobs")]
     #[doc = include_str!("../../../docs/blobs.md")]

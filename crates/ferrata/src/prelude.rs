@@ -1,5 +1,6 @@
 //! What most programs name: `use ferrata::prelude::*;`.
 
+pub use crate::flow::{Flow, FlowContext, FlowError, GraphFlowExt, RuntimeFlowExt, flow};
 #[cfg(feature = "queue")]
 pub use crate::queue::{Acquire, Enqueue, Limit, Queues};
 #[cfg(feature = "schedule")]

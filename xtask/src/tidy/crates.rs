@@ -23,6 +23,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-dot", &["ferrata-core"]),
     // The calendar, so that no other library brings time zones.
     ("ferrata-schedule", &["ferrata-core"]),
+    // Functions as runs, made of what a node may do.
+    ("ferrata-flow", &["ferrata-core"]),
     // What concerns all processes of a store, through the one contract: it changes runs as anybody may.
     ("ferrata-queue", &["ferrata-core"]),
     // Values beside the records: it reads stores, and has keys from where records have theirs.
@@ -32,6 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "ferrata-blobs",
             "ferrata-core",
+            "ferrata-flow",
             "ferrata-macros",
             "ferrata-store-*",
             "ferrata-dot",

@@ -37,7 +37,7 @@ impl Runs {
 /// VALUE is JSON, or plain text where the question takes text or one of several choices.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ferrata answer 019a6f2e yes\n  ferrata answer 019a6f2e approve '{\"amount\": 120}' --by ann\n  ferrata answer 019a6f2e approve --reject 'too expensive'\n  ferrata answer 019a6f2e charge --resolve skip"
+    after_help = "Examples:\n  ferrata answer 019a6f2e yes\n  ferrata answer 019a6f2e approve '{\"amount\": 120}' --by ann\n  ferrata answer 019a6f2e approve --reject 'too expensive'\n  ferrata answer 019a6f2e charge --resolve skip\n  ferrata answer 019a6f2e charge --resolve supply --set receipt=r-7"
 )]
 pub(crate) struct AnswerArgs {
     /// The run.
@@ -52,10 +52,13 @@ pub(crate) struct AnswerArgs {
     /// Cancel the run instead, for this reason.
     #[arg(long, value_name = "REASON", conflicts_with = "resolve")]
     pub(crate) cancel: Option<String>,
-    /// Say what became of work that must not be done twice: `supply:PATCH` or `@FILE` with the change of the state that it made,
-    /// `skip`, `fail:REASON`, or `retry`. `ferrata show` explains them.
+    /// Settle work in doubt: `supply` with the changes that the node made (`--set`, `--remove`, `--patch`), `skip`, `fail:REASON` or `retry`.
+    /// `ferrata show` explains them.
     #[arg(long, value_name = "HOW")]
     pub(crate) resolve: Option<String>,
+    /// The changes that the node made.
+    #[command(flatten)]
+    pub(crate) changes: Changes,
     /// Who answers; it is recorded.
     #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
     pub(crate) by: Option<String>,

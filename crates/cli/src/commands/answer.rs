@@ -2,7 +2,7 @@
 
 use ferrata::ask::{Question, QuestionKind, Shape};
 use ferrata::record::Resolution;
-use ferrata::{Answer, Patch};
+use ferrata::{Answer, Position, RunKey, Runtime};
 use serde_json::Value;
 
 use crate::args::AnswerArgs;
@@ -51,10 +51,22 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
         }
     };
     let question = meant(&open, &id);
+    if !args.changes.is_empty() && args.resolve.as_deref() != Some(SUPPLY) {
+        let message = "changes of the state are part of `--resolve supply`";
+        return Err(Failure::usage(
+            message,
+            format!("ferrata answer {name} {id} --resolve supply --set CHANNEL=VALUE"),
+        ));
+    }
     let answer = match (&args.reject, &args.cancel, &args.resolve) {
         (Some(reason), ..) => Answer::reject(reason.clone()),
         (_, Some(reason), _) => Answer::cancel(reason.clone()),
-        (.., Some(how)) => Answer::Resolve(resolution(how, &name)?),
+        (.., Some(how)) if how == SUPPLY => {
+            let asked_by =
+                question.and_then(|question| question.asked_by.clone()).unwrap_or_else(|| run.clone());
+            Answer::Resolve(supplied(&runtime, args, &asked_by, &id).await?)
+        }
+        (.., Some(how)) => Answer::Resolve(resolution(how, &name, &id)?),
         _ => accepted(context, question, &id, value.map(String::as_str), &name)?,
     };
     let request = runtime.respond(&run, &id, answer);
@@ -79,27 +91,44 @@ fn meant<'a>(open: &'a [Question], id: &str) -> Option<&'a Question> {
     })
 }
 
-fn resolution(how: &str, run: &str) -> Result<Resolution, Failure> {
-    match how {
-        "retry" => Ok(Resolution::Retry),
-        "skip" => Ok(Resolution::Skip),
-        _ if how.starts_with('@') || how == "-" => supplied(&input::value(how)?),
-        _ => match how.split_once(':') {
-            Some(("fail", reason)) => Ok(Resolution::Fail(reason.trim().to_owned())),
-            Some(("supply", patch)) => supplied(patch),
-            _ => {
-                let message = format!(
-                    "`{}` is no way to resolve; use supply:PATCH, @FILE with a patch, skip, fail:REASON or retry",
-                    how.escape_debug()
-                );
-                Err(Failure::usage(message, format!("ferrata show {run}")))
-            }
-        },
+/// The resolution that comes with changes of the state.
+const SUPPLY: &str = "supply";
+
+/// Reads a resolution that comes without changes of the state.
+fn resolution(how: &str, run: &str, question: &str) -> Result<Resolution, Failure> {
+    match (how, how.split_once(':')) {
+        ("retry", _) => Ok(Resolution::Retry),
+        ("skip", _) => Ok(Resolution::Skip),
+        (_, Some(("fail", reason))) => Ok(Resolution::Fail(reason.trim().to_owned())),
+        (_, Some((SUPPLY, _))) => {
+            let next = format!("ferrata answer {run} {question} --resolve supply --set CHANNEL=VALUE");
+            Err(Failure::usage("`supply` takes the changes as --set, --remove or --patch FILE", next))
+        }
+        _ => {
+            let message = format!(
+                "`{}` is no resolution; use supply with --set CHANNEL=VALUE, skip, fail:REASON or retry",
+                how.escape_debug()
+            );
+            Err(Failure::usage(message, format!("ferrata show {run}")))
+        }
     }
 }
 
-fn supplied(patch: &str) -> Result<Resolution, Failure> {
-    Ok(Resolution::Supply(Patch::from_json(patch).map_err(Failure::from)?))
+/// Makes the resolution of work that was done, with the changes that it made to the state of the run that asks.
+async fn supplied(
+    runtime: &Runtime,
+    args: &AnswerArgs,
+    run: &RunKey,
+    question: &str,
+) -> Result<Resolution, Failure> {
+    if args.changes.is_empty() {
+        let message = "`supply` takes the changes that the node made: --set, --remove or --patch FILE; \
+            if the state stays as it is, use `--resolve skip`";
+        let next = format!("ferrata answer {} {question} --resolve supply --set CHANNEL=VALUE", shown(run));
+        return Err(Failure::usage(message, next));
+    }
+    let state = runtime.channels_at(run, Position::Latest).await?;
+    Ok(Resolution::Supply(args.changes.patch_of_node(run, &state)?))
 }
 
 /// Makes the answer that accepts, of what was typed.
@@ -183,16 +212,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_became_of_work_is_told_in_a_word() {
+    fn resolution_is_one_word() {
         for (how, expected) in [
             ("retry", Some(Resolution::Retry)),
             ("skip", Some(Resolution::Skip)),
             ("fail: lost", Some(Resolution::Fail("lost".into()))),
-            ("supply:[]", Some(Resolution::Supply(Patch::from_json("[]").unwrap()))),
-            ("supply:nothing", None),
+            ("supply:[]", None),
             ("perhaps", None),
         ] {
-            assert_eq!(resolution(how, "r").ok(), expected, "{how}");
+            assert_eq!(resolution(how, "r", "q").ok(), expected, "{how}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! `ls`: runs, from their heads. For people, the logs of those on a screen are read that failed or wait.
+//! `ls`: runs, from their heads. For people, the logs of those on a screen are read that are not completed.
 
 use std::collections::HashMap;
 
@@ -135,7 +135,7 @@ pub(crate) async fn query(
     Ok(query)
 }
 
-/// Says of the newest runs that failed or wait why they do: their logs are read for it.
+/// Says why the newest runs failed, wait or were cancelled: their logs are read for it.
 async fn explained(
     context: &Context,
     runtime: &Runtime,
@@ -143,7 +143,7 @@ async fn explained(
     cache: &ReasonCache,
     all: &[Listed],
 ) -> HashMap<RunKey, String> {
-    let asks = |one: &&Listed| !one.head.status.is_finished() || one.head.status == RunStatus::Failed;
+    let asks = |one: &&Listed| one.head.status != RunStatus::Completed;
     let wanted: Vec<&Listed> = all.iter().filter(asks).take(EXPLAINED).collect();
     let now = context.now();
     let explain = async |one: &&Listed| {

@@ -1,14 +1,17 @@
 //! `purge`: removes runs and every trace of them.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 
 use ferrata::store::At;
 use ferrata::{CheckpointStore, HeadRef, RunKey, RunStatus, Runtime};
+use ferrata_core::wording::count;
 use ferrata_dot::Pipeline;
 use ferrata_dot::run_dir::RunDirectory;
-use futures_util::TryStreamExt as _;
+use futures_util::{FutureExt as _, TryStreamExt as _};
 use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::PurgeArgs;
 use crate::choose::Meant;
@@ -17,8 +20,12 @@ use crate::each::each;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
+use crate::output::Format;
 use crate::run::place;
 use crate::table::Table;
+
+/// The most runs that people see one by one.
+const LISTED: usize = 50;
 
 #[derive(Serialize)]
 struct Gone {
@@ -66,13 +73,38 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
         let traces = if runs.len() == 1 { "every trace of it" } else { "every trace of them" };
         context.confirm(args.yes, &format!("remove {what} and {traces}"), &next)?;
     }
-    let mut gone = Vec::new();
+    let (meant, mut gone) = (runs.len(), Vec::new());
     let removed = remove(context, args, &runtime, &store, runs, &mut gone).await;
-    // What is gone is told also if the next one could not be removed.
-    if !context.out.is_stream() && (removed.is_ok() || !gone.is_empty()) {
+    // The removed runs are printed even if the next one could not be removed.
+    let is_long = context.out.format == Format::Table && gone.len() > LISTED;
+    if !context.out.is_stream() && !is_long && (removed.is_ok() || !gone.is_empty()) {
         tell(context, &gone)?;
     }
-    removed.map(|()| Exit::Done)
+    if is_long || gone.len() < meant {
+        context.out.note(&sum(&gone, meant));
+    }
+    removed
+}
+
+/// Writes how much was removed of what was meant.
+fn sum(gone: &[Gone], meant: usize) -> String {
+    let runs = match gone.len() {
+        all if all == meant => count(meant, "run"),
+        some => format!("{some} of {}", count(meant, "run")),
+    };
+    let records: u64 = gone.iter().map(|one| one.records).sum();
+    let bytes: u64 = gone.iter().map(|one| one.bytes).sum();
+    format!("removed {runs}: {records} records, {bytes} bytes")
+}
+
+/// Waits until the command is told to stop. Where the system has no such signals, that is never.
+async fn stopped() {
+    let Ok(mut terminated) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        Ok(()) = tokio::signal::ctrl_c() => {}
+        Some(()) = terminated.recv() => {}
+        else => std::future::pending().await,
+    }
 }
 
 async fn remove(
@@ -82,9 +114,17 @@ async fn remove(
     store: &Arc<dyn CheckpointStore>,
     runs: Vec<(RunKey, Option<HeadRef>)>,
     gone: &mut Vec<Gone>,
-) -> Result<(), Failure> {
+) -> Result<Exit, Failure> {
+    let (progress, meant) = (context.out.progress(), runs.len());
+    let mut stopped = pin!(stopped());
     // One after the other, the newest first where they were chosen: what is removed may be what the next was still needed for.
     for (run, expected) in runs {
+        if (&mut stopped).now_or_never().is_some() {
+            progress.finish_and_clear();
+            return Ok(Exit::Interrupted);
+        }
+        progress.set_message(format!("removed {} of {}", gone.len(), count(meant, "run")));
+        progress.tick();
         let nodes = nodes(store, &run).await;
         // What was said to the run while the question stood here is not lost with it.
         let purged = match expected {
@@ -97,7 +137,8 @@ async fn remove(
         remove_views(context, args, &run, &nodes)?;
         told?;
     }
-    Ok(())
+    progress.finish_and_clear();
+    Ok(Exit::Done)
 }
 
 fn tell(context: &Context, gone: &[Gone]) -> Result<(), Failure> {

@@ -54,7 +54,7 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
     }
     let viewer = viewer(context, args);
     let inspector = inspector.access(move |_| Some(viewer.clone())).outlines(outlines(context));
-    let url = url(address, token.as_deref());
+    let url = url(address, &args.host, token.as_deref());
     context.out.one(
         &json!({ "url": url, "writes": args.allow_writes }),
         |_| url.clone(),
@@ -65,6 +65,9 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
         return Ok(Exit::Done);
     }
     say(context, args, &url);
+    if address.ip().is_unspecified() && args.host.is_empty() {
+        context.out.note("requests from other machines are refused; add --host NAME with the name or address that they use");
+    }
     let served = axum::serve(listener, inspector.into_router());
     tokio::select! {
         // It ends with the process alone.
@@ -140,10 +143,10 @@ fn outline(pipeline: &Pipeline) -> Outline {
     })
 }
 
-fn url(address: SocketAddr, token: Option<&str>) -> String {
-    // An address that stands for all of the machine's is none that a browser can open.
+fn url(address: SocketAddr, hosts: &[String], token: Option<&str>) -> String {
+    // No browser can open an unspecified address: the URL has the first name that others use.
     let host = match address.ip() {
-        ip if ip.is_unspecified() => "localhost".to_owned(),
+        ip if ip.is_unspecified() => hosts.first().cloned().unwrap_or_else(|| "localhost".to_owned()),
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),
     };

@@ -75,7 +75,7 @@ async fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
     if args.print_migrations {
         return print_migrations(context);
     }
-    let opened = context.new_store()?;
+    let opened = if args.setup { context.new_store()? } else { context.store()? };
     let promises = opened.capabilities();
     if args.setup {
         opened.setup().await?;

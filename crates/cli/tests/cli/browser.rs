@@ -51,10 +51,10 @@ impl Drop for Driver {
 }
 
 /// `ferrata serve`, killed at the end.
-struct Server(Child);
+pub(crate) struct Server(Child);
 
 impl Server {
-    fn start(
+    pub(crate) fn start(
         place: &Place,
         url: &str,
         environment: &[(&'static str, String)],

@@ -36,6 +36,7 @@ fn where_there_is_no_store_the_command_says_so() {
         &["questions"],
         &["answer", "a", "yes"],
         &["sweep", "--purge", "failed=0s"],
+        &["store", "check"],
     ] {
         let said = unset(line);
         assert_eq!((said.code, said.out.as_str()), (4, ""), "{line:?}: {said:?}");

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod browser;
+mod doubts;
 mod envelope;
 mod every_store;
 mod failures;
@@ -13,9 +14,11 @@ mod looks;
 mod nobody;
 mod outbox;
 mod pipelines;
+mod purges;
 mod queues;
 mod schedules;
 mod secrets;
+mod sentences;
 mod service;
 mod steering;
 mod stores;

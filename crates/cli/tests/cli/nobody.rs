@@ -28,7 +28,7 @@ async fn a_run_that_nobody_takes_up_is_told_by_each_verb_that_says_something_to_
     ];
     let told = |run: &str, workflow: &str| {
         format!(
-            "no process drives {run}, and none that is alive drives any run of `{workflow}`; start one that serves it\n"
+            "no process has claimed {run} yet; an idle process that serves `{workflow}` claims it at its next sweep; if there is none, start one\n"
         )
     };
     // They wait at the same time whether somebody does.

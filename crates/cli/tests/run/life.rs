@@ -197,7 +197,7 @@ fn views_that_are_lost_are_made_again_by_a_resume() {
 #[test]
 fn a_run_that_rests_on_work_in_doubt_prints_four_commands_that_say_what_became_of_it() {
     for (at, how, log) in [
-        (0, "supply:", "pay\nafter\n"),
+        (0, "--resolve supply --set", "pay\nafter\n"),
         (1, "skip", "pay\nafter\n"),
         (2, "fail:", "pay\n"),
         (3, "retry", "pay\npay\nafter\n"),

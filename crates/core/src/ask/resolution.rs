@@ -11,8 +11,8 @@ use crate::state::Patch;
 pub enum Resolution {
     /// It did not happen: run it again.
     ///
-    /// Make sure first that the process that was at work has ended. A process that was not seen to end may only be suspended or cut off, and may still do
-    /// the work after you have looked: then it is done twice.
+    /// Make sure first that the process that was at work has ended. A process that was not seen to end may only be suspended or cut off. It may still do
+    /// the work after you have looked; then the work is done twice.
     Retry,
     /// It happened: this is the change of the state it made.
     Supply(Patch),

@@ -22,7 +22,8 @@ impl NodeContext {
     /// crash, a failed attempt or a wait) the recorded result is returned instead.
     ///
     /// Where the node's effect is not `Pure` or `Read`, the result is on stable storage when this returns. A failure is not
-    /// recorded: the next attempt tries again. Names are unique within the activation, among steps and questions.
+    /// recorded: the next attempt tries again. Names are unique within the activation, among steps and questions. A name whose step failed is
+    /// free again in this attempt.
     ///
     /// # Errors
     ///
@@ -72,16 +73,28 @@ impl NodeContext {
         if let Some(result) = self.recalled(&name).await? {
             return Ok(result);
         }
+        // A failure is not recorded, so the attempt may do the step again.
+        self.work(&name, work).await.inspect_err(|_| self.scope.waits.free(&name))
+    }
+
+    /// Does the work of a step and records its result.
+    async fn work<T, E, F, Fut>(&self, name: &str, work: F) -> Result<T, NodeError>
+    where
+        T: Serialize,
+        E: Into<NodeError>,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
         let result = {
             let _working = self.scope.waits.work();
             let work = async || work().await.map_err(Into::into).inspect_err(|_| spans::failed("step"));
-            match spans::step(&name) {
+            match spans::step(name) {
                 None => work().await?,
                 Some(span) => work().instrument(span).await?,
             }
         };
         let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
-        self.wish(name, Wish::Keep(text)).await?;
+        self.wish(name.to_owned(), Wish::Keep(text)).await?;
         Ok(result)
     }
 

@@ -123,15 +123,32 @@ impl NodeContext {
         self.next_message(Some(patience))
     }
 
+    /// Takes the next message like [`receive`](Self::receive), by a wait with a name instead of a number. When the activation runs again, the name
+    /// finds the message, in any order of the calls. With a `patience` it is `None` if no message came in time.
+    ///
+    /// # Errors
+    ///
+    /// As [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or cannot name a step.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`receive`](Self::receive).
+    ///
+    /// <!-- held by: named_receives::message_is_found_by_name -->
+    pub async fn receive_as<M: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        patience: Option<Duration>,
+    ) -> Result<Option<M>> {
+        let name = self.claim(name.into())?;
+        self.take_message(format!("#receive.{name}"), patience, read_message::<M>).await
+    }
+
     fn next_message<M: DeserializeOwned>(
         &self,
         patience: Option<Duration>,
     ) -> impl Future<Output = Result<Option<M>>> + Send + use<'_, M> {
-        let read = |text: &str| {
-            serde_json::from_str(text)
-                .map_err(|error| format!("it is not of type {}: {error}", std::any::type_name::<M>()))
-        };
-        self.next_message_as(patience, read)
+        self.next_message_as(patience, read_message::<M>)
     }
 
     /// Takes the next message that `read` can read, setting aside those it cannot.
@@ -145,19 +162,31 @@ impl NodeContext {
     {
         // Counted when it is called, like `sleep_until`.
         let number = self.scope.waits.next_receive();
-        async move {
-            let name = format!("#receive{number}");
-            let mut wish = Wish::Message { patience };
-            loop {
-                let message = match self.wish(name.clone(), wish).await? {
-                    Given::Message(message) => message,
-                    _ => return Ok(None),
-                };
-                match read(message.body.get()) {
-                    Ok(content) => return Ok(Some(content)),
-                    Err(why) => wish = Wish::Refuse { message: message.number, why, patience },
-                }
+        self.take_message(format!("#receive{number}"), patience, read)
+    }
+
+    /// Takes the next message that `read` can read by the wait of this name.
+    async fn take_message<M>(
+        &self,
+        name: String,
+        patience: Option<Duration>,
+        read: impl Fn(&str) -> Result<M, String> + Send,
+    ) -> Result<Option<M>> {
+        let mut wish = Wish::Message { patience };
+        loop {
+            let message = match self.wish(name.clone(), wish).await? {
+                Given::Message(message) => message,
+                _ => return Ok(None),
+            };
+            match read(message.body.get()) {
+                Ok(content) => return Ok(Some(content)),
+                Err(why) => wish = Wish::Refuse { message: message.number, why, patience },
             }
         }
     }
+}
+
+fn read_message<M: DeserializeOwned>(text: &str) -> Result<M, String> {
+    serde_json::from_str(text)
+        .map_err(|error| format!("it is not of type {}: {error}", std::any::type_name::<M>()))
 }

@@ -215,6 +215,11 @@ impl Waits {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
     }
 
+    /// Frees a claimed name.
+    pub(super) fn free(&self, name: &str) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
     /// Numbers a timer.
     pub(super) fn next_sleep(&self) -> u32 {
         self.sleeps.fetch_add(1, Ordering::Relaxed) + 1

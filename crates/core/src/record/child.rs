@@ -133,6 +133,11 @@ impl Child {
         self.again || self.note.attempt < attempt
     }
 
+    /// Returns the name of the note that it is about to be started.
+    pub(crate) fn noted_name(&self) -> String {
+        child(self.round, &self.name)
+    }
+
     pub(crate) fn began_name(&self) -> String {
         began(self.round, &self.name)
     }

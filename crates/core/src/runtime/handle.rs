@@ -218,8 +218,8 @@ impl<S: State> RunHandle<S> {
     /// Waits until the run is completed, however often it rests and a process claims it again, in this process or in another. Returns its state.
     ///
     /// A run that is answered, or whose time has come, goes on only in a process that [serves](super::Runtime::serve) its workflow. If no process
-    /// claims it for a third of [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl) and this process does not serve the workflow, the wait logs
-    /// one warning; after the whole `heartbeat_ttl` it ends with [`ErrorKind::Closed`].
+    /// claims it for a third of [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), a process that does not serve the workflow logs one
+    /// warning. After the whole `heartbeat_ttl` the wait ends with [`ErrorKind::Closed`].
     ///
     /// # Errors
     ///

@@ -45,6 +45,7 @@ mod many;
 mod maps;
 mod moved;
 mod moves;
+mod named_receives;
 mod noted;
 mod once;
 mod operator;

@@ -104,7 +104,10 @@ fn waiting(begun: &Arc<Mutex<Vec<&'static str>>>, at_once: u32) -> Graph<Context
 #[test]
 fn activations_whose_time_has_come_begin_again_in_the_order_of_the_times() {
     on_each_runtime(async || {
-        for at_once in [1, 2, 100] {
+        // Nodes that are at work beside each other on several threads say in any order that they have begun.
+        let flavor = tokio::runtime::Handle::current().runtime_flavor();
+        let most = if flavor == tokio::runtime::RuntimeFlavor::CurrentThread { 100 } else { 1 };
+        for at_once in [1, 2, 100].into_iter().filter(|at_once| *at_once <= most) {
             let (world, begun) = (World::new(), Arc::default());
             let graph = waiting(&begun, at_once);
             let first = world.patient_process().await;

@@ -88,7 +88,7 @@ async fn a_run_goes_back_twice_and_the_third_time_fails_with_the_history() {
         assert_eq!(
             failure.to_string(),
             "node plan: the revisit of `plan` would be number 3 of that node, allowed are 2; let the route of `review` \
-             decide otherwise, raise `.max_replans(..)`, or retry the run to allow this one"
+             decide otherwise, raise `max_replans`, or retry the run to allow this one"
         );
         assert_eq!(failure.causes, HISTORY[..3]);
     }

@@ -15,8 +15,8 @@ use super::quiet::Quiet;
 use crate::app::Call;
 use crate::problem::Problem;
 
-/// What holds what nodes say: a page asks for it with `words`, and gets none of it where texts are hidden. A hook is asked of whole texts, and these
-/// come in parts.
+/// What holds what nodes say: a page asks for it with `words`. It gets none of it where texts are hidden, because a hook is asked of whole texts and
+/// these come in parts; nor of a run with secret channels, unless the viewer may see those.
 const PAYLOADS: [WatchKind; 4] =
     [WatchKind::Chunks, WatchKind::Chunk, WatchKind::Custom, WatchKind::Progress];
 
@@ -27,8 +27,10 @@ pub(super) async fn follow(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let params = call.params(&["after", "words"])?;
-    let with_words = params.parsed::<bool>("words")?.unwrap_or(false) && call.app.redaction.is_empty();
     let run = call.run(&name)?;
+    let may_hear = params.parsed::<bool>("words")?.unwrap_or(false) && call.app.redaction.is_empty();
+    let with_words =
+        may_hear && (call.viewer.sees_secrets() || call.runtime().secrets(&run).await?.is_empty());
     let sent = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?"));
     let seen = match (sent, params.one("after")?) {
         (Some(id), _) | (None, Some(id)) => Some(id.parse::<WatchCursor>()?),

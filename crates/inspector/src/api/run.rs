@@ -217,7 +217,7 @@ fn open(now: &Checkpoint, phases: &[ActivationPhase], hides: &Redaction) -> Vec<
         json!({
             "node": pending.node, "visit": pending.visit, "look": Look::of_phase(*phase), "phase": phase, "doing": phase.as_str(),
             "failed": pending.failed, "retry_at": pending.retry_at, "stopped": pending.stopped, "timers": pending.timers,
-            "progress": pending.progress.as_ref().map(|said| {
+            "progress": pending.progress.as_ref().filter(|_| now.secret.is_empty()).map(|said| {
                 let mut said = said.clone();
                 hides.value(&mut said);
                 small(&said)

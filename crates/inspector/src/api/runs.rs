@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use axum::Json;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Position, ReasonKind, RunOrigin, is_system};
+use ferrata_core::runtime::{Position, ReasonKind, RunOrigin, RunReason, is_system};
 use ferrata_core::store::{CheckpointStore, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 use ferrata_core::{ErrorKind, ExecutorId, RunKey, Timestamp, WorkflowName};
+use ferrata_queue::{QUEUE_LABEL, explain_standings};
 use serde_json::{Value, json};
 
 use crate::app::Call;
 use crate::cache::About;
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::queues;
 use crate::view::brief::{brief, told};
 use crate::view::summary::summary;
 use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
@@ -268,11 +270,12 @@ pub(super) async fn briefs(call: Call) -> Result<Json<Value>, Problem> {
 async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
     let about = About { run: head.run.clone(), head: head.id, what: "brief".into() };
     if let Some(known) = call.app.cache.get(&about) {
-        if known["why"]["kind"] != json!(ReasonKind::Child) {
+        let kind = &known["why"]["kind"];
+        if *kind != json!(ReasonKind::Child) && *kind != json!(ReasonKind::Queue) {
             return Ok(known);
         }
-        // What a child does changes without a record of its parent.
-        let reasons = call.runtime().explain(head, &call.app.reasons).await?.reasons;
+        // What children and queues do changes without a record of the run.
+        let reasons = reasons(call, head).await?;
         let mut brief = Value::clone(&known);
         brief["why"] = told(&reasons, &call.app.redaction);
         return Ok(brief.into());
@@ -283,7 +286,7 @@ async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
     match call.runtime().checkpoint(&head.run, Position::Record(head.id)).await {
         Ok(now) => {
             call.app.reasons.insert(&now);
-            let reasons = call.runtime().explain(head, &call.app.reasons).await?.reasons;
+            let reasons = reasons(call, head).await?;
             let brief = brief(&now, &reasons, &call.app.redaction);
             Ok(call.app.cache.put(about, brief))
         }
@@ -296,4 +299,18 @@ async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns why a run stands as it does, as its page does.
+async fn reasons(call: &Call, head: &RunHead) -> Result<Vec<RunReason>, Problem> {
+    let mut reasons = call.runtime().explain(head, &call.app.reasons).await?.reasons;
+    let of_queue = |reason: &&RunReason| reason.question.as_ref().is_some_and(|id| id.contains(":queue."));
+    let questions: Value =
+        reasons.iter().filter(of_queue).map(|reason| json!({ "id": reason.question })).collect();
+    let waits = head.facts.labels.get(QUEUE_LABEL).is_some() || questions != json!([]);
+    if waits {
+        let standings = queues::of_run(call, head, &questions).await?;
+        explain_standings(&mut reasons, &standings.all(), |one| standings.status(one));
+    }
+    Ok(reasons)
 }

@@ -4,8 +4,9 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use ferrata_core::TenantId;
 use ferrata_core::graph::Graph;
+use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::Runtime;
-use ferrata_core::state::{Context, HIDDEN};
+use ferrata_core::state::{Context, Draft, HIDDEN};
 use ferrata_inspector::Viewer;
 
 use super::support::{READS, World, act, get, read, send};
@@ -72,7 +73,8 @@ async fn a_secret_channel_is_in_no_answer_but_to_those_who_may_see_it() {
     let graph = Graph::<Context>::builder("keeps")
         .secret("token")
         .secret("tokens")
-        .node("ask", async |_cx, mut s| {
+        .node("ask", async |cx: NodeContext, mut s: Draft<Context>| {
+            cx.progress(MARK).await?;
             s.set("token", json!({ "bearer": MARK }))?;
             s.set("tokens", [MARK])?;
             s.set("open", "to be seen")?;
@@ -113,6 +115,10 @@ async fn a_secret_channel_is_in_no_answer_but_to_those_who_may_see_it() {
     let trusted = inspector().access(|_| Some(Viewer::new().seeing_secrets())).into_router();
     assert!(get(&trusted, &format!("{head}?path=/token")).await.text.contains(MARK));
     assert!(!get(&router, &format!("{head}?path=/token")).await.text.contains(MARK), "nor from a cache");
+    // What nodes say may be what goes into such a channel.
+    let words = format!("{path}/events?after=0&words=true");
+    assert!(!get(&router, &words).await.text.contains(MARK));
+    assert!(get(&trusted, &words).await.text.contains(MARK));
     // A post-mortem is handed on: it has no secret, whoever asks, also where something else is hidden.
     let hiding = inspector().redact("/open").access(|_| Some(Viewer::new().seeing_secrets())).into_router();
     assert!(get(&hiding, head).await.text.contains(MARK));

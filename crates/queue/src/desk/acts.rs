@@ -6,7 +6,7 @@ use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, Runtime, queue_hold, queue_of};
 use ferrata_core::store::RunHead;
-use ferrata_core::{Epoch, Error, ErrorKind, ExecutorId, Result, RunKey, Timestamp};
+use ferrata_core::{Epoch, Error, ErrorKind, ExecutorId, Result, RunKey, Seq, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -86,15 +86,9 @@ impl Act {
             Self::Begin { held } => {
                 let recorded = watch.recorded_starts(&id, &held);
                 match begin(runtime, &id, &held, commands).await {
-                    Ok(run) => note(Op::Begun { id, at: held.at, run }),
-                    // It goes on already, or has ended; then another start of its name may have come since.
-                    Err(error) if error.kind() == ErrorKind::WrongStatus => {
-                        let Ok(Some(head)) = runtime.head(&held.run).await else { return };
-                        let (life, ended_at) = (Life::of(&head.facts), head.seq);
-                        match head.status.is_finished() {
-                            true => drop(commands.send(Command::Ended { id, life, ended_at })),
-                            false => note(Op::Begun { id, at: held.at, run: FoundRun::of(&head) }),
-                        }
+                    Ok(BeginResult::Begun(run)) => note(Op::Begun { id, at: held.at, run }),
+                    Ok(BeginResult::Ended { life, ended_at }) => {
+                        drop(commands.send(Command::Ended { id, life, ended_at }));
                     }
                     Err(error) if error.kind() == ErrorKind::NotFound => {
                         if let Some(op) = watch.over_starts(id, *held, &recorded, None).await {
@@ -102,7 +96,7 @@ impl Act {
                         }
                     }
                     // It is looked at again.
-                    Err(error) if error.kind() == ErrorKind::Conflict => {}
+                    Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {}
                     Err(error) => {
                         tracing::warn!(run = %held.run, %error, "a run whose turn has come cannot begin yet");
                     }
@@ -138,18 +132,27 @@ impl Act {
     }
 }
 
-/// Lets a run go whose turn has come. Returns the run as it was then.
+/// The result of beginning a run, as one head says it: another run may have the id by the next read.
+enum BeginResult {
+    /// The run is not on hold for its queue any more.
+    Begun(Option<FoundRun>),
+    /// The run had ended.
+    Ended { life: Option<Life>, ended_at: Seq },
+}
+
+/// Unpauses a run that was granted a slot, unless it is not on hold for its queue.
 async fn begin(
     runtime: &Runtime,
     id: &str,
     held: &Held,
     commands: &UnboundedSender<Command>,
-) -> Result<Option<FoundRun>> {
+) -> Result<BeginResult> {
     let head = due(runtime, id, &held.run, held.at, commands).await?;
-    // The caller that has paused it since lets it go.
-    let begun = || Error::new(ErrorKind::WrongStatus, "the run has begun").with_run(&held.run);
+    if head.status.is_finished() {
+        return Ok(BeginResult::Ended { life: Life::of(&head.facts), ended_at: head.seq });
+    }
     if head.status != RunStatus::Interrupted {
-        return Err(begun());
+        return Ok(BeginResult::Begun(FoundRun::of(&head)));
     }
     if head.epoch != Epoch::NEVER {
         // It was revived. A run that was paused by hand has its slot, and stays paused.
@@ -158,11 +161,11 @@ async fn begin(
             return Err(Error::new(ErrorKind::Conflict, "the run has changed").with_run(&held.run));
         }
         if now.paused != queue_of(&head.facts).map(queue_hold) {
-            return Err(begun());
+            return Ok(BeginResult::Begun(FoundRun::of(&head)));
         }
     }
     runtime.unpause(&held.run).by(BY).at(head.head()).await?;
-    Ok(FoundRun::of(&head))
+    Ok(BeginResult::Begun(FoundRun::of(&head)))
 }
 
 /// Returns the head of the run for which something is to be done since that moment, as it was before the queue said that this still is so: when a process

@@ -133,8 +133,8 @@ pub(crate) async fn keep_swept(shared: Weak<Shared>, options: SweeperOptions) {
 fn first_pause(shared: &Shared, interval: Duration) -> Duration {
     let (high, low) = shared.executor.as_uuid().as_u64_pair();
     let dice = ((high ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32;
-    // Below 1: the product cannot be beyond the longest duration.
-    interval.mul_f64(f64::from(dice) / f64::from(1u32 << 24))
+    // A fraction of 2^24, which `dice` is below.
+    (interval / (1 << 24)).saturating_mul(dice)
 }
 
 /// Waits for so long. Returns whether the runtime goes on.

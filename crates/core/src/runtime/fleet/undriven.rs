@@ -1,7 +1,7 @@
 //! Runs that the store gives to this process and that no driver here drives.
 //!
-//! While this process lives, no other process claims them. A driver that stops releases its run, so a run is left only if that release gave up, or if
-//! the store lost the release. So this process lists its own runs, rarely, and releases each that it finds twice without a driver.
+//! While this process lives, no other process claims them. A driver that stops releases its run. A run is left if that release gave up, or if
+//! the store lost it. So this process lists its own runs, rarely, and releases each that it finds twice without a driver.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

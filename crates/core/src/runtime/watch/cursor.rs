@@ -13,8 +13,8 @@ use crate::record::RecordHeader;
 pub(super) struct Place {
     /// The last record of which everything was told; `None` before the first.
     pub(super) last: Option<Seq>,
-    /// What tells this life of the run from another, if that is known: the id of the last record, or of the first record while only a part of that was
-    /// told.
+    /// What tells this life of the run from another, if that is known: the id of the last record. While only a part of the first record was told, it is
+    /// the id of that.
     pub(super) id: Option<RecordId>,
     /// How many events of the record after it were told, or passed over.
     pub(super) part: u32,

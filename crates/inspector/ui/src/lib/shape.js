@@ -19,6 +19,8 @@ function word(schema) {
 export function read(schema) {
   if (!schema || typeof schema !== 'object') return { kind: 'json' };
   if ('const' in schema) return { kind: 'const', value: schema.const };
+  // A choice of one is chosen already.
+  if (Array.isArray(schema.enum) && schema.enum.length === 1) return { kind: 'const', value: schema.enum[0] };
   if (Array.isArray(schema.enum)) return schema.enum.every(isText) ? { kind: 'choice', values: schema.enum } : { kind: 'json' };
   if (Array.isArray(schema.anyOf)) {
     const rest = schema.anyOf.filter((way) => way?.type !== 'null');

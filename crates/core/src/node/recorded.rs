@@ -1,0 +1,132 @@
+//! The records of an activation before an attempt, for code that replays other code.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::context::NodeContext;
+use crate::clock::Timestamp;
+use crate::record::memo::Memo;
+
+/// The prefix of a timer with a name.
+const TIMER: &str = "#sleep.";
+
+/// The prefix of a named wait for a message.
+const MESSAGE: &str = "#receive.";
+
+/// One operation that an activation recorded before this attempt.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RecordedOperation {
+    /// The name, as the node gave it.
+    pub name: String,
+    /// The kind, with the state of the operation.
+    pub kind: RecordedKind,
+    /// The position among the operations that ended while the activation had other work or waits, from 0. The driver delivers them in this
+    /// order again. `None` if the operation is open, or if it was alone.
+    pub place: Option<usize>,
+}
+
+/// The kind and the state of a [`RecordedOperation`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RecordedKind {
+    /// A step, with its result as JSON.
+    Step(Arc<RawValue>),
+    /// A timer of [`NodeContext::sleep_as`].
+    Timer {
+        /// When it ends.
+        until: Timestamp,
+    },
+    /// A question.
+    Question {
+        /// Whether an answer, a rejection or the end of its deadline is recorded.
+        is_closed: bool,
+    },
+    /// A wait of [`NodeContext::receive_as`].
+    Message {
+        /// Whether the wait has ended: with a message, or without one in time.
+        has_ended: bool,
+    },
+    /// A child.
+    Child {
+        /// Whether its start is recorded.
+        has_begun: bool,
+        /// Whether its result is recorded.
+        has_ended: bool,
+        /// The position of its end, as [`RecordedOperation::place`].
+        end_place: Option<usize>,
+    },
+}
+
+impl NodeContext {
+    /// Lists the operations that the activation recorded before this attempt, by name: steps, questions, children, and timers and waits for
+    /// messages that have names. An operation without a result is recorded if its wait began.
+    ///
+    /// A node needs this only if it replays other code.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::{Graph, RetryPolicy};
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("order")
+    ///     .node("pay", async |cx, mut s| {
+    ///         s.set("before", cx.recorded().len())?;
+    ///         cx.step("charge", async || Ok::<_, std::io::Error>(7)).await?;
+    ///         if cx.attempt() == 1 { Err("once more".into()) } else { Ok(s) }
+    ///     })
+    ///     .retry(RetryPolicy::none().with_attempts(2))
+    ///     .entry("pay")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let state = runtime.start(&graph, Context::new()).await?.completed().await?;
+    /// assert_eq!(state.get::<u32>("before")?, Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn recorded(&self) -> Vec<RecordedOperation> {
+        let memos = &self.scope.memos;
+        let ended = memos.ended();
+        let places: HashMap<&str, usize> =
+            ended.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
+        let place_of = |name: &str| places.get(name).copied();
+        let mut all = Vec::with_capacity(memos.len());
+        for (name, memo) in memos.iter() {
+            let (own, kind) = match memo {
+                Memo::Until(until) if name.starts_with(TIMER) => {
+                    (name.strip_prefix(TIMER), RecordedKind::Timer { until: *until })
+                }
+                Memo::Until(_) => (name.strip_prefix(MESSAGE), RecordedKind::Message { has_ended: false }),
+                Memo::Message(_) | Memo::Idle => {
+                    (name.strip_prefix(MESSAGE), RecordedKind::Message { has_ended: true })
+                }
+                Memo::Asked(asked) => {
+                    (Some(name.as_str()), RecordedKind::Question { is_closed: !asked.reply.is_open() })
+                }
+                Memo::Result(text) if !name.starts_with('#') => {
+                    (Some(name.as_str()), RecordedKind::Step(Arc::clone(text)))
+                }
+                Memo::Result(_) => continue,
+            };
+            if let Some(own) = own {
+                all.push(RecordedOperation { name: own.to_owned(), kind, place: place_of(name) });
+            }
+        }
+        for child in memos.children() {
+            let kind = RecordedKind::Child {
+                has_begun: child.began,
+                has_ended: child.told.is_some(),
+                end_place: place_of(&child.told_name()),
+            };
+            let place = place_of(&child.noted_name());
+            all.push(RecordedOperation { name: child.name, kind, place });
+        }
+        all
+    }
+}

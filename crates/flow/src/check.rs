@@ -1,0 +1,155 @@
+//! Checks of a function against the records of a run.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use ferrata_core::record::{Failure, FailureKind, RunStatus};
+use ferrata_core::runtime::{Outcome, Runtime, RuntimeBuilder};
+use ferrata_core::store::{MemoryStore, RunHead};
+use ferrata_core::{Error, Result, Seq};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::change;
+use crate::flow::Flow;
+use crate::gate::REPLAY_END;
+
+/// Why a run does not fit a function.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FlowCheckError {
+    /// The function asks for something else than the run recorded. The text is that of [`CodeChange`](crate::CodeChange).
+    Changed(String),
+    /// The function panicked, or the run completed and the function failed.
+    Failed(Failure),
+    /// The log cannot be read.
+    Unreadable(Error),
+}
+
+impl fmt::Display for FlowCheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed(text) => f.write_str(text),
+            Self::Failed(failure) => write!(f, "the run did not fail, but the function does: {failure}"),
+            Self::Unreadable(error) => write!(f, "cannot read the log: {error}"),
+        }
+    }
+}
+
+impl StdError for FlowCheckError {}
+
+impl From<Error> for FlowCheckError {
+    fn from(error: Error) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl<I, O> Flow<I, O>
+where
+    I: Serialize + DeserializeOwned + Send + 'static,
+    O: Serialize + DeserializeOwned + Send + 'static,
+{
+    /// Replays a run that was [exported](Runtime::export) against this function. No step, question, message or child is begun.
+    ///
+    /// The function passes if it asks for every recorded operation with an effect, in an order that gives each its result. Keep logs of
+    /// production next to the tests, and check them before each deployment.
+    ///
+    /// # Errors
+    ///
+    /// [`FlowCheckError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a check changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::store::{MemoryStore, RunHead};
+    /// use ferrata_flow::{FlowContext, FlowError, RuntimeFlowExt, flow};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let steps = |names: &'static [&'static str]| {
+    ///     flow("order", move |cx: FlowContext, _: ()| async move {
+    ///         for name in names {
+    ///             cx.step(name, async || Ok::<_, FlowError>(())).await?;
+    ///         }
+    ///         Ok::<_, FlowError>(())
+    ///     })
+    /// };
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let run = runtime.call(&steps(&["reserve", "pay"]), ()).start().await?;
+    /// run.result().await?;
+    /// let log = runtime.export(run.run()).await?;
+    ///
+    /// steps(&["reserve", "pay", "ship"]).check(&log).await?;
+    /// let error = steps(&["reserve", "charge"]).check(&log).await.unwrap_err();
+    /// assert!(error.to_string().contains("step `pay` is recorded"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn check(&self, log: &str) -> Result<(), FlowCheckError> {
+        self.check_with(log, |builder| builder).await
+    }
+
+    /// Checks like [`check`](Self::check), in a runtime with resources that the function reads outside of steps.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`check`](Self::check).
+    pub async fn check_with(
+        &self,
+        log: &str,
+        set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Result<(), FlowCheckError> {
+        let graph = self.checking_graph().map_err(Error::from)?;
+        let (log, status) = without_end(log).await?;
+        // Nothing is waited for: a run that would wait has passed.
+        let runtime = set(Runtime::builder(MemoryStore::new()).release_after(Duration::ZERO)).build().await?;
+        let run = runtime.import(&log, None).await?;
+        let outcome = match runtime.head(&run).await?.map(|head| head.status) {
+            Some(RunStatus::InProgress) => runtime.resume(&graph, &run).take_over().await?.wait().await?,
+            _ => return Ok(()),
+        };
+        let Outcome::Failed { failure, .. } = outcome else { return Ok(()) };
+        if failure.message == REPLAY_END {
+            return Ok(());
+        }
+        if failure.message.starts_with(change::PREFIX) {
+            return Err(FlowCheckError::Changed(failure.message));
+        }
+        match failure.kind == FailureKind::Panic || status == Some(RunStatus::Completed) {
+            true => Err(FlowCheckError::Failed(failure)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Cuts a log behind the last record at which the run was in progress: the record that ends an activation drops its operations, and a run that
+/// waits is not driven. Returns the status of the whole run, too.
+async fn without_end(log: &str) -> Result<(String, Option<RunStatus>)> {
+    let whole = Runtime::builder(MemoryStore::new()).build().await?;
+    let run = whole.import(log, None).await?;
+    let head = whole.head(&run).await?;
+    let status = head.as_ref().map(|head| head.status);
+    let mut text = log.to_owned();
+    let is_cut = |head: &RunHead| head.status != RunStatus::InProgress;
+    let mut end = head.filter(is_cut).map_or(0, |head| head.seq.get());
+    while end > 0 {
+        text = whole.export_before(&run, Seq::new(end)).await?;
+        let cut = Runtime::builder(MemoryStore::new()).build().await?;
+        let copy = cut.import(&text, None).await?;
+        if cut.head(&copy).await?.is_some_and(|head| !is_cut(&head)) {
+            break;
+        }
+        end -= 1;
+    }
+    Ok((text, status))
+}

@@ -1,0 +1,365 @@
+//! What a function may ask of the run that it is.
+
+use std::fmt;
+use std::future::{Future, pending};
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::Labels;
+use ferrata_core::{Error, ErrorKind, Fingerprint, RunKey, Timestamp, WorkflowName};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use crate::change::CodeChange;
+use crate::entry::{FlowEntry, OperationKind};
+use crate::error::FlowError;
+use crate::gate::{OperationInfo, ReplayGate};
+use crate::recorded::FAILED;
+use crate::saga::PendingUndo;
+use crate::ticket::GateTicket;
+
+/// The durable operations of a function. Cheap to clone; pass a clone to helper functions.
+///
+/// Each operation has a name, and is found again by its name and its number among the operations of that name, in the order of the calls. A name
+/// has 1 to 50 letters, digits, `_`, `-` and spaces, and belongs to operations of one kind.
+///
+/// The runtime may call a function again: after a crash, a long wait or a failed attempt. An operation that is recorded then returns the recorded
+/// result, in the recorded order. So the function takes the same path if everything else in it is repeatable: it must await nothing but
+/// operations, and read time, randomness and the outside world in [`now`](Self::now), [`random`](Self::random), [`uuid`](Self::uuid) or a step.
+#[derive(Clone)]
+pub struct FlowContext {
+    pub(crate) inner: Arc<FlowInner>,
+}
+
+pub(crate) struct FlowInner {
+    pub(crate) node: NodeContext,
+    pub(crate) gate: Arc<ReplayGate>,
+    compensations: Mutex<Vec<PendingUndo>>,
+}
+
+/// The key of an operation, with the line of code that asked for it.
+#[derive(Clone, Debug)]
+pub(crate) struct OperationKey {
+    /// Its number in the order of the calls.
+    pub(crate) id: u64,
+    /// `None` if its name is refused; the attempt ends then.
+    pub(crate) key: Option<String>,
+    pub(crate) kind: OperationKind,
+    pub(crate) location: &'static Location<'static>,
+}
+
+impl FlowContext {
+    pub(crate) fn new(node: NodeContext, gate: Arc<ReplayGate>) -> Self {
+        Self { inner: Arc::new(FlowInner { node, gate, compensations: Mutex::default() }) }
+    }
+
+    pub(crate) fn node(&self) -> &NodeContext {
+        &self.inner.node
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<ReplayGate> {
+        &self.inner.gate
+    }
+
+    pub(crate) fn compensations(&self) -> MutexGuard<'_, Vec<PendingUndo>> {
+        self.inner.compensations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the run.
+    pub fn run(&self) -> &RunKey {
+        self.node().run()
+    }
+
+    /// Returns the name of the workflow.
+    pub fn workflow(&self) -> &WorkflowName {
+        self.node().workflow()
+    }
+
+    /// Returns the labels of the run.
+    pub fn labels(&self) -> &Labels {
+        self.node().labels()
+    }
+
+    /// Returns the user that the run was started for, if the start set one.
+    pub fn user(&self) -> Option<&str> {
+        self.node().user()
+    }
+
+    /// Reads the configuration of the run, as [`NodeContext::config`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeContext::config`].
+    pub fn config<T: DeserializeOwned>(&self) -> Result<T, FlowError> {
+        Ok(self.node().config()?)
+    }
+
+    /// Returns the resource of this type.
+    ///
+    /// # Panics
+    ///
+    /// If the runtime has none, as [`NodeContext::resource`] does.
+    #[track_caller]
+    pub fn resource<T: Send + Sync + 'static>(&self) -> &T {
+        self.node().resource()
+    }
+
+    /// Returns the resource of this type, if the runtime has one.
+    pub fn try_resource<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.node().try_resource()
+    }
+
+    /// Returns a key for an operation of this run, such as the name of a step. It is the same whenever the function runs again, and differs
+    /// from the keys of all other runs. Send it with each request that must not have its effect twice.
+    pub fn idempotency_key(&self, name: &str) -> String {
+        format!("{}:{name}", self.node().idempotency_key())
+    }
+
+    /// Waits until the run is cancelled or released by this process. Use it inside the work of a step, to stop early.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn cancelled(&self) {
+        self.node().cancelled().await;
+    }
+
+    /// Sends an outbox message. Messages of a run leave it when the function has returned `Ok`; a flow that fails sends none.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeContext::send_out`].
+    pub fn send_out(&self, topic: impl AsRef<str>, payload: impl Serialize) -> Result<(), FlowError> {
+        Ok(self.node().send_out(topic, payload)?)
+    }
+
+    /// Returns the time. The first call of this name records it, so a replay sees the same time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    #[track_caller]
+    pub fn now(&self, name: &str) -> impl Future<Output = Timestamp> + Send + use<> {
+        self.value(name, |cx, _| cx.node().now())
+    }
+
+    /// Returns a random number, the same in each replay. It is not meant for secrets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    #[track_caller]
+    pub fn random(&self, name: &str) -> impl Future<Output = u64> + Send + use<> {
+        self.value(name, |cx, key| cx.entropy(key))
+    }
+
+    /// Returns a random UUID, the same in each replay. It is not meant for secrets.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    #[track_caller]
+    pub fn uuid(&self, name: &str) -> impl Future<Output = Uuid> + Send + use<> {
+        self.value(name, |cx, key| {
+            let (high, low) = (cx.entropy(key), cx.entropy(&format!("{key}:low")));
+            uuid::Builder::from_u128(Uuid::from_u64_pair(high, low).as_u128())
+                .with_variant(uuid::Variant::RFC4122)
+                .with_version(uuid::Version::Custom)
+                .into_uuid()
+        })
+    }
+
+    /// Tells whether this run has a change of the code: true for runs that come here first with the new code, false for runs that recorded
+    /// something after this point with the old code. The answer stays the same for the rest of the run.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_flow::{FlowContext, FlowError};
+    ///
+    /// async fn ship(cx: FlowContext, _order: u64) -> Result<(), FlowError> {
+    ///     if cx.patched("weigh first").await {
+    ///         cx.step("weigh", async || Ok::<_, FlowError>(())).await?;
+    ///     }
+    ///     cx.step("ship", async || Ok::<_, FlowError>(())).await
+    /// }
+    /// # let _ = ship;
+    /// ```
+    #[track_caller]
+    pub fn patched(&self, name: &str) -> impl Future<Output = bool> + Send + use<> {
+        // A patch may have the name of the step that it adds.
+        let own = self.key(&format!("patch-{name}"), OperationKind::Patch);
+        let cx = self.clone();
+        async move {
+            let ticket = cx.enter(&own, true).await;
+            ticket.released().await;
+            if ticket.entry.is_none() && ticket.patch() == Some(false) {
+                return false;
+            }
+            match cx.record(&own, FlowEntry::<()>::Patch(true)).await {
+                FlowEntry::Patch(has_patch) => has_patch,
+                _ => cx.stop(cx.changed(&own, "it was recorded as another kind")).await,
+            }
+        }
+    }
+
+    /// Declares that this code may run without the recorded operations of this name. Without it, a run that recorded such an operation stops
+    /// with a [`CodeChange`] when the function does not ask for it. Call it at the start of the function.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_flow::{FlowContext, FlowError};
+    ///
+    /// async fn ship(cx: FlowContext, _order: u64) -> Result<(), FlowError> {
+    ///     cx.retired("notify by fax");
+    ///     cx.step("ship", async || Ok::<_, FlowError>(())).await
+    /// }
+    /// # let _ = ship;
+    /// ```
+    pub fn retired(&self, name: &str) {
+        self.gate().retire(name);
+    }
+
+    /// Names the next operation.
+    #[track_caller]
+    pub(crate) fn key(&self, name: &str, kind: OperationKind) -> OperationKey {
+        self.key_at(name, kind, Location::caller())
+    }
+
+    pub(crate) fn key_at(
+        &self,
+        name: &str,
+        kind: OperationKind,
+        location: &'static Location<'static>,
+    ) -> OperationKey {
+        let key = self.gate().next_key(name, kind, location);
+        self.key_or_stop(key, self.gate().next_id(), kind, location)
+    }
+
+    /// Makes the key of an operation; a refused name ends the attempt.
+    pub(crate) fn key_or_stop(
+        &self,
+        key: Result<String, Error>,
+        id: u64,
+        kind: OperationKind,
+        location: &'static Location<'static>,
+    ) -> OperationKey {
+        let refused = |error: Error| {
+            self.gate().abort(NodeError::new(error.with_node(self.node().node())).fatal());
+        };
+        OperationKey { id, key: key.map_err(refused).ok(), kind, location }
+    }
+
+    /// Registers an operation at the gate.
+    pub(crate) async fn enter(&self, own: &OperationKey, is_safe: bool) -> GateTicket {
+        match &own.key {
+            Some(key) => {
+                let (id, kind, location) = (own.id, own.kind, own.location);
+                self.gate().ask(OperationInfo { id, key, kind, location, is_safe })
+            }
+            None => pending().await,
+        }
+    }
+
+    /// Ends the attempt with this error: the function is not polled again.
+    pub(crate) async fn stop<T>(&self, error: impl Into<NodeError>) -> T {
+        self.gate().abort(error);
+        pending().await
+    }
+
+    pub(crate) fn changed(&self, own: &OperationKey, detail: impl Into<String>) -> NodeError {
+        let operation = own.key.as_deref().map(|key| (own.kind, key));
+        NodeError::new(CodeChange::new(operation, operation).at(own.location).with_detail(detail)).fatal()
+    }
+
+    /// Records an entry under the key of an operation, or returns the one that is recorded.
+    pub(crate) async fn record<T>(&self, own: &OperationKey, entry: FlowEntry<T>) -> FlowEntry<T>
+    where
+        T: Serialize + DeserializeOwned + Send,
+    {
+        let Some(key) = &own.key else { return pending().await };
+        match self.node().step(key.as_str(), || std::future::ready(Ok::<_, NodeError>(entry))).await {
+            Ok(entry) => entry,
+            Err(error) => self.stop(self.unreadable::<T>(own, error)).await,
+        }
+    }
+
+    /// Returns the recorded entry of an operation.
+    pub(crate) async fn recall<T>(&self, own: &OperationKey) -> FlowEntry<T>
+    where
+        T: Serialize + DeserializeOwned + Send,
+    {
+        let Some(key) = &own.key else { return pending().await };
+        let missing = || {
+            let message = format!("the record of `{key}` is gone");
+            std::future::ready(Err::<FlowEntry<T>, _>(NodeError::new(message)))
+        };
+        match self.node().step(key.as_str(), missing).await {
+            Ok(entry) => entry,
+            Err(error) => self.stop(self.unreadable::<T>(own, error)).await,
+        }
+    }
+
+    /// Comes to the recorded failure of an operation in its turn.
+    pub(crate) async fn recall_failure(&self, own: &OperationKey) {
+        let key = own.key.as_deref().map(|key| format!("{key}.{FAILED}"));
+        let _: FlowEntry<()> = self.recall(&OperationKey { key, ..own.clone() }).await;
+    }
+
+    /// Says why an entry cannot be read: its type was changed, or the run stopped.
+    fn unreadable<T>(&self, own: &OperationKey, error: NodeError) -> NodeError {
+        let is_change = error
+            .source()
+            .downcast_ref::<Error>()
+            .is_some_and(|error| error.kind() == ErrorKind::GraphChanged);
+        match is_change {
+            true => self.changed(own, format!("its result is not of type {}", std::any::type_name::<T>())),
+            false => error,
+        }
+    }
+
+    /// Records an error that the function is about to see. Returns it as a replay will see it.
+    pub(crate) async fn fail(&self, own: &OperationKey, error: FlowError) -> FlowError {
+        if let Some(key) = &own.key {
+            self.gate().note_failure(&format!("{key}.{FAILED}"), own.kind, &error).await;
+        }
+        FlowError::of_record(error.record())
+    }
+
+    #[track_caller]
+    fn value<T, M>(&self, name: &str, make: M) -> impl Future<Output = T> + Send + use<T, M>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        M: FnOnce(&Self, &str) -> T + Send,
+    {
+        let (cx, own) = (self.clone(), self.key(name, OperationKind::Value));
+        async move {
+            let ticket = cx.enter(&own, true).await;
+            ticket.released().await;
+            let value = make(&cx, own.key.as_deref().unwrap_or_default());
+            match cx.record(&own, FlowEntry::Value(value)).await {
+                FlowEntry::Value(value) => value,
+                _ => cx.stop(cx.changed(&own, "it was recorded as another kind")).await,
+            }
+        }
+    }
+
+    /// Returns a number that is the same for this key of this run, and differs from those of other keys and runs.
+    pub(crate) fn entropy(&self, key: &str) -> u64 {
+        let text = Fingerprint::of(self.idempotency_key(key).as_bytes()).to_string();
+        text.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for FlowContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlowContext({} of {})", self.run(), self.workflow())
+    }
+}

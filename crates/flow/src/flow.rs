@@ -1,0 +1,306 @@
+//! A flow: a durable function with its name and settings.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::{Graph, GraphBuilder, GraphError, RetryPolicy};
+use ferrata_core::node::{Node, NodeContext, NodeError, NodeResult};
+use ferrata_core::state::{Context, Draft, IntoUpdate as _, State};
+use ferrata_core::{Error, ErrorKind, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::FlowContext;
+use crate::error::FlowError;
+use crate::runner::{FlowFn, FlowRunner};
+
+/// The only node of the graph of a flow.
+pub(crate) const NODE: &str = "main";
+
+/// The channels of the state of a flow.
+const INPUT: &str = "input";
+const OUTPUT: &str = "output";
+
+/// Makes a flow from a function.
+///
+/// The name is that of the workflow. Input and output are any serde types.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ferrata_core::runtime::Runtime;
+/// use ferrata_core::store::MemoryStore;
+/// use ferrata_flow::{FlowContext, FlowError, RuntimeFlowExt, flow};
+///
+/// async fn greet(cx: FlowContext, name: String) -> Result<String, FlowError> {
+///     let greeting = cx.step("greet", || async { Ok::<_, FlowError>(format!("hello {name}")) }).await?;
+///     cx.sleep("pause", Duration::from_millis(1)).await;
+///     Ok(greeting)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+/// let greeting = runtime.call(&flow("greet", greet), "ann".to_owned()).id("greet-ann").await?;
+/// assert_eq!(greeting, "hello ann");
+/// # Ok(())
+/// # }
+/// ```
+pub fn flow<I, O, F, Fut>(name: impl Into<String>, function: F) -> Flow<I, O>
+where
+    I: Serialize + DeserializeOwned + Send + 'static,
+    O: Serialize + DeserializeOwned + Send + 'static,
+    F: Fn(FlowContext, I) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, FlowError>> + Send + 'static,
+{
+    let function: Arc<FlowFn<I, O>> = Arc::new(move |cx, input| Box::pin(function(cx, input)));
+    let settings = FlowSettings { version: None, retry: RetryPolicy::none(), deadline: None };
+    Flow::build(name.into(), function, settings)
+}
+
+/// A durable function: an async function whose runs survive the end of their process. Made by [`flow`]. Cheap to clone.
+///
+/// Its runs are runs of a [graph](Self::graph) with one node, `main`. So they are served, listed, watched, cancelled, forked, queued and scheduled
+/// as all runs are.
+pub struct Flow<I, O> {
+    name: String,
+    function: Arc<FlowFn<I, O>>,
+    settings: FlowSettings,
+    graph: Result<Graph<Context>, GraphError>,
+}
+
+#[derive(Clone, Debug)]
+struct FlowSettings {
+    version: Option<String>,
+    retry: RetryPolicy,
+    deadline: Option<Duration>,
+}
+
+impl<I, O> Flow<I, O>
+where
+    I: Serialize + DeserializeOwned + Send + 'static,
+    O: Serialize + DeserializeOwned + Send + 'static,
+{
+    fn build(name: String, function: Arc<FlowFn<I, O>>, settings: FlowSettings) -> Self {
+        let graph = Self::build_graph(&name, &function, &settings, false);
+        Self { name, function, settings, graph }
+    }
+
+    fn build_graph(
+        name: &str,
+        function: &Arc<FlowFn<I, O>>,
+        settings: &FlowSettings,
+        is_checking: bool,
+    ) -> Result<Graph<Context>, GraphError> {
+        let (function, attempts) = (Arc::clone(function), settings.retry.attempts());
+        let node = FlowNode { function, attempts, is_checking };
+        let mut graph = Graph::<Context>::builder(name).add(NODE, node).retry(settings.retry).entry(NODE);
+        if let Some(version) = &settings.version {
+            graph = graph.version(version);
+        }
+        if let Some(deadline) = settings.deadline {
+            graph = graph.deadline(deadline);
+        }
+        graph.build()
+    }
+
+    /// Sets the version of the workflow, which runs record at their start.
+    #[must_use]
+    pub fn version(self, version: impl Into<String>) -> Self {
+        let settings = FlowSettings { version: Some(version.into()), ..self.settings };
+        Self::build(self.name, self.function, settings)
+    }
+
+    /// Sets how often the function is called again after an error that is not [fatal](FlowError::fatal), or a panic; never unless set. The call
+    /// finds the recorded steps, and does the failed one again. Compensations run after the last attempt.
+    #[must_use]
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        let settings = FlowSettings { retry: policy, ..self.settings };
+        Self::build(self.name, self.function, settings)
+    }
+
+    /// Limits the time of a run, with all its waits. A run that takes longer fails, and nothing is undone.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        let settings = FlowSettings { deadline: Some(deadline), ..self.settings };
+        Self::build(self.name, self.function, settings)
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the graph, for everything that takes one: `runtime.serve(flow.graph()?)`, schedules, queues, forks, tests.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError`] if the name is not that of a workflow.
+    pub fn graph(&self) -> Result<&Graph<Context>, GraphError> {
+        self.graph.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the graph whose runs only check the function against their records.
+    pub(crate) fn checking_graph(&self) -> Result<Graph<Context>, GraphError> {
+        Self::build_graph(&self.name, &self.function, &self.settings, true)
+    }
+
+    /// Returns the state to start a run of [`graph`](Self::graph) with.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the input cannot be expressed in JSON.
+    pub fn input(&self, input: &I) -> Result<Context> {
+        let mut state = Context::new();
+        state.set(INPUT, input)?;
+        Ok(state)
+    }
+
+    /// Reads the result from the final state of a run of [`graph`](Self::graph).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if the run has not completed, [`ErrorKind::Invalid`] if the result is not of this type.
+    pub fn output(&self, state: &Context) -> Result<O> {
+        read_output(state)
+    }
+}
+
+/// Reads the result from the final state of a flow.
+pub(crate) fn read_output<O: DeserializeOwned>(state: &Context) -> Result<O> {
+    let value = state.get_value(OUTPUT).ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, "the state has no `output`; wait until the flow has completed")
+    })?;
+    O::deserialize(value).map_err(|source| {
+        let message = format!("the result of the flow is not of type {}", std::any::type_name::<O>());
+        Error::new(ErrorKind::Invalid, message).with_source(source)
+    })
+}
+
+impl<I, O> Clone for Flow<I, O> {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            function: Arc::clone(&self.function),
+            settings: self.settings.clone(),
+            graph: self.graph.clone(),
+        }
+    }
+}
+
+impl<I, O> fmt::Debug for Flow<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flow")
+            .field("name", &self.name)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The node of a flow.
+struct FlowNode<I, O> {
+    function: Arc<FlowFn<I, O>>,
+    attempts: u32,
+    is_checking: bool,
+}
+
+#[async_trait]
+impl<I, O> Node<Context> for FlowNode<I, O>
+where
+    I: Serialize + DeserializeOwned + Send + 'static,
+    O: Serialize + DeserializeOwned + Send + 'static,
+{
+    async fn run(&self, cx: NodeContext, mut state: Draft<Context>) -> NodeResult<Context> {
+        let value = state.get_value(INPUT).unwrap_or(&serde_json::Value::Null);
+        let input = I::deserialize(value).map_err(|source| {
+            let message = format!("the input of the flow is not of type {}", std::any::type_name::<I>());
+            NodeError::new(Error::new(ErrorKind::Invalid, message).with_source(source)).fatal()
+        })?;
+        let output = FlowRunner::new(&*self.function, cx, input, self.attempts, self.is_checking).await?;
+        state.set(OUTPUT, output).map_err(|error| NodeError::new(error).fatal())?;
+        Ok(state.into_update())
+    }
+}
+
+/// Flows as nodes of graphs.
+pub trait GraphFlowExt<S: State>: Sized {
+    /// Adds a node that calls a flow as a child run, as [`GraphBuilder::child`] does: `input` makes its input, and `update` takes its result into
+    /// the state.
+    ///
+    /// A flow that fails is a failure of the node. Serve the flow, too.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError`] if the name of the flow is not that of a workflow.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::state::Context;
+    /// use ferrata_core::store::MemoryStore;
+    /// use ferrata_flow::{FlowContext, FlowError, GraphFlowExt, flow};
+    ///
+    /// async fn square(_cx: FlowContext, n: u64) -> Result<u64, FlowError> {
+    ///     Ok(n * n)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let square = flow("square", square);
+    /// let graph = Graph::<Context>::builder("report")
+    ///     .flow("square", &square, |s, _cx| Ok(s.get("n")?.unwrap_or(0)), |s, squared| s.set("squared", squared))?
+    ///     .entry("square")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(square.graph()?)?;
+    /// let mut input = Context::new();
+    /// input.set("n", 5)?;
+    /// let state = runtime.start(&graph, input).await?.completed().await?;
+    /// assert_eq!(state.get::<u64>("squared")?, Some(25));
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn flow<I, O, M, U>(
+        self,
+        name: impl Into<String>,
+        flow: &Flow<I, O>,
+        input: M,
+        update: U,
+    ) -> Result<Self, GraphError>
+    where
+        I: Serialize + DeserializeOwned + Send + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+        M: Fn(&S, &NodeContext) -> Result<I, NodeError> + Send + Sync + 'static,
+        U: Fn(&mut S, O) -> Result<()> + Send + Sync + 'static;
+}
+
+impl<S: State> GraphFlowExt<S> for GraphBuilder<S> {
+    fn flow<I, O, M, U>(
+        self,
+        name: impl Into<String>,
+        flow: &Flow<I, O>,
+        input: M,
+        update: U,
+    ) -> Result<Self, GraphError>
+    where
+        I: Serialize + DeserializeOwned + Send + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+        M: Fn(&S, &NodeContext) -> Result<I, NodeError> + Send + Sync + 'static,
+        U: Fn(&mut S, O) -> Result<()> + Send + Sync + 'static,
+    {
+        let (graph, own) = (flow.graph()?.clone(), flow.clone());
+        let input = move |state: &S, cx: &NodeContext| {
+            let input = input(state, cx)?;
+            own.input(&input).map_err(NodeError::new)
+        };
+        let update = move |state: &mut S, child: Context| update(state, read_output(&child)?);
+        Ok(self.child(name, &graph, input, update))
+    }
+}

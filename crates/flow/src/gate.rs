@@ -1,0 +1,483 @@
+//! Decides when each operation of a function may go on, so that a replay takes the recorded path or stops.
+//!
+//! Each operation waits here at its first poll. The runner asks [`ReplayGate::settle`] once the function is quiet: everything is polled, and nothing is
+//! ready. Recorded operations then end one at a time, in the recorded order. Operations without a record go on only when the function has asked
+//! for every recorded operation. If the function is quiet and asks for something else instead, its code was changed, and the gate aborts.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::future::poll_fn;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::{Error, ErrorKind};
+
+use crate::change::CodeChange;
+use crate::entry::{FlowEntry, OperationKind};
+use crate::error::FlowError;
+use crate::names::{MAX_NAME_BYTES, slug};
+use crate::recorded::{RecordedEntries, RecordedEntry};
+use crate::ticket::GateTicket;
+
+/// The gate of one attempt.
+#[derive(Debug)]
+pub(crate) struct ReplayGate {
+    state: Mutex<GateState>,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    recorded: RecordedEntries,
+    /// By name: the kind of its operations, and how many there are.
+    numbers: HashMap<String, (OperationKind, u32)>,
+    last_id: u64,
+    operations: BTreeMap<u64, GateOperation>,
+    waiting: BTreeSet<u64>,
+    /// The waiting operations that ended while others were open, by their position.
+    by_place: BTreeMap<usize, u64>,
+    /// The operation that ends next.
+    granted: Option<u64>,
+    /// How many released operations end by themselves.
+    busy: usize,
+    /// How many released operations are neither waiting here nor doing the work of a step.
+    in_core: usize,
+    /// The errors that the function has seen and no record holds.
+    unrecorded: Vec<FailedOperation>,
+    flush: FlushState,
+    flush_waiters: Vec<Waker>,
+    abort: Option<NodeError>,
+    is_checking: bool,
+}
+
+/// An error that is to be recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedOperation {
+    pub(crate) key: String,
+    pub(crate) entry: FlowEntry<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum FlushState {
+    #[default]
+    Idle,
+    Wanted,
+    Running,
+}
+
+#[derive(Debug)]
+struct GateOperation {
+    key: String,
+    kind: OperationKind,
+    location: &'static Location<'static>,
+    place: Option<usize>,
+    is_recorded: bool,
+    is_safe: bool,
+    is_released: bool,
+    ends_by_itself: bool,
+    is_working: bool,
+    /// Whether the code has the patch.
+    patch: Option<bool>,
+    waker: Option<Waker>,
+}
+
+/// What an operation says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OperationInfo<'a> {
+    /// Its number in the order of the calls. Polls of `select!` come in any order, so they cannot number operations.
+    pub(crate) id: u64,
+    pub(crate) key: &'a str,
+    pub(crate) kind: OperationKind,
+    pub(crate) location: &'static Location<'static>,
+    /// Whether it has no effect.
+    pub(crate) is_safe: bool,
+}
+
+/// What the runner does next.
+#[derive(Debug)]
+pub(crate) enum GateDecision {
+    /// Polls the function again: an operation goes on.
+    Progress,
+    /// Records these errors, then polls the function again.
+    Flush(Vec<FailedOperation>),
+    /// Waits until something wakes the function.
+    Idle,
+    /// Looks again later: the function may not be quiet.
+    Unsure,
+}
+
+impl ReplayGate {
+    /// Makes the gate of the attempt of `node`. If `is_checking`, nothing goes on without a record.
+    pub(crate) fn new(node: &NodeContext, is_checking: bool) -> Self {
+        let recorded = RecordedEntries::read(node);
+        Self { state: Mutex::new(GateState { recorded, is_checking, ..GateState::default() }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the attempt with this error; the first one counts.
+    pub(crate) fn abort(&self, error: impl Into<NodeError>) {
+        let mut state = self.state();
+        if state.abort.is_none() {
+            state.abort = Some(error.into());
+        }
+    }
+
+    /// Tells whether the replay only checks the function against the records.
+    pub(crate) fn is_checking(&self) -> bool {
+        self.state().is_checking
+    }
+
+    pub(crate) fn take_abort(&self) -> Option<NodeError> {
+        self.state().abort.take()
+    }
+
+    /// Returns the key of the next operation of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is no name, or the name of operations of another kind.
+    pub(crate) fn next_key(
+        &self,
+        name: &str,
+        kind: OperationKind,
+        location: &'static Location<'static>,
+    ) -> Result<String, Error> {
+        let slug = slug(name).ok_or_else(|| {
+            let message = format!(
+                "`{}` at {location} cannot name an operation; use 1 to {MAX_NAME_BYTES} of A-Z a-z 0-9 _ - and spaces, but not `before` and `after`, \
+                 which name the pauses of a node",
+                name.escape_debug()
+            );
+            Error::new(ErrorKind::Invalid, message)
+        })?;
+        let mut state = self.state();
+        let (known, count) = state.numbers.entry(slug.clone()).or_insert((kind, 0));
+        if *known != kind {
+            let message = format!(
+                "`{name}` names a {known} and, at {location}, a {kind}; give operations of different kinds different names"
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        *count += 1;
+        Ok(if *count == 1 { slug } else { format!("{slug}.{count}") })
+    }
+
+    /// Numbers an operation in the order of the calls.
+    pub(crate) fn next_id(&self) -> u64 {
+        let mut state = self.state();
+        state.last_id += 1;
+        state.last_id
+    }
+
+    /// Gives back the last key that [`next_key`](Self::next_key) returned for a name.
+    pub(crate) fn give_back(&self, key: &str) {
+        let slug = key.split_once('.').map_or(key, |(slug, _)| slug);
+        let mut state = self.state();
+        if let Some((_, count)) = state.numbers.get_mut(slug) {
+            *count -= 1;
+            if *count == 0 {
+                state.numbers.remove(slug);
+            }
+        }
+    }
+
+    /// Declares that the function may stop asking for the recorded operations of this name.
+    pub(crate) fn retire(&self, name: &str) {
+        if let Some(slug) = slug(name) {
+            self.state().recorded.retire(&slug);
+        }
+    }
+
+    /// Registers an operation that the function polls for the first time.
+    pub(crate) fn ask(self: &Arc<Self>, info: OperationInfo<'_>) -> GateTicket {
+        let mut state = self.state();
+        let entry = state.recorded.claim(info.key);
+        if let Some(entry) = entry.as_ref().filter(|entry| entry.kind != info.kind) {
+            let change = CodeChange::new(Some((entry.kind, info.key)), Some((info.kind, info.key)));
+            state.abort.get_or_insert_with(|| changed(change.at(info.location)));
+        }
+        let place = entry.as_ref().and_then(|entry| entry.place);
+        state.add(info, place, entry.is_some());
+        drop(state);
+        GateTicket::new(self, info.id, entry)
+    }
+
+    /// Registers the wait for the end of a child.
+    pub(crate) fn ask_end(
+        self: &Arc<Self>,
+        info: OperationInfo<'_>,
+        entry: Option<RecordedEntry>,
+    ) -> GateTicket {
+        let place = entry.as_ref().and_then(|entry| entry.end_place);
+        self.state().add(info, place, entry.is_some());
+        GateTicket::new(self, info.id, entry)
+    }
+
+    /// Tells whether the operation may go on, and wakes `waker` when it may.
+    pub(crate) fn poll_release(&self, id: u64, waker: &Waker) -> bool {
+        let mut state = self.state();
+        let Some(operation) = state.operations.get_mut(&id) else { return false };
+        if !operation.is_released {
+            operation.waker = Some(waker.clone());
+        }
+        operation.is_released
+    }
+
+    /// Tells whether the code has the patch of the operation, if that is decided and not recorded.
+    pub(crate) fn patch(&self, id: u64) -> Option<bool> {
+        self.state().operations.get(&id).and_then(|operation| operation.patch)
+    }
+
+    /// Says whether the operation is doing the work of a step.
+    pub(crate) fn set_working(&self, id: u64, is_working: bool) {
+        let mut state = self.state();
+        let Some(operation) = state.operations.get_mut(&id) else { return };
+        if std::mem::replace(&mut operation.is_working, is_working) != is_working {
+            if is_working { state.in_core -= 1 } else { state.in_core += 1 }
+        }
+    }
+
+    /// Forgets an operation that ended or was dropped.
+    pub(crate) fn end(&self, id: u64) {
+        self.state().end(id);
+    }
+
+    /// Says what the runner does next; `is_confirmed` if the function is quiet for sure.
+    pub(crate) fn settle(&self, is_confirmed: bool) -> GateDecision {
+        let mut state = self.state();
+        match state.flush {
+            FlushState::Running => return GateDecision::Idle,
+            FlushState::Wanted => return state.begin_flush(),
+            FlushState::Idle => {}
+        }
+        if state.granted.is_some() || state.waiting.is_empty() {
+            return GateDecision::Idle;
+        }
+        if let Some((&place, &id)) = state.by_place.first_key_value() {
+            if state.recorded.open_places.first() != Some(&place) && !is_confirmed {
+                return GateDecision::Unsure;
+            }
+            state.granted = Some(id);
+            state.release(id, true);
+            return GateDecision::Progress;
+        }
+        if let Some(settled) = state.answer_patches(is_confirmed) {
+            return settled;
+        }
+        let is_replayed = match state.recorded.unclaimed {
+            0 => true,
+            _ if is_confirmed => state.recorded.unclaimed_effects == 0,
+            _ => false,
+        };
+        // In a replay, few operations wait at once.
+        let recorded = state.select(|operation| operation.is_recorded);
+        if !is_replayed && !recorded.is_empty() {
+            return state.release_first(&recorded);
+        }
+        if is_replayed {
+            if state.is_checking && state.waiting.len() > recorded.len() {
+                // What follows is not recorded, so the check is over.
+                state.abort = Some(NodeError::new(ReplayEnd).fatal());
+                return GateDecision::Progress;
+            }
+            if !state.unrecorded.is_empty() && state.waiting.len() > recorded.len() {
+                return state.begin_flush();
+            }
+            let first: Vec<u64> = state.waiting.first().copied().into_iter().collect();
+            return state.release_first(&first);
+        }
+        if state.busy > 0 {
+            return GateDecision::Idle;
+        }
+        if !is_confirmed {
+            return GateDecision::Unsure;
+        }
+        let safe = state.select(|operation| operation.is_safe);
+        if !safe.is_empty() && !state.is_checking {
+            return state.release_first(&safe);
+        }
+        let recorded = state.recorded.first_unclaimed(None);
+        let first = state.waiting.first().and_then(|id| state.operations.get(id));
+        if let Some(first) = first {
+            let change = CodeChange::new(recorded, Some((first.kind, &first.key))).at(first.location);
+            state.abort = Some(changed(change));
+        }
+        GateDecision::Progress
+    }
+
+    /// Says that the function ended. Returns false, and aborts, if it did not ask for every recorded operation with an effect. Recorded
+    /// compensations are asked for later, if the function failed.
+    pub(crate) fn check_end(&self, skip: Option<OperationKind>) -> bool {
+        let mut state = self.state();
+        let change = match state.recorded.first_unclaimed(skip) {
+            Some(recorded) => CodeChange::new(Some(recorded), None),
+            None => return true,
+        };
+        state.abort.get_or_insert_with(|| changed(change));
+        false
+    }
+
+    /// Says that the function has seen an error that no record holds. The error is recorded before anything else of the function; if the driver
+    /// may end another operation meanwhile, it is recorded before this returns.
+    pub(crate) async fn note_failure(&self, key: &str, kind: OperationKind, error: &FlowError) {
+        let is_alone = {
+            let mut state = self.state();
+            let entry = FlowEntry::Failed(kind, error.record());
+            state.unrecorded.push(FailedOperation { key: key.to_owned(), entry });
+            state.in_core == 0
+        };
+        if !is_alone {
+            self.flushed().await;
+        }
+    }
+
+    /// Waits until all errors that the function has seen are recorded.
+    pub(crate) async fn flushed(&self) {
+        poll_fn(|context| {
+            let mut state = self.state();
+            if state.unrecorded.is_empty() && state.flush != FlushState::Running {
+                return Poll::Ready(());
+            }
+            if state.flush == FlushState::Idle {
+                state.flush = FlushState::Wanted;
+            }
+            state.flush_waiters.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Says that these errors are recorded.
+    pub(crate) fn end_flush(&self) {
+        let mut state = self.state();
+        state.flush = FlushState::Idle;
+        state.flush_waiters.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl GateState {
+    fn add(&mut self, info: OperationInfo<'_>, place: Option<usize>, is_recorded: bool) {
+        let OperationInfo { id, key, kind, location, is_safe } = info;
+        let operation = GateOperation {
+            key: key.to_owned(),
+            kind,
+            location,
+            place,
+            is_recorded,
+            is_safe: is_safe || kind.is_safe(),
+            is_released: false,
+            ends_by_itself: false,
+            is_working: false,
+            patch: None,
+            waker: None,
+        };
+        self.operations.insert(id, operation);
+        self.waiting.insert(id);
+        if let Some(place) = place {
+            self.by_place.insert(place, id);
+        }
+    }
+
+    fn select(&self, is_selected: impl Fn(&GateOperation) -> bool) -> Vec<u64> {
+        let selected = |id: &&u64| self.operations.get(id).is_some_and(&is_selected);
+        self.waiting.iter().filter(selected).copied().collect()
+    }
+
+    /// Answers whether the code of the run has a patch that it did not record: it has, if nothing recorded is left to be asked for.
+    fn answer_patches(&mut self, is_confirmed: bool) -> Option<GateDecision> {
+        let is_new = |operation: &GateOperation| {
+            operation.kind == OperationKind::Patch && !operation.is_recorded && operation.patch.is_none()
+        };
+        let patches = self.select(is_new);
+        if patches.is_empty() {
+            return None;
+        }
+        let has_patch = self.recorded.unclaimed == 0;
+        if !has_patch && !is_confirmed {
+            return Some(GateDecision::Unsure);
+        }
+        for id in &patches {
+            if let Some(operation) = self.operations.get_mut(id) {
+                operation.patch = Some(has_patch);
+            }
+            if !has_patch {
+                self.release(*id, true);
+            }
+        }
+        (!has_patch).then_some(GateDecision::Progress)
+    }
+
+    /// Releases the first of these operations. The others follow when the function has been polled, so that work begins in the order of the calls.
+    fn release_first(&mut self, ids: &[u64]) -> GateDecision {
+        let Some(&id) = ids.first() else { return GateDecision::Idle };
+        let ends = self.operations.get(&id).is_some_and(|operation| {
+            match (self.recorded.by_key.get(&operation.key), operation.kind) {
+                (Some(entry), _) => entry.has_result,
+                (None, kind) => {
+                    !matches!(kind, OperationKind::Question | OperationKind::Message | OperationKind::Child)
+                }
+            }
+        });
+        self.release(id, ends);
+        GateDecision::Progress
+    }
+
+    fn release(&mut self, id: u64, ends_by_itself: bool) {
+        self.waiting.remove(&id);
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        operation.is_released = true;
+        operation.ends_by_itself = ends_by_itself;
+        self.busy += usize::from(ends_by_itself);
+        self.in_core += 1;
+        if let Some(place) = operation.place {
+            self.by_place.remove(&place);
+        }
+        if let Some(waker) = operation.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn begin_flush(&mut self) -> GateDecision {
+        self.flush = FlushState::Running;
+        GateDecision::Flush(std::mem::take(&mut self.unrecorded))
+    }
+
+    /// Forgets an operation that ended or was dropped.
+    fn end(&mut self, id: u64) {
+        let Some(operation) = self.operations.remove(&id) else { return };
+        self.waiting.remove(&id);
+        if self.granted == Some(id) {
+            self.granted = None;
+        }
+        if let Some(place) = operation.place {
+            self.by_place.remove(&place);
+            self.recorded.open_places.remove(&place);
+        }
+        if operation.is_released {
+            self.busy -= usize::from(operation.ends_by_itself);
+            self.in_core -= usize::from(!operation.is_working);
+        }
+    }
+}
+
+fn changed(change: CodeChange) -> NodeError {
+    NodeError::new(change).fatal()
+}
+
+/// The end of the records in a check.
+#[derive(Debug)]
+pub(crate) struct ReplayEnd;
+
+/// Its text.
+pub(crate) const REPLAY_END: &str = "the records end here, and nothing more is checked";
+
+impl std::fmt::Display for ReplayEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(REPLAY_END)
+    }
+}
+
+impl std::error::Error for ReplayEnd {}

@@ -1,0 +1,60 @@
+//! Durable functions for [Ferrata](ferrata_core): an async function whose runs survive the end of their process.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use ferrata_core::runtime::Runtime;
+//! use ferrata_core::store::MemoryStore;
+//! use ferrata_flow::{FlowContext, FlowError, RuntimeFlowExt, flow};
+//!
+//! async fn fulfil(cx: FlowContext, order: u64) -> Result<String, FlowError> {
+//!     let stock: u64 = cx.step("reserve", || async { Ok::<_, FlowError>(order * 10) }).await?;
+//!     cx.sleep("settle", Duration::from_millis(1)).await;
+//!     cx.step("ship", || async { Ok::<_, FlowError>(format!("shipped {stock}")) }).await
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+//! let fulfil = flow("fulfil", fulfil);
+//! runtime.serve(fulfil.graph()?)?;
+//! assert_eq!(runtime.call(&fulfil, 7).id("order-7").await?, "shipped 70");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A flow is a graph of one node. After a crash or a long wait, the function runs again from its start, and each operation of its [`FlowContext`]
+//! returns the recorded result. `docs/functions.md` says what is safe in a function, and what happens when its code changes.
+//!
+//! # Invariants
+//!
+//! - Recorded operations end in the recorded order, one at a time, each after the function is quiet.
+//! - Nothing without a record is begun before the function has asked for every recorded operation with an effect.
+
+mod change;
+mod check;
+mod child;
+mod context;
+mod entry;
+mod error;
+mod flow;
+mod gate;
+mod names;
+mod recorded;
+mod runner;
+mod saga;
+mod start;
+mod step;
+mod ticket;
+mod transaction;
+mod wait;
+
+pub use change::CodeChange;
+pub use check::FlowCheckError;
+pub use child::FlowChildRequest;
+pub use context::FlowContext;
+pub use error::{FlowError, FlowErrorKind, FlowFailure};
+pub use flow::{Flow, GraphFlowExt, flow};
+pub use start::{FlowCall, FlowCallError, FlowHandle, RuntimeFlowExt};
+pub use step::{StepOutcome, StepRequest};
+pub use wait::FlowFuture;

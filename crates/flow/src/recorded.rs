@@ -1,0 +1,237 @@
+//! What a run recorded of its operations before an attempt, by key.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use ferrata_core::Timestamp;
+use ferrata_core::node::{NodeContext, RecordedKind};
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::entry::{FlowEntry, OperationKind};
+use crate::error::{FailureRecord, FlowError};
+
+/// What the names of the further records of an operation end with, after its key and a dot.
+pub(crate) const FAILED: &str = "failed";
+pub(crate) const BEGUN: &str = "begun";
+pub(crate) const OUTCOME: &str = "outcome";
+pub(crate) const RETRY: &str = "retry";
+pub(crate) const UNDO_RETRY: &str = "undo";
+
+/// One recorded operation.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordedEntry {
+    pub(crate) kind: OperationKind,
+    /// Whether its result is recorded, or that it failed.
+    pub(crate) has_result: bool,
+    /// The error that it failed with.
+    pub(crate) failure: Option<FailureRecord>,
+    /// Its position among the operations that ended while others were open.
+    pub(crate) place: Option<usize>,
+    /// The position of the end of a child.
+    pub(crate) end_place: Option<usize>,
+    /// Whether the start of a child is recorded.
+    pub(crate) has_begun: bool,
+    /// How many tries of a step failed.
+    pub(crate) retry_count: u32,
+    /// How often an external step began.
+    pub(crate) begun_count: u32,
+    /// When a timer ends.
+    pub(crate) until: Option<Timestamp>,
+    /// Whether the operation has no effect, so the function may stop asking for it.
+    pub(crate) is_safe: bool,
+    /// Whether the function asked for it in this attempt.
+    pub(crate) is_claimed: bool,
+}
+
+impl RecordedEntry {
+    fn new(kind: OperationKind) -> Self {
+        Self {
+            kind,
+            has_result: false,
+            failure: None,
+            place: None,
+            end_place: None,
+            has_begun: false,
+            retry_count: 0,
+            begun_count: 0,
+            until: None,
+            is_safe: kind.is_safe(),
+            is_claimed: false,
+        }
+    }
+}
+
+/// All recorded operations of an activation.
+#[derive(Debug, Default)]
+pub(crate) struct RecordedEntries {
+    pub(crate) by_key: HashMap<String, RecordedEntry>,
+    /// The positions that were not handed to the function in this attempt.
+    pub(crate) open_places: BTreeSet<usize>,
+    /// How many of them the function did not ask for.
+    pub(crate) unclaimed: usize,
+    /// How many of these have an effect.
+    pub(crate) unclaimed_effects: usize,
+}
+
+impl RecordedEntries {
+    /// Reads the records of the activation of `node`.
+    pub(crate) fn read(node: &NodeContext) -> Self {
+        let mut entries = Self::default();
+        for operation in node.recorded() {
+            let (key, part) = split(&operation.name);
+            match operation.kind {
+                RecordedKind::Step(text) => entries.add_step(key, part, &text, operation.place),
+                RecordedKind::Timer { until } => entries.add_timer(key, part, until, operation.place),
+                // Questions about the outcome of an external step belong to the step.
+                RecordedKind::Question { .. } if part.is_some() => {}
+                RecordedKind::Question { is_closed } => {
+                    let entry = entries.entry(key, OperationKind::Question);
+                    entry.has_result |= is_closed;
+                    entry.place = operation.place;
+                }
+                RecordedKind::Message { has_ended } => {
+                    let entry = entries.entry(key, OperationKind::Message);
+                    entry.has_result |= has_ended;
+                    entry.place = operation.place;
+                }
+                RecordedKind::Child { has_begun, has_ended, end_place, .. } => {
+                    let entry = entries.entry(key, OperationKind::Child);
+                    entry.has_begun = has_begun;
+                    entry.has_result |= has_ended;
+                    entry.place = operation.place;
+                    entry.end_place = end_place;
+                }
+                _ => {}
+            }
+        }
+        let places = entries.by_key.values().flat_map(|entry| [entry.place, entry.end_place]);
+        entries.open_places = places.flatten().collect();
+        entries.unclaimed = entries.by_key.len();
+        entries.unclaimed_effects = entries.by_key.values().filter(|entry| !entry.is_safe).count();
+        entries
+    }
+
+    fn entry(&mut self, key: &str, kind: OperationKind) -> &mut RecordedEntry {
+        self.by_key.entry(key.to_owned()).or_insert_with(|| RecordedEntry::new(kind))
+    }
+
+    fn add_step(&mut self, key: &str, part: Option<&str>, text: &Arc<RawValue>, place: Option<usize>) {
+        // Other records are none of a flow: those of a later version, say. The function cannot ask for them.
+        let Ok(record) = serde_json::from_str::<FlowEntry<IgnoredAny>>(text.get()) else {
+            self.entry(key, OperationKind::Step).has_result = true;
+            return;
+        };
+        match (record, part) {
+            (FlowEntry::Failed(kind, failure), Some(FAILED)) => {
+                let entry = self.entry(key, kind);
+                (entry.kind, entry.is_safe) = (kind, kind.is_safe());
+                entry.failure = Some(failure);
+                entry.has_result = true;
+                // The wait of a question or a child ended before its failure was recorded.
+                if !kind.is_wait() {
+                    entry.place = place;
+                }
+            }
+            (FlowEntry::Begun(count), Some(_)) => {
+                let entry = self.entry(key, OperationKind::Step);
+                entry.begun_count = entry.begun_count.max(count);
+            }
+            (record, None) => {
+                let (kind, is_safe) = match record {
+                    FlowEntry::Read(_) => (OperationKind::Step, true),
+                    FlowEntry::Value(_) => (OperationKind::Value, true),
+                    FlowEntry::Patch(_) => (OperationKind::Patch, true),
+                    FlowEntry::Undo(_) => (OperationKind::Undo, false),
+                    _ => (OperationKind::Step, false),
+                };
+                let entry = self.entry(key, kind);
+                (entry.kind, entry.is_safe, entry.has_result, entry.place) = (kind, is_safe, true, place);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_timer(&mut self, key: &str, part: Option<&str>, until: Timestamp, place: Option<usize>) {
+        let Some(part) = part else {
+            let entry = self.entry(key, OperationKind::Timer);
+            (entry.place, entry.until, entry.has_result) = (place, Some(until), place.is_some());
+            return;
+        };
+        let count = |prefix| part.strip_prefix(prefix).and_then(|count: &str| count.parse::<u32>().ok());
+        let (kind, count) = match (count(RETRY), count(UNDO_RETRY)) {
+            (Some(count), _) => (OperationKind::Step, count),
+            (_, Some(count)) => (OperationKind::Undo, count),
+            _ => return,
+        };
+        let entry = self.entry(key, kind);
+        entry.retry_count = entry.retry_count.max(count);
+    }
+
+    /// Marks an operation as asked for. Returns what is recorded of it.
+    pub(crate) fn claim(&mut self, key: &str) -> Option<RecordedEntry> {
+        let entry = self.by_key.get_mut(key)?;
+        if !std::mem::replace(&mut entry.is_claimed, true) {
+            self.unclaimed -= 1;
+            self.unclaimed_effects -= usize::from(!entry.is_safe);
+        }
+        Some(entry.clone())
+    }
+
+    /// Declares that the function may stop asking for the operations of this name.
+    pub(crate) fn retire(&mut self, slug: &str) {
+        for (key, entry) in &mut self.by_key {
+            if slug_of(key) == slug && !entry.is_safe {
+                entry.is_safe = true;
+                self.unclaimed_effects -= usize::from(!entry.is_claimed);
+            }
+        }
+    }
+
+    /// Finds a recorded operation with an effect that the function did not ask for: the first by its position, then by its name.
+    pub(crate) fn first_unclaimed(&self, skip: Option<OperationKind>) -> Option<(OperationKind, &str)> {
+        let unclaimed = self
+            .by_key
+            .iter()
+            .filter(|(_, entry)| !entry.is_claimed && !entry.is_safe && Some(entry.kind) != skip);
+        let first = unclaimed.min_by_key(|(key, entry)| (entry.place.unwrap_or(usize::MAX), key.as_str()));
+        first.map(|(key, entry)| (entry.kind, key.as_str()))
+    }
+}
+
+impl RecordedEntry {
+    /// Returns the error that the operation failed with.
+    pub(crate) fn error(&self) -> Option<FlowError> {
+        self.failure.clone().map(FlowError::of_record)
+    }
+}
+
+/// Splits the name of a record into the key of its operation and what follows it.
+fn split(name: &str) -> (&str, Option<&str>) {
+    let Some((slug, rest)) = name.split_once('.') else { return (name, None) };
+    let number = rest.split('.').next().unwrap_or_default();
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return (slug, Some(rest));
+    }
+    let key = &name[..slug.len() + 1 + number.len()];
+    (key, rest.get(number.len() + 1..).filter(|part| !part.is_empty()))
+}
+
+/// Returns the name of an operation without its number.
+fn slug_of(key: &str) -> &str {
+    key.split_once('.').map_or(key, |(slug, _)| slug)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_split_into_key_and_part() {
+        assert_eq!(split("pay"), ("pay", None));
+        assert_eq!(split("pay.2"), ("pay.2", None));
+        assert_eq!(split("pay.retry3"), ("pay", Some("retry3")));
+        assert_eq!(split("pay.12.begun"), ("pay.12", Some("begun")));
+        assert_eq!(slug_of("pay.12"), "pay");
+    }
+}

@@ -1,0 +1,188 @@
+//! Runs a function in an activation.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use ferrata_core::node::{NodeContext, NodeError};
+
+use crate::context::FlowContext;
+use crate::entry::OperationKind;
+use crate::error::FlowError;
+use crate::gate::{FailedOperation, GateDecision, ReplayGate};
+
+/// How often the function is polled again before it counts as quiet, where nothing recorded fits: a future that yields wakes it a little later.
+const CONFIRMATIONS: u32 = 16;
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A function as it is called.
+pub(crate) type FlowFn<I, O> = dyn Fn(FlowContext, I) -> BoxFuture<Result<O, FlowError>> + Send + Sync;
+
+/// The future of an attempt of a flow.
+pub(crate) struct FlowRunner<O> {
+    work: BoxFuture<Result<O, FlowError>>,
+    flush: Option<BoxFuture<Result<(), NodeError>>>,
+    node: NodeContext,
+    gate: Arc<ReplayGate>,
+    waker: Arc<WakeFlag>,
+    unsure_count: u32,
+}
+
+impl<O: Send + 'static> FlowRunner<O> {
+    /// Begins an attempt; the function is tried `attempts` times in all.
+    pub(crate) fn new<I: Send + 'static>(
+        function: &FlowFn<I, O>,
+        node: NodeContext,
+        input: I,
+        attempts: u32,
+        is_checking: bool,
+    ) -> Self {
+        let gate = Arc::new(ReplayGate::new(&node, is_checking));
+        let cx = FlowContext::new(node.clone(), Arc::clone(&gate));
+        let call = function(cx.clone(), input);
+        let work = Box::pin(finish(cx, call, attempts));
+        Self { work, flush: None, node, gate, waker: Arc::default(), unsure_count: 0 }
+    }
+}
+
+/// Waits for the function, checks that it asked for everything that is recorded, and undoes its steps if it failed for good.
+async fn finish<O>(
+    cx: FlowContext,
+    call: impl Future<Output = Result<O, FlowError>>,
+    attempts: u32,
+) -> Result<O, FlowError> {
+    let mut error = match call.await {
+        Ok(output) if cx.gate().check_end(None) => return Ok(output),
+        Ok(_) => return std::future::pending().await,
+        Err(error) => error,
+    };
+    if !cx.gate().check_end(Some(OperationKind::Undo)) {
+        return std::future::pending().await;
+    }
+    if error.is_fatal() || cx.node().attempt() >= attempts {
+        error = cx.undo(error).await;
+    }
+    match cx.gate().check_end(None) {
+        true => Err(error),
+        false => std::future::pending().await,
+    }
+}
+
+impl<O> Future for FlowRunner<O> {
+    type Output = Result<O, NodeError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            if let Some(flush) = &mut this.flush {
+                match flush.as_mut().poll(context) {
+                    Poll::Ready(Ok(())) => {
+                        this.flush = None;
+                        this.gate.end_flush();
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {}
+                }
+            }
+            this.waker.begin(context.waker());
+            let waker = Waker::from(Arc::clone(&this.waker));
+            let polled = this.work.as_mut().poll(&mut Context::from_waker(&waker));
+            if let Some(error) = this.gate.take_abort() {
+                return Poll::Ready(Err(error));
+            }
+            if let Poll::Ready(result) = polled {
+                return Poll::Ready(result.map_err(node_error));
+            }
+            if this.waker.take() {
+                continue;
+            }
+            match this.gate.settle(this.unsure_count >= CONFIRMATIONS) {
+                GateDecision::Progress => this.unsure_count = 0,
+                GateDecision::Flush(failed) => {
+                    this.flush = Some(Box::pin(record_failures(this.node.clone(), failed)));
+                }
+                GateDecision::Idle if this.waker.end() => {}
+                GateDecision::Idle => return Poll::Pending,
+                GateDecision::Unsure => {
+                    this.waker.end();
+                    this.unsure_count += 1;
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
+            if let Some(error) = this.gate.take_abort() {
+                return Poll::Ready(Err(error));
+            }
+        }
+    }
+}
+
+/// Records errors that the function has seen.
+async fn record_failures(node: NodeContext, failed: Vec<FailedOperation>) -> Result<(), NodeError> {
+    // Operations may wait at the gate, where the driver does not see them. The pause counts as one of them, so the driver records the order.
+    let _rival = node.pause_timeout();
+    for FailedOperation { key, entry } in failed {
+        node.step(key, || std::future::ready(Ok::<_, NodeError>(entry))).await?;
+    }
+    Ok(())
+}
+
+fn node_error(error: FlowError) -> NodeError {
+    let (is_fatal, delay) = (error.is_fatal(), error.delay());
+    let error = NodeError::new(error.into_failure());
+    let error = if is_fatal { error.fatal() } else { error };
+    match delay {
+        Some(delay) => error.retry_after(delay),
+        None => error,
+    }
+}
+
+/// Tells whether the function was woken while it was polled, and wakes the attempt otherwise.
+#[derive(Debug, Default)]
+struct WakeFlag {
+    outer: Mutex<Option<Waker>>,
+    is_polling: AtomicBool,
+    is_woken: AtomicBool,
+}
+
+impl WakeFlag {
+    fn begin(&self, outer: &Waker) {
+        let mut known = self.outer.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.as_ref().is_some_and(|known| known.will_wake(outer)) {
+            *known = Some(outer.clone());
+        }
+        drop(known);
+        self.is_polling.store(true, Ordering::SeqCst);
+        self.is_woken.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns whether the function was woken since this was last asked.
+    fn take(&self) -> bool {
+        self.is_woken.swap(false, Ordering::SeqCst)
+    }
+
+    /// Ends a poll. Returns whether the function was woken during it.
+    fn end(&self) -> bool {
+        self.is_polling.store(false, Ordering::SeqCst);
+        self.take()
+    }
+}
+
+impl Wake for WakeFlag {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        if !self.is_polling.load(Ordering::SeqCst) {
+            let outer = self.outer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(outer) = outer {
+                outer.wake();
+            }
+        }
+    }
+}

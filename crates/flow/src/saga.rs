@@ -1,0 +1,123 @@
+//! Compensations: what undoes the finished steps of a flow that fails.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+
+use ferrata_core::graph::RetryPolicy;
+
+use crate::context::FlowContext;
+use crate::entry::OperationKind;
+use crate::error::{FlowError, FlowFailure};
+use crate::step::{StepOptions, StepWork, run_step};
+
+/// What undoes a step.
+pub(crate) struct PendingUndo {
+    name: String,
+    location: &'static Location<'static>,
+    retry: RetryPolicy,
+    work: StepWork<'static, ()>,
+}
+
+impl fmt::Debug for PendingUndo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PendingUndo({})", self.name)
+    }
+}
+
+/// How often a compensation is tried unless its policy is set: a failed one leaves something to do by hand.
+const ATTEMPTS: u32 = 10;
+
+impl FlowContext {
+    /// Registers what undoes a step, in case the function fails later. Register it before the step if the step may fail after it had an effect.
+    ///
+    /// If the function returns an error and is not tried again, the registered compensations run in reverse order. Each is a step: it is recorded,
+    /// is tried up to 10 times ([`RetryPolicy::standard`] delays), and may run again after a crash. If a compensation fails, the others run all
+    /// the same, and the error of the flow lists the failed ones.
+    ///
+    /// Nothing is undone if the run is cancelled, passes its deadline, panics or stops with a [`CodeChange`](crate::CodeChange).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::store::MemoryStore;
+    /// use ferrata_flow::{FlowContext, FlowError, RuntimeFlowExt, flow};
+    ///
+    /// async fn trip(cx: FlowContext, _: ()) -> Result<(), FlowError> {
+    ///     let hotel: String = cx.step("hotel", async || Ok::<_, FlowError>("h-7".to_owned())).await?;
+    ///     cx.compensate("cancel hotel", move || {
+    ///         let hotel = hotel.clone();
+    ///         async move {
+    ///             assert_eq!(hotel, "h-7"); // the call
+    ///             Ok::<_, FlowError>(())
+    ///         }
+    ///     });
+    ///     Err(FlowError::fatal("no car is left"))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let error = runtime.call(&flow("trip", trip), ()).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "the flow failed: node main: no car is left");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn compensate<E, F, Fut>(&self, name: &str, work: F)
+    where
+        E: Into<FlowError>,
+        F: FnMut() -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        self.compensate_with(name, RetryPolicy::standard().with_attempts(ATTEMPTS), work);
+    }
+
+    /// Registers a compensation like [`compensate`](Self::compensate), with a retry policy of its own.
+    #[track_caller]
+    pub fn compensate_with<E, F, Fut>(&self, name: &str, retry: RetryPolicy, mut work: F)
+    where
+        E: Into<FlowError>,
+        F: FnMut() -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        let work: StepWork<'static, ()> = Box::new(move || {
+            let begun = work();
+            Box::pin(async move { begun.await.map_err(Into::into) })
+        });
+        let location = Location::caller();
+        self.compensations().push(PendingUndo { name: name.to_owned(), location, retry, work });
+    }
+
+    /// Forgets all registered compensations: from here on, the finished steps stay.
+    pub fn clear_compensations(&self) {
+        self.compensations().clear();
+    }
+
+    /// Runs the registered compensations, the last first. Returns the error of the flow with those that failed.
+    pub(crate) async fn undo(&self, error: FlowError) -> FlowError {
+        let mut failed: Vec<String> = Vec::new();
+        loop {
+            let Some(compensation) = self.compensations().pop() else { break };
+            let PendingUndo { name, location, retry, work } = compensation;
+            let own = self.key_at(&name, OperationKind::Undo, location);
+            if let Err(cause) = run_step(self.clone(), own, StepOptions::new(retry), work).await {
+                tracing::error!(run = %self.run(), compensation = %name, error = %cause, "cannot undo a step");
+                failed.push(format!("could not undo `{name}`: {cause}"));
+            }
+        }
+        match failed.is_empty() {
+            true => error,
+            false => not_undone(&error, &failed),
+        }
+    }
+}
+
+/// Adds the compensations that failed to an error.
+fn not_undone(error: &FlowError, failed: &[String]) -> FlowError {
+    let kind = error.kind();
+    let message = format!("{error}; {}", failed.join("; "));
+    let causes = error.failure().causes().to_vec();
+    FlowError::of_kind(kind, FlowFailure::from_texts(kind, message, causes)).as_fatal()
+}

@@ -1,0 +1,163 @@
+//! Random programs, crashed at each write and on each side of it, and once more after that.
+
+use std::sync::{Arc, Mutex};
+
+use ferrata_core::Clock;
+use ferrata_core::ask::Answer;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::Outcome;
+use ferrata_core::testing::{Fault, Process, Script, World};
+use ferrata_flow::{Flow, RuntimeFlowExt};
+
+use crate::program::{Part, RunLog, SharedLog, child, program};
+use crate::rng::{Rng, seeds};
+
+/// How many seeds a run of the tests tries.
+const SEEDS: u64 = 50;
+
+/// A crash: at which write of its process, and on which side.
+type Crash = (u64, Fault);
+
+async fn process(world: &World, flow: &Flow<(), String>) -> Process {
+    let yes = || Answer::accept(true).unwrap();
+    let script = (0..20).fold(Script::new(), |script, _| script.answer("main", yes()));
+    let clock: Arc<dyn Clock> = Arc::new(world.clock().clone());
+    let process = world.process_with(|builder| builder.answerer(script).resource(clock)).await.unwrap();
+    process.serve(flow.graph().unwrap()).unwrap();
+    process.serve(child().graph().unwrap()).unwrap();
+    process
+}
+
+/// How a run of a program ended.
+#[derive(Debug)]
+struct Ending {
+    status: RunStatus,
+    text: String,
+    log: RunLog,
+    writes: u64,
+    crash_count: u32,
+}
+
+/// Runs a program in processes that crash so.
+async fn run(part: &Part, crashes: &[Crash]) -> Ending {
+    let log: SharedLog = Arc::new(Mutex::new(RunLog::default()));
+    let flow = program(part.clone(), &log);
+    let world = World::new();
+    let mut crash_count = 0;
+    for &(write, fault) in crashes {
+        let process = process(&world, &flow).await;
+        process.fail_write(write, fault);
+        if let Ok(handle) = world.pass(process.call(&flow, ()).id("r").start()).await {
+            let _ = world.pass(handle.handle().completed()).await;
+        }
+        crash_count += u32::from(process.is_crashed());
+        process.crash().await;
+    }
+    let process = process(&world, &flow).await;
+    let handle = world.pass(process.call(&flow, ()).id("r").start()).await.unwrap();
+    let mut outcome = world.pass(handle.handle().wait()).await;
+    while matches!(&outcome, Ok(Outcome::Sleeping { .. } | Outcome::Interrupted(_)) | Err(_)) {
+        world.pass_for(std::time::Duration::from_secs(60)).await;
+        outcome = world.pass(handle.handle().wait()).await;
+    }
+    let (status, text) = match outcome.unwrap() {
+        Outcome::Completed(state) => (RunStatus::Completed, flow.output(&state).unwrap()),
+        Outcome::Failed { failure, .. } => (RunStatus::Failed, failure.message),
+        other => panic!("{other}"),
+    };
+    let log = std::mem::take(&mut *log.lock().unwrap());
+    Ending { status, text, log, writes: process.writes(), crash_count }
+}
+
+/// Checks what holds for each run, whatever crashed.
+fn check(seed: u64, part: &Part, crashes: &[Crash], ending: &Ending, calm: Option<&Ending>) {
+    let fail = |why: String| {
+        panic!(
+            "seed {seed}, crashes {crashes:?}: {why}\n{part:#?}\n{ending:?}\nrepeat with FERRATA_FLOW_SEED={seed} cargo test -p ferrata-flow --test random"
+        )
+    };
+    if !ending.log.faults.is_empty() {
+        fail(format!("broken rules {:?}", ending.log.faults));
+    }
+    if ending.text.contains("does not fit the records") {
+        fail("unchanged code was refused".into());
+    }
+    let most = 1 + ending.crash_count;
+    if let Some((id, count)) = ending.log.effects.iter().find(|(_, count)| **count > most) {
+        fail(format!("{id} had its effect {count} times"));
+    }
+    if ending.status == RunStatus::Failed {
+        let mut undone = ending.log.undone.clone();
+        undone.dedup();
+        let mut expected = ending.log.registered.clone();
+        expected.reverse();
+        if undone != expected {
+            fail(format!("undone {undone:?}, and not {expected:?}"));
+        }
+    } else if !ending.log.undone.is_empty() {
+        fail("a run that completed undid something".into());
+    }
+    let Some(calm) = calm.filter(|_| !part.has_race()) else { return };
+    let effects = |ending: &Ending| ending.log.effects.keys().cloned().collect::<Vec<_>>();
+    if ending.status != calm.status || effects(ending) != effects(calm) {
+        fail(format!("without a crash it was {calm:?}"));
+    }
+}
+
+/// Guarantees: FLOW-2, FLOW-3, FLOW-5, FLOW-7.
+#[tokio::test]
+async fn random_functions_survive_crashes() {
+    let (mut cases, mut raced, mut failed) = (0, 0, 0);
+    for seed in seeds(SEEDS) {
+        let mut rng = Rng::new(seed);
+        let mut parts: Vec<_> = (0..2 + rng.below(3)).map(|_| Part::random(&mut rng, 3, true)).collect();
+        if rng.chance(30) {
+            parts.push(Part::Fail);
+        }
+        let part = rename(parts);
+        let calm = run(&part, &[]).await;
+        check(seed, &part, &[], &calm, None);
+        raced += u32::from(part.has_race());
+        failed += u32::from(calm.status == RunStatus::Failed);
+        for write in 0..calm.writes {
+            for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+                let mut crashes = vec![(write, fault)];
+                if rng.chance(50) {
+                    crashes.push((1 + u64::from(rng.below(20)), fault));
+                }
+                let ending = run(&part, &crashes).await;
+                check(seed, &part, &crashes, &ending, Some(&calm));
+                cases += 1;
+            }
+        }
+    }
+    println!("{cases} cases, {raced} programs with races, {failed} that fail");
+}
+
+/// Makes the names of the parts of a program unique.
+fn rename(parts: Vec<Part>) -> Part {
+    fn each(part: &mut Part, count: &mut u32) {
+        *count += 1;
+        match part {
+            Part::Step { name, .. } if name == "common" => {}
+            Part::Step { name, .. }
+            | Part::Slow { name, .. }
+            | Part::Sleep { name, .. }
+            | Part::Ask { name }
+            | Part::Undo { name }
+            | Part::Value { name }
+            | Part::Child { name } => *name = format!("p{count}"),
+            Part::Yield | Part::Fail => {}
+            Part::Sequence(parts) | Part::Join(parts) | Part::Unordered(parts) => {
+                parts.iter_mut().for_each(|part| each(part, count));
+            }
+            Part::Select(one, other) => {
+                each(one, count);
+                each(other, count);
+            }
+        }
+    }
+    let mut part = Part::Sequence(parts);
+    each(&mut part, &mut 0);
+    part
+}

@@ -1,0 +1,1 @@
+//! Random edits of a function between a crash and its replay.
