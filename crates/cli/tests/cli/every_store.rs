@@ -102,26 +102,31 @@ async fn reads_before_a_damage(kind: StoreKind) {
     .await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_sqlite() {
     reads_before_a_damage(StoreKind::Sqlite).await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_postgres() {
     reads_before_a_damage(StoreKind::Server(Server::Postgres)).await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_redis() {
     reads_before_a_damage(StoreKind::Server(Server::Redis)).await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_a_redis_cluster() {
     reads_before_a_damage(StoreKind::Server(Server::RedisCluster)).await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_s3() {
     reads_before_a_damage(StoreKind::Server(Server::S3)).await;

@@ -106,6 +106,8 @@ fn a_question_can_be_left_with_ctrl_c_and_is_asked_by_the_next_resume() {
 }
 
 /// It heard nothing, and failed over the answer that was typed after all.
+///
+/// Guarantees: PIPELINE-7.
 #[test]
 fn a_resume_that_asks_hears_an_answer_from_elsewhere() {
     for typed in ["", "y\n"] {
