@@ -46,16 +46,19 @@ async fn reads_steers_and_moves(kind: impl Into<StoreKind>) {
     .await;
 }
 
+/// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_sqlite() {
     reads_steers_and_moves(StoreKind::Sqlite).await;
 }
 
+/// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_postgres() {
     reads_steers_and_moves(Some(Server::Postgres)).await;
 }
 
+/// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_redis() {
     reads_steers_and_moves(Some(Server::Redis)).await;
@@ -66,6 +69,7 @@ async fn on_a_redis_cluster() {
     reads_steers_and_moves(Some(Server::RedisCluster)).await;
 }
 
+/// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_s3() {
     reads_steers_and_moves(Some(Server::S3)).await;

@@ -180,6 +180,7 @@ fn a_run_with_a_backend_does_not_go_on_simulated() {
     assert_eq!(said.json()["context"]["response.u"], "real\n");
 }
 
+/// Guarantees: CLI-13.
 #[test]
 fn progress_is_lines_on_stderr_or_nothing_and_stdout_is_the_result_alone() {
     let place = gate();

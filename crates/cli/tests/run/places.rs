@@ -118,6 +118,8 @@ fn a_purge_leaves_no_trace_and_what_is_not_its_own() {
 }
 
 /// A listing leaves out what cannot be read, and a store without a run in its listing was removed as a whole.
+///
+/// Guarantees: CLI-20.
 #[test]
 fn a_purge_of_a_directory_leaves_the_log_of_another_run_that_cannot_be_read() {
     let place = forked();
@@ -136,6 +138,8 @@ fn a_purge_of_a_directory_leaves_the_log_of_another_run_that_cannot_be_read() {
 }
 
 /// Where the run of a directory was gone, the one run of its store whose id begins so was cancelled or purged for it.
+///
+/// Guarantees: CLI-7.
 #[test]
 fn a_directory_stands_for_no_run_that_begins_as_its_own() {
     let place = forked();
@@ -153,6 +157,8 @@ fn a_directory_stands_for_no_run_that_begins_as_its_own() {
 }
 
 /// A process that was killed leaves the file of its heartbeat behind.
+///
+/// Guarantees: CLI-20.
 #[test]
 fn a_purge_of_the_last_run_takes_the_folders_of_its_store_with_it() {
     let place = Place::new();

@@ -154,6 +154,7 @@ fn a_run_ends_with_a_few_lines_on_a_terminal() {
     assert!(!terminal.shows("tool.output") && !terminal.shows("\"status\""), "{:?}", terminal.shown);
 }
 
+/// Guarantees: CLI-18.
 #[test]
 fn a_fork_that_may_do_work_again_lists_it_and_asks() {
     let place = Place::new();
