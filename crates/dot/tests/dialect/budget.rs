@@ -221,6 +221,8 @@ async fn a_crash_at_any_write_neither_loses_nor_doubles_what_was_spent() {
 }
 
 /// A way back on purpose is counted, and its reasons are what the failure tells in the end.
+///
+/// Guarantees: DOT-25.
 #[tokio::test]
 async fn replans_are_counted_and_told() {
     let text = |graph: &str| {
