@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use super::Fault;
-use super::guarantees;
 use super::repo::{Repo, is_test};
 
 const HELD: &str = "<!-- held by:";
