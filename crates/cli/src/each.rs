@@ -23,6 +23,8 @@ mod tests {
     use super::*;
 
     /// They were done one after the other: a thousand runs took a thousand round trips.
+    ///
+    /// Guarantees: CLI-11.
     #[tokio::test]
     async fn sixteen_are_at_work_and_their_results_are_in_order() {
         let items: Vec<usize> = (0..AT_ONCE * 3).collect();

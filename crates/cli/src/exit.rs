@@ -119,6 +119,7 @@ impl From<Exit> for ExitCode {
 mod tests {
     use super::*;
 
+    /// Guarantees: CLI-2.
     #[test]
     fn each_kind_of_error_has_an_exit_code() {
         let told: Vec<String> =
@@ -141,6 +142,7 @@ mod tests {
         assert_eq!(told, expected);
     }
 
+    /// Guarantees: CLI-2.
     #[test]
     fn codes_are_different_and_none_of_an_error_says_that_all_is_well() {
         let codes: std::collections::BTreeSet<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();

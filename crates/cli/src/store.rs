@@ -230,6 +230,7 @@ fn secret(key: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Guarantees: CLI-5.
     #[test]
     fn a_url_is_shown_without_its_secrets() {
         for (url, expected) in [

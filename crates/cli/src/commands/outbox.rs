@@ -179,6 +179,8 @@ mod tests {
     }
 
     /// Nothing was printed where the store was away behind the request, and JSON is one document.
+    ///
+    /// Guarantees: CLI-17.
     #[tokio::test]
     async fn letters_are_told_though_the_store_is_away_behind_the_request() {
         let graph = Graph::<ferrata::Context>::builder("order")

@@ -81,6 +81,7 @@ fn no_edge_runs_through_a_node_and_no_node_touches_another() {
     PIPELINES.iter().for_each(|statements| check(statements));
 }
 
+/// Guarantees: CLI-25.
 #[test]
 fn no_edge_of_the_pipelines_of_the_specification_runs_through_a_node() {
     for case in cases::CASES {
@@ -89,6 +90,7 @@ fn no_edge_of_the_pipelines_of_the_specification_runs_through_a_node() {
     assert!(cases::CASES.len() >= 50, "{}", cases::CASES.len());
 }
 
+/// Guarantees: CLI-25.
 #[test]
 fn no_edge_of_a_drawn_pipeline_runs_through_a_node() {
     const SHAPES: [&str; 6] = ["box", "diamond", "hexagon", "parallelogram", "component", "house"];

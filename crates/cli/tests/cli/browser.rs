@@ -182,11 +182,13 @@ async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Opti
     assert!(failures.is_empty() && ended.success(), "{failures:#?}");
 }
 
+/// Guarantees: INSPECT-19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_does_what_it_says_on_files() {
     tell(&Place::new(), &[], None).await;
 }
 
+/// Guarantees: INSPECT-19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_does_what_it_says_on_postgres() {
     Space::within(Some(Service::Postgres), async |space| {

@@ -7,6 +7,8 @@ use crate::service::{Service, charge};
 use crate::support::Place;
 
 /// The result of a payment took a patch in a form that no page of the command had.
+///
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn supply_takes_changes_like_edit() {
     let place = Place::new();

@@ -88,6 +88,7 @@ fn the_command_reads_what_is_encrypted_with_its_keys() {
     assert!(error.to_string().contains("EnvelopeStore"), "{error}");
 }
 
+/// Guarantees: CLI-23.
 #[test]
 fn the_command_tells_which_keys_are_needed_without_any() {
     let place = Place::new();

@@ -46,16 +46,19 @@ async fn reads_steers_and_moves(kind: impl Into<StoreKind>) {
     .await;
 }
 
+/// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_sqlite() {
     reads_steers_and_moves(StoreKind::Sqlite).await;
 }
 
+/// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_postgres() {
     reads_steers_and_moves(Some(Server::Postgres)).await;
 }
 
+/// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_redis() {
     reads_steers_and_moves(Some(Server::Redis)).await;
@@ -66,6 +69,7 @@ async fn on_a_redis_cluster() {
     reads_steers_and_moves(Some(Server::RedisCluster)).await;
 }
 
+/// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_s3() {
     reads_steers_and_moves(Some(Server::S3)).await;
@@ -102,26 +106,31 @@ async fn reads_before_a_damage(kind: StoreKind) {
     .await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_sqlite() {
     reads_before_a_damage(StoreKind::Sqlite).await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_postgres() {
     reads_before_a_damage(StoreKind::Server(Server::Postgres)).await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_redis() {
     reads_before_a_damage(StoreKind::Server(Server::Redis)).await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_a_redis_cluster() {
     reads_before_a_damage(StoreKind::Server(Server::RedisCluster)).await;
 }
 
+/// Guarantees: PIPELINE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_s3() {
     reads_before_a_damage(StoreKind::Server(Server::S3)).await;

@@ -3,6 +3,7 @@
 use crate::service::{pay, some_runs};
 use crate::support::{Place, expect};
 
+/// Guarantees: CLI-2.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_failure_has_its_code_and_ends_with_what_to_type_next() {
     let place = Place::new();
@@ -38,6 +39,7 @@ async fn each_failure_has_its_code_and_ends_with_what_to_type_next() {
     expect("failures.txt", &place.normal(&told));
 }
 
+/// Guarantees: CLI-2.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_is_an_object_where_json_is_asked_for() {
     let place = Place::new();
@@ -48,7 +50,7 @@ async fn a_failure_is_an_object_where_json_is_asked_for() {
     assert_eq!((said.code, said.out.as_str()), (4, ""));
 }
 
-/// Guarantees: SECURITY-10.
+/// Guarantees: CLI-5, SECURITY-10.
 #[test]
 fn a_store_that_is_away_or_unknown_is_named_without_its_password() {
     let place = Place::new();
@@ -72,6 +74,7 @@ fn a_store_that_is_away_or_unknown_is_named_without_its_password() {
     }
 }
 
+/// Guarantees: CLI-3.
 #[test]
 fn looking_makes_no_store() {
     let place = Place::new();

@@ -59,6 +59,8 @@ fn run(id: &str) -> serde_json::Value {
 }
 
 /// A child that asks two levels down could be found by none of the commands: `ls` had three runs that nothing joined.
+///
+/// Guarantees: CLI-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_family_is_shown_level_by_level() {
     let place = Place::new();

@@ -25,6 +25,8 @@ async fn a_status_is_taken_as_it_is_printed() {
 }
 
 /// `ls` said "no such runs" and ended well, and whoever had forgotten `FERRATA_STORE` went to look for the runs.
+///
+/// Guarantees: CLI-3.
 #[test]
 fn where_there_is_no_store_the_command_says_so() {
     let place = Place::new();
@@ -63,6 +65,8 @@ fn told_soon(url: &str) -> Said {
 }
 
 /// A dead Postgres took ten seconds, and then the driver's "connection refused" was lost.
+///
+/// Guarantees: CLI-9.
 #[test]
 fn a_dead_server_is_told_soon_and_with_its_cause() {
     for url in ["postgres://me@127.0.0.1:1/app", "redis://127.0.0.1:1"] {
@@ -73,6 +77,8 @@ fn a_dead_server_is_told_soon_and_with_its_cause() {
 }
 
 /// A server that takes connections and says nothing is as good as dead.
+///
+/// Guarantees: CLI-9.
 #[test]
 fn a_silent_server_is_told_soon() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -105,6 +111,8 @@ fn refusing(code: &'static str, message: &'static str) -> String {
 }
 
 /// They ended as a wrong command line does, and what was to be typed next was neither right nor to be pasted.
+///
+/// Guarantees: CLI-2.
 #[test]
 fn a_wrong_password_and_a_wrong_database_are_the_stores_and_its_url_is_what_to_correct() {
     for (code, message, told) in [
@@ -121,6 +129,8 @@ fn a_wrong_password_and_a_wrong_database_are_the_stores_and_its_url_is_what_to_c
 }
 
 /// A slip of the pen in a place or a node was told as if the log had lost it.
+///
+/// Guarantees: CLI-2.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_not_there_is_told_with_the_one_that_was_meant() {
     let place = Place::new();

@@ -14,6 +14,8 @@ pub(crate) fn verbs(help: &str) -> Vec<String> {
 }
 
 /// They were one list of 28.
+///
+/// Guarantees: CLI-1.
 #[test]
 fn the_help_lists_the_verbs_in_groups() {
     let place = Place::new();
@@ -29,6 +31,8 @@ fn the_help_lists_the_verbs_in_groups() {
 }
 
 /// `hist` and `des` were answered with a list of what might have been meant.
+///
+/// Guarantees: CLI-1.
 #[test]
 fn a_verb_is_known_by_its_beginning_and_by_what_others_call_it() {
     let place = Place::new();
@@ -53,6 +57,7 @@ fn a_verb_is_known_by_its_beginning_and_by_what_others_call_it() {
     }
 }
 
+/// Guarantees: CLI-1.
 #[test]
 fn each_verb_has_help_with_an_example() {
     let place = Place::new();
@@ -70,6 +75,7 @@ fn each_verb_has_help_with_an_example() {
     }
 }
 
+/// Guarantees: CLI-1.
 #[test]
 fn the_manual_has_each_verb_and_each_exit_code() {
     let place = Place::new();

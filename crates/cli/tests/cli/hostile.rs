@@ -72,7 +72,7 @@ fn pipeline() -> String {
     )
 }
 
-/// Guarantees: SECURITY-6.
+/// Guarantees: CLI-4, SECURITY-6.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_any_verb_prints_in_any_format_steers_a_terminal() {
     let place = Place::new();

@@ -16,6 +16,7 @@ fn check(place: &Place, name: &str, line: &[&str]) {
     expect(&format!("{name}.json"), &place.normal(&text));
 }
 
+/// Guarantees: CLI-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_json_of_each_reading_verb_is_as_documented() {
     let place = Place::new();
@@ -53,6 +54,7 @@ async fn the_json_of_each_reading_verb_is_as_documented() {
     }
 }
 
+/// Guarantees: CLI-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn people_see_what_they_need_and_what_to_type_next() {
     let place = Place::new();
@@ -112,6 +114,7 @@ async fn what_nodes_made_and_remembered_is_shown() {
     assert_eq!(memory["pending_writes"], serde_json::json!(["likes green tea"]));
 }
 
+/// Guarantees: CLI-6.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_goes_away_is_no_failure() {
     let place = Place::new();
@@ -128,6 +131,8 @@ async fn a_reader_that_goes_away_is_no_failure() {
 }
 
 /// Whatever a command came to, it ended with 0 once its reader had gone.
+///
+/// Guarantees: CLI-6.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_nobody_reads_ends_as_if_it_were_read() {
     let place = Place::new();

@@ -15,6 +15,8 @@ fn key(id: &str) -> RunKey {
 }
 
 /// Each of them ended well, and whoever then waited saw that the run "still goes on".
+///
+/// Guarantees: CLI-17.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_nobody_takes_up_is_told_by_each_verb_that_says_something_to_it() {
     let place = Place::new();
@@ -58,6 +60,8 @@ async fn a_run_that_nobody_takes_up_is_told_by_each_verb_that_says_something_to_
 }
 
 /// Each of them ended as a failure of the store, although what it said was recorded: a caller that said it again said it twice.
+///
+/// Guarantees: CLI-17.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_recorded_is_no_failure_when_the_store_is_away_afterwards() {
     let place = Place::new();
@@ -94,6 +98,8 @@ async fn what_is_recorded_is_no_failure_when_the_store_is_away_afterwards() {
 }
 
 /// A fork from the shell made payments behind the place again, with new keys, and did not say so.
+///
+/// Guarantees: CLI-18.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_that_may_do_again_what_was_done_takes_a_yes() {
     let place = Place::new();
@@ -127,6 +133,8 @@ async fn a_fork_that_may_do_again_what_was_done_takes_a_yes() {
 
 /// Four ways led past the list: what is in doubt has not ended, nodes before the place ran again behind `--start-at`, and neither a fork
 /// nor a pruned log tells the effects of its nodes.
+///
+/// Guarantees: CLI-18.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_takes_a_yes_for_whatever_it_may_do_again() {
     let place = Place::new();

@@ -41,6 +41,7 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
     place.ok(&["purge", "order-1", "--yes"]);
 }
 
+/// Guarantees: CLI-12.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_runs_none_is_purged_if_one_cannot_be() {
     let place = Place::new();

@@ -64,6 +64,8 @@ fn a_pipeline_is_drawn() {
 }
 
 /// Every picture went from top to bottom, whatever the pipeline said.
+///
+/// Guarantees: CLI-25.
 #[test]
 fn a_picture_goes_the_way_that_the_pipeline_says() {
     let place = Place::new();

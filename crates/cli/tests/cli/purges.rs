@@ -8,6 +8,8 @@ use crate::service::{Service, pay};
 use crate::support::Place;
 
 /// A purge of 16,000 runs printed nothing for minutes, then a line for each run and no sum.
+///
+/// Guarantees: CLI-12.
 #[tokio::test(flavor = "multi_thread")]
 async fn purge_of_many_prints_sum() {
     let place = Place::new();

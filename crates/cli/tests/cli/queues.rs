@@ -97,6 +97,8 @@ async fn a_run_for_which_no_process_has_the_tags_is_told_of() {
 }
 
 /// A verb for all runs reached the runs that queues and schedules are, too: one that was let go on or cancelled lets nothing in.
+///
+/// Guarantees: SCHEDULE-14.
 #[tokio::test(flavor = "multi_thread")]
 async fn verbs_for_all_runs_leave_queues_and_schedules_as_they_are() {
     let place = Place::new();

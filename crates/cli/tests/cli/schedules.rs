@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::service::{PATIENCE, Service, busy};
 use crate::support::Place;
 
+/// Guarantees: CLI-15, SCHEDULE-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_schedule_is_listed_shown_paused_and_let_go_on() {
     let place = Place::new();
@@ -130,11 +131,13 @@ async fn ticks_once(kind: impl Into<StoreKind>) {
     .await;
 }
 
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_files() {
     ticks_once(StoreKind::Files).await;
 }
 
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_sqlite() {
     ticks_once(StoreKind::Sqlite).await;

@@ -136,6 +136,8 @@ fn compare_latest(place: &Place, page: &Page, latest: &Latest, listed: &str) {
 
 /// A "no" was reported as "accepted", a run whose child asked as one that a timer moves, and a run that no process drove as running. No test
 /// compared the words with the log.
+///
+/// Guarantees: INSPECT-18.
 #[tokio::test(flavor = "multi_thread")]
 async fn sentences_follow_the_log() {
     let place = Place::new();

@@ -12,6 +12,7 @@ fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()
 }
 
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_reaches_the_service() {
     let place = Place::new();
@@ -41,6 +42,7 @@ async fn an_answer_that_does_not_fit_or_a_no_are_told_apart() {
     assert!(place.ok(&["show", "pay-1"]).contains("too much"));
 }
 
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_reach_the_service_in_order() {
     let place = Place::new();
@@ -54,6 +56,7 @@ async fn messages_reach_the_service_in_order() {
     assert_eq!(place.call(&["send", "chat-1", "late"]).code, 8);
 }
 
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_stops_a_run_and_unpause_lets_it_go_on() {
     let place = Place::new();
@@ -70,6 +73,7 @@ async fn a_pause_stops_a_run_and_unpause_lets_it_go_on() {
     service.until(&run, RunStatus::Completed).await;
 }
 
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_reaches_a_run_at_work_and_takes_a_yes() {
     let place = Place::new();
@@ -93,6 +97,8 @@ async fn a_cancel_reaches_a_run_at_work_and_takes_a_yes() {
 }
 
 /// Who had to stop a batch piped ids from one command to another, and each refusal ended up between them.
+///
+/// Guarantees: CLI-16.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_verb_is_for_all_runs_that_its_flags_choose() {
     let place = Place::new();
@@ -129,6 +135,8 @@ async fn a_verb_is_for_all_runs_that_its_flags_choose() {
 }
 
 /// An id whose run was gone stood for the one run that began so, whosever it was.
+///
+/// Guarantees: CLI-7.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_on_stdin_stands_for_no_run_that_begins_so() {
     let place = Place::new();
@@ -163,6 +171,8 @@ async fn an_id_on_stdin_stands_for_no_run_that_begins_so() {
 }
 
 /// With a tenant in the environment, an id of the default tenant that one command printed stood for a run of that tenant in the next.
+///
+/// Guarantees: CLI-7.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_a_command_prints_is_read_as_its_run_whatever_tenant_is_said() {
     let place = Place::new();
@@ -199,6 +209,7 @@ async fn an_id_that_a_command_prints_is_read_as_its_run_whatever_tenant_is_said(
     assert!(service.runtime.head(&ours).await.unwrap().is_none());
 }
 
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_after_an_edit_mends_a_failed_run() {
     let place = Place::new();
@@ -216,6 +227,7 @@ async fn a_retry_after_an_edit_mends_a_failed_run() {
     assert!(many.err.contains("nobody"), "and the second is tried all the same: {many:?}");
 }
 
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_run_goes_on_elsewhere() {
     let place = Place::new();
@@ -235,6 +247,7 @@ async fn a_failed_run_goes_on_elsewhere() {
     assert!(told.contains("ann moved it to `begin`: from the start"), "{told}");
 }
 
+/// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_is_taken_up_by_the_service() {
     let place = Place::new();
@@ -262,6 +275,7 @@ async fn a_fork_is_taken_up_by_the_service() {
     assert!(place_of_none.err.contains("next: ferrata fork pay-2 --list"), "{place_of_none:?}");
 }
 
+/// Guarantees: CLI-14.
 #[tokio::test(flavor = "multi_thread")]
 async fn followed_logs_end_with_the_run() {
     let place = Place::new();
@@ -323,6 +337,8 @@ async fn what_became_of_work_in_doubt_is_said_by_one_of_the_four_commands_that_s
 }
 
 /// Looking again was the shell's, as in `watch ferrata ls`.
+///
+/// Guarantees: CLI-14.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_watched_is_printed_until_nothing_changes_any_more() {
     let place = Place::new();
@@ -353,6 +369,8 @@ async fn what_is_watched_is_printed_until_nothing_changes_any_more() {
 }
 
 /// A list of what was said came when all was said: Ctrl-C before that lost it.
+///
+/// Guarantees: CLI-16.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_said_to_many_runs_is_told_run_by_run() {
     let place = Place::new();
@@ -378,6 +396,8 @@ async fn what_is_said_to_many_runs_is_told_run_by_run() {
 }
 
 /// A look that failed had printed nothing, and so was the last.
+///
+/// Guarantees: CLI-14.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_watched_is_looked_at_again_after_the_store_was_away() {
     let place = Place::new();

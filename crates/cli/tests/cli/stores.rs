@@ -6,6 +6,7 @@ use ferrata_tests::Space;
 use crate::service::some_runs;
 use crate::support::Place;
 
+/// Guarantees: CLI-21.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_exported_and_imported_elsewhere() {
     let (place, other) = (Place::new(), Place::new());
@@ -26,6 +27,8 @@ async fn a_run_is_exported_and_imported_elsewhere() {
 }
 
 /// Several stores are one by the URL of the file that names them, for the command, too.
+///
+/// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_of_shards_is_listed_by_the_file_that_names_them() {
     let (place, fleet) = (Place::new(), Place::new());
@@ -81,6 +84,7 @@ async fn an_import_goes_to_the_tenant_that_is_named() {
     assert_eq!(listed, ["mine/copy", "mine/pay-2", "victim/pay-2"]);
 }
 
+/// Guarantees: CLI-19.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_dropped_without_a_yes() {
     let place = Place::new();
@@ -104,6 +108,7 @@ async fn nothing_is_dropped_without_a_yes() {
     assert_eq!(place.ok(&["ls"]), "");
 }
 
+/// Guarantees: CLI-22.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_log_is_found_and_named() {
     let place = Place::new();
@@ -130,6 +135,7 @@ async fn a_damaged_log_is_found_and_named() {
     assert!(said.err.contains("record"), "{said:?}");
 }
 
+/// Guarantees: CLI-23.
 #[test]
 fn a_store_is_checked_and_its_promises_told() {
     let place = Place::new();
@@ -150,6 +156,7 @@ fn a_store_is_checked_and_its_promises_told() {
     assert_eq!(place.call(&["store", "check", "--print-migrations"]).code, 2);
 }
 
+/// Guarantees: CLI-23.
 #[test]
 fn a_store_is_held_against_its_contract() {
     let place = Place::new();
@@ -158,7 +165,7 @@ fn a_store_is_held_against_its_contract() {
     assert_eq!(found["conformance"]["failed"], serde_json::json!([]));
 }
 
-/// Guarantees: BLOB-5.
+/// Guarantees: BLOB-5, CLI-19.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_that_no_record_names_are_collected() {
     let place = Place::new();

@@ -23,6 +23,8 @@ async fn encrypted(place: &Place, runs: usize) {
 }
 
 /// Without the keys `questions` said "no question is open" and ended with 0, while every run asked.
+///
+/// Guarantees: CLI-8.
 #[tokio::test(flavor = "multi_thread")]
 async fn questions_without_keys_fail_with_remedy() {
     let place = Place::new();
@@ -55,6 +57,8 @@ async fn questions_without_keys_fail_with_remedy() {
 }
 
 /// A run whose head is damaged was left out of every list in silence.
+///
+/// Guarantees: CLI-8.
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_run_fails_listing() {
     let place = Place::new();

@@ -42,6 +42,8 @@ fn narrow(place: &Place, columns: usize, line: &[&str]) -> Said {
 }
 
 /// It was a line for each of them, and the one that had failed stood somewhere between.
+///
+/// Guarantees: CLI-10.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wide_run_is_shown_by_what_failed_and_a_line_for_the_others() {
     let place = Place::new();
@@ -61,6 +63,8 @@ async fn a_wide_run_is_shown_by_what_failed_and_a_line_for_the_others() {
 }
 
 /// Rows and headers were broken in the middle of words.
+///
+/// Guarantees: CLI-10.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_fit_a_narrow_terminal() {
     let place = Place::new();
@@ -91,6 +95,8 @@ async fn tables_fit_a_narrow_terminal() {
 }
 
 /// People got JSON.
+///
+/// Guarantees: CLI-4.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_shown_as_text() {
     let place = Place::new();

@@ -28,6 +28,8 @@ fn answer_is_kept_beside_status() {
 }
 
 /// A run without a backend was a success that nothing marked, and `-q` said nothing at all.
+///
+/// Guarantees: PIPELINE-9.
 #[test]
 fn simulated_run_is_marked() {
     let place = Place::new();
@@ -54,6 +56,8 @@ fn simulated_run_is_marked() {
 }
 
 /// A gate showed its label alone: what is to be approved was a path to look up.
+///
+/// Guarantees: PIPELINE-7.
 #[test]
 fn gate_shows_what_is_to_be_approved() {
     let place = Place::new();
@@ -73,6 +77,8 @@ fn gate_shows_what_is_to_be_approved() {
 }
 
 /// Off a terminal, a gate ended the command at once: its default was never taken, and no answer heard.
+///
+/// Guarantees: PIPELINE-7.
 #[test]
 fn run_waits_off_a_terminal() {
     let place = Place::new();
@@ -108,6 +114,8 @@ fn run_waits_off_a_terminal() {
 }
 
 /// A gate that takes any text and has no choice was left open by `--auto-answer`.
+///
+/// Guarantees: PIPELINE-7.
 #[test]
 fn gate_with_freeform_edge_alone_answers_itself() {
     let place = Place::new();
@@ -117,6 +125,8 @@ fn gate_with_freeform_edge_alone_answers_itself() {
 }
 
 /// With `--auto-answer` a gate in a loop went round for ten thousand steps, and the limit was told in words of Rust.
+///
+/// Guarantees: PIPELINE-7.
 #[test]
 fn unattended_loop_ends() {
     let place = Place::new();

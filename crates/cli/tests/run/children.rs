@@ -8,6 +8,7 @@ const PARENT: &str = r#"
     watch [shape=house, stack.child_dotfile="parts/Child.dot", manager.poll_interval=10s]
     start -> watch -> exit"#;
 
+/// Guarantees: DOT-16.
 #[test]
 fn a_child_beside_the_pipeline_is_run_to_its_end() {
     let place = Place::new();
@@ -53,6 +54,8 @@ fn a_child_that_fails_fails_the_run() {
 }
 
 /// A child's commands had nowhere to leave an outcome; and its nodes may have the names of the parent's.
+///
+/// Guarantees: DOT-16.
 #[test]
 fn a_child_leaves_outcomes_beside_nodes_of_the_same_name() {
     let place = Place::new();

@@ -5,6 +5,8 @@ use serde_json::json;
 use crate::support::{Place, history};
 
 /// A pipeline that lint called wrong was run, its commands undone and its unknown nodes simulated.
+///
+/// Guarantees: PIPELINE-6.
 #[test]
 fn run_refuses_what_lint_does() {
     let place = Place::new();
@@ -31,6 +33,8 @@ fn run_refuses_what_lint_does() {
 }
 
 /// A warning was said by lint alone, and a run went another way than its author thought.
+///
+/// Guarantees: PIPELINE-6.
 #[test]
 fn run_says_warnings_of_lint() {
     let place = Place::new();
@@ -51,6 +55,8 @@ fn run_says_warnings_of_lint() {
 }
 
 /// A goal from outside was taken without a word, and had no effect.
+///
+/// Guarantees: PIPELINE-18.
 #[test]
 fn goal_is_given_from_outside() {
     let place = Place::new();
@@ -80,6 +86,8 @@ fn goal_is_given_from_outside() {
 }
 
 /// The value of `--var` was in prompts alone: the command ran on `/build`.
+///
+/// Guarantees: PIPELINE-18.
 #[test]
 fn variable_is_given_to_command() {
     let place = Place::new();

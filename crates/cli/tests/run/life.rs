@@ -11,6 +11,7 @@ const SLOW: &str = r#"
     c [tool_command="echo c >> log"]
     start -> a -> b -> c -> exit"#;
 
+/// Guarantees: PIPELINE-1.
 #[test]
 fn a_run_that_is_killed_goes_on_and_leaves_no_process_behind() {
     let place = Place::new();
@@ -30,6 +31,7 @@ fn a_run_that_is_killed_goes_on_and_leaves_no_process_behind() {
     assert_eq!(said.json()["status"], "completed");
 }
 
+/// Guarantees: PIPELINE-4.
 #[test]
 fn the_first_ctrl_c_keeps_what_is_recorded_and_says_how_to_go_on() {
     for signal in [Signal::INT, Signal::TERM] {
@@ -50,6 +52,7 @@ fn the_first_ctrl_c_keeps_what_is_recorded_and_says_how_to_go_on() {
     }
 }
 
+/// Guarantees: PIPELINE-4.
 #[test]
 fn the_second_ctrl_c_leaves_at_once_and_kills_what_does_not_listen() {
     let place = Place::new();
@@ -78,6 +81,8 @@ fn the_second_ctrl_c_leaves_at_once_and_kills_what_does_not_listen() {
 
 /// The first node runs before the start returns. A signal in between used to end the command as if it had not touched the run, in half of
 /// the cases: the order in which two things that are ready are taken is random.
+///
+/// Guarantees: PIPELINE-4.
 #[test]
 fn signal_at_start_stops_run() {
     for _ in 0..4 {
@@ -97,6 +102,7 @@ fn signal_at_start_stops_run() {
     }
 }
 
+/// Guarantees: PIPELINE-3.
 #[test]
 fn a_run_that_another_process_has_is_refused_and_can_be_taken_over() {
     let place = Place::new();
@@ -115,6 +121,7 @@ fn a_run_that_another_process_has_is_refused_and_can_be_taken_over() {
     assert_eq!(history(&place.path("d")), ["start", "a", "b", "c", "exit"]);
 }
 
+/// Guarantees: PIPELINE-17.
 #[test]
 fn a_run_in_the_usual_store_is_found_by_its_pipeline_and_by_its_id() {
     let place = Place::new();
@@ -152,6 +159,8 @@ fn a_failed_run_names_the_files_that_tell_why_and_is_tried_again() {
 
 /// The attempt after a retry has the number of the one before, whose view is written at any time: it was taken for what the command
 /// left.
+///
+/// Guarantees: DOT-5.
 #[test]
 fn an_outcome_of_before_a_retry_is_not_taken_for_what_the_command_left() {
     let place = Place::new();
@@ -166,6 +175,7 @@ fn an_outcome_of_before_a_retry_is_not_taken_for_what_the_command_left() {
     assert!(place.read("d/t/1.1/status.json").contains("success"));
 }
 
+/// Guarantees: PIPELINE-10.
 #[test]
 fn views_that_are_lost_are_made_again_by_a_resume() {
     let place = Place::new();

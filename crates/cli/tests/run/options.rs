@@ -52,6 +52,7 @@ fn without_a_terminal_a_question_ends_the_command_and_tells_what_to_type() {
     assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);
 }
 
+/// Guarantees: PIPELINE-7.
 #[test]
 fn answers_come_from_a_file_for_each_visit() {
     let place = gate();
@@ -74,6 +75,7 @@ fn answers_come_from_a_file_for_each_visit() {
     assert_eq!(history(&place.path("h")), ["start", "work", "ask", "redo", "ask", "redo", "ask", "exit"]);
 }
 
+/// Guarantees: PIPELINE-7.
 #[test]
 fn questions_answer_themselves_with_the_default_or_the_first_choice() {
     let place = gate();
@@ -90,6 +92,8 @@ fn questions_answer_themselves_with_the_default_or_the_first_choice() {
 }
 
 /// A gate that takes any text was left open, since its choices are not all that it takes.
+///
+/// Guarantees: PIPELINE-7.
 #[test]
 fn a_gate_with_a_freeform_edge_answers_itself_with_its_first_choice() {
     let place = Place::new();
@@ -101,6 +105,7 @@ fn a_gate_with_a_freeform_edge_answers_itself_with_its_first_choice() {
     assert_eq!(history(&place.path("d")), ["start", "ask", "exit"]);
 }
 
+/// Guarantees: PIPELINE-18.
 #[test]
 fn a_run_stops_behind_a_node_and_goes_on_there() {
     let place = gate();
@@ -113,6 +118,7 @@ fn a_run_stops_behind_a_node_and_goes_on_there() {
     assert!(said.err.contains("no node `nowhere`"), "{}", said.err);
 }
 
+/// Guarantees: PIPELINE-5.
 #[test]
 fn a_dry_run_executes_and_keeps_nothing() {
     let place = Place::new();
@@ -132,6 +138,7 @@ fn a_dry_run_executes_and_keeps_nothing() {
     assert_eq!(said.json()["path"].as_array().unwrap().iter().filter(|node| **node == "a").count(), 10);
 }
 
+/// Guarantees: PIPELINE-18.
 #[test]
 fn the_time_of_a_command_is_bounded_and_the_run_goes_on_later() {
     let place = Place::new();
@@ -142,6 +149,7 @@ fn the_time_of_a_command_is_bounded_and_the_run_goes_on_later() {
     place.call(&["resume", "d", "--timeout", "10m"]).ends(0);
 }
 
+/// Guarantees: PIPELINE-18.
 #[test]
 fn tasks_go_to_the_backend_with_their_prompt_and_leave_files() {
     let place = Place::new();
@@ -172,6 +180,7 @@ fn a_run_with_a_backend_does_not_go_on_simulated() {
     assert_eq!(said.json()["context"]["response.u"], "real\n");
 }
 
+/// Guarantees: CLI-13.
 #[test]
 fn progress_is_lines_on_stderr_or_nothing_and_stdout_is_the_result_alone() {
     let place = gate();
@@ -189,7 +198,7 @@ fn progress_is_lines_on_stderr_or_nothing_and_stdout_is_the_result_alone() {
 
 /// A command used to inherit the whole environment, with the URL of the store and its password: what it prints is kept.
 ///
-/// Guarantees: SECURITY-8.
+/// Guarantees: DOT-8, SECURITY-8.
 #[test]
 fn commands_inherit_what_is_listed_and_never_the_store_or_a_password() {
     let place = Place::new();

@@ -25,6 +25,8 @@ fn manifest(place: &Place) -> serde_json::Value {
 }
 
 /// Beside a damaged run its fork was the only one that could be listed: `resume t` went on with it, and overwrote what told of the other.
+///
+/// Guarantees: PIPELINE-12.
 #[test]
 fn a_directory_is_that_of_the_run_of_its_manifest() {
     let place = forked();
@@ -61,7 +63,7 @@ fn the_run_of_a_directory_goes_on_beside_its_forks() {
 
 /// Files stood open to everybody on the machine.
 ///
-/// Guarantees: SECURITY-9.
+/// Guarantees: PIPELINE-12, SECURITY-9.
 #[test]
 fn nobody_else_may_read_a_run() {
     let place = forked();
@@ -80,6 +82,8 @@ fn nobody_else_may_read_a_run() {
 }
 
 /// Prompts, answers and outputs stayed in the directory.
+///
+/// Guarantees: PIPELINE-14.
 #[test]
 fn a_purge_leaves_no_trace_and_what_is_not_its_own() {
     let place = forked();
@@ -114,6 +118,8 @@ fn a_purge_leaves_no_trace_and_what_is_not_its_own() {
 }
 
 /// A listing leaves out what cannot be read, and a store without a run in its listing was removed as a whole.
+///
+/// Guarantees: CLI-20.
 #[test]
 fn a_purge_of_a_directory_leaves_the_log_of_another_run_that_cannot_be_read() {
     let place = forked();
@@ -132,6 +138,8 @@ fn a_purge_of_a_directory_leaves_the_log_of_another_run_that_cannot_be_read() {
 }
 
 /// Where the run of a directory was gone, the one run of its store whose id begins so was cancelled or purged for it.
+///
+/// Guarantees: CLI-7.
 #[test]
 fn a_directory_stands_for_no_run_that_begins_as_its_own() {
     let place = forked();
@@ -149,6 +157,8 @@ fn a_directory_stands_for_no_run_that_begins_as_its_own() {
 }
 
 /// A process that was killed leaves the file of its heartbeat behind.
+///
+/// Guarantees: CLI-20.
 #[test]
 fn a_purge_of_the_last_run_takes_the_folders_of_its_store_with_it() {
     let place = Place::new();
@@ -204,6 +214,8 @@ fn prompts_in_files_and_variables_reach_the_backend_also_after_a_resume() {
 }
 
 /// One bad byte in the last record shut all before it, and each command named the next as the way on.
+///
+/// Guarantees: PIPELINE-13.
 #[test]
 fn what_stands_before_the_damage_can_be_read_and_forked() {
     let place = forked();
@@ -237,6 +249,8 @@ fn what_stands_before_the_damage_can_be_read_and_forked() {
 }
 
 /// What a node left as a file was in its directory, unknown to the nodes after it and to the checkpoint.
+///
+/// Guarantees: PIPELINE-16.
 #[test]
 fn files_that_a_node_leaves_are_kept_and_told_to_the_nodes_after_it() {
     let place = Place::new();
@@ -277,6 +291,8 @@ fn files_that_a_node_leaves_are_kept_and_told_to_the_nodes_after_it() {
 }
 
 /// A command of a fork was told a path in the fork's own directory, where nothing was.
+///
+/// Guarantees: PIPELINE-16.
 #[test]
 fn a_fork_finds_what_nodes_left_before_it_in_the_directories_of_those_it_comes_from() {
     let place = Place::new();
@@ -297,6 +313,8 @@ fn a_fork_finds_what_nodes_left_before_it_in_the_directories_of_those_it_comes_f
 }
 
 /// An attempt that was killed had left a file in part, which the next one at the same place kept as its own.
+///
+/// Guarantees: PIPELINE-16.
 #[test]
 fn files_of_an_attempt_that_was_cut_off_are_not_kept_as_those_of_the_next() {
     let place = Place::new();

@@ -17,6 +17,8 @@ fn only_a_checkpoint(text: Option<&str>) -> Place {
 }
 
 /// It was refused, since the log was not there.
+///
+/// Guarantees: PIPELINE-15.
 #[test]
 fn a_checkpoint_alone_is_enough_to_go_on() {
     let place = only_a_checkpoint(None);
@@ -39,6 +41,7 @@ fn a_checkpoint_alone_is_enough_to_go_on() {
     assert_eq!(place.read("log"), "a\nb\nc\n");
 }
 
+/// Guarantees: PIPELINE-15.
 #[test]
 fn a_file_of_the_shape_of_other_programs_is_taken() {
     for (current, completed, log) in [
@@ -56,6 +59,7 @@ fn a_file_of_the_shape_of_other_programs_is_taken() {
     }
 }
 
+/// Guarantees: PIPELINE-15.
 #[test]
 fn a_checkpoint_that_is_damaged_is_named_with_the_place() {
     for (text, part) in [

@@ -106,6 +106,8 @@ fn a_question_can_be_left_with_ctrl_c_and_is_asked_by_the_next_resume() {
 }
 
 /// It heard nothing, and failed over the answer that was typed after all.
+///
+/// Guarantees: PIPELINE-7.
 #[test]
 fn a_resume_that_asks_hears_an_answer_from_elsewhere() {
     for typed in ["", "y\n"] {
@@ -152,6 +154,7 @@ fn a_run_ends_with_a_few_lines_on_a_terminal() {
     assert!(!terminal.shows("tool.output") && !terminal.shows("\"status\""), "{:?}", terminal.shown);
 }
 
+/// Guarantees: CLI-18.
 #[test]
 fn a_fork_that_may_do_work_again_lists_it_and_asks() {
     let place = Place::new();

@@ -11,6 +11,8 @@ const MIXED: &str = r#"
     p -> a -> f  p -> b -> f -> q  q -> fast -> g  q -> slow -> g -> exit"#;
 
 /// A node whose failure an edge took was `done` in the progress, `✓ done` in `show`, "succeeded" in `logs` and green in the picture.
+///
+/// Guarantees: PIPELINE-10.
 #[test]
 fn every_view_tells_what_a_node_came_to_and_why() {
     let place = Place::new();
@@ -48,6 +50,8 @@ fn every_view_tells_what_a_node_came_to_and_why() {
 }
 
 /// Both ended with "completed" and code 0, one after two nodes and one after ten thousand.
+///
+/// Guarantees: DOT-18.
 #[test]
 fn a_run_that_stops_in_the_middle_fails_and_says_why() {
     let place = Place::new();
@@ -74,6 +78,8 @@ fn a_run_that_stops_in_the_middle_fails_and_says_why() {
 }
 
 /// Neither the text nor the default nor the time was said anywhere.
+///
+/// Guarantees: PIPELINE-7.
 #[test]
 fn a_question_is_told_with_its_default_and_its_time() {
     let place = Place::new();
@@ -105,6 +111,8 @@ fn nodes_of_a_child_are_marked_and_not_counted() {
 }
 
 /// The command that was printed hung, or lacked what it needed.
+///
+/// Guarantees: PIPELINE-8.
 #[test]
 fn hints_work_as_they_are_printed() {
     let place = Place::new();

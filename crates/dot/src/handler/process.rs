@@ -219,6 +219,8 @@ mod tests {
     }
 
     /// A process that is killed in between leaves the end of the input, and used to leave a command at work.
+    ///
+    /// Guarantees: PIPELINE-2.
     #[test]
     fn a_command_does_not_begin_before_its_group_is_noted() {
         let begun = |input: &str| {

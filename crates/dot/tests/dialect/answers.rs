@@ -42,6 +42,8 @@ fn checkpoint(folder: &Path) -> Snapshot {
 }
 
 /// A command that reported its tokens lost its answer: no `response.plan`, no file, and the next task knew nothing of it.
+///
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn status_file_keeps_answer() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,6 +67,8 @@ async fn status_file_keeps_answer() {
 
 /// A task that says `fail` in its file and why on its output "failed and said nothing about it". However a task ends, its text is the reason
 /// and is kept, also in the attempts that are followed by another.
+///
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn failing_task_keeps_answer() {
     let status = |word: &str| format!("printf '{{\"outcome\":\"{word}\"}}' > $FERRATA_STAGE_DIR/status.json");
@@ -108,6 +112,8 @@ async fn failing_task_keeps_answer() {
 const HALF: &str = "echo half; head -c 200000 /dev/zero | tr '\\0' x; touch ready; sleep 1000";
 
 /// What an attempt printed before its time was over was nowhere; a tool left the output of another tool in its place.
+///
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn timeout_keeps_output() {
     let tool =
@@ -154,6 +160,8 @@ async fn until_there(path: &Path) {
 }
 
 /// An answer of more than 64 KiB lost its middle, without a word of it.
+///
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn long_answer_is_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,6 +180,8 @@ async fn long_answer_is_whole() {
 }
 
 /// Beyond 1 MiB the context has the beginning of an answer, a note says so, and the whole is an artifact that commands find by its name.
+///
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn huge_answer_is_cut_with_note() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,6 +206,8 @@ async fn huge_answer_is_cut_with_note() {
 }
 
 /// A tool's output keeps both ends in the context, and the whole of it as an artifact with a note.
+///
+/// Guarantees: DOT-6.
 #[tokio::test]
 async fn long_tool_output_is_kept_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,6 +240,8 @@ async fn long_tool_output_is_kept_whole() {
 
 /// A tool that leaves `fail` without a reason has the last line that it printed as its reason, and a status file that cannot be read loses no
 /// output.
+///
+/// Guarantees: DOT-6.
 #[tokio::test]
 async fn tool_keeps_output_beside_status() {
     let folder = tempfile::tempdir().unwrap();
@@ -260,6 +274,8 @@ async fn judge_with_status_file_is_heard() {
 }
 
 /// By default a task was told of none of the answers before it, and a name with a dot was no variable.
+///
+/// Guarantees: DOT-11.
 #[tokio::test]
 async fn next_task_is_told_latest_answer() {
     let folder = tempfile::tempdir().unwrap();
@@ -277,6 +293,8 @@ async fn next_task_is_told_latest_answer() {
 }
 
 /// After a join, the next task is told what each branch answered.
+///
+/// Guarantees: DOT-11.
 #[tokio::test]
 async fn next_task_is_told_answers_of_branches() {
     let folder = tempfile::tempdir().unwrap();
@@ -288,6 +306,8 @@ async fn next_task_is_told_answers_of_branches() {
 }
 
 /// A long answer is told to the next task with a word of how much it lacks.
+///
+/// Guarantees: DOT-11.
 #[tokio::test]
 async fn long_latest_answer_is_marked() {
     let folder = tempfile::tempdir().unwrap();
@@ -298,6 +318,8 @@ async fn long_latest_answer_is_marked() {
 }
 
 /// A prompt that names an input which the run was not given fails before the task begins, by its name.
+///
+/// Guarantees: DOT-13.
 #[tokio::test]
 async fn missing_input_fails_task() {
     let folder = tempfile::tempdir().unwrap();
@@ -310,6 +332,8 @@ async fn missing_input_fails_task() {
 
 /// An agent's command that ends with 1 at a limit of rates failed at once, whatever `max_retries` said: its exit status is no result of the work. What the work
 /// itself came to, in a file, is one.
+///
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn failing_backend_is_tried_again() {
     let attempts = async |attributes: &str, graph: &str, backend: &str| {

@@ -44,6 +44,8 @@ async fn run(statements: &str) -> crate::support::Ran {
 }
 
 /// A command on a node without `shape=parallelogram` was not run, and the node was done.
+///
+/// Guarantees: DOT-4.
 #[tokio::test]
 async fn command_makes_node_a_tool() {
     let ran = run("build [script=\"echo built; exit 3\"] start -> build -> exit").await;
@@ -58,6 +60,8 @@ async fn command_makes_node_a_tool() {
 }
 
 /// A node of an unknown type was simulated, or done by the model.
+///
+/// Guarantees: DOT-4.
 #[test]
 fn unknown_type_is_refused() {
     for kind in ["subgraph", "sub_pipeline", "stack.observe", "mcp"] {
@@ -68,6 +72,8 @@ fn unknown_type_is_refused() {
 }
 
 /// Each attribute of the language either acts on a node of a type, or is an error there.
+///
+/// Guarantees: DOT-3.
 #[test]
 fn each_attribute_acts_or_is_an_error() {
     for (shape, kind) in SHAPES {
@@ -106,6 +112,8 @@ fn each_attribute_acts_or_is_an_error() {
 }
 
 /// Attributes that change what is done in another dialect were passed over.
+///
+/// Guarantees: DIALECT-2.
 #[test]
 fn foreign_attribute_has_a_remedy() {
     for attribute in [
@@ -128,6 +136,8 @@ fn foreign_attribute_has_a_remedy() {
 }
 
 /// The model of a node was ignored where it has the name of a stylesheet's property.
+///
+/// Guarantees: DIALECT-1.
 #[tokio::test]
 async fn model_of_node_acts() {
     let backend =
@@ -143,6 +153,8 @@ async fn model_of_node_acts() {
 }
 
 /// `for_each` on a fork began one branch instead of three.
+///
+/// Guarantees: DIALECT-1.
 #[tokio::test]
 async fn fork_begins_branch_for_each_item() {
     let items = "printf '{\\\"outcome\\\":\\\"success\\\",\\\"context_updates\\\":{\\\"list\\\":[{\\\"n\\\":1},{\\\"n\\\":2},{\\\"n\\\":3}]}}' > $FERRATA_STAGE_DIR/status.json";
@@ -161,6 +173,8 @@ async fn fork_begins_branch_for_each_item() {
 }
 
 /// `class="a b"` was one class, and a command in Python was run by the shell.
+///
+/// Guarantees: DIALECT-1.
 #[tokio::test]
 async fn classes_and_languages_are_taken() {
     let pipeline = pipeline(
@@ -174,6 +188,7 @@ async fn classes_and_languages_are_taken() {
     refused("c [script=\"1\", language=ruby] start -> c -> exit", "attribute_type c");
 }
 
+/// Guarantees: DIALECT-1.
 #[tokio::test]
 async fn prompt_file_is_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,6 +207,8 @@ async fn prompt_file_is_read() {
 }
 
 /// A gate asked its id although it had a prompt, and said nothing of what is to be approved.
+///
+/// Guarantees: DOT-14.
 #[tokio::test]
 async fn gate_asks_its_prompt_and_shows_answers() {
     let asked = async |statements: &str| {
@@ -223,6 +240,8 @@ async fn gate_asks_its_prompt_and_shows_answers() {
 }
 
 /// The page of the language has the table, row by row; this prints it where it has not.
+///
+/// Guarantees: DOT-3.
 #[test]
 fn page_has_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dot.md");

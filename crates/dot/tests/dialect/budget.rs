@@ -20,6 +20,7 @@ fn cost(ran: &Ran) -> f64 {
     ran.context().get("usage.cost").unwrap().unwrap()
 }
 
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn what_nodes_report_is_summed_up_and_told() {
     let ran = run(
@@ -33,6 +34,7 @@ async fn what_nodes_report_is_summed_up_and_told() {
     );
 }
 
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn no_node_begins_once_the_budget_is_spent() {
     let text = |limit: &str| {
@@ -55,6 +57,7 @@ async fn no_node_begins_once_the_budget_is_spent() {
     assert_eq!(run(last).await.path(), "start a d exit");
 }
 
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn a_run_that_has_spent_its_budget_goes_where_the_pipeline_says() {
     let text = "graph [max_cost=1, budget_target=sum] a [does=\"success/cost:1\"] b sum [does=\"success/cost:1\"] more start -> a -> b -> exit \
@@ -71,6 +74,7 @@ async fn a_run_that_has_spent_its_budget_goes_where_the_pipeline_says() {
     assert!(ran.path().ends_with("f sum exit"), "{}", ran.path());
 }
 
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn branches_spend_from_one_budget() {
     let text = |limit: &str| {
@@ -84,6 +88,7 @@ async fn branches_spend_from_one_budget() {
     assert!(failure.contains("cost 2 of 2, the `max_cost` of the pipeline; `c` was not begun"), "{failure}");
 }
 
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn what_a_repeated_attempt_spent_counts() {
     let text = "graph [max_cost=9] a [max_retries=2, does=\"retry/cost:1,retry/cost:1,success/cost:1\"] start -> a -> exit";
@@ -122,6 +127,8 @@ async fn retried(statements: &str, cost: f64, most: u32) -> Ran {
 }
 
 /// Each retry of a run had the whole budget again.
+///
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn what_was_spent_before_a_retry_of_the_run_counts() {
     let text = "graph [max_cost=LIMIT] a [type=third] b start -> a -> b -> exit";
@@ -138,6 +145,8 @@ async fn what_was_spent_before_a_retry_of_the_run_counts() {
 }
 
 /// A sum that is too large for a number was none.
+///
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn a_sum_beyond_all_numbers_is_over_each_limit() {
     let text = "graph [max_cost=9] p [type=parallel] a [does=\"success/cost:1e308\"] b [does=\"success/cost:1e308\"] \
@@ -146,6 +155,7 @@ async fn a_sum_beyond_all_numbers_is_over_each_limit() {
     assert!(failure.contains("the budget is spent") && failure.contains("`c` was not begun"), "{failure}");
 }
 
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn a_fresh_start_does_not_give_the_money_back() {
     let text = "graph [max_cost=3] a [does=\"success/cost:1\"] b [does=fail] start -> a -> b \
@@ -156,6 +166,8 @@ async fn a_fresh_start_does_not_give_the_money_back() {
 }
 
 /// The node that takes the edge is the one that spends, and what its last visit has spent is told to it.
+///
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn what_a_node_that_asks_for_a_fresh_start_has_spent_counts() {
     let text = "graph [max_cost=3] a [does=\"fail/cost:1\"] start -> a a -> a [condition=\"outcome=fail\", loop_restart=true] \
@@ -170,6 +182,8 @@ async fn what_a_node_that_asks_for_a_fresh_start_has_spent_counts() {
 }
 
 /// What the node came to is refused, and the run fails with it: the work was paid for all the same.
+///
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn what_was_spent_on_an_outcome_that_is_refused_counts_after_a_retry() {
     for (case, text) in [
@@ -191,6 +205,7 @@ async fn what_was_spent_on_an_outcome_that_is_refused_counts_after_a_retry() {
     }
 }
 
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn a_crash_at_any_write_neither_loses_nor_doubles_what_was_spent() {
     let text = source(
@@ -206,6 +221,8 @@ async fn a_crash_at_any_write_neither_loses_nor_doubles_what_was_spent() {
 }
 
 /// A way back on purpose is counted, and its reasons are what the failure tells in the end.
+///
+/// Guarantees: DOT-25.
 #[tokio::test]
 async fn replans_are_counted_and_told() {
     let text = |graph: &str| {
@@ -249,6 +266,8 @@ impl Clock for Jumping {
 
 /// What is spent and how often a run went back is counted from records, never from times: a clock that is set forward or back while it is
 /// counted, in the process that is lost or in the one that goes on, changes neither, nor what they lead to.
+///
+/// Guarantees: DOT-15.
 #[tokio::test]
 async fn a_clock_that_jumps_changes_neither_what_is_spent_nor_how_often_a_run_goes_back() {
     const HOUR_MS: i64 = 3_600_000;

@@ -72,6 +72,7 @@ async fn gone(pid: &str) {
     }
 }
 
+/// Guarantees: DOT-6.
 #[tokio::test]
 async fn a_tool_sets_its_output_and_status() {
     let ran = tool("tool_command=\"echo out; echo err >&2\"").await;
@@ -80,6 +81,7 @@ async fn a_tool_sets_its_output_and_status() {
     assert_eq!(ran.context().get_value("tool.exit_code"), Some(&json!(0)));
 }
 
+/// Guarantees: DOT-5.
 #[tokio::test]
 async fn a_tool_that_ends_badly_fails_with_its_last_line() {
     let ran = tool("tool_command=\"echo first >&2; echo broken >&2; exit 3\"").await;
@@ -101,6 +103,7 @@ async fn a_tool_that_ends_badly_fails_with_its_last_line() {
     assert_eq!(ran.failure(), "the command was ended by signal 9");
 }
 
+/// Guarantees: DOT-5.
 #[tokio::test]
 async fn status_75_asks_for_a_retry() {
     let directory = tempfile::tempdir().unwrap();
@@ -127,6 +130,7 @@ async fn a_tool_has_a_directory_and_an_environment() {
     assert_eq!(ran.text("tool.output"), format!("{}\nred r a 1 1\n", inner.display()));
 }
 
+/// Guarantees: DOT-6.
 #[tokio::test]
 async fn output_is_bounded_and_the_command_goes_on() {
     let command = "head -c 300000000 /dev/zero | tr '\\\\0' x; echo; echo the end; echo done >&2";
@@ -142,6 +146,7 @@ async fn output_is_bounded_and_the_command_goes_on() {
     assert_eq!(ran.text("tool.errors"), "done\n");
 }
 
+/// Guarantees: DOT-5.
 #[tokio::test]
 async fn a_timeout_kills_the_whole_group() {
     let directory = tempfile::tempdir().unwrap();
@@ -244,6 +249,7 @@ async fn a_command_that_cannot_be_started_is_a_failure() {
     assert!(ran.failure().starts_with("the command cannot be started: "), "{}", ran.failure());
 }
 
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn a_backend_is_given_the_prompt_and_answers_on_its_output() {
     let echo = CommandBackend::new("cat; echo; echo $FERRATA_LLM_MODEL/$FERRATA_REASONING_EFFORT");
@@ -261,6 +267,7 @@ async fn the_context_keeps_200_characters_as_the_last_response_and_all_under_the
     assert_eq!(ran.text("response.a").len(), 1000);
 }
 
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn a_backend_may_leave_its_outcome_in_a_file() {
     for (name, status) in [("status.json", "outcome"), ("outcome.json", "status")] {
@@ -274,6 +281,7 @@ async fn a_backend_may_leave_its_outcome_in_a_file() {
     }
 }
 
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn an_outcome_that_cannot_be_read_is_a_failure() {
     for (content, part) in [
@@ -308,6 +316,7 @@ async fn with_status(edges: &str, status: &str) -> crate::support::Ran {
     .await
 }
 
+/// Guarantees: DIALECT-1.
 #[tokio::test]
 async fn a_status_may_have_the_name_that_other_dialects_give_it() {
     for (status, path) in
@@ -319,6 +328,8 @@ async fn a_status_may_have_the_name_that_other_dialects_give_it() {
 }
 
 /// An outcome of its own used to fail the node.
+///
+/// Guarantees: DIALECT-1.
 #[tokio::test]
 async fn a_pipeline_may_have_outcomes_of_its_own() {
     for edges in [
@@ -336,6 +347,8 @@ async fn a_pipeline_may_have_outcomes_of_its_own() {
 }
 
 /// `prompt="@prompts/plan.md"` went to the model as these seventeen characters, and `$task` as these five.
+///
+/// Guarantees: DOT-13.
 #[tokio::test]
 async fn a_prompt_may_stand_in_a_file_and_name_what_the_context_holds() {
     let folder = tempfile::tempdir().unwrap();
@@ -443,6 +456,7 @@ async fn auto_status_makes_a_success_of_silence() {
     );
 }
 
+/// Guarantees: DOT-10.
 #[tokio::test]
 async fn without_a_backend_an_answer_is_simulated() {
     let ran = run_with(
@@ -476,6 +490,7 @@ async fn hooked(hooks: &str, command: &str) -> (Ran, String, String) {
 
 const HOOKS: &str = "tool_hooks.pre=\"cat > pre\" tool_hooks.post=\"cat > post\"";
 
+/// Guarantees: DOT-9.
 #[tokio::test]
 async fn tool_hooks_run_before_and_after_and_are_told_of_the_call() {
     let (ran, pre, post) = hooked(HOOKS, "echo out; exit 3").await;
@@ -486,6 +501,7 @@ async fn tool_hooks_run_before_and_after_and_are_told_of_the_call() {
     assert_eq!((&post["exit_code"], &post["output"]), (&json!(3), &json!("out\n")));
 }
 
+/// Guarantees: DOT-9.
 #[tokio::test]
 async fn a_hook_that_says_no_skips_the_tool() {
     let hooks = "tool_hooks.pre=\"echo not today >&2; exit 1\" tool_hooks.post=\"cat > post\"";
@@ -495,6 +511,7 @@ async fn a_hook_that_says_no_skips_the_tool() {
     assert!(!ran.context().contains_key("tool.output"));
 }
 
+/// Guarantees: DOT-9.
 #[tokio::test]
 async fn a_hook_that_fails_afterwards_does_not_change_the_outcome() {
     let (ran, ..) = hooked("tool_hooks.post=\"exit 1\"", "true").await;

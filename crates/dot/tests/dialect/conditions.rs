@@ -47,6 +47,7 @@ fn comparing_is_exact_and_case_sensitive() {
     check(false, &["outcome=great", "name=ship it", "count=10.0", "outcome!=success"]);
 }
 
+/// Guarantees: DIALECT-1.
 #[test]
 fn outcomes_of_other_dialects_are_those_of_this_one() {
     for (status, words) in [
@@ -68,6 +69,7 @@ fn outcomes_of_other_dialects_are_those_of_this_one() {
     );
 }
 
+/// Guarantees: DIALECT-1.
 #[test]
 fn a_missing_key_is_empty_text() {
     check(true, &["missing=\"\"", "missing!=x", "nothing=\"\"", "!missing"]);
@@ -82,6 +84,7 @@ fn a_bare_key_is_true_unless_empty_false_or_zero() {
     check(false, &["failed", "zero", "empty", "nothing", "missing"]);
 }
 
+/// Guarantees: DOT-22.
 #[test]
 fn and_binds_tighter_than_or_and_not_tightest() {
     check(true, &["outcome=success && tests_passed", "outcome=success || missing && missing"]);
@@ -92,6 +95,7 @@ fn and_binds_tighter_than_or_and_not_tightest() {
     );
 }
 
+/// Guarantees: DOT-22.
 #[test]
 fn numbers_compare_as_numbers() {
     check(true, &["count>9", "count>=10", "count<=10", "count<11", "count > -1", "version<2"]);
@@ -115,6 +119,7 @@ fn values_without_quotes_may_have_several_words() {
     check(true, &["preferred_label=Ship It && outcome=success", "(preferred_label=Ship It)"]);
 }
 
+/// Guarantees: DOT-22.
 #[test]
 fn mistakes_are_named_with_their_place_and_a_remedy() {
     for (condition, at, part) in [
@@ -141,6 +146,7 @@ fn mistakes_are_named_with_their_place_and_a_remedy() {
     }
 }
 
+/// Guarantees: DOT-22.
 #[test]
 fn conditions_are_bounded() {
     assert!(Condition::parse(&"(".repeat(2000)).unwrap_err().message().contains("nest deeper"));

@@ -48,6 +48,7 @@ fn times(ran: &Ran, node: &str) -> usize {
     ran.path.iter().filter(|visited| *visited == node).count()
 }
 
+/// Guarantees: BRANCH-6.
 #[tokio::test]
 async fn each_item_is_a_branch_that_knows_it() {
     let ran = ran(&listed("x+y+z", "")).await;
@@ -64,6 +65,7 @@ async fn each_item_is_a_branch_that_knows_it() {
     assert!(ran.context().keys().all(|key| !key.starts_with("internal.")), "{:?}", ran.context());
 }
 
+/// Guarantees: BRANCH-6.
 #[tokio::test]
 async fn a_list_without_an_item_leads_to_where_the_branches_would_have_met() {
     for attributes in
@@ -89,6 +91,7 @@ async fn a_key_without_a_list_fails_the_fork() {
     );
 }
 
+/// Guarantees: BRANCH-2.
 #[tokio::test]
 async fn policies_count_the_branches_of_the_items() {
     let ends = async |items: &str, attributes: &str| {
@@ -126,6 +129,7 @@ async fn branches_of_items_may_stand_in_a_branch() {
     assert!(ran.context().keys().all(|key| !key.starts_with("internal.")), "{:?}", ran.context());
 }
 
+/// Guarantees: BRANCH-6.
 #[tokio::test]
 async fn a_crash_at_any_write_changes_nothing_of_the_items() {
     let text = source(&listed("x+bad+y", ", join_policy=k_of_n, k=2"));

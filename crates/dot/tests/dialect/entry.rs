@@ -9,6 +9,7 @@ use ferrata_core::store::MemoryStore;
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::entry::{begin_at, check};
 
+/// Guarantees: DOT-24.
 #[tokio::test]
 async fn a_run_goes_on_at_the_chosen_node_with_the_context_it_had() {
     let text = source("a [does=\"success/color:red\"] b [does=fail] c start -> a -> b -> c -> exit");
@@ -28,6 +29,7 @@ async fn a_run_goes_on_at_the_chosen_node_with_the_context_it_had() {
     assert_eq!(path_of(&store, run.run()).await.join(" "), "start a b");
 }
 
+/// Guarantees: DOT-24.
 #[test]
 fn nodes_that_a_run_cannot_begin_at_are_refused() {
     let text = source(

@@ -71,6 +71,7 @@ async fn heard(statements: &str) -> Ear {
     ear
 }
 
+/// Guarantees: DOT-11.
 #[tokio::test]
 async fn fidelity_precedence_is_edge_then_node_then_graph_then_compact() {
     let ear = heard(
@@ -102,6 +103,7 @@ async fn the_edge_of_a_fork_counts_for_the_branch_it_begins() {
     assert_eq!((ear.of("a").fidelity, ear.of("b").fidelity), (Fidelity::Truncate, Fidelity::Compact));
 }
 
+/// Guarantees: DOT-11.
 #[tokio::test]
 async fn thread_key_is_node_then_edge_then_graph_then_subgraph_then_previous_node() {
     let full = "default_fidelity=full ";
@@ -151,6 +153,7 @@ async fn compact_lists_what_has_run_and_what_is_known() {
     assert_eq!(heard("a [prompt=\"do a\"] start -> a -> exit").await.of("a").prompt, "do a");
 }
 
+/// Guarantees: DOT-11.
 #[tokio::test]
 async fn summaries_tell_answers_within_their_size() {
     let many: String = (0..60).map(|at| format!("n{at} [says=3000, label=\"n{at}\"] ")).collect();
@@ -181,6 +184,7 @@ async fn a_branch_is_told_of_itself_and_of_what_was_before_the_fork() {
     assert!(!prompt.contains("- b: "), "{prompt}");
 }
 
+/// Guarantees: DOT-21.
 #[tokio::test]
 async fn a_fresh_start_forgets_what_was_before_it() {
     let ear = heard(
@@ -225,6 +229,7 @@ async fn asked(text: &str, first: &Ear, second: &Ear, same_process: bool) -> Con
     run.wait().await.unwrap().completed().unwrap()
 }
 
+/// Guarantees: DOT-12.
 #[tokio::test]
 async fn the_first_task_after_a_resume_is_told_a_summary_once() {
     let (first, second) = (Ear::default(), Ear::default());

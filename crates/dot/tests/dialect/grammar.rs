@@ -25,6 +25,7 @@ fn value(pipeline: &Pipeline, node: &str, key: &str) -> Value {
     pipeline.node(node).unwrap().attributes.get(key).unwrap().clone()
 }
 
+/// Guarantees: DOT-2.
 #[test]
 fn one_digraph_per_file() {
     assert_eq!(read("a").name(), "G");
@@ -78,6 +79,7 @@ fn tolerated(source: &str) -> Vec<(&'static str, usize)> {
     pipeline.tolerated().iter().map(|one| (one.rule, one.span.start)).collect()
 }
 
+/// Guarantees: DIALECT-1.
 #[test]
 fn missing_commas_are_read_with_a_warning() {
     for (list, rules) in [
@@ -100,6 +102,7 @@ fn missing_commas_are_read_with_a_warning() {
     }
 }
 
+/// Guarantees: DOT-2.
 #[test]
 fn ids_are_bare_identifiers() {
     assert!(read("_a1").node("_a1").is_some());
@@ -116,6 +119,8 @@ fn ids_are_bare_identifiers() {
 }
 
 /// Names in quotes and empty lists, as Graphviz reads them and several dialects write them, were refused.
+///
+/// Guarantees: DIALECT-1.
 #[test]
 fn quoted_names_are_ids() {
     let source = "digraph \"My-Pipeline\" { \"my node\" [prompt=x, retry_target=\"step 2\"] \"2\" [] \"step 2\" [label=L] \
@@ -162,6 +167,7 @@ lines, and ünïcode"]"#,
     assert_eq!(refuse_in("a [x=\"b]").kind(), Kind::Unclosed);
 }
 
+/// Guarantees: DIALECT-1.
 #[test]
 fn unknown_escapes_keep_their_backslash_with_a_warning() {
     let pipeline = read(r#"a [x="grep -E 'a\|b' \d+ \é \$HOME"]"#);
@@ -194,6 +200,7 @@ fn integers_floats_and_booleans() {
     assert_eq!(refuse_in(&format!("a [x={}.0]", "9".repeat(400))).kind(), Kind::BadNumber);
 }
 
+/// Guarantees: DOT-2.
 #[test]
 fn durations_have_five_units() {
     for (text, milliseconds) in
@@ -274,6 +281,7 @@ fn chains_put_their_attributes_on_every_edge() {
     assert_eq!(edges, [("a", "b", "next".into(), 2), ("b", "c", "next".into(), 2)]);
 }
 
+/// Guarantees: DIALECT-1.
 #[test]
 fn nodes_that_only_edges_name_are_declared_with_a_warning() {
     let pipeline = read(
@@ -306,6 +314,7 @@ fn a_later_declaration_replaces_what_it_says_anew() {
     assert_eq!(value(&read("a [x=1, x=2]"), "a", "x"), Value::Integer(2));
 }
 
+/// Guarantees: DOT-4.
 #[test]
 fn shapes_stand_for_types() {
     let known = |_: &str| true;
@@ -317,6 +326,7 @@ fn shapes_stand_for_types() {
     assert_eq!(read("a [shape=egg]").node("a").unwrap().handler_type(known), "codergen");
 }
 
+/// Guarantees: DOT-4.
 #[test]
 fn an_explicit_type_wins_if_it_is_known() {
     let pipeline = read("a [shape=diamond, type=tool]");
@@ -324,6 +334,7 @@ fn an_explicit_type_wins_if_it_is_known() {
     assert_eq!(pipeline.node("a").unwrap().handler_type(|_| false), "conditional");
 }
 
+/// Guarantees: DOT-4.
 #[test]
 fn start_and_exit_are_known_by_shape_then_by_id() {
     let ids = |pipeline: &Pipeline, found: Vec<usize>| -> Vec<String> {
@@ -340,6 +351,7 @@ fn start_and_exit_are_known_by_shape_then_by_id() {
     assert_eq!(ids(&typed, typed.exits()), ["b"]);
 }
 
+/// Guarantees: DOT-4.
 #[test]
 fn defaults_of_attributes() {
     let pipeline = read("a a -> b");
@@ -349,6 +361,7 @@ fn defaults_of_attributes() {
     assert_eq!(pipeline.goal(), "");
 }
 
+/// Guarantees: DIALECT-2, DOT-2.
 #[test]
 fn what_dot_has_and_the_dialect_has_not_is_named() {
     for statement in ["a:port", "a -> {b c}", "{a b}", "a -> subgraph x { b }", "subgraph { a } -> b"] {
@@ -375,6 +388,7 @@ fn a_report_shows_the_place() {
     assert_eq!(report, expected);
 }
 
+/// Guarantees: DOT-2.
 #[test]
 fn bounds_are_refused_with_a_name() {
     let nested = format!("{}{}", "subgraph { ".repeat(40), "}".repeat(40));

@@ -91,6 +91,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 const ENDLESS: &str =
     "a [type=after, after=2] b [type=endless] c [type=endless] d p -> a -> f p -> b -> d -> f p -> c -> f";
 
+/// Guarantees: BRANCH-3.
 #[tokio::test]
 async fn first_success_leaves_the_others() {
     let endless = Endless::default();
@@ -135,6 +136,7 @@ async fn k_that_cannot_be_reached_any_more_leaves_the_others() {
     assert!(ran.path.contains(&"bad".to_owned()), "{}", ran.path());
 }
 
+/// Guarantees: BRANCH-3.
 #[tokio::test]
 async fn fail_fast_leaves_the_others_and_fails() {
     let endless = Endless::default();
@@ -181,6 +183,7 @@ async fn branches_within_a_branch_are_left_with_it() {
     assert_eq!(endless.dropped.load(Ordering::SeqCst), 2);
 }
 
+/// Guarantees: BRANCH-4.
 #[tokio::test]
 async fn a_goal_gate_that_was_left_was_not_missed() {
     let endless = Endless::default();

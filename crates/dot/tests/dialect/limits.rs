@@ -11,6 +11,8 @@ use ferrata_core::store::MemoryStore;
 
 /// An unconditional way back used to go round for ten thousand steps, and so did a loop through a gate at which nobody waited. What counts is
 /// whether the run has waited, for a person or for time.
+///
+/// Guarantees: DOT-20.
 #[tokio::test]
 async fn a_loop_in_which_nothing_waits_ends_after_a_hundred_visits() {
     let ran = run("a b start -> a -> b -> a b -> exit [condition=\"outcome=skipped\"]").await;
@@ -74,6 +76,8 @@ async fn visits_through_gate(answers_itself: bool) -> (usize, String) {
 }
 
 /// With `--auto-answer`, a gate in a loop spent money for ten thousand steps.
+///
+/// Guarantees: DOT-20.
 #[tokio::test]
 async fn only_a_wait_lifts_the_limit_of_visits() {
     let (visits, status) = visits_through_gate(true).await;

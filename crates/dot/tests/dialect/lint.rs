@@ -39,6 +39,7 @@ fn check(statements: &str, rule: &str, severity: Severity, node: Option<&str>, e
     assert_ne!(one.span.end, 0, "{one} names no place");
 }
 
+/// Guarantees: LINT-2.
 #[test]
 fn nothing_is_found_in_a_good_pipeline() {
     assert_eq!(found("a"), []);
@@ -60,6 +61,7 @@ fn terminal_node() {
     assert_eq!((&*none[0].rule, none[0].severity), ("terminal_node", Severity::Error));
 }
 
+/// Guarantees: LINT-4.
 #[test]
 fn reachability() {
     check("a orphan orphan -> exit", "reachability", Severity::Error, Some("orphan"), None);
@@ -255,6 +257,8 @@ fn attribute_type() {
 }
 
 /// Each was silent: the pipeline stopped in the middle, asked nobody, or passed over what it was told.
+///
+/// Guarantees: LINT-4.
 #[test]
 fn names_that_mean_nothing_are_told() {
     let condition = "a a -> exit [condition=\"outcome=sucess\"]";
@@ -288,6 +292,7 @@ fn names_that_mean_nothing_are_told() {
     assert_eq!(gate.iter().map(|one| &*one.rule).collect::<Vec<_>>(), ["gate_asks"]);
 }
 
+/// Guarantees: LINT-4.
 #[test]
 fn a_node_none_of_whose_edges_holds_after_a_success_is_told() {
     let rules = |edges: &str| -> Vec<String> {
@@ -305,6 +310,7 @@ fn a_node_none_of_whose_edges_holds_after_a_success_is_told() {
     assert_eq!(rules("a -> b [condition=\"outcome=fail\"] a -> exit"), [""; 0]);
 }
 
+/// Guarantees: DIALECT-1.
 #[test]
 fn what_other_dialects_write_is_told_and_taken() {
     check("a [timeout=600]", "duration_unit", Severity::Info, Some("a"), None);
@@ -347,6 +353,8 @@ fn what_other_dialects_write_is_told_and_taken() {
 }
 
 /// Lint had no word for what `run` then refused, with the advice to lint.
+///
+/// Guarantees: DIALECT-1.
 #[test]
 fn a_budget_is_a_number_and_its_target_a_node() {
     let of = |graph: &str| {
@@ -367,6 +375,7 @@ fn a_budget_is_a_number_and_its_target_a_node() {
     assert_eq!(of("max_costs=1"), ["attribute_known"]);
 }
 
+/// Guarantees: LINT-3.
 #[test]
 fn what_does_not_compile_is_an_error_of_lint() {
     use ferrata_dot::compile::Compiler;
@@ -400,6 +409,7 @@ fn what_does_not_compile_is_an_error_of_lint() {
     assert_eq!(compiler.diagnose(&pipeline("start exit a [prompt=x] start -> a -> exit")), []);
 }
 
+/// Guarantees: LINT-1.
 #[test]
 fn errors_come_first_and_keep_a_pipeline_from_running() {
     let linter = Linter::default();
@@ -413,6 +423,7 @@ fn errors_come_first_and_keep_a_pipeline_from_running() {
     assert_eq!(linter.check(&pipeline(&format!("{FRAME} a [max_retries=9]"))).unwrap().len(), 1);
 }
 
+/// Guarantees: LINT-5.
 #[test]
 fn custom_rules_follow_the_built_in_ones() {
     struct NoLabels;

@@ -94,6 +94,7 @@ fn text(context: &Context, key: &str) -> String {
     context.get_value(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
 }
 
+/// Guarantees: DOT-16.
 #[tokio::test]
 async fn a_manager_starts_its_child_and_succeeds_with_it() {
     let world = World::new(PARENT, CHILD);
@@ -112,6 +113,7 @@ async fn a_manager_starts_its_child_and_succeeds_with_it() {
     );
 }
 
+/// Guarantees: DOT-16.
 #[tokio::test]
 async fn a_child_that_fails_fails_its_manager() {
     let world = World::new(PARENT, &CHILD.replace("b start", "b [does=fail] start"));
@@ -187,6 +189,7 @@ async fn a_manager_that_failed_is_retried_with_a_child_of_its_own_time() {
     }
 }
 
+/// Guarantees: DOT-16.
 #[tokio::test]
 async fn cancelling_the_run_cancels_the_child() {
     let child = CHILD.replace("b start", "b [does=hang] start");
@@ -295,6 +298,7 @@ async fn steering_is_told_to_the_tasks_of_the_child() {
     );
 }
 
+/// Guarantees: DOT-16.
 #[tokio::test]
 async fn a_crash_at_any_write_changes_no_result() {
     let world = World::new(PARENT, CHILD);
@@ -323,6 +327,8 @@ async fn a_crash_at_any_write_changes_no_result() {
 }
 
 /// A manager waited in memory between its cycles, for hours, and a process that took it up began the wait of its cycle anew.
+///
+/// Guarantees: DOT-16.
 #[tokio::test]
 async fn a_manager_rests_between_its_cycles_and_counts_them_over_restarts() {
     let hour = Duration::from_secs(3600);
@@ -365,6 +371,8 @@ async fn a_manager_rests_between_its_cycles_and_counts_them_over_restarts() {
 }
 
 /// A run of an earlier version had started its child as any other run: whoever goes on with it must not take that for a child of its own.
+///
+/// Guarantees: DOT-16.
 #[tokio::test]
 async fn a_run_that_bears_the_id_of_the_child_is_refused_and_stays() {
     let world = World::new(PARENT, CHILD);
@@ -385,6 +393,7 @@ async fn a_run_that_bears_the_id_of_the_child_is_refused_and_stays() {
     assert!(world.time.pass(run.wait()).await.unwrap().completed().is_some());
 }
 
+/// Guarantees: DOT-16.
 #[tokio::test]
 async fn a_pipeline_that_is_its_own_child_comes_to_an_end() {
     let world = World::new(PARENT, PARENT);
@@ -392,6 +401,7 @@ async fn a_pipeline_that_is_its_own_child_comes_to_an_end() {
     assert!(failure.message.contains("no child may be deeper than 16"), "{}", failure.message);
 }
 
+/// Guarantees: DOT-16.
 #[test]
 fn managers_that_cannot_work_are_refused() {
     let directory = tempfile::tempdir().unwrap();

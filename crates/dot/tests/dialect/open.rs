@@ -29,6 +29,7 @@ fn ends_with(ran: &Ran, tail: &str) {
     assert!(ran.path().ends_with(tail), "{}", ran.path());
 }
 
+/// Guarantees: BRANCH-7.
 #[tokio::test]
 async fn branches_meet_at_the_nearest_node_that_all_lead_to() {
     let text = "p [type=parallel] a b b2 both start -> p p -> a -> both p -> b -> b2 -> both both -> last last -> exit last";
@@ -72,6 +73,7 @@ async fn a_decision_that_branches_meet_at_decides_on_what_they_came_to() {
     ends_with(&run(&text("fail")).await, "d no exit");
 }
 
+/// Guarantees: BRANCH-7.
 #[tokio::test]
 async fn branches_that_meet_nowhere_end_each_for_itself_and_then_the_run() {
     // To the exit, to nowhere, and both.
@@ -107,6 +109,7 @@ async fn a_way_back_to_the_fork_is_taken_once_all_branches_have_met() {
     assert_eq!(results(&ran), of(&[("a", "success"), ("b", "success")]));
 }
 
+/// Guarantees: BRANCH-8.
 #[tokio::test]
 async fn a_jump_out_of_a_branch_is_taken_once_all_branches_have_met() {
     // To a node before the fork; without a fan-in as with one.
@@ -132,6 +135,7 @@ async fn a_jump_out_of_a_branch_is_taken_once_all_branches_have_met() {
     assert_eq!(times(&ran, "late"), 1);
 }
 
+/// Guarantees: BRANCH-8.
 #[tokio::test]
 async fn a_way_into_a_branch_begins_that_branch_alone() {
     let text = |to: &str| {
@@ -224,6 +228,8 @@ fn drawn(seed: u64) -> String {
 }
 
 /// Whatever the edges are: what compiles ends, by itself, and leaves nothing of its branches behind.
+///
+/// Guarantees: BRANCH-9.
 #[tokio::test]
 async fn drawn_pipelines_are_refused_or_come_to_an_end() {
     let (mut ran, mut open) = (0, 0);

@@ -43,6 +43,7 @@ async fn joined(attributes: &str, words: &[&str]) -> String {
     ran.path[at + 1].clone()
 }
 
+/// Guarantees: BRANCH-2.
 #[tokio::test]
 async fn wait_all_is_partial_if_a_branch_failed() {
     assert_eq!(joined("", &["success", "success"]).await, "ok");
@@ -57,6 +58,7 @@ async fn first_success_needs_one() {
     assert_eq!(joined(", join_policy=first_success", &["skipped", "fail"]).await, "bad");
 }
 
+/// Guarantees: BRANCH-2.
 #[tokio::test]
 async fn k_of_n_needs_k() {
     assert_eq!(joined(", join_policy=k_of_n, k=2", &["success", "partial", "fail"]).await, "ok");
@@ -82,6 +84,7 @@ async fn ignored_failures_do_not_make_it_partial() {
     assert_eq!(joined(", error_policy=continue", &["success", "fail"]).await, "exit");
 }
 
+/// Guarantees: BRANCH-1.
 #[tokio::test]
 async fn branches_do_not_see_each_other_and_are_not_merged() {
     let ran = run(&fork(
@@ -98,6 +101,7 @@ async fn branches_do_not_see_each_other_and_are_not_merged() {
     assert!(ran.context().keys().all(|key| !key.starts_with("internal.")), "{:?}", ran.context());
 }
 
+/// Guarantees: BRANCH-1.
 #[tokio::test]
 async fn branches_see_the_context_of_the_fork() {
     let ran = run(&format!(
@@ -202,6 +206,7 @@ async fn a_fork_in_a_loop_begins_anew_each_time() {
     assert_eq!(results(&ran).len(), 2);
 }
 
+/// Guarantees: BRANCH-4, DOT-19.
 #[tokio::test]
 async fn a_goal_gate_in_a_branch_counts() {
     let text = "p [type=parallel] a [goal_gate=true, does=skipped] b f [type=\"parallel.fan_in\"] start -> p p -> a -> f p -> b -> f f -> exit";
@@ -291,6 +296,7 @@ async fn a_crash_at_any_write_changes_no_result() {
     assert!(crashes >= 10, "{crashes}");
 }
 
+/// Guarantees: BRANCH-9.
 #[test]
 fn branches_that_cannot_work_are_refused() {
     let f = "f [type=\"parallel.fan_in\"]";

@@ -193,6 +193,7 @@ const BRANCHES: &[(&str, &str)] = &[
     ),
 ];
 
+/// Guarantees: DIALECT-1, DOT-19.
 #[tokio::test]
 async fn pipelines_take_their_paths() {
     for (statements, path) in PATHS.iter().chain(BRANCHES) {
@@ -262,6 +263,7 @@ const FAILURES: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// Guarantees: DOT-18.
 #[tokio::test]
 async fn pipelines_fail_with_their_reasons() {
     for (statements, path, reason) in FAILURES {
@@ -340,6 +342,7 @@ async fn a_crash_at_any_write_changes_nothing() {
     assert!(crashes > 400, "{crashes}");
 }
 
+/// Guarantees: DOT-17.
 #[tokio::test]
 async fn the_context_mirrors_the_graph_and_tells_the_last_outcome() {
     let ran =
@@ -363,6 +366,7 @@ async fn a_preferred_label_ends_with_the_next_outcome() {
     completes(&ran, "start a b right exit");
 }
 
+/// Guarantees: DOT-18.
 #[tokio::test]
 async fn a_failure_tells_its_reason_to_the_nodes_after_it() {
     let ran = run("a [does=fail] fix start -> a a -> fix [condition=\"failure_reason contains failed\"] fix -> exit a -> exit").await;
@@ -393,6 +397,7 @@ async fn max_retries_counts_attempts_beyond_the_first() {
     }
 }
 
+/// Guarantees: DOT-18.
 #[tokio::test]
 async fn a_fail_is_not_retried() {
     let scripted = Scripted::default();
@@ -412,6 +417,7 @@ async fn a_success_resets_the_retries() {
     completes(&ran, "start a a exit");
 }
 
+/// Guarantees: DOT-21.
 #[tokio::test]
 async fn loop_restart_leaves_the_input_and_the_graph_alone() {
     let mut input = Context::new();
@@ -477,6 +483,7 @@ async fn a_custom_type_wins_over_the_shape() {
     completes(&run_with(text, registry(), Context::new()).await, "start a exit");
 }
 
+/// Guarantees: DOT-4.
 #[test]
 fn what_does_not_run_is_refused_by_name() {
     for (statements, kind, part) in [

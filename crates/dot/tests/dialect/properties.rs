@@ -211,6 +211,7 @@ fn a_small_file_cannot_ask_for_a_large_graph() {
     assert_eq!(Pipeline::parse(defaults.as_bytes()).unwrap().nodes().len(), 100_000);
 }
 
+/// Guarantees: LINT-6.
 #[test]
 fn a_hundred_thousand_nodes_are_read_and_linted() {
     use std::fmt::Write as _;

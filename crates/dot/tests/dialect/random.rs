@@ -23,6 +23,7 @@ async fn every_edge_is_chosen_at_some_time() {
     assert_eq!(chosen.into_iter().collect::<Vec<_>>(), ["b", "c", "d", "e"]);
 }
 
+/// Guarantees: DOT-17.
 #[tokio::test]
 async fn a_crash_before_the_choice_is_written_does_not_change_it() {
     let mut told = 0;

@@ -38,6 +38,7 @@ fn best(ran: &Ran) -> [String; 3] {
         .map(|key| ran.text(key))
 }
 
+/// Guarantees: BRANCH-5.
 #[tokio::test]
 async fn the_answer_names_the_best() {
     let (ran, asked) = judged(Answer::text("I like b best."), "success/color:red/score:9", "partial").await;
@@ -51,6 +52,8 @@ async fn the_answer_names_the_best() {
 }
 
 /// The id of an item's branch was no word of a sentence.
+///
+/// Guarantees: BRANCH-5.
 #[tokio::test]
 async fn the_answer_names_the_branch_of_an_item_in_a_sentence() {
     let text = source(

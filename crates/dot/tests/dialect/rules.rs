@@ -1,4 +1,4 @@
-//! The table of rules in `docs/dot-rules.md` names tests that are there.
+//! The table of rules in `tests/rules.md` names tests that are there.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ fn said(source: &str) -> BTreeSet<String> {
 #[test]
 fn every_rule_names_tests_that_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(root.join("../../docs/dot-rules.md")).unwrap();
+    let text = std::fs::read_to_string(root.join("tests/rules.md")).unwrap();
     let core: BTreeSet<String> = sources(&root.join("../core/src"))
         .iter()
         .flat_map(|path| said(&std::fs::read_to_string(path).unwrap()))

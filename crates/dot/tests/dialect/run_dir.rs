@@ -109,6 +109,7 @@ fn clear(root: &Path) {
     }
 }
 
+/// Guarantees: PIPELINE-10.
 #[tokio::test]
 async fn the_views_say_what_the_log_says_and_are_made_again() {
     let ready = ready(SOURCE, "sed 's/^/did: /'; echo").await;
@@ -185,6 +186,7 @@ async fn the_views_say_what_the_log_says_and_are_made_again() {
     }
 }
 
+/// Guarantees: PIPELINE-10.
 #[tokio::test]
 async fn what_is_stale_or_damaged_is_mended_by_the_next_process() {
     let ready = ready(SOURCE, "cat").await;
@@ -202,6 +204,7 @@ async fn what_is_stale_or_damaged_is_mended_by_the_next_process() {
     assert!(tree(ready.folder.path()) == right);
 }
 
+/// Guarantees: PIPELINE-10.
 #[tokio::test]
 async fn events_are_a_line_for_each_record_in_order() {
     let ready = ready(SOURCE, "cat").await;
@@ -295,6 +298,8 @@ async fn the_output_of_a_command_that_fails_the_run_is_kept() {
 }
 
 /// The output of `a` stood in the directory of `b`, whose command did not run, and the first plan in that of the second.
+///
+/// Guarantees: PIPELINE-11.
 #[tokio::test]
 async fn an_attempt_that_says_nothing_is_shown_without_what_others_said() {
     let source = r#"digraph Silent { start [shape=Mdiamond] exit [shape=Msquare] node [shape=parallelogram]
@@ -318,6 +323,8 @@ async fn an_attempt_that_says_nothing_is_shown_without_what_others_said() {
 }
 
 /// A checkpoint told neither when a node began and ended nor how often the run went back, and the events neither starts nor edges nor branches.
+///
+/// Guarantees: PIPELINE-10.
 #[tokio::test]
 async fn views_tell_times_edges_and_branches() {
     let source = r#"digraph Times { start [shape=Mdiamond] exit [shape=Msquare] node [shape=parallelogram]

@@ -21,6 +21,7 @@ fn check(edges: &[Candidate], outcome: &StageOutcome, to: &str, reason: Reason) 
     assert_eq!(chosen(edges, outcome), Some((to.to_owned(), reason)));
 }
 
+/// Guarantees: DOT-17.
 #[test]
 fn tier_1_takes_a_condition_that_holds_before_anything_else() {
     let edges = [
@@ -38,6 +39,7 @@ fn tier_1_breaks_ties_by_weight_then_by_name() {
     check(&edges, &StageOutcome::success(), "a", Reason::Condition);
 }
 
+/// Guarantees: DOT-17.
 #[test]
 fn tier_2_takes_the_first_free_edge_with_the_preferred_label() {
     let edges = [
@@ -56,6 +58,7 @@ fn tier_3_takes_the_first_suggested_node_with_a_free_edge() {
     check(&edges, &outcome, "c", Reason::SuggestedNextId);
 }
 
+/// Guarantees: DOT-17.
 #[test]
 fn tier_4_takes_the_heaviest_free_edge() {
     let edges = [edge("a", "", "", 1), edge("b", "", "", 2), edge("c", "", "outcome=fail", 3)];
@@ -68,6 +71,7 @@ fn tier_5_takes_the_first_target_by_name() {
     check(&edges, &StageOutcome::success(), "a", Reason::Lexical);
 }
 
+/// Guarantees: DOT-17.
 #[test]
 fn no_edge_is_chosen_if_only_conditions_are_left_that_do_not_hold() {
     assert_eq!(

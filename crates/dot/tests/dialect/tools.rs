@@ -6,6 +6,8 @@ use ferrata_dot::handler::{Registry, Tool};
 use crate::support::run_with;
 
 /// A tool could only fail or succeed: what it left in `status.json` was passed over.
+///
+/// Guarantees: DOT-5.
 #[tokio::test]
 async fn a_tool_may_leave_its_outcome_in_a_file() {
     for (content, code, path) in [
@@ -32,6 +34,8 @@ async fn a_tool_may_leave_its_outcome_in_a_file() {
 }
 
 /// `max_retries=2` on a command did nothing unless it ended with status 75.
+///
+/// Guarantees: DOT-18.
 #[tokio::test]
 async fn a_command_with_retries_is_tried_again_when_it_fails() {
     for (attributes, tries, code) in [
@@ -55,6 +59,8 @@ async fn a_command_with_retries_is_tried_again_when_it_fails() {
 }
 
 /// Pipelines of Amplifier and dotpowers branch on what a command printed last, by names that meant nothing here: no such edge was ever taken.
+///
+/// Guarantees: DIALECT-1.
 #[tokio::test]
 async fn conditions_may_ask_for_output_by_the_names_of_other_dialects() {
     for (prints, path) in [

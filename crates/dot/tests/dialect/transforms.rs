@@ -22,6 +22,7 @@ fn styled(sheet: &str, statements: &str) -> Pipeline {
     pipeline
 }
 
+/// Guarantees: DOT-23.
 #[test]
 fn given_variables_are_replaced_in_prompts() {
     let mut pipeline = read(
@@ -55,6 +56,7 @@ fn an_expansion_is_bounded() {
     assert!(error.message().starts_with("transform `variables`: the prompt of `a` is too long"), "{error}");
 }
 
+/// Guarantees: DOT-23.
 #[test]
 fn specificity_is_all_shape_class_id() {
     let sheet = "#d { llm_model: id } .x { llm_model: class } box { llm_model: shape } * { llm_model: all }";
@@ -115,6 +117,7 @@ fn a_wrong_stylesheet_names_the_place() {
     }
 }
 
+/// Guarantees: DOT-23.
 #[test]
 fn own_transforms_come_after_the_built_in_ones_in_their_order() {
     struct Audit;
@@ -154,6 +157,7 @@ fn an_added_node_has_an_id_of_the_dialect() {
     assert_eq!(pipeline.nodes().len(), 1);
 }
 
+/// Guarantees: DIALECT-1.
 #[test]
 fn a_stylesheet_may_use_the_names_of_other_dialects_and_comments() {
     let sheet = "/* all */ * { model: small; provider: someone /* who */; reasoning_effort: low } #a { llm_model: large }";

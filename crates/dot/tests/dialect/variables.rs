@@ -16,6 +16,7 @@ async fn run(statements: &str, input: &[(&str, &str)]) -> Ran {
     run_with(&source, registry, context).await
 }
 
+/// Guarantees: DOT-13.
 #[tokio::test]
 async fn goal_is_replaced_when_task_begins() {
     let prompt = "a [prompt=\"Do: $goal|${goal}|{{ goal }}|$goals\"] b [label=\"Check $goal\"] start -> a -> b -> exit";
@@ -25,6 +26,8 @@ async fn goal_is_replaced_when_task_begins() {
 }
 
 /// A goal that was given from outside had no effect, and without one of the graph `$goal` became empty.
+///
+/// Guarantees: DOT-13.
 #[tokio::test]
 async fn goal_from_outside_wins() {
     let statements = "a [prompt=\"Do: $goal\"] start -> a -> exit";
@@ -48,6 +51,8 @@ async fn goal_from_outside_wins() {
 }
 
 /// `rm -rf $target_dir/build` with `--var target_dir=..` ran on `/build`: variables were for prompts alone.
+///
+/// Guarantees: DOT-7.
 #[tokio::test]
 async fn variables_of_commands_have_values() {
     let command = "printf '%s|' $target_dir/build \\\"$goal\\\" {{ inputs.target_dir }} '{{ response.plan }}' ${none:-}";
@@ -71,6 +76,8 @@ async fn variables_of_commands_have_values() {
 }
 
 /// A hook is a command, too.
+///
+/// Guarantees: DOT-7.
 #[tokio::test]
 async fn variables_of_hooks_have_values() {
     let statements = "t [shape=parallelogram, tool_command=true, tool_hooks.pre=\"test $level = high\"] start -> t -> exit";

@@ -80,6 +80,7 @@ fn text(context: &Context, key: &str) -> String {
     context.get_value(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
+/// Guarantees: DOT-14.
 #[tokio::test]
 async fn choices_are_the_edges_with_their_accelerators() {
     let world = World::new(
@@ -93,6 +94,7 @@ async fn choices_are_the_edges_with_their_accelerators() {
     assert_eq!(payload, json!({"text": "gate", "stage": "gate", "options": options}));
 }
 
+/// Guarantees: DOT-14.
 #[tokio::test]
 async fn an_answer_is_a_key_a_label_or_a_target() {
     for (answer, path, selected) in [
@@ -125,6 +127,7 @@ async fn the_outcome_suggests_the_target_and_prefers_no_label() {
     assert_eq!(text(&context, "human.gate.label"), "Go");
 }
 
+/// Guarantees: DOT-14.
 #[tokio::test]
 async fn an_answer_that_means_nothing_is_refused() {
     let world = World::new(GATE);
@@ -143,6 +146,7 @@ async fn a_rejection_fails_the_gate() {
     assert_eq!(world.ends().await.0, "start gate sorry exit");
 }
 
+/// Guarantees: DOT-14.
 #[tokio::test]
 async fn after_the_timeout_the_default_is_taken() {
     for default in ["fix", "N", "Not yet"] {
@@ -235,6 +239,7 @@ fn waits_that_cannot_work_are_refused() {
     }
 }
 
+/// Guarantees: DOT-14.
 #[tokio::test]
 async fn a_freeform_edge_takes_what_a_person_writes() {
     const TEXT: &str = "gate [type=\"wait.human\"] ship fix start -> gate gate -> ship [label=\"[Y] Yes\"] gate -> fix [label=\"Say more\", freeform=true] ship -> exit fix -> exit";

@@ -100,6 +100,7 @@ async fn calm(case: &Case) -> Ended {
     ended(case, &memory, outcome).await
 }
 
+/// Guarantees: DOT-1.
 #[tokio::test]
 async fn each_pipeline_takes_its_path_to_its_end() {
     assert!(CASES.len() >= 40, "{}", CASES.len());
@@ -156,21 +157,25 @@ async fn crash_quarter(quarter: usize) {
     assert!(crashes >= 100, "{crashes}");
 }
 
+/// Guarantees: DOT-1.
 #[tokio::test]
 async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_1() {
     crash_quarter(0).await;
 }
 
+/// Guarantees: DOT-1.
 #[tokio::test]
 async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_2() {
     crash_quarter(1).await;
 }
 
+/// Guarantees: DOT-1.
 #[tokio::test]
 async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_3() {
     crash_quarter(2).await;
 }
 
+/// Guarantees: DOT-1.
 #[tokio::test]
 async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_4() {
     crash_quarter(3).await;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::support::{World, act, get, pay, read, send};
 
-/// Guarantees: SECURITY-4.
+/// Guarantees: INSPECT-2, SECURITY-4.
 #[tokio::test]
 async fn an_inspector_that_only_reads_refuses_every_act() {
     let world = World::with_runs().await;
@@ -23,6 +23,7 @@ async fn an_inspector_that_only_reads_refuses_every_act() {
     assert_eq!((world.reads(), world.writes()), (0, 0));
 }
 
+/// Guarantees: INSPECT-15.
 #[tokio::test]
 async fn an_answer_reaches_the_run_and_a_second_one_is_told() {
     let world = World::with_runs().await;
@@ -63,6 +64,7 @@ async fn a_failed_run_is_edited_and_tried_again() {
     );
 }
 
+/// Guarantees: INSPECT-20.
 #[tokio::test]
 async fn a_fork_goes_on_from_the_past_with_another_state() {
     let world = World::with_runs().await;
@@ -95,6 +97,8 @@ async fn a_run_is_paused_and_let_go_on() {
 }
 
 /// What was sent went through values of 64 bits, and lost digits in silence.
+///
+/// Guarantees: INSPECT-14.
 #[tokio::test]
 async fn no_digit_of_what_is_sent_is_lost() {
     let world = World::new();

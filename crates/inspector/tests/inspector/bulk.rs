@@ -14,6 +14,7 @@ async fn bulk(router: &Router, act: &str, body: Value) -> Reply {
     send(router, "POST", &format!("/api/v1/bulk/{act}"), &json, body.to_string()).await
 }
 
+/// Guarantees: INSPECT-13.
 #[tokio::test]
 async fn all_runs_of_a_filter_are_purged_as_the_dry_run_says() {
     let world = World::with_runs().await;
@@ -42,6 +43,7 @@ async fn all_runs_of_a_filter_are_purged_as_the_dry_run_says() {
     assert_eq!(left["items"].as_array().unwrap().len(), 3, "the others are as they were");
 }
 
+/// Guarantees: INSPECT-13.
 #[tokio::test]
 async fn a_run_that_is_not_meant_for_it_is_refused_by_name() {
     let world = World::with_runs().await;
@@ -59,6 +61,7 @@ async fn a_run_that_is_not_meant_for_it_is_refused_by_name() {
     assert_eq!(retried["runs"][0]["id"], "pay-3", "{retried}");
 }
 
+/// Guarantees: INSPECT-13.
 #[tokio::test]
 async fn what_would_mean_every_run_has_to_say_so() {
     let world = World::with_runs().await;
@@ -87,6 +90,7 @@ async fn what_would_mean_every_run_has_to_say_so() {
     assert_eq!(world.writes(), 0);
 }
 
+/// Guarantees: INSPECT-5.
 #[tokio::test]
 async fn a_viewer_of_one_tenant_acts_on_no_other() {
     let world = World::with_runs().await;
@@ -101,6 +105,7 @@ async fn a_viewer_of_one_tenant_acts_on_no_other() {
     assert_eq!(read(&world.router(), "/api/v1/runs").await["items"].as_array().unwrap().len(), 3);
 }
 
+/// Guarantees: INSPECT-13.
 #[tokio::test]
 async fn a_run_is_purged_and_another_goes_on_elsewhere() {
     let world = World::with_runs().await;

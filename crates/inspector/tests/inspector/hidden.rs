@@ -144,6 +144,7 @@ async fn told(router: &Router) -> Vec<(String, String)> {
     all
 }
 
+/// Guarantees: INSPECT-6.
 #[test]
 fn what_a_hook_hides_is_in_no_answer_wherever_it_stands() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -177,6 +178,7 @@ fn what_a_hook_hides_is_in_no_answer_wherever_it_stands() {
         .unwrap();
 }
 
+/// Guarantees: INSPECT-6.
 #[tokio::test]
 async fn what_is_hidden_is_not_written_back_and_names_stay_as_they_are() {
     let world = filled(&std::array::from_fn(|_| MARK.to_owned())).await;
@@ -206,6 +208,8 @@ async fn what_is_hidden_is_not_written_back_and_names_stay_as_they_are() {
 }
 
 /// Where something was hidden, a question whose form is nested deep was a failure of the inspector, and took the inbox with it.
+///
+/// Guarantees: INSPECT-6.
 #[tokio::test]
 async fn what_is_nested_deep_is_shown_where_something_is_hidden() {
     const SHOWN: &str = "[is-hidden]";

@@ -10,6 +10,7 @@ use super::support::{World, get};
 
 const SCRIPT: &str = "<script>window.hit=1</script>\u{202e}\u{0}\u{1b}[31m\"'`${1}";
 
+/// Guarantees: INSPECT-9.
 #[tokio::test]
 async fn whatever_a_run_says_every_answer_is_json_of_a_bounded_size() {
     let world = World::new();
@@ -46,6 +47,7 @@ async fn whatever_a_run_says_every_answer_is_json_of_a_bounded_size() {
     assert_eq!(listed["items"][0]["user"], "<img src=x onerror=alert(1)>");
 }
 
+/// Guarantees: INSPECT-9.
 #[tokio::test]
 async fn a_question_of_any_size_has_a_form_of_a_bounded_one() {
     use ferrata_core::ask::Ask;

@@ -31,6 +31,7 @@ async fn look_on(router: &axum::Router, frames: &mut BodyDataStream, time: Durat
     seen
 }
 
+/// Guarantees: INSPECT-10.
 #[tokio::test(start_paused = true)]
 async fn a_run_at_rest_that_is_looked_at_costs_less_than_a_call_a_second() {
     for tells in [true, false] {
@@ -65,6 +66,7 @@ async fn a_run_at_rest_that_is_looked_at_costs_less_than_a_call_a_second() {
     }
 }
 
+/// Guarantees: INSPECT-10.
 #[tokio::test]
 async fn a_page_of_a_list_costs_little_each_time_it_looks() {
     let world = World::with_runs().await;

@@ -44,6 +44,8 @@ fn ids(list: &Value) -> Vec<&str> {
 }
 
 /// Of the newest fifty runs, forty-seven were children, and the ledgers of queues were rows among them.
+///
+/// Guarantees: INSPECT-16.
 #[tokio::test]
 async fn roots_come_with_counts_below() {
     let world = World::with_runs().await;
@@ -81,6 +83,8 @@ async fn roots_come_with_counts_below() {
 }
 
 /// The inbox of runs that could not be read said that no run waits for an answer, and the list failed runs without a reason.
+///
+/// Guarantees: INSPECT-16.
 #[tokio::test]
 async fn unreadable_runs_are_counted_with_reasons() {
     let world = World::with_runs().await;
@@ -108,6 +112,8 @@ async fn unreadable_runs_are_counted_with_reasons() {
 }
 
 /// Of a run of many activations, those before the newest 2,000 could not be reached.
+///
+/// Guarantees: INSPECT-16.
 #[tokio::test]
 async fn every_activation_can_be_reached() {
     let world = World::new();

@@ -48,6 +48,7 @@ async fn queued(driver: &Runtime, graph: &Graph<Context>, tenant: &str, id: &str
     _ = start.queue("mail").key("ann").await.unwrap();
 }
 
+/// Guarantees: INSPECT-21.
 #[tokio::test]
 async fn the_fleet_shows_queues_and_a_run_how_many_are_before_it() {
     let world = World::new();
@@ -108,6 +109,7 @@ async fn the_fleet_shows_queues_and_a_run_how_many_are_before_it() {
     until(&world.router(), "/api/v1/runs/default/d", |found| found["head"]["status"] == "completed").await;
 }
 
+/// Guarantees: INSPECT-21.
 #[tokio::test]
 async fn a_node_that_waits_for_a_place_says_behind_which_queue() {
     let world = World::new();
@@ -147,6 +149,8 @@ async fn a_node_that_waits_for_a_place_says_behind_which_queue() {
 }
 
 /// What is known of a queue is read again after some seconds: of a time that a busy machine does not pass.
+///
+/// Guarantees: INSPECT-10.
 #[tokio::test(start_paused = true)]
 async fn queues_in_which_nothing_happens_are_listed_and_not_read() {
     let world = World::with_runs().await;

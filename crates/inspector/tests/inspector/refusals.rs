@@ -12,7 +12,7 @@ async fn with(router: &Router, headers: &[(&str, &str)]) -> StatusCode {
     send(router, "GET", "/api/v1/runs", headers, Body::empty()).await.status
 }
 
-/// Guarantees: SECURITY-3.
+/// Guarantees: INSPECT-3, SECURITY-3.
 #[tokio::test]
 async fn a_name_that_is_not_meant_is_refused() {
     let world = World::new();
@@ -37,7 +37,7 @@ async fn a_name_that_is_not_meant_is_refused() {
     assert_eq!(with(&any, &[("host", "evil.example")]).await, StatusCode::OK);
 }
 
-/// Guarantees: SECURITY-3.
+/// Guarantees: INSPECT-3, SECURITY-3.
 #[tokio::test]
 async fn pages_of_other_sites_are_refused() {
     let world = World::with_runs().await;
@@ -63,6 +63,7 @@ async fn pages_of_other_sites_are_refused() {
     assert_eq!(world.writes(), 0);
 }
 
+/// Guarantees: INSPECT-3.
 #[tokio::test]
 async fn without_the_token_only_the_empty_page_is_served() {
     let world = World::with_runs().await;
@@ -81,6 +82,7 @@ async fn without_the_token_only_the_empty_page_is_served() {
     assert_eq!(get(&router, "/").await.status, StatusCode::OK);
 }
 
+/// Guarantees: INSPECT-4.
 #[tokio::test]
 async fn every_answer_is_sealed() {
     let world = World::with_runs().await;
@@ -96,6 +98,7 @@ async fn every_answer_is_sealed() {
     }
 }
 
+/// Guarantees: INSPECT-17.
 #[tokio::test]
 async fn the_page_is_found_wherever_it_is_nested() {
     let world = World::new();
@@ -120,6 +123,7 @@ async fn the_page_is_found_wherever_it_is_nested() {
     assert_eq!(again.status, StatusCode::NOT_MODIFIED);
 }
 
+/// Guarantees: INSPECT-22.
 #[tokio::test]
 async fn what_is_not_as_it_must_be_is_told_by_name() {
     let world = World::with_runs().await;
@@ -165,6 +169,8 @@ async fn what_is_not_as_it_must_be_is_told_by_name() {
 }
 
 /// Whatever stands in an address, the answer is an answer of the API, and nothing is written.
+///
+/// Guarantees: INSPECT-22.
 #[test]
 fn no_address_breaks_the_inspector() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

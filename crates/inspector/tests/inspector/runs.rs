@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::support::{READS, World, get, input, pay, read};
 
+/// Guarantees: INSPECT-1.
 #[tokio::test]
 async fn reading_writes_nothing() {
     let world = World::with_runs().await;
@@ -65,6 +66,8 @@ async fn runs_are_listed_by_filters_and_found_by_words() {
 }
 
 /// A search answered with whole pages of the store, up to a thousand runs more than it was asked for.
+///
+/// Guarantees: INSPECT-9.
 #[tokio::test]
 async fn a_search_answers_with_no_more_than_its_limit_and_goes_on_behind_that() {
     let world = World::with_runs().await;
@@ -109,6 +112,7 @@ async fn a_search_answers_with_no_more_than_its_limit_and_goes_on_behind_that() 
     }
 }
 
+/// Guarantees: INSPECT-9.
 #[tokio::test]
 async fn a_list_reads_no_log_and_holds_no_payload() {
     let world = World::with_runs().await;
@@ -128,6 +132,7 @@ async fn a_list_reads_no_log_and_holds_no_payload() {
     assert_eq!(world.reads() - before, 2, "the heads alone");
 }
 
+/// Guarantees: INSPECT-17.
 #[tokio::test]
 async fn a_run_is_shown_with_its_whole_graph_and_no_payload() {
     let world = World::with_runs().await;
@@ -169,6 +174,7 @@ async fn a_run_is_shown_with_its_whole_graph_and_no_payload() {
     assert_eq!(then["run"]["failure"], Value::Null);
 }
 
+/// Guarantees: INSPECT-15.
 #[tokio::test]
 async fn questions_are_in_one_inbox_with_the_shape_of_their_answers() {
     let world = World::with_runs().await;
@@ -195,6 +201,8 @@ fn ever_busy() -> Graph<Context> {
 }
 
 /// Two hundred newer runs that went on hid an older one that waited, and the inbox said that none did.
+///
+/// Guarantees: INSPECT-15.
 #[tokio::test]
 async fn a_question_of_an_older_run_is_in_the_inbox_however_many_go_on() {
     let world = World::with_runs().await;
@@ -268,6 +276,8 @@ fn asks_beside(work: &Arc<Notify>) -> Graph<Context> {
 }
 
 /// The inbox held a run twice that went on between two listings, which its page threw on, and left out one that came to rest.
+///
+/// Guarantees: INSPECT-15.
 #[tokio::test]
 async fn a_run_that_moves_while_the_inbox_is_listed_is_there_once() {
     let begun = async |busy: bool| {
@@ -299,6 +309,7 @@ async fn a_run_that_moves_while_the_inbox_is_listed_is_there_once() {
     assert_eq!(asks.await, ["moves right@1:gate"]);
 }
 
+/// Guarantees: INSPECT-9.
 #[tokio::test]
 async fn a_state_is_read_a_level_at_a_time() {
     let world = World::new();
@@ -344,6 +355,7 @@ async fn a_state_is_read_a_level_at_a_time() {
     assert_eq!(get(&router, "/api/v1/runs/default/big/state?path=/none").await.status, StatusCode::NOT_FOUND);
 }
 
+/// Guarantees: INSPECT-20.
 #[tokio::test]
 async fn states_differ_between_places_and_between_runs() {
     let world = World::with_runs().await;
@@ -400,6 +412,8 @@ async fn a_family_is_shown_with_forks_and_lineage() {
 }
 
 /// Nodes that a run had not come to stood beside the graph without an edge, and a fork had lost the edges that it took over.
+///
+/// Guarantees: INSPECT-17.
 #[tokio::test]
 async fn whole_graph_is_known_from_log() {
     let world = World::with_runs().await;
@@ -435,6 +449,7 @@ async fn whole_graph_is_known_from_log() {
     );
 }
 
+/// Guarantees: INSPECT-21.
 #[tokio::test]
 async fn the_fleet_tells_executors_and_runs_without_one() {
     let world = World::with_runs().await;
@@ -474,6 +489,7 @@ async fn an_owner_that_is_not_heard_of_any_more_is_told_without_a_new_record() {
     assert_eq!(found["items"].as_array().unwrap().len(), 1, "capitals are part of an id");
 }
 
+/// Guarantees: INSPECT-21.
 #[tokio::test]
 async fn children_are_told_by_the_node_that_started_them_what_failed_first() {
     let world = World::new();
@@ -514,6 +530,8 @@ async fn children_are_told_by_the_node_that_started_them_what_failed_first() {
 }
 
 /// The page looked for it in what it showed of the past, where nothing had been done yet.
+///
+/// Guarantees: INSPECT-20.
 #[tokio::test]
 async fn what_a_fork_may_do_again_is_told_as_of_the_newest_record() {
     let world = World::with_runs().await;

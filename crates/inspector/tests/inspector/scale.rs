@@ -26,6 +26,7 @@ async fn timed(router: &axum::Router, path: &str) -> String {
     reply.text
 }
 
+/// Guarantees: INSPECT-9.
 #[tokio::test]
 async fn a_list_of_many_runs_is_read_a_page_at_a_time() {
     let world = World::with_runs().await;
@@ -52,6 +53,7 @@ async fn a_list_of_many_runs_is_read_a_page_at_a_time() {
     assert_eq!(found["next"].is_string(), runs > 5_000, "the search goes on where it stopped");
 }
 
+/// Guarantees: INSPECT-9.
 #[tokio::test]
 async fn a_run_of_many_records_is_shown_in_bounded_answers() {
     let world = World::new();
@@ -96,6 +98,7 @@ async fn a_run_of_many_records_is_shown_in_bounded_answers() {
     assert!(all["items"].as_array().unwrap().len() <= 200, "the last ones");
 }
 
+/// Guarantees: INSPECT-9.
 #[tokio::test]
 async fn a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels() {
     let world = World::with_runs().await;
@@ -126,6 +129,7 @@ async fn a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels() {
     assert_eq!(anew["state"]["value"], 77);
 }
 
+/// Guarantees: INSPECT-9.
 #[tokio::test]
 async fn of_a_state_of_megabytes_every_answer_is_small() {
     let world = World::new();

@@ -16,6 +16,8 @@ async fn post(router: &axum::Router, path: &str, body: Value) -> super::support:
 }
 
 /// Schedules were in no page but as rows among sleeping runs.
+///
+/// Guarantees: INSPECT-21.
 #[tokio::test]
 async fn schedules_are_listed_and_paused() {
     let world = World::new();
@@ -47,6 +49,7 @@ async fn schedules_are_listed_and_paused() {
     assert_eq!(read(&other, "/api/v1/schedules").await["count"], 0);
 }
 
+/// Guarantees: INSPECT-21.
 #[tokio::test]
 async fn queue_is_paused_and_limited() {
     let world = World::new();

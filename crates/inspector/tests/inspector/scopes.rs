@@ -12,7 +12,7 @@ use ferrata_inspector::Viewer;
 use super::support::{READS, World, act, get, read, send};
 use serde_json::json;
 
-/// Guarantees: SECURITY-5.
+/// Guarantees: INSPECT-5, SECURITY-5.
 #[tokio::test]
 async fn a_viewer_of_one_tenant_learns_of_no_other() {
     let world = World::with_runs().await;
@@ -44,7 +44,7 @@ async fn a_viewer_of_one_tenant_learns_of_no_other() {
     assert_eq!(read(&router, "/api/v1/runs/other/pay-1").await["head"]["id"], "pay-1");
 }
 
-/// Guarantees: SECURITY-5.
+/// Guarantees: INSPECT-6, SECURITY-5.
 #[tokio::test]
 async fn hidden_fields_are_in_no_answer() {
     let world = World::with_runs().await;
@@ -65,7 +65,7 @@ async fn hidden_fields_are_in_no_answer() {
     );
 }
 
-/// Guarantees: AT-REST-7.
+/// Guarantees: AT-REST-7, INSPECT-7.
 #[tokio::test]
 async fn a_secret_channel_is_in_no_answer_but_to_those_who_may_see_it() {
     const MARK: &str = "mark-of-a-secret";
@@ -129,6 +129,7 @@ async fn a_secret_channel_is_in_no_answer_but_to_those_who_may_see_it() {
     }
 }
 
+/// Guarantees: INSPECT-8.
 #[tokio::test]
 async fn the_service_says_who_may_look_and_who_may_act() {
     let world = World::with_runs().await;

@@ -10,6 +10,7 @@ use tower::ServiceExt;
 
 use super::support::{World, get, pay, send};
 
+/// Guarantees: INSPECT-11.
 #[tokio::test]
 async fn a_stream_goes_on_behind_the_last_event_that_was_seen() {
     let world = World::with_runs().await;
@@ -42,6 +43,7 @@ async fn a_stream_goes_on_behind_the_last_event_that_was_seen() {
     assert_eq!(world.writes(), 0);
 }
 
+/// Guarantees: INSPECT-11.
 #[tokio::test]
 async fn what_another_runtime_does_is_told_while_it_happens() {
     let world = World::with_runs().await;
@@ -63,6 +65,7 @@ async fn what_another_runtime_does_is_told_while_it_happens() {
     let _ = pay();
 }
 
+/// Guarantees: INSPECT-12.
 #[tokio::test]
 async fn what_nodes_and_callers_say_is_in_no_stream() {
     let world = World::new();

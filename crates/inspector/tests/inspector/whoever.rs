@@ -73,7 +73,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     })
 }
 
-/// Guarantees: SECURITY-5.
+/// Guarantees: INSPECT-5, INSPECT-8, SECURITY-5.
 #[test]
 fn nobody_sees_or_does_more_than_they_may_whatever_they_ask() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -129,6 +129,7 @@ fn tick(n: i64) -> Timestamp {
     minute_of_2026((n - 1) * 6 * 60)
 }
 
+/// Guarantees: SCHEDULE-1.
 #[tokio::test]
 async fn whatever_dies_and_however_wrong_clocks_are_each_tick_has_one_run() {
     let rounds = std::env::var("FERRATA_CHAOS").ok().and_then(|rounds| rounds.parse::<u64>().ok());

@@ -54,6 +54,7 @@ async fn crash_at_each_write(overlap: Overlap, fault: Fault) {
     assert!(crashes > 8, "{fault:?}: {crashes} writes");
 }
 
+/// Guarantees: SCHEDULE-1.
 #[tokio::test]
 async fn a_crash_at_any_write_leaves_one_run_for_each_tick() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
@@ -61,6 +62,7 @@ async fn a_crash_at_any_write_leaves_one_run_for_each_tick() {
     }
 }
 
+/// Guarantees: SCHEDULE-1.
 #[tokio::test]
 async fn a_crash_at_any_write_spawns_one_run_for_each_tick() {
     crash_at_each_write(Overlap::Allow, Fault::CrashAfter).await;
@@ -68,6 +70,8 @@ async fn a_crash_at_any_write_spawns_one_run_for_each_tick() {
 
 /// After the crash comes a newer definition with another workflow: the run of the tick is waited for if it was started, and else the newer
 /// definition starts its own.
+///
+/// Guarantees: SCHEDULE-1.
 #[tokio::test]
 async fn a_crash_at_any_write_before_a_new_definition_leaves_one_run_for_each_tick() {
     let cases = [
@@ -116,6 +120,7 @@ async fn a_crash_at_any_write_before_a_new_definition_leaves_one_run_for_each_ti
     }
 }
 
+/// Guarantees: SCHEDULE-1.
 #[tokio::test]
 async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
     for fault in [Fault::Before, Fault::After] {
@@ -137,6 +142,8 @@ async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
 }
 
 /// A schedule that was removed leaves runs of ticks, which keep their ids: begun again under its name, it starts none of them anew.
+///
+/// Guarantees: SCHEDULE-13.
 #[tokio::test]
 async fn a_schedule_that_was_purged_begins_anew_and_leaves_old_runs_alone() {
     let world = world();

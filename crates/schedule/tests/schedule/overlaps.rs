@@ -25,6 +25,7 @@ fn hours(hours: &[u32]) -> Vec<(String, ferrata_core::Timestamp)> {
     hours.iter().map(|hour| (text(day(0).plus(HOUR * *hour)), day(0).plus(HOUR * *hour))).collect()
 }
 
+/// Guarantees: SCHEDULE-7.
 #[tokio::test]
 async fn a_tick_is_skipped_while_a_run_goes_on() {
     let world = world();
@@ -37,6 +38,7 @@ async fn a_tick_is_skipped_while_a_run_goes_on() {
     assert_eq!((&status.progress.recent[1].end, status.progress.recent[1].count), (&TickEnd::Skipped, 2));
 }
 
+/// Guarantees: SCHEDULE-7.
 #[tokio::test]
 async fn ticks_wait_in_a_line_of_so_many() {
     let world = world();
@@ -48,6 +50,7 @@ async fn ticks_wait_in_a_line_of_so_many() {
     assert_eq!(found, wanted);
 }
 
+/// Guarantees: SCHEDULE-7.
 #[tokio::test]
 async fn the_next_tick_cancels_the_run_of_the_last() {
     let world = world();
@@ -64,6 +67,7 @@ async fn the_next_tick_cancels_the_run_of_the_last() {
     );
 }
 
+/// Guarantees: SCHEDULE-7.
 #[tokio::test]
 async fn runs_go_on_beside_each_other_where_they_may() {
     let world = world();
@@ -73,6 +77,8 @@ async fn runs_go_on_beside_each_other_where_they_may() {
 }
 
 /// A run that failed has ended, and the next tick has a run of its own.
+///
+/// Guarantees: SCHEDULE-7.
 #[tokio::test]
 async fn a_run_that_fails_holds_up_no_tick() {
     let world = world();
@@ -90,6 +96,8 @@ async fn a_run_that_fails_holds_up_no_tick() {
 }
 
 /// Nobody is there from the first noon to the fifth.
+///
+/// Guarantees: SCHEDULE-6.
 #[tokio::test]
 async fn what_was_missed_is_caught_up_as_the_policy_says() {
     for (catch_up, wanted, missed) in [
@@ -117,6 +125,8 @@ async fn what_was_missed_is_caught_up_as_the_policy_says() {
 }
 
 /// Three years of seconds are not walked through, nor counted.
+///
+/// Guarantees: SCHEDULE-6.
 #[tokio::test]
 async fn years_without_a_process_are_over_at_once() {
     let world = world();

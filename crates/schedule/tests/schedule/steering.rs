@@ -8,6 +8,7 @@ use ferrata_schedule::{CatchUp, Overlap, Schedule, Schedules};
 
 use crate::support::{DAY, HOUR, MINUTE, calm, day, mortal, report, runs, slow, text, ticks, world};
 
+/// Guarantees: SCHEDULE-11.
 #[tokio::test]
 async fn a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says() {
     for (catch_up, after) in [(CatchUp::None, 2), (CatchUp::Last, 3)] {
@@ -39,6 +40,8 @@ async fn a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says() {
 }
 
 /// With `CancelOld` the run of a tick belongs to the schedule; with the others, to nothing.
+///
+/// Guarantees: SCHEDULE-11.
 #[tokio::test]
 async fn a_schedule_that_cancels_old_runs_is_paused_and_cancelled_with_its_run() {
     use RunStatus::{Cancelled, InProgress, Interrupted};
@@ -64,6 +67,7 @@ async fn a_schedule_that_cancels_old_runs_is_paused_and_cancelled_with_its_run()
     }
 }
 
+/// Guarantees: SCHEDULE-15.
 #[tokio::test]
 async fn schedules_are_listed_by_name_and_tenant() {
     let world = world();

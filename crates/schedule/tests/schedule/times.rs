@@ -118,6 +118,7 @@ fn expected(zone: &Zone, pattern: &Pattern) -> Vec<Timestamp> {
     found
 }
 
+/// Guarantees: SCHEDULE-3.
 #[test]
 fn a_year_of_ticks_is_as_a_walk_through_its_quarters_says() {
     for zone in &ZONES {
@@ -143,6 +144,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever moment is asked about, the neighbours in both directions are those of the walk.
+    ///
+    /// Guarantees: SCHEDULE-3.
     #[test]
     fn the_neighbours_of_any_moment_are_those_of_the_walk(at_zone in 0..ZONES.len(), ms in 0..365 * 86_400_000_i64, near: bool) {
         // The 30 minutes past two are those at which most clocks are changed.
@@ -159,6 +162,8 @@ proptest! {
 }
 
 /// Sidekiq: jobs of every minute did not run for the hour that came twice, and what was told of the tick before was an hour off.
+///
+/// Guarantees: SCHEDULE-3.
 #[test]
 fn every_minute_ticks_through_both_changes_of_the_clock() {
     // When the clocks were changed in 2025, in seconds.
@@ -184,6 +189,8 @@ fn every_minute_ticks_through_both_changes_of_the_clock() {
 
 /// Where the clock is put forward at midnight, a day without a midnight has its tick all the same; where it is put back over midnight, one that has
 /// two has one.
+///
+/// Guarantees: SCHEDULE-3.
 #[test]
 fn each_day_has_its_midnight_where_clocks_change_at_midnight() {
     for zone in ["America/Santiago", "Asia/Beirut", "Africa/Cairo", "America/Havana"] {
@@ -206,6 +213,8 @@ fn each_day_has_its_midnight_where_clocks_change_at_midnight() {
 }
 
 /// The day after the gap is not a day of the pattern, and its first moment is the tick all the same.
+///
+/// Guarantees: SCHEDULE-3.
 #[test]
 fn a_gap_that_ends_at_midnight_moves_a_tick_into_the_day_after() {
     let of = |cron, zone, from: &str, wanted: &str| {
@@ -231,6 +240,7 @@ fn a_gap_that_ends_at_midnight_moves_a_tick_into_the_day_after() {
     of("0 0 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", "2011-12-30T10:00:00Z");
 }
 
+/// Guarantees: SCHEDULE-4.
 #[test]
 fn patterns_and_zones_that_are_none_are_refused() {
     for (cron, zone) in [

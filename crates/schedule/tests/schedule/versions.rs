@@ -19,6 +19,8 @@ fn at(days: &[i64], hour: u32) -> Vec<String> {
 }
 
 /// A rollout starts the old code now and then beside the new: with the last process to start winning, noon would come back.
+///
+/// Guarantees: SCHEDULE-8.
 #[tokio::test]
 async fn the_highest_version_wins_and_not_the_last_process() {
     let world = world();
@@ -45,6 +47,7 @@ async fn the_highest_version_wins_and_not_the_last_process() {
     assert_eq!(found[3..], at(&[3, 4], 18), "{found:?}");
 }
 
+/// Guarantees: SCHEDULE-9.
 #[tokio::test]
 async fn another_definition_of_the_same_version_is_refused() {
     let world = world();
@@ -107,6 +110,8 @@ async fn what_cannot_be_a_schedule_is_refused_and_leaves_nothing() {
 }
 
 /// Both start it at the same moment, with definitions of different age.
+///
+/// Guarantees: SCHEDULE-8.
 #[tokio::test]
 async fn two_that_begin_at_once_come_to_the_newer_definition() {
     let world = world();
@@ -120,6 +125,8 @@ async fn two_that_begin_at_once_come_to_the_newer_definition() {
 }
 
 /// A newer definition comes while the run of a tick goes on: that run is neither lost nor started again.
+///
+/// Guarantees: SCHEDULE-10.
 #[tokio::test]
 async fn a_new_definition_leaves_the_run_of_a_tick_alone() {
     let world = world();
@@ -138,6 +145,8 @@ async fn a_new_definition_leaves_the_run_of_a_tick_alone() {
 
 /// The newer definition has another policy, or another workflow: the run of the tick is waited for as it was started, and the next tick is of the
 /// new definition.
+///
+/// Guarantees: SCHEDULE-10.
 #[tokio::test]
 async fn a_run_that_goes_on_is_waited_for_as_it_was_started() {
     let before = [Overlap::CancelOld, Overlap::Skip, Overlap::Queue(1), Overlap::Allow];
@@ -185,6 +194,8 @@ async fn a_run_that_goes_on_is_waited_for_as_it_was_started() {
 }
 
 /// The times that the run was started with do not hold any more: of the newer ones, none is lost that comes after them.
+///
+/// Guarantees: SCHEDULE-10.
 #[tokio::test]
 async fn other_times_count_from_when_they_come_and_not_from_the_end_of_a_run() {
     let hours =

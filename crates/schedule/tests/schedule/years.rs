@@ -11,6 +11,8 @@ use ferrata_schedule::{Overlap, Schedules, Times};
 use crate::support::{DAY, HOUR, MINUTE, assert_healthy, calm, day, report, runs, slow, text, ticks, world};
 
 /// Both changes of the clock are in it: at 02:30, one night has no such time, and another has two.
+///
+/// Guarantees: SCHEDULE-1.
 #[tokio::test]
 async fn every_night_of_a_year_has_one_run() {
     let world = world();
@@ -40,6 +42,8 @@ async fn every_night_of_a_year_has_one_run() {
 }
 
 /// The history of a run is kept in each of its bases, so one log of a schedule of minutes would come to a limit within months.
+///
+/// Guarantees: SCHEDULE-12.
 #[tokio::test]
 async fn a_schedule_goes_on_in_a_new_log_and_misses_nothing() {
     let world = world();
@@ -60,6 +64,8 @@ async fn a_schedule_goes_on_in_a_new_log_and_misses_nothing() {
 }
 
 /// Each run ends when the next tick is due, so something waits in the line whenever a run has ended.
+///
+/// Guarantees: SCHEDULE-12.
 #[tokio::test]
 async fn a_schedule_whose_line_is_never_empty_goes_on_in_a_new_log() {
     let world = world();
@@ -85,6 +91,8 @@ async fn a_schedule_whose_line_is_never_empty_goes_on_in_a_new_log() {
 }
 
 /// The log that was left is no stopped schedule, and its id is taken: what begins anew has another.
+///
+/// Guarantees: SCHEDULE-13.
 #[tokio::test]
 async fn a_schedule_that_went_on_in_a_new_log_begins_anew_when_that_was_purged() {
     let world = world();
@@ -127,6 +135,7 @@ async fn a_schedule_that_went_on_in_a_new_log_begins_anew_when_that_was_purged()
     assert_healthy(&process).await;
 }
 
+/// Guarantees: SCHEDULE-5.
 #[tokio::test]
 async fn starts_are_spread_behind_their_ticks_and_the_same_in_each_process() {
     let mut starts = Vec::new();
@@ -150,6 +159,8 @@ async fn starts_are_spread_behind_their_ticks_and_the_same_in_each_process() {
 }
 
 /// A clock that was set back shows times again whose runs were started, and one that was set forward leaves times out.
+///
+/// Guarantees: SCHEDULE-2.
 #[tokio::test]
 async fn a_clock_that_steps_starts_no_tick_twice() {
     let world = world();
