@@ -116,7 +116,7 @@ fn a_purge_of_what_was_written_to_since_the_look_is_found() {
     finds(Mistake::PurgeWithoutHead, budget, "retention removes only what has ended");
 }
 
-/// Guarantees: MODEL-1.
+/// Guarantees: DURABLE-2, MODEL-1.
 #[test]
 fn a_doubt_that_is_not_asked_is_found() {
     let budget = Budget { crashes: 1, ..CALM };

@@ -287,7 +287,7 @@ macro_rules! on {
         mod $store {
             use super::*;
 
-            /// Guarantees: RUN-1, RUN-4, RUN-5.
+            /// Guarantees: DURABLE-1, DURABLE-2, RUN-1, RUN-4, RUN-5.
             #[tokio::test]
             async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
                 is_killed($service, $kills).await;
@@ -308,7 +308,7 @@ on!(sqlite, StoreKind::Sqlite, KILLS_ON_SERVER, 5);
 mod shards {
     use super::*;
 
-    /// Guarantees: RUN-1, RUN-4, RUN-5.
+    /// Guarantees: DURABLE-1, DURABLE-2, RUN-1, RUN-4, RUN-5.
     #[tokio::test]
     async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
         let seed = seed();
@@ -331,7 +331,7 @@ macro_rules! in_envelopes {
         mod $store {
             use super::*;
 
-            /// Guarantees: RUN-1, RUN-4, RUN-5.
+            /// Guarantees: DURABLE-1, DURABLE-2, RUN-1, RUN-4, RUN-5.
             #[tokio::test]
             async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
                 let seed = seed();

@@ -80,6 +80,8 @@ async fn a_cancellation_by_another_process_is_met_at_the_next_write() {
 }
 
 /// The owner learns at its next write that the run is another's, and the log has one line of history.
+///
+/// Guarantees: DURABLE-15.
 #[tokio::test]
 async fn a_takeover_fences_the_owner_at_its_next_write() {
     for case in graphs::all().into_iter().filter(|case| !["external", "hazards"].contains(&case.name)) {

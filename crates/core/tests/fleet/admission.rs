@@ -239,6 +239,8 @@ async fn a_run_in_line_can_be_cancelled_and_one_without_records_waits_in_memory(
 }
 
 /// The second of two such starts was told that the runtime was shutting down.
+///
+/// Guarantees: DURABLE-16.
 #[tokio::test]
 async fn the_same_start_without_records_twice_is_one_run_in_line() {
     let world = World::new();
@@ -271,6 +273,8 @@ async fn the_same_start_without_records_twice_is_one_run_in_line() {
 }
 
 /// The second start looked a moment later, when the run of the first had ended and left no record: it ran again, with a limit and without.
+///
+/// Guarantees: DURABLE-16.
 #[tokio::test]
 async fn the_same_start_without_records_twice_runs_once_however_short_it_is() {
     for limits in [RunLimits::new().with_runs(1), RunLimits::new()] {

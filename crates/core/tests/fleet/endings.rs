@@ -208,6 +208,8 @@ async fn what_nobody_can_run_is_listed_with_the_reason_until_somebody_can() {
 }
 
 /// A driver whose store failed for too long stopped, and its run was its own for as long as the process lived: nobody took it up.
+///
+/// Guarantees: DURABLE-10.
 #[tokio::test]
 async fn a_run_whose_store_failed_goes_on_when_the_store_is_back() {
     let world = World::new();

@@ -138,6 +138,7 @@ async fn an_interrupted_run_is_answered_and_goes_on() {
     assert_eq!(notes(&state), ["checked 0", "checked 1"]);
 }
 
+/// Guarantees: DURABLE-12.
 #[tokio::test]
 async fn a_recorded_answer_takes_the_place_of_the_node() {
     let (_, runtime) = stored("answered").await;

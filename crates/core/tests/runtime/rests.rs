@@ -381,6 +381,7 @@ async fn whatever_a_run_waits_for_is_on_record_under_every_policy() {
     }
 }
 
+/// Guarantees: DURABLE-7.
 #[tokio::test]
 async fn a_failure_that_was_told_can_be_retried() {
     for policy in policies() {

@@ -42,6 +42,7 @@ fn path(state: &Context) -> Vec<String> {
     state.get("path").unwrap().unwrap_or_default()
 }
 
+/// Guarantees: DURABLE-6.
 #[tokio::test]
 async fn a_chain_runs_in_order_under_every_policy() {
     let frequencies = [
@@ -70,6 +71,7 @@ async fn a_chain_runs_in_order_under_every_policy() {
     }
 }
 
+/// Guarantees: DURABLE-16.
 #[tokio::test]
 async fn starting_again_is_the_same_run_and_another_input_is_refused() {
     let store = MemoryStore::new();
