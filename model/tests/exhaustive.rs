@@ -53,7 +53,7 @@ fn what_is_meant_to_happen_can_happen() {
     checker.assert_any_discovery("an effect begins again with leave");
 }
 
-/// Guarantees: MODEL-1, MODEL-2, MODEL-3, MODEL-4, MODEL-5, MODEL-6, MODEL-7, MODEL-8, MODEL-9.
+/// Guarantees: FLEET-1, MODEL-1, MODEL-2, MODEL-3, MODEL-4, MODEL-5, MODEL-6, MODEL-7, MODEL-8, MODEL-9.
 #[test]
 fn every_promise_holds_beside_two_signals_and_one_mishap() {
     holds(Budget { crashes: 1, ..CALM });

@@ -293,6 +293,7 @@ macro_rules! on {
                 is_killed($service, $kills).await;
             }
 
+            /// Guarantees: FLEET-1.
             #[tokio::test]
             async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
                 meet($service, $rounds).await;
@@ -318,6 +319,7 @@ mod shards {
         .await;
     }
 
+    /// Guarantees: FLEET-1.
     #[tokio::test]
     async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
         let seed = seed();

@@ -164,6 +164,7 @@ async fn history(store: &FsStore) -> Vec<RecordHeader> {
     every_header(store, &Author::new("r").run).await.expect("a readable run")
 }
 
+/// Guarantees: FLEET-1.
 #[tokio::test]
 async fn of_racing_processes_one_wins_after_each_head_and_the_log_has_what_they_were_told() {
     let directory = tempfile::tempdir().unwrap();

@@ -179,6 +179,8 @@ impl Drop for Leaving {
 
 /// A driver that waited for the store, for its look at the head of the run say, heard nothing else: its node went on until the store's call
 /// was given up, beside the one in the process that had taken the run.
+///
+/// Guarantees: FLEET-3.
 #[tokio::test]
 async fn a_process_that_is_cut_off_leaves_its_nodes_before_others_may_take_its_runs() {
     // Each moment of the looks at the head of the run, which come every five seconds.
