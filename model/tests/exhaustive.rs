@@ -97,13 +97,13 @@ fn an_epoch_that_is_compared_without_the_life_is_found() {
     finds(Mistake::EpochWithoutLife, budget, "no result enters another life");
 }
 
-/// Guarantees: MODEL-4.
+/// Guarantees: CONTROL-21, MODEL-4.
 #[test]
 fn a_last_node_that_ends_a_cancelled_run_is_found() {
     finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded cancellation is carried out");
 }
 
-/// Guarantees: MODEL-5.
+/// Guarantees: CONTROL-21, MODEL-5.
 #[test]
 fn a_last_node_that_ends_a_paused_run_is_found() {
     finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded pause holds the run");
