@@ -106,6 +106,7 @@ fn graph() -> Graph<Context> {
     builder.edge("one", "two").edge("two", "three").build().expect("a graph")
 }
 
+/// Guarantees: STORE-1.
 #[tokio::test]
 async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
     for deed in [Deed::Undone, Deed::Done] {
@@ -150,6 +151,8 @@ async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
 }
 
 /// Each call says what a call that nobody waited for leaves behind, and any bound is good.
+///
+/// Guarantees: STORE-2.
 #[tokio::test]
 async fn a_call_that_is_not_answered_says_what_it_leaves() {
     let world = World::new();

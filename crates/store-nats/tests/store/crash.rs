@@ -166,6 +166,8 @@ async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() 
 }
 
 /// More than the connection and its queue take: what waits for room in them waits no longer than for a reply.
+///
+/// Guarantees: STORE-4.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn whatever_a_silent_server_is_given_every_call_comes_to_its_end() {
