@@ -87,6 +87,7 @@ async fn a_connection_cut_before_any_request_loses_and_doubles_nothing() {
     survives(Cut::Before).await;
 }
 
+/// Guarantees: POSTGRES-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_connection_cut_during_any_request_loses_and_doubles_nothing() {
