@@ -53,7 +53,7 @@ fn what_is_meant_to_happen_can_happen() {
     checker.assert_any_discovery("an effect begins again with leave");
 }
 
-/// Guarantees: MODEL-1, MODEL-2, MODEL-3, MODEL-4, MODEL-5, MODEL-6, MODEL-7, MODEL-8, MODEL-9.
+/// Guarantees: FLEET-1, MODEL-1, MODEL-2, MODEL-3, MODEL-4, MODEL-5, MODEL-6, MODEL-7, MODEL-8, MODEL-9.
 #[test]
 fn every_promise_holds_beside_two_signals_and_one_mishap() {
     holds(Budget { crashes: 1, ..CALM });
@@ -97,13 +97,13 @@ fn an_epoch_that_is_compared_without_the_life_is_found() {
     finds(Mistake::EpochWithoutLife, budget, "no result enters another life");
 }
 
-/// Guarantees: MODEL-4.
+/// Guarantees: CONTROL-21, MODEL-4.
 #[test]
 fn a_last_node_that_ends_a_cancelled_run_is_found() {
     finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded cancellation is carried out");
 }
 
-/// Guarantees: MODEL-5.
+/// Guarantees: CONTROL-21, MODEL-5.
 #[test]
 fn a_last_node_that_ends_a_paused_run_is_found() {
     finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded pause holds the run");
@@ -116,7 +116,7 @@ fn a_purge_of_what_was_written_to_since_the_look_is_found() {
     finds(Mistake::PurgeWithoutHead, budget, "retention removes only what has ended");
 }
 
-/// Guarantees: MODEL-1.
+/// Guarantees: DURABLE-2, MODEL-1.
 #[test]
 fn a_doubt_that_is_not_asked_is_found() {
     let budget = Budget { crashes: 1, ..CALM };

@@ -287,12 +287,13 @@ macro_rules! on {
         mod $store {
             use super::*;
 
-            /// Guarantees: RUN-1, RUN-4, RUN-5.
+            /// Guarantees: DURABLE-1, DURABLE-2, RUN-1, RUN-4, RUN-5.
             #[tokio::test]
             async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
                 is_killed($service, $kills).await;
             }
 
+            /// Guarantees: FLEET-1.
             #[tokio::test]
             async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
                 meet($service, $rounds).await;
@@ -308,7 +309,7 @@ on!(sqlite, StoreKind::Sqlite, KILLS_ON_SERVER, 5);
 mod shards {
     use super::*;
 
-    /// Guarantees: RUN-1, RUN-4, RUN-5.
+    /// Guarantees: DURABLE-1, DURABLE-2, RUN-1, RUN-4, RUN-5.
     #[tokio::test]
     async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
         let seed = seed();
@@ -318,6 +319,7 @@ mod shards {
         .await;
     }
 
+    /// Guarantees: FLEET-1.
     #[tokio::test]
     async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
         let seed = seed();
@@ -331,7 +333,7 @@ macro_rules! in_envelopes {
         mod $store {
             use super::*;
 
-            /// Guarantees: RUN-1, RUN-4, RUN-5.
+            /// Guarantees: DURABLE-1, DURABLE-2, RUN-1, RUN-4, RUN-5.
             #[tokio::test]
             async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
                 let seed = seed();

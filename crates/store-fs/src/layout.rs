@@ -98,6 +98,7 @@ impl Layout {
 mod tests {
     use super::*;
 
+    /// Guarantees: FS-2.
     #[test]
     fn every_run_has_its_own_file_below_its_tenant() {
         let layout = Layout::new("/r".into());
@@ -112,6 +113,7 @@ mod tests {
         }
     }
 
+    /// Guarantees: FS-2.
     #[test]
     fn only_logs_are_listed_as_runs() {
         assert_eq!(Layout::run_of("a.jsonl"), Some(RunId::new("a").unwrap()));

@@ -154,6 +154,7 @@ async fn the_entries_of_a_batch_are_independent() {
     assert!(place.store.append(Vec::new()).await.is_empty());
 }
 
+/// Guarantees: FS-2.
 #[tokio::test]
 async fn ids_are_told_apart_in_every_letter_and_every_tenant() {
     let place = place().await;
@@ -423,6 +424,7 @@ async fn runs_are_listed_by_creation_and_filtered() {
     assert_eq!(kind(place.store.runs(&query, page).await), ErrorKind::Invalid);
 }
 
+/// Guarantees: FS-18.
 #[tokio::test]
 async fn an_owner_is_alive_until_its_heartbeat_expires_or_ends() {
     let directory = tempfile::tempdir().unwrap();

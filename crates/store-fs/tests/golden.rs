@@ -136,6 +136,7 @@ impl Place {
     }
 }
 
+/// Guarantees: FS-1.
 #[tokio::test]
 async fn what_is_written_now_is_as_it_was_released() {
     let place = Place::new();
@@ -148,6 +149,8 @@ async fn what_is_written_now_is_as_it_was_released() {
 }
 
 /// Cut after each of its appends, and continued from there.
+///
+/// Guarantees: FORMAT-9, FS-1.
 #[tokio::test]
 async fn cut_log_is_read_and_continued() {
     for kept in 1..=appends().len() {

@@ -164,6 +164,7 @@ async fn history(store: &FsStore) -> Vec<RecordHeader> {
     every_header(store, &Author::new("r").run).await.expect("a readable run")
 }
 
+/// Guarantees: FLEET-1.
 #[tokio::test]
 async fn of_racing_processes_one_wins_after_each_head_and_the_log_has_what_they_were_told() {
     let directory = tempfile::tempdir().unwrap();
@@ -183,6 +184,7 @@ async fn of_racing_processes_one_wins_after_each_head_and_the_log_has_what_they_
     assert_eq!(ends, won);
 }
 
+/// Guarantees: FS-18.
 #[tokio::test]
 async fn what_a_killed_process_was_told_is_there_and_it_is_known_to_be_dead_at_once() {
     for rounds in [1, 20, 50] {
@@ -240,6 +242,8 @@ async fn a_log_that_may_not_grow_is_left_as_it_was() {
 
 /// A process that may open 64 files kept the logs of idle runs open and failed at whatever came next: 147 of 600 runs were never driven.
 /// Owners whose file could not be opened were taken for dead.
+///
+/// Guarantees: FS-17.
 #[tokio::test]
 async fn a_process_that_may_open_few_files_closes_what_is_idle_and_takes_nobody_for_dead() {
     let directory = tempfile::tempdir().unwrap();
@@ -264,6 +268,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// A copy of the folder that is made while a process writes to it is a store with a beginning of each run, and nobody lives in it.
+///
+/// Guarantees: FS-15.
 #[tokio::test]
 async fn a_copy_of_a_folder_in_use_holds_a_beginning_of_its_runs() {
     let place = tempfile::tempdir().unwrap();
@@ -293,6 +299,8 @@ async fn a_copy_of_a_folder_in_use_holds_a_beginning_of_its_runs() {
 
 /// A folder that is taken away is unavailable: nothing is acknowledged, and no empty store is made in its place. When it is back all goes
 /// on. One that was removed is a store without runs once it is set up again.
+///
+/// Guarantees: FS-16.
 #[tokio::test]
 async fn a_folder_that_is_taken_away_is_unavailable_until_it_is_back() {
     let place = tempfile::tempdir().unwrap();
@@ -421,6 +429,8 @@ async fn who_may_only_read_reads_what_a_killed_process_wrote() {
 
 /// A process with its wall clock an hour ahead took every other for dead: 105 doubts about `External` nodes of processes that lived and held
 /// their locks.
+///
+/// Guarantees: FS-18.
 #[tokio::test]
 async fn no_wall_clock_makes_an_owner_dead() {
     let directory = tempfile::tempdir().unwrap();

@@ -245,6 +245,7 @@ mod tests {
         assert!(read("nats://secret@host").user == User::Token("secret".into()));
     }
 
+    /// Guarantees: NATS-13.
     #[test]
     fn another_url_is_refused_without_showing_it() {
         for url in [

@@ -202,6 +202,7 @@ impl StoreError {
 mod tests {
     use super::*;
 
+    /// Guarantees: NATS-3.
     #[test]
     fn what_may_have_been_written_is_in_doubt_and_nothing_else_is() {
         let refused = |code, status| StoreError::Refused { code, status, description: "why".to_owned() };

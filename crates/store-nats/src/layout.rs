@@ -92,6 +92,7 @@ fn token(id: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Guarantees: NATS-12.
     #[test]
     fn a_subject_names_its_run_and_no_other() {
         let layout = Layout::new("shop");

@@ -14,6 +14,8 @@ suite!(Servers, needs: store_test_nats = "set STORE_TEST_NATS_URL", without: [
 ]);
 
 /// More seeds than the suite tries on every store.
+///
+/// Guarantees: NATS-1.
 #[test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 fn many_seeds_are_answered_like_the_model() {

@@ -263,6 +263,7 @@ mod tests {
         assert_eq!(options, wanted);
     }
 
+    /// Guarantees: POSTGRES-5.
     #[test]
     fn no_error_and_no_debug_shows_a_secret() {
         for url in [

@@ -49,6 +49,7 @@ pub(crate) fn after(names: &Names, version: i32) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// Guarantees: POSTGRES-8.
     #[test]
     fn the_newest_script_makes_the_version_in_use() {
         assert_eq!(usize::try_from(VERSION), Ok(SCRIPTS.len()));

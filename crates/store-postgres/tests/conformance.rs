@@ -138,6 +138,8 @@ impl Space for FrozenPlace {
 }
 
 /// What the suite says of heartbeats and timers, to the millisecond, with a clock that the test moves.
+///
+/// Guarantees: POSTGRES-2.
 #[test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 fn heartbeats_and_timers_follow_the_servers_clock() {
@@ -152,6 +154,8 @@ fn heartbeats_and_timers_follow_the_servers_clock() {
 }
 
 /// More seeds than the suite tries on every store.
+///
+/// Guarantees: POSTGRES-3.
 #[test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 fn more_seeds_are_answered_like_the_model() {

@@ -306,6 +306,7 @@ mod tests {
         assert!(!format!("{:?}", target.options).contains("ret"));
     }
 
+    /// Guarantees: REDIS-18.
     #[test]
     fn another_url_is_refused_without_showing_it() {
         for url in [

@@ -36,6 +36,7 @@ mod tests {
 
     use super::*;
 
+    /// Guarantees: REDIS-10.
     #[test]
     fn every_field_comes_back() {
         let by_field = headers_by_field().into_iter().map(|(_, header)| header);

@@ -165,6 +165,7 @@ mod tests {
         settings(info, &config)
     }
 
+    /// Guarantees: REDIS-2.
     #[test]
     fn settings_say_what_a_record_survives() {
         for (fsync, expected) in [

@@ -29,6 +29,8 @@ mod cluster {
 }
 
 /// More seeds than the suite tries on every store.
+///
+/// Guarantees: REDIS-1.
 #[test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 fn many_seeds_are_answered_like_the_model() {

@@ -177,6 +177,7 @@ mod tests {
         assert!(key(1, 0).starts_with(&layout.run(&run)));
     }
 
+    /// Guarantees: S3-8.
     #[test]
     fn a_key_stays_below_the_limit_of_a_kibibyte() {
         let longest = "x".repeat(128);

@@ -325,6 +325,8 @@ mod tests {
     use super::*;
 
     /// What each connection promises is set by the connection itself, whatever the file or another connection says.
+    ///
+    /// Guarantees: SQLITE-1.
     #[tokio::test]
     async fn each_connection_syncs_as_said() {
         let directory = tempfile::tempdir().unwrap();

@@ -168,6 +168,7 @@ fn verdict(code: i32, message: &str, lost: ErrorKind) -> (ErrorKind, &'static st
 mod tests {
     use super::*;
 
+    /// Guarantees: SQLITE-16.
     #[test]
     fn only_a_failing_disk_leaves_a_commit_open() {
         let lost = ErrorKind::Indeterminate;
@@ -179,6 +180,7 @@ mod tests {
         assert_eq!(verdict(10, "", ErrorKind::Unavailable).0, ErrorKind::Unavailable);
     }
 
+    /// Guarantees: SQLITE-16.
     #[test]
     fn a_dropped_connection_is_in_doubt_only_of_a_write() {
         assert_eq!(fault(&sqlx::Error::WorkerCrashed, Call::Write).kind, ErrorKind::Indeterminate);

@@ -347,6 +347,8 @@ mod tests {
 
     /// While a reader never ends, a log that grows to 4 GiB costs the writers a dozen waits, and not a thousand. Once it was emptied, all begins
     /// again.
+    ///
+    /// Guarantees: SQLITE-8.
     #[test]
     fn log_bound_waits_seldom_in_vain() {
         let mut bound = LogBound::default();

@@ -114,6 +114,8 @@ suite!(Files, without: [
 ]);
 
 /// More seeds than the suite tries on every store.
+///
+/// Guarantees: SQLITE-14.
 #[test]
 fn more_seeds_are_answered_like_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

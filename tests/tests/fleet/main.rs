@@ -69,11 +69,13 @@ macro_rules! on {
                 play($service, kills::killed).await;
             }
 
+            /// Guarantees: FLEET-3.
             #[tokio::test]
             async fn a_process_that_was_stopped_too_long_learns_it_and_harms_nobody() {
                 play($service, zombies::stopped).await;
             }
 
+            /// Guarantees: FLEET-19.
             #[tokio::test]
             async fn a_rolling_restart_under_load_loses_no_time() {
                 play($service, restarts::rolling).await;

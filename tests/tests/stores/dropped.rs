@@ -195,6 +195,7 @@ macro_rules! on {
         mod $store {
             use super::*;
 
+            /// Guarantees: DURABLE-13.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_request_that_was_polled_is_carried_out_whoever_drops_it() {
                 Space::within($service, dropped).await;

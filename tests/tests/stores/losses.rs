@@ -123,6 +123,8 @@ async fn command(url: &str, words: &str) {
 }
 
 /// A user that was made before there were streams may not use the second channel: nothing else suffers, and nobody waits for it.
+///
+/// Guarantees: REDIS-16.
 #[tokio::test]
 async fn a_user_without_the_channel_of_streams_has_all_but_their_chunks_on_redis() {
     let server = Redis::start(RedisOptions::default()).unwrap();

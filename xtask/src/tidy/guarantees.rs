@@ -124,10 +124,13 @@ fn is_before_a_test(path: &str, lines: &[&str]) -> bool {
     let mut after = lines.iter().skip_while(|line| line.starts_with("///"));
     let is_test_file = is_test(path) || path.starts_with(PROPERTIES);
     let mut marked = false;
+    // An attribute may have several lines.
+    let mut is_open = false;
     after
         .find_map(|line| {
-            if line.starts_with("#[") {
+            if is_open || line.starts_with("#[") {
                 marked |= line.contains("test");
+                is_open = !line.contains(']');
                 return None;
             }
             Some(line.contains("fn ") && (marked || is_test_file) || is_test_file && line.contains('!'))
@@ -177,7 +180,10 @@ mod checks {
     #[test]
     fn a_mark_stands_before_a_test() {
         let helper = TEST.1.replace("#[tokio::test]\n", "");
+        let ignored =
+            TEST.1.replace("async fn", "#[cfg_attr(\n    not(server),\n    ignore = \"none\"\n)]\nasync fn");
         for (path, text, count) in [
+            ("crates/core/src/a.rs", ignored.as_str(), 0),
             ("crates/core/src/a.rs", TEST.1, 0),
             ("crates/core/src/a.rs", helper.as_str(), 1),
             ("crates/store-conformance/src/cases/a.rs", helper.as_str(), 0),

@@ -98,7 +98,7 @@ async fn a_cancel_reaches_a_run_at_work_and_takes_a_yes() {
 
 /// Who had to stop a batch piped ids from one command to another, and each refusal ended up between them.
 ///
-/// Guarantees: CLI-16.
+/// Guarantees: CLI-16, CONTROL-10.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_verb_is_for_all_runs_that_its_flags_choose() {
     let place = Place::new();

@@ -71,6 +71,8 @@ proptest! {
     })]
 
     /// The rules are checked by [`Life`] after every event.
+    ///
+    /// Guarantees: FORMAT-6.
     #[test]
     fn every_prefix_folds_to_the_machine_that_lived_it(draft in drafts(), seed: u64, place: prop::sample::Index) {
         let graph = build(&draft);

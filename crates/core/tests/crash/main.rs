@@ -82,13 +82,13 @@ async fn crash_twice(case: &Case, stride: u64) {
 macro_rules! cases {
     ($module:ident, $stride:literal: $($case:ident),*) => {$(
         mod $case {
-            /// Guarantees: COMPOSE-2, ONCE-1, STEP-1.
+            /// Guarantees: COMPOSE-2, DURABLE-1, ONCE-1, STEP-1.
             #[tokio::test]
             async fn goes_on_after_a_crash_at_every_write() {
                 super::crash_once(&crate::$module::$case()).await;
             }
 
-            /// Guarantees: COMPOSE-2.
+            /// Guarantees: COMPOSE-2, DURABLE-1.
             #[tokio::test]
             async fn goes_on_after_two_crashes() {
                 super::crash_twice(&crate::$module::$case(), $stride).await;
@@ -102,6 +102,8 @@ cases!(subgraphs, 11: nested);
 cases!(pausing, 11: gates, talk, steps, sleeps, mixed);
 
 /// A lost reply or a short outage costs no restart: the same append is made again.
+///
+/// Guarantees: DURABLE-8.
 #[tokio::test]
 async fn a_lost_reply_is_answered_by_the_same_append() {
     for case in graphs::all().into_iter().chain(pausing::all()).chain([subgraphs::nested()]) {

@@ -188,6 +188,7 @@ async fn a_pause_by_another_process_loses_nothing() {
     all(Said::Pause).await;
 }
 
+/// Guarantees: CONTROL-3.
 #[tokio::test]
 async fn an_edit_by_another_process_is_made_once() {
     all(Said::Edit).await;

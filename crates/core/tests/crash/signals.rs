@@ -53,6 +53,8 @@ async fn an_answer_that_comes_first_costs_no_work() {
 }
 
 /// Whenever the cancellation comes, the run ends cancelled unless it had ended.
+///
+/// Guarantees: CONTROL-20.
 #[tokio::test]
 async fn a_cancellation_by_another_process_is_met_at_the_next_write() {
     // Hazards ask on their own account.
@@ -80,6 +82,8 @@ async fn a_cancellation_by_another_process_is_met_at_the_next_write() {
 }
 
 /// The owner learns at its next write that the run is another's, and the log has one line of history.
+///
+/// Guarantees: CONTROL-20, DURABLE-15.
 #[tokio::test]
 async fn a_takeover_fences_the_owner_at_its_next_write() {
     for case in graphs::all().into_iter().filter(|case| !["external", "hazards"].contains(&case.name)) {
@@ -106,6 +110,7 @@ async fn a_takeover_fences_the_owner_at_its_next_write() {
     }
 }
 
+/// Guarantees: CONTROL-20.
 #[tokio::test]
 async fn of_two_that_resume_at_once_one_wins() {
     let case = graphs::diamond();

@@ -26,6 +26,7 @@ async fn start(
     runtime.start(graph, Context::new()).id(id).await.unwrap()
 }
 
+/// Guarantees: FLEET-12.
 #[tokio::test]
 async fn a_start_beyond_the_cap_is_recorded_waits_and_goes_on_when_there_is_room() {
     let world = World::new();
@@ -62,6 +63,7 @@ async fn world_head(world: &World, run: &RunKey) -> ferrata_core::store::RunHead
     world.store.head(run).await.unwrap().unwrap()
 }
 
+/// Guarantees: FLEET-13.
 #[tokio::test]
 async fn tenants_take_turns_and_the_oldest_of_each_is_first() {
     let world = World::new();
@@ -147,6 +149,8 @@ async fn whoever_has_room_takes_what_waits_elsewhere() {
 }
 
 /// A process with runs in line dies: the line is in the store, and its order is found again.
+///
+/// Guarantees: FLEET-15.
 #[tokio::test]
 async fn a_line_outlives_its_process_and_recovery_keeps_to_the_caps() {
     let world = World::new();
@@ -191,6 +195,7 @@ async fn a_line_outlives_its_process_and_recovery_keeps_to_the_caps() {
     assert_eq!(gate.began.load(Ordering::SeqCst), 5);
 }
 
+/// Guarantees: FLEET-14.
 #[tokio::test]
 async fn a_run_at_rest_has_no_room_and_one_that_is_resumed_by_hand_is_not_held_back() {
     let world = World::new();
@@ -239,6 +244,8 @@ async fn a_run_in_line_can_be_cancelled_and_one_without_records_waits_in_memory(
 }
 
 /// The second of two such starts was told that the runtime was shutting down.
+///
+/// Guarantees: DURABLE-16, FLEET-12.
 #[tokio::test]
 async fn the_same_start_without_records_twice_is_one_run_in_line() {
     let world = World::new();
@@ -271,6 +278,8 @@ async fn the_same_start_without_records_twice_is_one_run_in_line() {
 }
 
 /// The second start looked a moment later, when the run of the first had ended and left no record: it ran again, with a limit and without.
+///
+/// Guarantees: DURABLE-16, FLEET-12.
 #[tokio::test]
 async fn the_same_start_without_records_twice_runs_once_however_short_it_is() {
     for limits in [RunLimits::new().with_runs(1), RunLimits::new()] {

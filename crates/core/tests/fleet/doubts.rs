@@ -31,6 +31,8 @@ fn lose(store: &FaultStore<MemoryStore>, looks: u64) -> u64 {
 }
 
 /// With the end of the first doubt, the second was forgotten as well: the run was this process's by its log, and no driver had it.
+///
+/// Guarantees: CONTROL-22.
 #[tokio::test]
 async fn each_of_two_claims_in_doubt_is_let_go_of() {
     let world = World::new();
@@ -67,6 +69,8 @@ async fn each_of_two_claims_in_doubt_is_let_go_of() {
 }
 
 /// The reply of a purge comes after another run was started under the name, in doubt as well.
+///
+/// Guarantees: CONTROL-22.
 #[tokio::test]
 async fn a_purge_takes_no_doubt_with_it_about_a_run_that_was_started_since() {
     let world = World::new();

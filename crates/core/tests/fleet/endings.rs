@@ -28,6 +28,7 @@ fn nap(time: Duration) -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: FLEET-16.
 #[tokio::test]
 async fn a_drain_lets_runs_end_and_leaves_the_rest_to_others() {
     let world = World::new();
@@ -82,6 +83,7 @@ async fn a_drain_lets_runs_end_and_leaves_the_rest_to_others() {
     assert_eq!(gate.began.load(Ordering::SeqCst), 3);
 }
 
+/// Guarantees: FLEET-16.
 #[tokio::test]
 async fn a_drain_that_takes_too_long_is_cut_short_by_a_shutdown() {
     let world = World::new();
@@ -101,6 +103,8 @@ async fn a_drain_that_takes_too_long_is_cut_short_by_a_shutdown() {
 }
 
 /// The grace of the cancellation was waited out, however long it was, although the process was to end at once.
+///
+/// Guarantees: FLEET-18.
 #[tokio::test]
 async fn a_shutdown_does_not_wait_for_the_grace_of_a_cancellation() {
     let world = World::new();
@@ -116,6 +120,7 @@ async fn a_shutdown_does_not_wait_for_the_grace_of_a_cancellation() {
     assert!(matches!(run.wait().await.unwrap(), Outcome::Cancelled { .. }));
 }
 
+/// Guarantees: FLEET-11.
 #[tokio::test]
 async fn whoever_watches_a_run_that_nobody_serves_is_told() {
     let world = World::new();
@@ -148,6 +153,8 @@ async fn whoever_watches_a_run_that_nobody_serves_is_told() {
 }
 
 /// A process that serves the workflow waited for a run that it never takes up, without end.
+///
+/// Guarantees: FLEET-11.
 #[tokio::test]
 async fn whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_it() {
     let world = World::new();
@@ -169,6 +176,7 @@ async fn whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_
     assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
+/// Guarantees: FLEET-8.
 #[tokio::test]
 async fn what_nobody_can_run_is_listed_with_the_reason_until_somebody_can() {
     let world = World::new();
@@ -208,6 +216,8 @@ async fn what_nobody_can_run_is_listed_with_the_reason_until_somebody_can() {
 }
 
 /// A driver whose store failed for too long stopped, and its run was its own for as long as the process lived: nobody took it up.
+///
+/// Guarantees: DURABLE-10.
 #[tokio::test]
 async fn a_run_whose_store_failed_goes_on_when_the_store_is_back() {
     let world = World::new();
@@ -229,6 +239,8 @@ async fn a_run_whose_store_failed_goes_on_when_the_store_is_back() {
 }
 
 /// A run in line was watched for ever by whoever did not hold its place, also when nobody alive would have begun with it.
+///
+/// Guarantees: FLEET-11.
 #[tokio::test]
 async fn whoever_watches_a_run_that_nobody_will_begin_with_is_told() {
     let world = World::new();

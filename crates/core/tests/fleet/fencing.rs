@@ -19,6 +19,7 @@ use super::world::{Gate, Heart, World, key};
 /// The life of a heartbeat unless set otherwise.
 const TTL: Duration = Duration::from_secs(15);
 
+/// Guarantees: FLEET-3.
 #[tokio::test]
 async fn runs_stop_before_others_may_take_them_and_go_on_once_the_heart_beats() {
     for heart in [Heart::Fails, Heart::IsNotHeard, Heart::Hangs] {
@@ -63,6 +64,8 @@ async fn runs_stop_before_others_may_take_them_and_go_on_once_the_heart_beats() 
 }
 
 /// The store counts a heartbeat from when it has it, and that may be long before the answer is here.
+///
+/// Guarantees: FLEET-4.
 #[tokio::test]
 async fn a_heartbeat_counts_from_when_it_was_sent() {
     let world = World::new();
@@ -84,6 +87,7 @@ async fn a_heartbeat_counts_from_when_it_was_sent() {
     assert!(took <= TTL / 3 + TTL * 3 / 4 + Duration::from_millis(200), "stopped after {took:?}");
 }
 
+/// Guarantees: FLEET-7.
 #[tokio::test]
 async fn a_run_that_was_fenced_is_let_go_of_for_those_who_serve_it() {
     let world = World::new();
@@ -114,6 +118,8 @@ async fn a_run_that_was_fenced_is_let_go_of_for_those_who_serve_it() {
 
 /// A process is stopped for a minute between the record of its intent and the act, as by `SIGSTOP`. Whoever takes the run
 /// over meanwhile asks what became of it; the act must not follow then. While a machine sleeps, its monotonic clock stands still.
+///
+/// Guarantees: FLEET-6.
 #[tokio::test]
 async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
     for (taken, sleeps) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -162,6 +168,8 @@ async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
 }
 
 /// A wall clock that is put forth by an hour costs a heartbeat, and no run.
+///
+/// Guarantees: FLEET-5.
 #[tokio::test]
 async fn a_wall_clock_that_jumps_takes_no_run_from_its_owner() {
     let world = World::new();
@@ -183,6 +191,8 @@ async fn a_wall_clock_that_jumps_takes_no_run_from_its_owner() {
 
 /// Another task of the service keeps the thread for a minute when an attempt is about to have its first turn: the look at who owns the run
 /// is as old as that, and a successor has it by then.
+///
+/// Guarantees: FLEET-6.
 #[tokio::test]
 async fn an_external_node_that_waited_for_its_first_turn_does_not_act_on_a_look_of_before() {
     for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
@@ -224,6 +234,8 @@ async fn an_external_node_that_waited_for_its_first_turn_does_not_act_on_a_look_
 }
 
 /// What stands around an `External` node, a limit say, waits for longer than a heartbeat lives before the work begins.
+///
+/// Guarantees: FLEET-6.
 #[tokio::test]
 async fn an_external_node_that_waited_before_its_work_does_not_act_on_a_look_of_before() {
     for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
@@ -260,6 +272,8 @@ async fn an_external_node_that_waited_before_its_work_does_not_act_on_a_look_of_
 
 /// A node keeps the thread busy for longer than a heartbeat lives, and the store does not answer afterwards: what the node
 /// returned is not sent on the strength of a heartbeat of long ago.
+///
+/// Guarantees: FLEET-6.
 #[tokio::test]
 async fn what_a_starved_process_comes_to_is_not_written_before_its_heart_beats() {
     for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
@@ -287,6 +301,7 @@ async fn what_a_starved_process_comes_to_is_not_written_before_its_heart_beats()
     }
 }
 
+/// Guarantees: FLEET-2.
 #[tokio::test]
 async fn a_process_started_again_is_another_executor() {
     let world = World::new();
@@ -312,6 +327,8 @@ async fn a_process_started_again_is_another_executor() {
 }
 
 /// A test's clock jumps, and a laptop is closed: without anybody else, that is no reason to stop anything.
+///
+/// Guarantees: FLEET-5.
 #[tokio::test]
 async fn a_day_in_one_step_stops_nothing() {
     let world = World::new();
@@ -362,6 +379,8 @@ impl Clock for Restless {
 
 /// A wall clock that is never the same twice has a process doubt that it counts as alive at each look. It sends few heartbeats, does nothing twice,
 /// and goes on when the clock is steady.
+///
+/// Guarantees: FLEET-5.
 #[tokio::test]
 async fn a_wall_clock_that_jumps_at_each_look_costs_few_heartbeats_and_no_run() {
     const HOUR: i64 = 3_600_000;

@@ -12,7 +12,7 @@ use super::world::{Gate, World};
 /// Ten processes and many runs at rest: 2,000 unless `FERRATA_IDLE_RUNS` says otherwise. The calls are counted and not timed, so their
 /// number is that of a hundred thousand, as long as no listing goes through them page by page: these are four pages.
 ///
-/// Guarantees: SCALE-2.
+/// Guarantees: FLEET-10, SCALE-2.
 #[tokio::test]
 async fn an_idle_fleet_leaves_its_store_alone() {
     let runs: u32 = std::env::var("FERRATA_IDLE_RUNS").map_or(2_000, |runs| runs.parse().unwrap());

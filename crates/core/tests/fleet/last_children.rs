@@ -65,6 +65,7 @@ async fn status(world: &World, run: &RunKey) -> RunStatus {
     world.store.head(run).await.unwrap().unwrap().status
 }
 
+/// Guarantees: FLEET-17.
 #[tokio::test]
 async fn a_node_that_starts_runs_while_its_process_ends_does_not_fail() {
     for ends in [Ends::Drain, Ends::ShutDown] {
@@ -106,6 +107,8 @@ async fn a_node_that_starts_runs_while_its_process_ends_does_not_fail() {
 }
 
 /// The drain begins between the claim of the parent and the look at its child, which no process has then.
+///
+/// Guarantees: FLEET-17.
 #[tokio::test]
 async fn a_node_that_finds_its_child_while_its_process_ends_does_not_fail() {
     for ends in [Ends::Drain, Ends::ShutDown] {

@@ -89,6 +89,8 @@ async fn a_step_of_an_attempt_that_does_not_follow_is_not_that_of_the_next_one()
 
 /// An edit that comes before the record of the fan-out gives the item another value. What the attempt of before makes of the item that it was
 /// given is not the result of the new one, whether it still runs, has ended or has an update that cannot be applied.
+///
+/// Guarantees: DURABLE-5.
 #[tokio::test]
 async fn a_result_of_another_item_is_not_that_of_the_next_one() {
     for (has_ended, applies) in [(false, true), (true, true), (true, false)] {

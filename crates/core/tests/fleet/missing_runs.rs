@@ -12,6 +12,8 @@ use super::world::{Gate, World, key};
 
 /// Sixty runs stayed `InProgress` for good: their process lived and owned them, its drivers had taken the absence for a purge, and nothing looked
 /// for own runs without a driver.
+///
+/// Guarantees: FLEET-7.
 #[tokio::test]
 async fn missing_run_goes_on_when_it_is_back() {
     // Less than a release is tried, and more: then the process finds the run among its own.
@@ -37,6 +39,8 @@ async fn missing_run_goes_on_when_it_is_back() {
 }
 
 /// A run that its driver drives is never released, however often its process looks for own runs.
+///
+/// Guarantees: FLEET-7.
 #[tokio::test]
 async fn driven_run_keeps_its_owner() {
     let world = World::new();

@@ -75,6 +75,7 @@ async fn ended(ledger: &Ledger, count: usize) {
     }
 }
 
+/// Guarantees: FLEET-9.
 #[tokio::test]
 async fn ten_thousand_orphans_are_shared_by_the_fleet() {
     const RUNS: u32 = 10_000;
@@ -103,6 +104,8 @@ async fn ten_thousand_orphans_are_shared_by_the_fleet() {
 }
 
 /// Rows that cannot be read, of a workflow that nobody serves, and of a graph that does not fit hold up nobody.
+///
+/// Guarantees: FLEET-8.
 #[tokio::test]
 async fn bad_rows_never_hold_up_the_rest() {
     let (world, ledger) = (World::new(), Arc::new(Ledger::default()));
@@ -150,6 +153,7 @@ async fn bad_rows_never_hold_up_the_rest() {
     assert!(kinds[&ErrorKind::Unsupported] > 0, "{kinds:?}");
 }
 
+/// Guarantees: FLEET-8.
 #[tokio::test]
 async fn a_store_that_restarts_during_the_sweep_is_survived() {
     let (world, ledger) = (World::new(), Arc::new(Ledger::default()));

@@ -52,6 +52,8 @@ impl Full {
 }
 
 /// The handle waited for its place in the line alone: a run that others had finished long ago was waiting for room, as far as it said.
+///
+/// Guarantees: FLEET-11.
 #[tokio::test]
 async fn what_others_make_of_a_run_in_line_is_heard() {
     let at = Full::new().await;
@@ -81,6 +83,7 @@ async fn a_run_in_line_that_ended_elsewhere_leaves_it_without_anybody_waiting() 
     assert!(matches!(at.waiting.wait().await.unwrap(), Outcome::Completed(_)));
 }
 
+/// Guarantees: FLEET-12.
 #[tokio::test]
 async fn every_handle_of_a_run_in_line_says_so() {
     let at = Full::new().await;
@@ -158,6 +161,8 @@ async fn a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_nam
 }
 
 /// The line held only a weak reference to the runtime, so with the last handle the run was gone from it.
+///
+/// Guarantees: FLEET-15.
 #[tokio::test]
 async fn a_run_in_line_goes_on_though_everything_else_was_dropped() {
     let Full { world, full, busy, gate, first, waiting, .. } = Full::new().await;
@@ -169,6 +174,7 @@ async fn a_run_in_line_goes_on_though_everything_else_was_dropped() {
     assert_eq!((status("busy").await, status("q").await), (RunStatus::Completed, RunStatus::Completed));
 }
 
+/// Guarantees: FLEET-11.
 #[tokio::test]
 async fn a_store_that_cannot_be_read_for_a_moment_ends_no_wait() {
     let world = World::new();

@@ -106,6 +106,7 @@ fn graph() -> Graph<Context> {
     builder.edge("one", "two").edge("two", "three").build().expect("a graph")
 }
 
+/// Guarantees: STORE-1.
 #[tokio::test]
 async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
     for deed in [Deed::Undone, Deed::Done] {
@@ -150,6 +151,8 @@ async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
 }
 
 /// Each call says what a call that nobody waited for leaves behind, and any bound is good.
+///
+/// Guarantees: STORE-2.
 #[tokio::test]
 async fn a_call_that_is_not_answered_says_what_it_leaves() {
     let world = World::new();
@@ -179,6 +182,8 @@ impl Drop for Leaving {
 
 /// A driver that waited for the store, for its look at the head of the run say, heard nothing else: its node went on until the store's call
 /// was given up, beside the one in the process that had taken the run.
+///
+/// Guarantees: FLEET-3.
 #[tokio::test]
 async fn a_process_that_is_cut_off_leaves_its_nodes_before_others_may_take_its_runs() {
     // Each moment of the looks at the head of the run, which come every five seconds.

@@ -44,6 +44,8 @@ fn threads() -> Tokio {
 
 /// The clock was read only in the first turn of an attempt. A process that was suspended afterwards paid when it went on, after an operator had looked
 /// for the payment, found none and said `Retry`.
+///
+/// Guarantees: FLEET-6.
 #[test]
 fn suspended_process_does_not_act() {
     let world = World::new();
@@ -79,6 +81,8 @@ fn suspended_process_does_not_act() {
 }
 
 /// Where no other process took the run, the attempt goes on once one heartbeat and one look have settled it.
+///
+/// Guarantees: FLEET-6.
 #[test]
 fn suspended_process_goes_on_with_own_run() {
     for sleeps in [false, true] {

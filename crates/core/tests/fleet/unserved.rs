@@ -80,6 +80,8 @@ fn sleeping() -> Graph<Context> {
 }
 
 /// `completed` hung for ever and said nothing where nobody served the workflow: after an answer, and after a sleep that was too long to stay in memory.
+///
+/// Guarantees: CONTROL-19.
 #[tokio::test]
 async fn unserved_run_is_reported_once() {
     for (graph, asks) in [(asking(), true), (sleeping(), false)] {
@@ -103,6 +105,8 @@ async fn unserved_run_is_reported_once() {
 }
 
 /// A rest is no reason to warn: nobody need serve a run that waits for an answer, and another process may serve it afterwards.
+///
+/// Guarantees: CONTROL-19.
 #[tokio::test]
 async fn served_run_is_not_reported() {
     let world = World::new();

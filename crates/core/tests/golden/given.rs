@@ -27,6 +27,8 @@ fn talk() -> Graph<Context> {
 }
 
 /// From each record: the configuration is read, the first message is there, and the key of the second is known once that was sent.
+///
+/// Guarantees: FORMAT-5.
 #[tokio::test]
 async fn a_configuration_and_keys_are_found_again_at_every_record() {
     for name in ["given", "given-fork"] {

@@ -99,6 +99,8 @@ async fn seen(store: &MemoryStore) -> Value {
 }
 
 /// From each record of both logs, the same letters wait, the same is known of them, and the same comes in the end.
+///
+/// Guarantees: FORMAT-5.
 #[tokio::test]
 async fn letters_and_notes_are_found_again_at_every_record() {
     let (one, two) = (read("letters").1, read("letters-bases").1);
@@ -124,6 +126,8 @@ async fn letters_and_notes_are_found_again_at_every_record() {
 }
 
 /// Every form of what is said of letters, and every field of what waits, is in some log.
+///
+/// Guarantees: FORMAT-5.
 #[test]
 fn every_content_of_letters_is_held() {
     let bodies = |name: &str| -> String {

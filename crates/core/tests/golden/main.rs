@@ -115,6 +115,7 @@ async fn found(runtime: &Runtime, graph: &Graph<Context>, title: Option<&str>) -
     runtime.start(graph, input).id("r").await.unwrap().wait().await.unwrap()
 }
 
+/// Guarantees: FORMAT-4.
 #[tokio::test]
 async fn a_completed_run_is_found_again_by_its_input() {
     let (_, runtime) = stored("completed").await;
@@ -138,6 +139,7 @@ async fn an_interrupted_run_is_answered_and_goes_on() {
     assert_eq!(notes(&state), ["checked 0", "checked 1"]);
 }
 
+/// Guarantees: DURABLE-12, FORMAT-4.
 #[tokio::test]
 async fn a_recorded_answer_takes_the_place_of_the_node() {
     let (_, runtime) = stored("answered").await;
@@ -147,6 +149,7 @@ async fn a_recorded_answer_takes_the_place_of_the_node() {
     assert_eq!(state.get::<bool>("published").unwrap(), None);
 }
 
+/// Guarantees: FORMAT-4.
 #[tokio::test]
 async fn a_cancelled_run_says_why() {
     let (_, runtime) = stored("cancelled").await;
@@ -155,6 +158,7 @@ async fn a_cancelled_run_says_why() {
     assert_eq!(reason, "not needed any more");
 }
 
+/// Guarantees: FORMAT-4.
 #[tokio::test]
 async fn a_failed_run_says_why_and_a_retried_one_goes_on() {
     let (_, runtime) = stored("failed").await;
@@ -191,6 +195,7 @@ async fn replans_are_counted_from_records_and_from_bases() {
     assert!(bases.iter().any(|body| body.contains(counted)) && !bases.iter().any(|b| b.contains(reason)));
 }
 
+/// Guarantees: FORMAT-4.
 #[test]
 fn the_golden_logs_hold_every_kind_and_status() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1");
@@ -207,6 +212,7 @@ fn the_golden_logs_hold_every_kind_and_status() {
     assert!(late.count() > 0, "no base behind the first record");
 }
 
+/// Guarantees: FORMAT-8.
 #[tokio::test]
 async fn a_damaged_byte_is_corrupt_and_a_newer_format_is_unsupported() {
     let last = read("interrupted").1.len() - 1;

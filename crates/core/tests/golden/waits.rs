@@ -153,7 +153,7 @@ const BOUGHT: [&str; 7] = [
     "packed",
 ];
 
-/// Guarantees: QUESTION-3, STEP-1.
+/// Guarantees: FORMAT-5, QUESTION-3, STEP-1.
 #[tokio::test]
 async fn what_was_noted_answered_and_sent_is_found_again() {
     for name in ["waits", "waits-bases"] {
@@ -166,7 +166,7 @@ async fn what_was_noted_answered_and_sent_is_found_again() {
     }
 }
 
-/// Guarantees: MESSAGE-1.
+/// Guarantees: FORMAT-5, MESSAGE-1.
 #[tokio::test]
 async fn a_conversation_goes_on_where_it_was() {
     for name in ["conversation", "conversation-bases"] {
@@ -176,6 +176,8 @@ async fn a_conversation_goes_on_where_it_was() {
 }
 
 /// The two logs of a run hold the same records, and say the same at each of them: by what happened, and by what is.
+///
+/// Guarantees: FORMAT-6.
 #[tokio::test]
 async fn records_and_bases_tell_the_same_at_every_record() {
     for (name, graph) in [("waits", shop()), ("conversation", talk())] {
@@ -221,6 +223,8 @@ async fn a_run_that_was_claimed_in_vain_is_parked() {
 }
 
 /// Every form of a record's content that has to do with waiting, and every field of a base, is in some log.
+///
+/// Guarantees: FORMAT-5.
 #[test]
 fn every_content_is_held() {
     let bodies = |name: &str| -> String {

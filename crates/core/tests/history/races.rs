@@ -320,7 +320,7 @@ async fn a_log_that_is_cut_while_it_is_read_has_no_hole() {
 
 /// A writer of the old life is refused in the new one, whoever purged and whenever.
 ///
-/// Guarantees: PURGE-2.
+/// Guarantees: DURABLE-4, PURGE-2.
 #[tokio::test]
 async fn a_purged_id_that_is_used_again_refuses_the_writers_of_its_old_life() {
     for seed in seeds(40) {

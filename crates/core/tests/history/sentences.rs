@@ -156,7 +156,7 @@ async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
 
 /// The answer was taken, its route failed, and the run stopped as if its log were damaged.
 ///
-/// Guarantees: FORK-4.
+/// Guarantees: DURABLE-12, FORK-4.
 #[tokio::test]
 async fn an_answer_to_a_doubt_whose_route_fails_fails_the_run() {
     for (resolution, kind) in [

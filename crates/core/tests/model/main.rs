@@ -63,6 +63,7 @@ fn run(family: Family, setting: Setting, ops: &[Op]) -> Result<(), String> {
     Ok(())
 }
 
+/// Guarantees: CONTROL-1.
 #[test]
 fn every_operation_does_what_the_documentation_says() {
     let seed = number("FERRATA_MODEL_SEED").unwrap_or(SEED);

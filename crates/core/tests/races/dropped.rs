@@ -292,6 +292,8 @@ fn requests() -> Vec<Request> {
 
 /// A web handler that was dropped inside `start`, `resume` or `fork` left a run that its living executor owned and nobody drove, until the
 /// process ended: the append became durable, and nobody was left to go on from it. 247 of 400 starts that timed out ended so.
+///
+/// Guarantees: DURABLE-13.
 #[tokio::test]
 async fn a_request_that_was_polled_is_carried_out_whoever_drops_it() {
     for request in requests() {

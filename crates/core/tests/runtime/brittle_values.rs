@@ -59,6 +59,8 @@ fn check(what: &str, n: u32, error: &Error) {
 }
 
 /// A panic in the `Serialize` of an input or of a message unwound into the caller of `start` and `send`.
+///
+/// Guarantees: DURABLE-14.
 #[tokio::test]
 async fn panicking_value_fails_the_request() {
     let world = World::new();

@@ -53,6 +53,8 @@ fn sorted(report: &BulkReport) -> Vec<String> {
 }
 
 /// Who had to stop a thousand runs wrote a loop over pages, and learned of the first refusal alone.
+///
+/// Guarantees: CONTROL-10.
 #[tokio::test]
 async fn all_runs_of_a_listing_are_dealt_with_over_pages() {
     let world = World::new();
@@ -85,6 +87,7 @@ async fn all_runs_of_a_listing_are_dealt_with_over_pages() {
     );
 }
 
+/// Guarantees: CONTROL-10.
 #[tokio::test]
 async fn what_is_refused_is_told_and_the_others_are_done() {
     let world = World::new();
@@ -112,6 +115,8 @@ async fn what_is_refused_is_told_and_the_others_are_done() {
 }
 
 /// A failed run is let finish what must not be repeated: it was removed from under that, and what came of it was on no record.
+///
+/// Guarantees: CONTROL-11.
 #[tokio::test]
 async fn a_failed_run_that_is_still_at_work_here_is_not_purged_with_the_others() {
     let (world, begun, go) = (World::new(), Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -151,6 +156,7 @@ async fn a_failed_run_that_is_still_at_work_here_is_not_purged_with_the_others()
     assert_eq!(one.runs().purge_all().await.unwrap().to_string(), "1 run done, none refused");
 }
 
+/// Guarantees: CONTROL-10.
 #[tokio::test]
 async fn failed_runs_are_tried_again_together() {
     let world = World::new();

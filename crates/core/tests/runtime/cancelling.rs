@@ -15,6 +15,8 @@ fn key() -> RunKey {
 }
 
 /// An answer that cancels was taken beside a cancellation that was under way, and put its reason in the place of the first.
+///
+/// Guarantees: CONTROL-20.
 #[tokio::test]
 async fn of_two_cancellations_one_is_recorded_however_they_are_made() {
     let cancel = async |runtime: &Runtime, by_answer: bool, reason: &str| match by_answer {

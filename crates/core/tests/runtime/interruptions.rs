@@ -260,6 +260,8 @@ async fn time_to_hear(wait: Wait, interruption: Interruption, order: Order, turn
 /// a run whose process died lay there until the time for which its node waited beside a child.
 ///
 /// With `FERRATA_EACH_TURN=1`, each interruption comes after each number of turns, which takes minutes.
+///
+/// Guarantees: CONTROL-15.
 #[tokio::test]
 async fn what_moves_a_run_moves_it_whatever_interrupts_it() {
     let is_long = std::env::var_os("FERRATA_EACH_TURN").is_some();

@@ -159,6 +159,8 @@ fn graph(payments: &Arc<Payments>) -> Graph<Context> {
 }
 
 /// The process went on from the older log as if it had never had another, and paid again, unasked.
+///
+/// Guarantees: DURABLE-11.
 #[tokio::test]
 async fn what_had_begun_in_records_that_the_store_lost_is_asked_about() {
     for is_idle in [true, false] {

@@ -59,6 +59,8 @@ fn ran(state: &Context) -> Vec<String> {
 }
 
 /// Whoever wanted to leave a node that could not succeed forked the run, and everything that knew its id lost it.
+///
+/// Guarantees: CONTROL-8.
 #[tokio::test]
 async fn a_run_at_rest_goes_on_where_it_is_told() {
     for what in ["fail", "ask", "hear", "sleep"] {
@@ -85,6 +87,7 @@ async fn a_run_at_rest_goes_on_where_it_is_told() {
     }
 }
 
+/// Guarantees: CONTROL-8.
 #[tokio::test]
 async fn a_run_may_go_back_and_to_several_nodes_and_joins_count_anew() {
     let world = World::new();
@@ -127,6 +130,7 @@ async fn a_replan_too_many_after_a_move_tells_both() {
     assert_eq!(failure.causes, ["a@1 -> b: nobody writes", "b@1 -> a: not yet", "b@2 -> a: not yet"]);
 }
 
+/// Guarantees: CONTROL-8.
 #[tokio::test]
 async fn a_paused_run_stays_paused_and_goes_on_there_when_it_is_let() {
     let world = World::new();
@@ -163,6 +167,8 @@ async fn a_run_that_cannot_be_moved_says_why_and_stays_as_it_is() {
 }
 
 /// What must not be done twice is not left behind without a word, and neither is a child that goes on.
+///
+/// Guarantees: CONTROL-9.
 #[tokio::test]
 async fn a_run_with_work_in_doubt_or_a_child_is_not_moved() {
     let world = World::new();
@@ -211,6 +217,8 @@ async fn a_run_with_work_in_doubt_or_a_child_is_not_moved() {
 }
 
 /// A node is at work: whoever moved the run would move it from under the node.
+///
+/// Guarantees: CONTROL-9.
 #[tokio::test]
 async fn a_run_at_work_is_not_moved() {
     let world = World::new();

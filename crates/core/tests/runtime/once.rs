@@ -196,6 +196,7 @@ fn rows() -> Vec<[String; 3]> {
         .collect()
 }
 
+/// Guarantees: DURABLE-3.
 #[test]
 fn the_page_has_the_rows_that_are_tried() {
     let told: Vec<String> = rows().into_iter().map(|[way, ..]| way).collect();
@@ -206,7 +207,7 @@ fn the_page_has_the_rows_that_are_tried() {
 /// A payment of two seconds with a timeout of 200 ms and three attempts was begun three times: the log had intent, timeout,
 /// intent, timeout, intent, and nobody was asked. Errors and panics were as bad. The suites saw `External` nodes crash, never fail.
 ///
-/// Guarantees: ONCE-10.
+/// Guarantees: DURABLE-2, DURABLE-3, ONCE-10.
 #[tokio::test]
 async fn what_follows_an_attempt_is_as_the_page_says() {
     for [name, external, other] in rows() {

@@ -363,6 +363,7 @@ async fn patience_ends_after_days_without_any_process() {
     assert_eq!(state.get::<Vec<String>>("said").unwrap().unwrap(), ["a", "b", "nobody"]);
 }
 
+/// Guarantees: CONTROL-2.
 #[tokio::test]
 async fn a_paused_run_stays_until_it_is_let_go_on() {
     let world = World::new();
@@ -378,6 +379,7 @@ async fn a_paused_run_stays_until_it_is_let_go_on() {
     assert_eq!(completed(resume(&runtime, &graph).await).get::<u32>("amount").unwrap(), Some(7));
 }
 
+/// Guarantees: CONTROL-3.
 #[tokio::test]
 async fn an_edit_changes_the_state_that_later_nodes_see() {
     let world = World::new();

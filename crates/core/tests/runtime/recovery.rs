@@ -32,6 +32,7 @@ fn gate(name: &str) -> Graph<Context> {
         .unwrap()
 }
 
+/// Guarantees: CONTROL-15.
 #[tokio::test]
 async fn a_run_that_was_answered_goes_on_by_itself() {
     let world = World::new();
@@ -46,7 +47,7 @@ async fn a_run_that_was_answered_goes_on_by_itself() {
     assert_eq!(state.get::<bool>("yes").unwrap(), Some(true));
 }
 
-/// Guarantees: TIMER-2.
+/// Guarantees: CONTROL-15, TIMER-2.
 #[tokio::test]
 async fn a_sleeping_run_is_woken_when_its_time_has_come_and_not_before() {
     let world = World::new();
@@ -83,6 +84,7 @@ impl Node<Context> for Stuck {
     }
 }
 
+/// Guarantees: CONTROL-15.
 #[tokio::test]
 async fn the_run_of_a_dead_process_goes_on_once_its_heartbeat_expires() {
     let world = World::new();
@@ -165,6 +167,7 @@ async fn the_run_of_a_dead_process_goes_on_also_if_its_node_waits_for_a_time_bes
     }
 }
 
+/// Guarantees: CONTROL-17.
 #[tokio::test]
 async fn a_run_that_the_graph_does_not_fit_is_listed_and_holds_up_nobody() {
     let world = World::new();
@@ -193,6 +196,8 @@ async fn a_run_that_the_graph_does_not_fit_is_listed_and_holds_up_nobody() {
 }
 
 /// Ten deployments within the hours of one node parked its run, as if it had ended ten processes: each had let go of it in order.
+///
+/// Guarantees: CONTROL-16.
 #[tokio::test]
 async fn orderly_shutdowns_park_nothing() {
     let world = World::new();
@@ -232,6 +237,7 @@ async fn orderly_shutdowns_park_nothing() {
     assert_eq!(last.head(&key("r")).await.unwrap().unwrap().status, RunStatus::Completed);
 }
 
+/// Guarantees: CONTROL-16.
 #[tokio::test]
 async fn a_run_that_makes_no_progress_is_parked() {
     let world = World::new();
@@ -276,6 +282,8 @@ async fn a_run_that_makes_no_progress_is_parked() {
 }
 
 /// Each claim for a further attempt counted as one that comes to nothing: the run was paused after ten, whatever the policy said.
+///
+/// Guarantees: CONTROL-16.
 #[tokio::test]
 async fn attempts_that_are_far_apart_are_made_as_the_retry_policy_says() {
     const FAIL: u32 = 14;
@@ -335,6 +343,8 @@ async fn a_run_that_was_taken_without_a_reply_is_not_left_to_a_process_that_does
 }
 
 /// The process that had not heard of its start made it again, also after the run was removed by a caller that looked.
+///
+/// Guarantees: CONTROL-22.
 #[tokio::test]
 async fn a_start_in_doubt_is_not_made_again_once_its_run_is_removed() {
     for (arrives_late, is_swept) in [(false, false), (true, false), (true, true)] {

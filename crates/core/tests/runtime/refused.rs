@@ -483,6 +483,8 @@ impl CheckpointStore for Refuses {
 
 /// An edit gave the item another value while the transaction for the former one was open. That its commit was refused was recorded for the new
 /// one, which never ran.
+///
+/// Guarantees: DURABLE-5.
 #[tokio::test]
 async fn a_commit_that_was_refused_is_no_failure_of_another_item() {
     let ledger = LedgerStore::new();

@@ -94,6 +94,8 @@ async fn resumed(world: &World, runtime: &Runtime, graph: &Graph<Context>) -> Ou
 
 /// The deadline of a graph was looked at only where something was at work: a run that waited for an answer was claimed and rested again
 /// by every look, two records a second, for ever.
+///
+/// Guarantees: CONTROL-14.
 #[tokio::test]
 async fn a_deadline_comes_due_while_the_run_waits() {
     let waits: [fn() -> GraphBuilder<Context>; 3] = [
@@ -131,6 +133,8 @@ async fn a_deadline_comes_due_while_the_run_waits() {
 }
 
 /// Whoever took up the run of a dead process did so for the next attempt, and heard of the deadline, or of a cancellation, hours late.
+///
+/// Guarantees: CONTROL-14.
 #[tokio::test]
 async fn a_deadline_and_a_cancellation_do_not_wait_for_the_attempt_of_a_dead_owner() {
     let hour = Duration::from_secs(3_600);
@@ -175,6 +179,8 @@ async fn a_deadline_and_a_cancellation_do_not_wait_for_the_attempt_of_a_dead_own
 }
 
 /// A caller that starts a run at rest whose time has come takes it up, also in a process that does not serve.
+///
+/// Guarantees: CONTROL-1.
 #[tokio::test]
 async fn a_start_takes_up_a_run_whose_time_has_come() {
     let hour = Duration::from_secs(3_600);
@@ -213,6 +219,7 @@ async fn a_start_takes_up_a_run_whose_time_has_come() {
     }
 }
 
+/// Guarantees: CONTROL-14.
 #[tokio::test]
 async fn an_answer_after_the_deadline_of_the_graph_comes_too_late() {
     let world = World::new();
@@ -295,6 +302,8 @@ async fn a_pause_that_is_recorded_first_counts_although_the_last_node_ends() {
 }
 
 /// A pause held what was about to start, and not what waited: timers rang, and answers and messages arrived in nodes.
+///
+/// Guarantees: CONTROL-2.
 #[tokio::test]
 async fn a_pause_holds_what_waits() {
     async fn sleeps(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
@@ -381,6 +390,7 @@ async fn whatever_a_run_waits_for_is_on_record_under_every_policy() {
     }
 }
 
+/// Guarantees: DURABLE-7.
 #[tokio::test]
 async fn a_failure_that_was_told_can_be_retried() {
     for policy in policies() {

@@ -38,6 +38,8 @@ fn ids(outcome: &Outcome<Context>) -> Vec<&str> {
 
 /// Only the gate that failed the run was asked again: the other kept its rejection, failed the run at once after the retry, and again
 /// after the next.
+///
+/// Guarantees: CONTROL-4.
 #[tokio::test]
 async fn a_retry_asks_every_rejected_question_again_and_no_accepted_one() {
     let gate = |graph: ferrata_core::graph::GraphBuilder<Context>, name: &str| {
@@ -288,6 +290,8 @@ async fn a_failure_and_the_success_after_the_retry_are_both_told() {
 }
 
 /// Returns were counted for each node that failed: two with one target made twenty.
+///
+/// Guarantees: CONTROL-12.
 #[tokio::test]
 async fn a_retry_target_is_returned_to_ten_times_whoever_failed() {
     let begun = Arc::new(AtomicU32::new(0));
@@ -312,6 +316,8 @@ async fn a_retry_target_is_returned_to_ten_times_whoever_failed() {
 }
 
 /// The page lists the fallback behind the retry target; it was not looked at where there was a target, used up or not.
+///
+/// Guarantees: CONTROL-12.
 #[tokio::test]
 async fn the_fallback_takes_what_a_used_up_retry_target_cannot() {
     let graph = Graph::<Context>::builder("fallback")

@@ -42,6 +42,7 @@ fn path(state: &Context) -> Vec<String> {
     state.get("path").unwrap().unwrap_or_default()
 }
 
+/// Guarantees: DURABLE-6.
 #[tokio::test]
 async fn a_chain_runs_in_order_under_every_policy() {
     let frequencies = [
@@ -70,6 +71,7 @@ async fn a_chain_runs_in_order_under_every_policy() {
     }
 }
 
+/// Guarantees: DURABLE-16.
 #[tokio::test]
 async fn starting_again_is_the_same_run_and_another_input_is_refused() {
     let store = MemoryStore::new();
@@ -141,6 +143,7 @@ fn a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items() {
     });
 }
 
+/// Guarantees: CONTROL-1.
 #[tokio::test]
 async fn a_failure_is_retried_then_fails_the_run_then_can_be_retried_by_an_operator() {
     let store = MemoryStore::new();
@@ -169,6 +172,7 @@ async fn a_failure_is_retried_then_fails_the_run_then_can_be_retried_by_an_opera
     assert_eq!(tries.load(Ordering::SeqCst), 5);
 }
 
+/// Guarantees: CONTROL-13.
 #[tokio::test]
 async fn two_concurrent_overwrites_of_a_channel_fail_the_run_and_name_both_nodes() {
     let store = MemoryStore::new();
@@ -390,6 +394,7 @@ async fn a_shutdown_lets_runs_go_and_another_runtime_goes_on() {
     assert!(run.wait().await.unwrap().completed().is_some());
 }
 
+/// Guarantees: CONTROL-14.
 #[tokio::test]
 async fn a_deadline_counts_from_the_start_also_after_a_resume() {
     let store = MemoryStore::new();
@@ -422,6 +427,7 @@ async fn a_deadline_counts_from_the_start_also_after_a_resume() {
     assert_eq!(failure.kind, ferrata_core::record::FailureKind::Deadline);
 }
 
+/// Guarantees: CONTROL-6.
 #[tokio::test]
 async fn a_run_that_missed_its_goal_has_nothing_left_to_retry() {
     let store = MemoryStore::new();
@@ -440,6 +446,7 @@ async fn a_run_that_missed_its_goal_has_nothing_left_to_retry() {
     assert_eq!(runtime.head(run.run()).await.unwrap(), before);
 }
 
+/// Guarantees: CONTROL-12.
 #[tokio::test]
 async fn a_missed_goal_goes_back_to_its_retry_target_until_it_is_met() {
     let store = MemoryStore::new();

@@ -29,6 +29,8 @@ async fn status(runtime: &Runtime) -> RunStatus {
 }
 
 /// control.md: "`unpause` of `Failed`: if it was paused before"; "A run that was paused before it failed needs `unpause`, too."
+///
+/// Guarantees: CONTROL-5.
 #[tokio::test]
 async fn a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry() {
     let world = World::new();
@@ -68,6 +70,8 @@ async fn a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry() {
 }
 
 /// control.md: a retry asks what was rejected again, "except those behind a node (`interrupt_after`)".
+///
+/// Guarantees: CONTROL-4.
 #[tokio::test]
 async fn a_retry_is_the_leave_to_go_on_behind_a_node_and_not_before_one() {
     for behind in [true, false] {
@@ -99,6 +103,8 @@ async fn a_retry_is_the_leave_to_go_on_behind_a_node_and_not_before_one() {
 }
 
 /// control.md: "Behind the graph's deadline, a retried run fails again at once."
+///
+/// Guarantees: CONTROL-6.
 #[tokio::test]
 async fn a_run_that_is_retried_behind_its_deadline_fails_again_before_anything_starts() {
     let world = World::new();
@@ -327,6 +333,8 @@ async fn a_run_in_progress_takes_everything_but_retry_and_unpause() {
 }
 
 /// control.md: "unless it was a goal that was not met": also when an edit has met it by then.
+///
+/// Guarantees: CONTROL-6.
 #[tokio::test]
 async fn a_missed_goal_is_not_retried_also_when_an_edit_has_met_it() {
     let world = World::new();
@@ -348,6 +356,8 @@ async fn a_missed_goal_is_not_retried_also_when_an_edit_has_met_it() {
 }
 
 /// control.md: a signaller who decided on what it saw says it to that run alone, and not to the next one of its name.
+///
+/// Guarantees: CONTROL-7.
 #[tokio::test]
 async fn a_signal_to_a_run_as_it_was_is_said_to_no_other() {
     let world = World::new();

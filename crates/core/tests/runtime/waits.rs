@@ -15,6 +15,8 @@ use super::world::World;
 
 /// A second wait told of the past for ever: a loop that waited until its run had ended never stopped, because the run was always
 /// `Interrupted` by a question that had long been answered.
+///
+/// Guarantees: CONTROL-18.
 #[tokio::test]
 async fn second_wait_tells_later_outcome() {
     let world = World::new();
@@ -34,6 +36,8 @@ async fn second_wait_tells_later_outcome() {
 }
 
 /// So did one that was called for the first time after the run had gone on.
+///
+/// Guarantees: CONTROL-18.
 #[tokio::test]
 async fn late_first_wait_tells_later_outcome() {
     let world = World::new();
@@ -47,6 +51,8 @@ async fn late_first_wait_tells_later_outcome() {
 }
 
 /// The error of a driver that lost its run is told once; then the run is watched where it goes on.
+///
+/// Guarantees: CONTROL-18.
 #[tokio::test]
 async fn wait_after_fenced_watches_run() {
     let world = World::new();

@@ -95,6 +95,7 @@ fn families() {
     simulate(Mix::Families, 0, 1);
 }
 
+/// Guarantees: DURABLE-9.
 #[test]
 fn pruned() {
     simulate(Mix::Pruned, 0, 1);

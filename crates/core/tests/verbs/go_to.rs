@@ -72,6 +72,8 @@ async fn end(world: &World, process: &Process, check: &impl AsyncFn(&World, &Pro
 }
 
 /// A child that goes on keeps its parent where it is. Once it has ended, in whatever way, the parent can be moved, and starts another.
+///
+/// Guarantees: CONTROL-8.
 #[tokio::test]
 async fn go_to_starts_another_child() {
     at_each_record(Thing::Child, async |world, process, _used| {

@@ -126,7 +126,7 @@ async fn what_was_missed_is_caught_up_as_the_policy_says() {
 
 /// Three years of seconds are not walked through, nor counted.
 ///
-/// Guarantees: SCHEDULE-6.
+/// Guarantees: SCHEDULE-6, FLEET-5.
 #[tokio::test]
 async fn years_without_a_process_are_over_at_once() {
     let world = world();

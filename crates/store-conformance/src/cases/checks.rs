@@ -36,6 +36,8 @@ pub(crate) async fn facts_belong_to_the_first_append(stage: Stage) {
 }
 
 /// Records are numbered on from the expected head, without a gap.
+///
+/// Guarantees: FORMAT-2.
 pub(crate) async fn records_must_be_numbered_densely(stage: Stage) {
     let log = stage.written("r-1", 3).await;
     for place in 0..3 {
@@ -53,6 +55,8 @@ pub(crate) async fn records_must_be_numbered_densely(stage: Stage) {
 }
 
 /// Each record names the one before it.
+///
+/// Guarantees: FORMAT-2.
 pub(crate) async fn records_must_name_the_one_before(stage: Stage) {
     let log = stage.written("r-1", 3).await;
     let strange = log.records[0].header.id;
@@ -70,6 +74,8 @@ pub(crate) async fn records_must_name_the_one_before(stage: Stage) {
 }
 
 /// The length and the checksum in the header are those of the body.
+///
+/// Guarantees: FORMAT-2.
 pub(crate) async fn records_must_be_sealed(stage: Stage) {
     let log = stage.written("r-1", 3).await;
     for place in 0..2 {

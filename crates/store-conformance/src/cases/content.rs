@@ -13,6 +13,8 @@ use crate::stage::{Stage, appended, facts, is_kept, is_kept_at_head, key_in, ok}
 const LARGE: i64 = (1 << 53) - 1;
 
 /// Bodies are bytes; a store never looks into them.
+///
+/// Guarantees: FORMAT-1.
 pub(crate) async fn bodies_are_kept_byte_for_byte(stage: Stage) {
     let every_byte: Vec<u8> = (0..=255).collect();
     let bodies: [&[u8]; 22] = [
@@ -73,7 +75,7 @@ pub(crate) async fn a_body_of_a_mebibyte_is_kept(stage: Stage) {
 
 /// Every field of a header comes back as it was, whatever value it has.
 ///
-/// Guarantees: CUSTOM-STORE-4.
+/// Guarantees: CUSTOM-STORE-4, FORMAT-1.
 pub(crate) async fn headers_are_kept_field_for_field(stage: Stage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
@@ -110,6 +112,8 @@ pub(crate) async fn headers_are_kept_field_for_field(stage: Stage) {
 }
 
 /// Every field of a run's facts comes back as it was, whatever value it has.
+///
+/// Guarantees: FORMAT-1.
 pub(crate) async fn facts_are_kept_field_for_field(stage: Stage) {
     let store = stage.store();
     let mut labels = Labels::default();

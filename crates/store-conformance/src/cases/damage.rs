@@ -209,6 +209,8 @@ pub(crate) async fn a_missing_record_is_corrupt(stage: Stage) {
 }
 
 /// A run without the base it needs is `Corrupt`, never empty.
+///
+/// Guarantees: FORMAT-8.
 pub(crate) async fn a_missing_base_is_corrupt(stage: Stage) {
     let mut log = stage.log("r-1");
     log.write_with(&*stage.store(), 5, |header| header.base = header.seq.get() == 0).await;
@@ -243,6 +245,8 @@ pub(crate) async fn a_torn_tail_is_cut_off_or_corrupt(stage: Stage) {
 }
 
 /// A record of a newer format is `Unsupported`: neither read wrongly nor taken for damage.
+///
+/// Guarantees: FORMAT-8.
 pub(crate) async fn a_newer_format_is_unsupported(mut stage: Stage) {
     for (run, seq) in [("r-1", 8), ("r-2", 6)] {
         let mut log = stage.log(run);

@@ -108,6 +108,8 @@ async fn swapped(stage: Stage) -> (Stage, [Log; 2], Log) {
 }
 
 /// Records that stand under the name of another run are no answer to any call.
+///
+/// Guarantees: SQLITE-11.
 pub(crate) async fn swapped_runs_answer_no_call_falsely(stage: Stage) {
     let (stage, mut logs, other) = swapped(stage).await;
     let store = stage.store();
@@ -139,6 +141,8 @@ pub(crate) async fn swapped_runs_harm_no_other_run(stage: Stage) {
 }
 
 /// Runs that have changed places can be purged, each without harm to another, and their ids be used again.
+///
+/// Guarantees: SQLITE-12.
 pub(crate) async fn swapped_runs_can_be_purged(stage: Stage) {
     let (stage, logs, other) = swapped(stage).await;
     let store = stage.store();
@@ -156,6 +160,8 @@ pub(crate) async fn swapped_runs_can_be_purged(stage: Stage) {
 }
 
 /// A log whose last record is gone is not read as one that ends before it.
+///
+/// Guarantees: SQLITE-11.
 pub(crate) async fn missing_tail_is_never_a_shorter_log(mut stage: Stage) {
     // The last record is a base, is none, and is the second one.
     for (run, count) in [("a", 9), ("b", 7), ("c", 2)] {

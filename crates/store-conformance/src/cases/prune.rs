@@ -139,6 +139,8 @@ pub(crate) async fn what_was_pruned_is_not_found(stage: Stage) {
 }
 
 /// What was said of a run at its start is known also when its first record is gone.
+///
+/// Guarantees: FORMAT-3.
 pub(crate) async fn facts_outlive_pruning(stage: Stage) {
     let store = stage.store();
     let said = label(facts("w", 77), "k", "v").with_user("somebody").expect("the user is valid");

@@ -143,7 +143,7 @@ pub(crate) async fn appends_go_on_while_records_are_resealed(stage: Stage) {
 
 /// A reader in another instance finds each record meanwhile, in one envelope or the other.
 ///
-/// Guarantees: AT-REST-9.
+/// Guarantees: AT-REST-9, NATS-15.
 pub(crate) async fn readers_find_every_record_while_it_is_resealed(stage: Stage) {
     if stage.store().resealing().is_none() {
         return;

@@ -6,6 +6,8 @@ use super::conflict::is_a_conflict;
 use crate::stage::{Stage, append_one, appended, expect_refusal, is_kept, ok, together};
 
 /// What was appended and is the end of the log is `Ok` again, and nothing is doubled.
+///
+/// Guarantees: DURABLE-8.
 pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: Stage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 2).await;

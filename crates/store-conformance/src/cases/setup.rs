@@ -56,6 +56,8 @@ pub(crate) async fn capabilities_are_constant(stage: Stage) {
 }
 
 /// A store sends notices exactly if it says so.
+///
+/// Guarantees: STORE-5.
 pub(crate) async fn notices_are_sent_as_announced(stage: Stage) {
     for _ in 0..2 {
         let announced = stage.store().capabilities().notices;

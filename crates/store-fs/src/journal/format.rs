@@ -259,6 +259,7 @@ mod tests {
         assert!(read(&[0; 4_096]).unwrap().is_none(), "it was never begun");
     }
 
+    /// Guarantees: FS-11.
     #[test]
     fn it_ends_where_a_group_was_cut_short_and_a_flipped_bit_before_that_is_a_gap() {
         let entries = [entry("a", 7, b"one\n"), entry("b", 9, b"two\n"), entry("a", 11, &[b'x'; 2_000])];
@@ -285,6 +286,7 @@ mod tests {
         }
     }
 
+    /// Guarantees: FS-11.
     #[test]
     fn groups_of_another_lap_are_not_meant() {
         let (mut bytes, places) = journal(&[&[entry("a", 7, b"one\n")], &[entry("a", 11, b"two\n")]]);

@@ -49,6 +49,7 @@ fn read(line: &str, before: Option<RecordId>) -> Result<(Record, Part), Flaw> {
     Ok((Record { header, body }, line.part))
 }
 
+/// Guarantees: FS-1.
 #[test]
 fn lines_are_stored_like_this() {
     let run = RunKey::new(TenantId::new("acme").unwrap(), RunId::new("r:1").unwrap());
@@ -100,6 +101,7 @@ fn lines_are_stored_like_this() {
     );
 }
 
+/// Guarantees: FS-4.
 #[test]
 fn whatever_the_header_it_comes_back() {
     let node = typical(b"1").header;
@@ -137,6 +139,7 @@ fn a_base_names_the_record_before_it_and_others_only_one_that_is_not_there() {
     assert!(!written(&record, None, Part::WHOLE).contains("prev"));
 }
 
+/// Guarantees: FS-4.
 #[test]
 fn bodies_stand_as_they_are_if_they_are_one_line_of_json() {
     let as_they_are: [&[u8]; 8] = [
@@ -180,6 +183,7 @@ fn bodies_stand_as_they_are_if_they_are_one_line_of_json() {
     assert_eq!(read(&written(&record, None, Part::WHOLE), None).unwrap().0, record);
 }
 
+/// Guarantees: FS-4.
 #[test]
 fn a_body_that_looks_like_the_rest_of_a_line_is_a_body() {
     for body in [
@@ -254,6 +258,7 @@ fn a_line_of_a_torn_append_stands_alone_when_it_is_copied() {
 }
 
 proptest! {
+    /// Guarantees: FS-4.
     #[test]
     fn whatever_the_body_it_comes_back(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let header = typical(b"").header;
@@ -264,6 +269,7 @@ proptest! {
         prop_assert_eq!(read(&line, None).unwrap().0, record);
     }
 
+    /// Guarantees: FS-4.
     #[test]
     fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _read = (read_record(&bytes).is_ok(), read_opening(&bytes).is_ok());

@@ -139,12 +139,13 @@ fn finish(root: &Path, steps: &[Step], models: &[Model], done: usize) {
     assert_eq!(std::fs::read_dir(root.join("runs/default")).unwrap().count(), 0, "a trace is left");
 }
 
-/// Guarantees: RUN-2.
+/// Guarantees: FS-7, RUN-2.
 #[test]
 fn whatever_the_call_at_which_it_dies_what_was_acknowledged_is_there_and_nothing_is_torn() {
     die_at_every_call(folder, 500);
 }
 
+/// Guarantees: FS-7.
 #[test]
 fn whatever_the_call_of_a_journal_at_which_it_dies_what_was_acknowledged_is_there() {
     die_at_every_call(journaled, 700);
@@ -187,11 +188,13 @@ fn die_at_every_call(open: Open, least: usize) {
     assert!(deaths > least, "{deaths} deaths are too few for this story");
 }
 
+/// Guarantees: FS-8.
 #[test]
 fn whatever_call_fails_the_error_is_honest_and_a_retry_is_durable() {
     fail_at_every_call(folder);
 }
 
+/// Guarantees: FS-8.
 #[test]
 fn whatever_call_of_a_journal_fails_the_error_is_honest_and_a_retry_is_durable() {
     fail_at_every_call(journaled);
@@ -248,6 +251,7 @@ fn fail_at_every_call(open: Open) {
     }
 }
 
+/// Guarantees: FS-10.
 #[test]
 fn what_a_killed_writer_left_unsynced_is_safe_before_another_writes_behind_it() {
     for (first, second) in

@@ -107,6 +107,7 @@ fn check_unreadable(place: &Place, folder: &Inner, expected: ErrorKind) {
     assert!(!place.check_others(folder));
 }
 
+/// Guarantees: FS-5.
 #[test]
 fn cut_at_any_length_the_whole_appends_are_left() {
     let place = place();
@@ -140,6 +141,7 @@ fn an_append_cuts_a_torn_end_off_and_goes_on() {
     }
 }
 
+/// Guarantees: FS-6.
 #[test]
 fn a_flipped_bit_anywhere_is_damage_and_removes_nothing() {
     let place = place();
@@ -190,6 +192,7 @@ fn a_flipped_bit_anywhere_is_damage_and_removes_nothing() {
     }
 }
 
+/// Guarantees: FS-6.
 #[test]
 fn what_follows_the_last_append_is_cut_off_only_if_a_crash_can_have_left_it() {
     let place = place();
@@ -259,6 +262,8 @@ fn a_record_that_is_missing_or_out_of_place_is_damage() {
 }
 
 /// A folder of before the first release is refused by every call, and nothing in it is touched.
+///
+/// Guarantees: FS-3.
 #[test]
 fn unreleased_folder_is_unsupported() {
     let place = place();
@@ -279,6 +284,7 @@ fn unreleased_folder_is_unsupported() {
     }
 }
 
+/// Guarantees: FS-3.
 #[test]
 fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
     let place = place();
@@ -321,6 +327,7 @@ fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
     assert_eq!(fs::read(folder.layout.marker()).unwrap(), b"{\"version\":1}\n");
 }
 
+/// Guarantees: FS-19.
 #[test]
 fn something_else_in_the_place_of_a_log_is_damage_and_purging_takes_what_is_ours_to_take() {
     let place = place();
@@ -368,6 +375,7 @@ fn a_run_left_out_of_a_listing_is_named_in_a_warning() {
     assert!(!heard.contains("other"), "{heard}");
 }
 
+/// Guarantees: FS-19.
 #[test]
 fn a_tenant_whose_folder_cannot_be_listed_hides_no_other() {
     let place = place();
@@ -380,6 +388,7 @@ fn a_tenant_whose_folder_cannot_be_listed_hides_no_other() {
     assert!(heard.contains("runs/t") && !heard.contains("default"), "{heard}");
 }
 
+/// Guarantees: FS-6.
 #[test]
 fn a_cut_is_told_in_a_warning() {
     let place = place();

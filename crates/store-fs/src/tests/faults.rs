@@ -56,6 +56,7 @@ impl Place {
     }
 }
 
+/// Guarantees: FS-8.
 #[test]
 fn a_write_that_fails_and_cannot_be_undone_is_in_doubt() {
     let mut place = place();
@@ -69,6 +70,7 @@ fn a_write_that_fails_and_cannot_be_undone_is_in_doubt() {
     place.check_durable();
 }
 
+/// Guarantees: FS-9.
 #[test]
 fn after_a_failed_sync_nothing_is_said_before_the_log_is_on_another_file() {
     let mut place = place();
@@ -91,6 +93,7 @@ fn after_a_failed_sync_nothing_is_said_before_the_log_is_on_another_file() {
     place.check_durable();
 }
 
+/// Guarantees: FS-9.
 #[test]
 fn a_log_that_is_copied_after_a_failed_sync_is_locked_before_it_is_written_to() {
     let mut place = place();
@@ -114,6 +117,7 @@ fn a_log_that_is_copied_after_a_failed_sync_is_locked_before_it_is_written_to() 
     assert_eq!(left.last(), Some(&theirs.id), "what was acknowledged is there");
 }
 
+/// Guarantees: FS-10.
 #[test]
 fn an_append_found_in_the_log_is_synced_before_it_is_acknowledged() {
     let mut place = place();
@@ -208,6 +212,7 @@ impl Disk for Shifting {
     }
 }
 
+/// Guarantees: FS-6.
 #[test]
 fn what_looks_like_damage_is_looked_at_again_under_the_lock() {
     let place = place();
@@ -311,6 +316,7 @@ fn of_many_instances_that_make_one_run_one_does() {
     }
 }
 
+/// Guarantees: FS-20.
 #[test]
 fn many_instances_set_up_one_folder() {
     for _ in 0..20 {

@@ -88,7 +88,7 @@ fn what_would_have_to_wait_is_given_back_and_the_rest_of_the_row_goes_on() {
 
 /// A story of two processes that write to the same runs, are killed, and lose power, by chance. What was acknowledged is there.
 ///
-/// Guarantees: RUN-2.
+/// Guarantees: FS-7, RUN-2.
 #[test]
 fn whatever_two_processes_do_and_whatever_the_power_takes_what_was_acknowledged_is_there() {
     for seed in 0..100 {
@@ -300,6 +300,7 @@ fn what_comes_back_after_it_was_gone_is_looked_into_again() {
     assert_eq!(ids(&folder, &author.run).unwrap(), Some(expected));
 }
 
+/// Guarantees: FS-11.
 #[test]
 fn a_damaged_journal_is_refused_until_it_is_moved_away_and_a_copy_of_one_is_not() {
     let place = tempfile::tempdir().unwrap();
@@ -329,6 +330,7 @@ fn a_damaged_journal_is_refused_until_it_is_moved_away_and_a_copy_of_one_is_not(
     assert!(!journal.exists());
 }
 
+/// Guarantees: FS-3.
 #[test]
 fn a_journal_of_a_newer_version_is_unsupported() {
     let place = tempfile::tempdir().unwrap();
@@ -340,6 +342,7 @@ fn a_journal_of_a_newer_version_is_unsupported() {
     assert_eq!(kind(folder.ready_to_read().unwrap_err()), ErrorKind::Unsupported);
 }
 
+/// Guarantees: FS-12.
 #[test]
 fn a_run_that_cannot_be_made_whole_is_refused_and_no_other() {
     let place = tempfile::tempdir().unwrap();
@@ -395,6 +398,7 @@ fn who_replaced_a_log_makes_nobody_forget_the_one_that_has_its_name_now() {
     assert_eq!(ids(&folder, &first.run).unwrap(), expected);
 }
 
+/// Guarantees: FS-14.
 #[test]
 fn nothing_of_a_purged_run_or_a_record_that_was_dropped_is_left_in_a_journal() {
     let place = tempfile::tempdir().unwrap();
@@ -446,6 +450,7 @@ fn what_is_no_file_is_no_journal() {
     assert_eq!(journal::all(&journals).unwrap().len(), 2);
 }
 
+/// Guarantees: FS-13.
 #[test]
 fn a_journal_of_a_process_that_lives_is_left_alone() {
     let place = tempfile::tempdir().unwrap();

@@ -13,6 +13,7 @@ use crate::common::Place;
 use crate::load::{is_kept_under_load, until_written};
 use crate::surely::{PATIENCE, surely};
 
+/// Guarantees: NATS-5.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn any_one_of_three_servers_may_fail_under_load_or_the_cluster_is_refused() {

@@ -81,6 +81,7 @@ async fn story(process: &mut Process<'_>) -> [Log; 2] {
     [run, other]
 }
 
+/// Guarantees: NATS-2.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
@@ -114,6 +115,7 @@ async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
     assert!(happened >= 4 * 15, "{happened} cuts are no story");
 }
 
+/// Guarantees: NATS-2.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
@@ -134,6 +136,8 @@ async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
 
 /// The append before it may have been in doubt itself: its repeat, too, says where the run stands, and nothing is looked up before the next one
 /// is sent. Not remembering it, the next one was `Unavailable` instead, where a busy machine made the first one late.
+///
+/// Guarantees: NATS-3.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() {
@@ -166,6 +170,8 @@ async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() 
 }
 
 /// More than the connection and its queue take: what waits for room in them waits no longer than for a reply.
+///
+/// Guarantees: NATS-4, STORE-4.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn whatever_a_silent_server_is_given_every_call_comes_to_its_end() {
@@ -196,6 +202,8 @@ async fn whatever_a_silent_server_is_given_every_call_comes_to_its_end() {
 }
 
 /// Those that wait for the first connection wait at the same time, not one after another.
+///
+/// Guarantees: NATS-4.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn however_many_wait_for_a_first_connection_each_waits_for_it_once() {
@@ -215,6 +223,8 @@ async fn however_many_wait_for_a_first_connection_each_waits_for_it_once() {
 }
 
 /// To hear is to be told what is said from then on.
+///
+/// Guarantees: NATS-14.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_process_without_a_connection_does_not_say_that_it_hears() {
@@ -234,6 +244,8 @@ async fn a_process_without_a_connection_does_not_say_that_it_hears() {
 }
 
 /// A store connects anew, and hears, once the runtime in which it was first used is gone.
+///
+/// Guarantees: NATS-14.
 #[test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 fn a_store_outlives_the_runtime_of_its_first_call() {

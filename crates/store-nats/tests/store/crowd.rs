@@ -16,6 +16,8 @@ use crate::load::{until_written, write};
 use crate::surely::{append_one, is_kept, kind, log_of, surely};
 
 /// A subscriber that reads nothing holds up no writer and no other subscriber, and is told that it missed some.
+///
+/// Guarantees: NATS-6.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_listener_that_reads_nothing_hinders_nobody_and_learns_that_it_missed_some() {
@@ -88,6 +90,8 @@ async fn a_store_tells_of_its_own_appends_once_and_with_their_head() {
 }
 
 /// While a program listens to every subject, the server says of none that nobody is there.
+///
+/// Guarantees: NATS-6.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_program_that_listens_to_everything_keeps_no_process_from_hearing() {
@@ -151,6 +155,8 @@ async fn what_reads_runs_that_are_removed_just_then_is_answered() {
 
 /// A server lets a client fall behind by `max_pending` bytes and then cuts its connection. What was asked for comes in no piece; what else is
 /// asked for, comes.
+///
+/// Guarantees: NATS-6.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_client_that_falls_behind_is_cut_off_and_reads_nothing_by_half() {
@@ -179,6 +185,8 @@ async fn a_client_that_falls_behind_is_cut_off_and_reads_nothing_by_half() {
 }
 
 /// The connections of many processes are lost at the same moment, again and again, and all come back at once.
+///
+/// Guarantees: NATS-2.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn many_processes_that_connect_again_at_once_lose_and_double_nothing() {
@@ -208,6 +216,8 @@ async fn many_processes_that_connect_again_at_once_lose_and_double_nothing() {
 }
 
 /// The server's own limit of bytes, which all its streams share. To prune and to purge writes a message first, which has no room either.
+///
+/// Guarantees: NATS-7.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_server_without_room_refuses_and_goes_on_when_there_is_some() {

@@ -38,6 +38,7 @@ fn lose(server: &Nats) {
     server.restart().unwrap();
 }
 
+/// Guarantees: NATS-9.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn an_append_to_a_head_that_the_server_lost_is_refused_and_forks_no_log() {
@@ -80,6 +81,7 @@ async fn an_append_to_a_head_that_the_server_lost_is_refused_and_forks_no_log() 
     }
 }
 
+/// Guarantees: NATS-9.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_listing_shows_no_run_that_the_server_lost_and_every_one_since() {

@@ -30,6 +30,7 @@ async fn made_with(place: &Place, change: &Value) -> Result<()> {
     setup
 }
 
+/// Guarantees: NATS-8.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn setup_refuses_streams_that_could_lose_records() {
@@ -129,6 +130,7 @@ async fn streams_with_fewer_replicas_than_asked_for_are_refused() {
     place.remove().await;
 }
 
+/// Guarantees: NATS-7.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_full_stream_refuses_and_goes_on_when_there_is_room() {
@@ -166,6 +168,7 @@ async fn a_full_stream_refuses_and_goes_on_when_there_is_room() {
     place.remove().await;
 }
 
+/// Guarantees: NATS-10.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_stream_that_was_deleted_acknowledges_nothing() {
@@ -202,6 +205,8 @@ async fn a_stream_that_was_deleted_acknowledges_nothing() {
 }
 
 /// A writer that knew the stream before it was deleted has not called since: its message must not be taken by the new one.
+///
+/// Guarantees: NATS-10.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_writer_of_a_deleted_stream_is_refused_by_the_next_one() {
@@ -227,6 +232,8 @@ async fn a_writer_of_a_deleted_stream_is_refused_by_the_next_one() {
 
 /// A reader that knew the stream before it was deleted has written nothing since: it does not take the runs of the new one
 /// for missing.
+///
+/// Guarantees: NATS-10.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_reader_of_a_deleted_stream_reads_the_next_one() {
@@ -255,6 +262,7 @@ async fn a_reader_of_a_deleted_stream_reads_the_next_one() {
     place.remove().await;
 }
 
+/// Guarantees: NATS-11.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn more_than_a_message_holds_is_too_large_and_nothing_is_written() {

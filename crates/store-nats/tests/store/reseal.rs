@@ -37,6 +37,8 @@ async fn messages(place: &Place, log: &Log) -> Vec<(u64, usize)> {
 
 /// No message stays in which nothing is needed any more, and none goes in which something is; a process of the first layout, which finds
 /// records only where they were written, refuses the run.
+///
+/// Guarantees: NATS-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn old_messages_are_removed_once_all_of_their_records_stand_in_others() {
@@ -74,6 +76,8 @@ async fn old_messages_are_removed_once_all_of_their_records_stand_in_others() {
 }
 
 /// A call has more bytes than a message may have.
+///
+/// Guarantees: NATS-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn records_of_more_than_a_message_are_replaced_in_several() {
@@ -93,6 +97,8 @@ async fn records_of_more_than_a_message_are_replaced_in_several() {
 }
 
 /// The headers of small records need more room than their bodies.
+///
+/// Guarantees: NATS-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn records_whose_headers_are_longer_than_their_bodies_are_replaced() {
@@ -109,6 +115,8 @@ async fn records_whose_headers_are_longer_than_their_bodies_are_replaced() {
 }
 
 /// A log that lacks records is not made a shorter one that looks whole.
+///
+/// Guarantees: NATS-16.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_log_that_lacks_records_is_named_and_left_as_it_is() {

@@ -64,6 +64,7 @@ fn rows_read(plan: &str) -> f64 {
     sum
 }
 
+/// Guarantees: POSTGRES-18.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn every_query_is_answered_by_an_index() {

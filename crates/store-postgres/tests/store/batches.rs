@@ -85,6 +85,8 @@ async fn batches_that_share_runs_never_wait_in_a_circle() {
 }
 
 /// One statement writes a run, and another one, for a run whose row must change, fails: the first stays acknowledged.
+///
+/// Guarantees: POSTGRES-20.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn what_one_statement_has_written_stays_acknowledged_when_a_later_one_fails() {
@@ -158,7 +160,7 @@ async fn a_hundred_appends_use_ten_connections_in_parallel() {
 
 /// What a call costs in round trips, counted on the wire.
 ///
-/// Guarantees: SCALE-1.
+/// Guarantees: POSTGRES-18, SCALE-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn each_call_is_one_round_trip() {

@@ -60,6 +60,7 @@ async fn a_connection_is_usable_after_any_dropped_call() {
     is_usable_after(true).await;
 }
 
+/// Guarantees: POSTGRES-3.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn the_same_without_prepared_statements() {
@@ -68,6 +69,8 @@ async fn the_same_without_prepared_statements() {
 
 /// A purge was dropped while it waited in the server; the run was purged by somebody else and started anew. The purge went on
 /// when it could, and took the new life with it, until it was bound to the life that it was meant for.
+///
+/// Guarantees: POSTGRES-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_late_purge_spares_the_next_life_of_the_run() {

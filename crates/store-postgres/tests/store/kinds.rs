@@ -55,6 +55,7 @@ const CODES: [(&str, ErrorKind, &str); 42] = [
     ("P0001", ErrorKind::Unavailable, "log"),
 ];
 
+/// Guarantees: POSTGRES-22.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn every_code_has_its_kind_and_its_remedy() {
@@ -105,6 +106,8 @@ fn all_of(error: &Error) -> String {
 }
 
 /// A value that the server refuses for one entry does not keep the others of the batch out.
+///
+/// Guarantees: POSTGRES-19.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_refused_value_harms_no_other_entry() {
@@ -187,6 +190,8 @@ async fn a_server_that_only_reads_and_one_that_gives_up_waiting_are_told_apart()
 
 /// The server ends a session in the middle of a write: whether it was done is not known. In the middle of a read: it is
 /// read again on another connection.
+///
+/// Guarantees: POSTGRES-22.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_session_that_the_server_ends_is_a_doubt_for_writes_alone() {
@@ -253,6 +258,8 @@ async fn a_deadlock_of_the_callers_own_is_unavailable_for_one() {
 }
 
 /// A password that is wrong, a database that is not there, a user who may not, and one who may not connect any more.
+///
+/// Guarantees: POSTGRES-22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn whoever_is_not_let_in_is_told_why() {

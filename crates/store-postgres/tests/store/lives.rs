@@ -108,6 +108,7 @@ const LEFT: &str = "\
         WHERE c.run = h.key AND c.seq = h.seq AND c.id = h.id AND c.status = h.status) \
         OR h.seq - h.first_seq + 1 <> (SELECT count(*) FROM {s}.records c WHERE c.run = h.key))";
 
+/// Guarantees: POSTGRES-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn lives_of_a_name_never_mix_and_leave_nothing_behind() {
@@ -170,6 +171,8 @@ async fn pruned_after(schema: &Schema, author: &Author, transaction: PgTransacti
 
 /// What happens to the run while a prune waits for its head is seen by the prune: it takes nothing of what was
 /// appended, nothing that another prune took, and nothing of a next life of the name.
+///
+/// Guarantees: POSTGRES-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_prune_that_waited_for_the_head_harms_nothing_that_came_meanwhile() {
@@ -213,6 +216,8 @@ async fn a_prune_that_waited_for_the_head_harms_nothing_that_came_meanwhile() {
 }
 
 /// A purge of a long run has longer than two answers may take: the server has many rows to delete.
+///
+/// Guarantees: POSTGRES-23.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_purge_has_time_for_a_long_run() {
@@ -238,6 +243,8 @@ async fn a_purge_has_time_for_a_long_run() {
 }
 
 /// A prune that removes many records has longer than an answer may take, with prepared statements and without.
+///
+/// Guarantees: POSTGRES-23.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_prune_has_time_for_many_records() {

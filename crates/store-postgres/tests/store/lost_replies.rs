@@ -87,6 +87,7 @@ async fn a_connection_cut_before_any_request_loses_and_doubles_nothing() {
     survives(Cut::Before).await;
 }
 
+/// Guarantees: POSTGRES-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_connection_cut_during_any_request_loses_and_doubles_nothing() {
@@ -132,6 +133,8 @@ const SILENT: &[u8] = br#"{"silent": true}"#;
 
 /// Every connection goes silent at once, as behind a proxy that fails over: each call ends in the time given, and the next ones go over
 /// new connections. The driver would keep the places of the dead ones in the pool for as long as the system waits for an answer.
+///
+/// Guarantees: STORE-3.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn connections_that_go_silent_are_given_up_and_leave_no_hole_in_the_pool() {

@@ -29,6 +29,7 @@ const OF_VERSION_1: [&str; 4] = [
      VALUES ('default', 'n', 0, gen_random_uuid(), 1, 's', 'p', 0, 0, 'w', '', gen_random_uuid(), gen_random_uuid(), 0)",
 ];
 
+/// Guarantees: POSTGRES-11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn runs_of_the_version_before_are_all_kept_and_its_processes_refused() {

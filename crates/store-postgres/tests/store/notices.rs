@@ -15,6 +15,7 @@ async fn hears(notices: &mut Notices, run: &RunKey) {
     }
 }
 
+/// Guarantees: POSTGRES-17.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn another_process_hears_of_every_run_of_a_batch() {
@@ -38,6 +39,8 @@ async fn another_process_hears_of_every_run_of_a_batch() {
 
 /// The listener's connection is ended by the server. Notices of that time are lost, as notices may be; then they come again,
 /// to the same subscriber.
+///
+/// Guarantees: POSTGRES-17.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_listener_that_lost_its_connection_listens_again() {

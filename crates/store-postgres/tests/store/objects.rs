@@ -42,6 +42,7 @@ fn value(len: usize, seed: u8) -> Bytes {
     (0..len).map(|at| (at * 31 + at / 251).to_le_bytes()[0].wrapping_add(seed)).collect()
 }
 
+/// Guarantees: POSTGRES-16.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn the_suite_of_object_stores_finds_nothing() {
@@ -160,6 +161,7 @@ fn call() -> impl proptest::strategy::Strategy<Value = Call> {
     ]
 }
 
+/// Guarantees: POSTGRES-16.
 #[test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 fn random_calls_are_answered_as_in_memory() {
@@ -189,6 +191,8 @@ fn random_calls_are_answered_as_in_memory() {
 }
 
 /// A value that is put again under its name while it is read is the one or the other, whole; and the last one stays.
+///
+/// Guarantees: POSTGRES-16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_reader_has_one_value_or_another_and_nothing_is_left() {
@@ -216,6 +220,7 @@ async fn a_reader_has_one_value_or_another_and_nothing_is_left() {
     .await;
 }
 
+/// Guarantees: POSTGRES-16.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn what_an_upload_left_behind_is_swept() {
@@ -245,6 +250,8 @@ async fn what_an_upload_left_behind_is_swept() {
 }
 
 /// Errors say what to do: where the tables are missing, and where the server is away.
+///
+/// Guarantees: POSTGRES-16.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn what_is_missing_is_named() {

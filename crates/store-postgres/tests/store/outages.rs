@@ -84,12 +84,14 @@ async fn survives(go_down: fn(&Postgres)) {
     spawn_blocking(move || drop(server)).await.unwrap();
 }
 
+/// Guarantees: POSTGRES-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_server_that_is_killed_under_load_loses_and_doubles_nothing() {
     survives(|server| server.kill().unwrap()).await;
 }
 
+/// Guarantees: POSTGRES-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_server_that_is_stopped_under_load_loses_and_doubles_nothing() {
@@ -97,6 +99,8 @@ async fn a_server_that_is_stopped_under_load_loses_and_doubles_nothing() {
 }
 
 /// While the server is down a call fails within the time given, is worth a retry, and wrote nothing.
+///
+/// Guarantees: POSTGRES-22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_server_that_is_down_is_unavailable() {
@@ -123,6 +127,8 @@ async fn a_server_that_is_down_is_unavailable() {
 }
 
 /// The disk is full: the error says so, what was acknowledged stays, and appends go on when there is room again.
+///
+/// Guarantees: POSTGRES-21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(
     not(store_test_small_disk),

@@ -64,6 +64,8 @@ impl Space for Place {
 }
 
 /// Random calls of two stores at once, over fewer connections than the stores have, are answered like the model.
+///
+/// Guarantees: POSTGRES-3.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn calls_behind_a_pooler_are_answered_like_the_model() {
@@ -76,6 +78,8 @@ async fn calls_behind_a_pooler_are_answered_like_the_model() {
 }
 
 /// Runs of transactional nodes, more than the pooler has connections, some of whose statements give way.
+///
+/// Guarantees: POSTGRES-4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn transactional_nodes_behind_a_pooler_are_done_once() {

@@ -11,6 +11,8 @@ use sqlx::{AssertSqlSafe, Row as _};
 use tokio::task::JoinSet;
 
 /// Ten instances with connections of their own meet an empty database.
+///
+/// Guarantees: POSTGRES-8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn ten_setups_at_once_make_the_tables_once() {
@@ -36,6 +38,8 @@ async fn count(schema: &Schema, table: &str) -> i64 {
 
 /// The printed scripts make what `setup` makes, also twice, and `setup` then finds nothing to do: not even the right to
 /// make a schema is needed.
+///
+/// Guarantees: POSTGRES-8.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn the_printed_migrations_are_enough() {
@@ -68,6 +72,8 @@ async fn the_printed_migrations_are_enough() {
 }
 
 /// Two stores with different prefixes share a schema and nothing else.
+///
+/// Guarantees: POSTGRES-10.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn prefixes_keep_stores_apart() {
@@ -87,6 +93,8 @@ async fn prefixes_keep_stores_apart() {
 }
 
 /// A migration of a newer version that only added leaves this version working; one that changed what is there stops it.
+///
+/// Guarantees: POSTGRES-9.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_newer_version_of_the_tables_is_refused_only_if_it_must_be() {
@@ -152,6 +160,8 @@ async fn the_views_answer_in_sql() {
 }
 
 /// The pool is used up: a call waits as long as was said and no longer, says so, and changes nothing.
+///
+/// Guarantees: POSTGRES-6.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_pool_that_is_used_up_is_unavailable_after_a_bounded_time() {

@@ -14,6 +14,8 @@ use sqlx::Row as _;
 const RUNS: usize = 50;
 
 /// A batch is planned for its first few times on a connection, and then no more.
+///
+/// Guarantees: POSTGRES-18.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn batches_are_not_planned_again_and_again() {
@@ -38,6 +40,8 @@ async fn batches_are_not_planned_again_and_again() {
 }
 
 /// A prune is one statement, also with a base, and one that is planned for its first few times.
+///
+/// Guarantees: POSTGRES-18.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_prune_is_one_statement() {
@@ -84,6 +88,8 @@ async fn a_transaction_keeps_its_own_patience() {
 }
 
 /// The head of a run that goes on is moved within its page, and no index is touched; the row of the run is left alone.
+///
+/// Guarantees: POSTGRES-12.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_step_touches_no_index_and_no_row_of_runs() {
@@ -130,6 +136,8 @@ async fn a_step_touches_no_index_and_no_row_of_runs() {
 
 /// Listings find a run as its last record has it, whatever that record is: also one that does not look as if it changed anything, alone, beside others,
 /// and where it is not the last of its entry that changes it.
+///
+/// Guarantees: POSTGRES-13.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn listings_follow_whatever_a_record_says() {
@@ -218,6 +226,8 @@ async fn a_record_keeps_what_is_not_as_in_the_head() {
 }
 
 /// A run whose head is missing, as after a crash of a server with `fsync` off, is left out of a listing and hides no other.
+///
+/// Guarantees: POSTGRES-13.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_run_without_its_head_ends_no_listing() {
@@ -249,6 +259,8 @@ async fn a_run_without_its_head_ends_no_listing() {
 }
 
 /// What came since a record is not told without the last record that the head names.
+///
+/// Guarantees: POSTGRES-13.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn what_came_since_ends_with_the_head() {

@@ -7,6 +7,7 @@ use ferrata_store::{CheckpointStore, Clock as _, Database as _, ErrorKind, Syste
 use ferrata_store_postgres::{Postgres, PostgresStore, PostgresTransaction};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
+/// Guarantees: POSTGRES-7.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn work_and_record_commit_together_or_not_at_all() {
@@ -41,6 +42,8 @@ async fn work_and_record_commit_together_or_not_at_all() {
 }
 
 /// A conflict leaves the transaction usable, with nothing of the run in it; a repeat is recognised.
+///
+/// Guarantees: POSTGRES-7.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_conflict_within_a_transaction_writes_nothing() {
@@ -93,6 +96,8 @@ async fn a_serialisable_transaction_is_told_to_begin_anew() {
 }
 
 /// A notice of a record in a transaction comes after the commit, to every process, and never of one rolled back.
+///
+/// Guarantees: POSTGRES-7.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_notice_comes_with_the_commit() {

@@ -135,6 +135,7 @@ async fn a_run_is_followed_from_node_to_node() {
     is_kept(&author, &place.store()).await;
 }
 
+/// Guarantees: REDIS-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
 async fn slots_that_move_under_load_lose_nothing() {
@@ -191,6 +192,8 @@ async fn slots_that_move_under_load_lose_nothing() {
 
 /// While the keys of a shard of the index are on two nodes, no change of it can be made whole: it is refused and tried again, and makes no key
 /// that would be in the way of one that has not moved yet.
+///
+/// Guarantees: REDIS-14.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
 async fn an_index_that_moves_loses_no_entry_and_hinders_no_move() {
@@ -305,6 +308,7 @@ async fn a_node_that_hangs_is_waited_for_once() {
     }
 }
 
+/// Guarantees: REDIS-3.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_record_is_acknowledged_when_the_replica_has_it() {
@@ -367,6 +371,8 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
 
 /// The server has lost its scripts, and the replica has not what the connection wrote before, but has what is written when the append is sent
 /// again with its script.
+///
+/// Guarantees: REDIS-3.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn an_append_that_is_sent_again_with_its_script_is_acknowledged_by_its_replicas() {
@@ -418,6 +424,8 @@ async fn forwarder(to: Arc<AtomicU16>) -> String {
 }
 
 /// The primary of before becomes a replica and keeps its connections: the store looks anew for the one that has the name.
+///
+/// Guarantees: REDIS-7.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_failover_behind_a_name_is_followed() {

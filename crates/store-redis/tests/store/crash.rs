@@ -80,6 +80,7 @@ async fn story(process: &mut Process<'_>) -> Vec<Log> {
     vec![run, other]
 }
 
+/// Guarantees: REDIS-5.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
@@ -210,6 +211,7 @@ async fn a_connection_to_a_cluster_cut_at_any_request_loses_and_doubles_nothing(
     assert!(happened * 10 >= most * 9, "only {happened} of {most} cuts happened");
 }
 
+/// Guarantees: REDIS-5.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
@@ -261,6 +263,7 @@ async fn a_server_that_hangs_is_in_doubt_after_the_timeout_and_goes_on() {
     is_kept(&author, &store).await;
 }
 
+/// Guarantees: REDIS-2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_server_killed_under_load_keeps_what_it_acknowledged() {

@@ -18,6 +18,7 @@ async fn is_heard(mut texts: Texts, place: &Place) {
     assert_eq!(heard.expect("nothing is heard").unwrap().as_deref(), Some("word"));
 }
 
+/// Guarantees: REDIS-17.
 #[test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 fn who_listens_outlives_the_runtime_that_began_it() {
@@ -38,6 +39,8 @@ fn who_listens_outlives_the_runtime_that_began_it() {
 }
 
 /// A connection that is let in and never answered is given up as any other.
+///
+/// Guarantees: REDIS-17.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_listener_on_a_silent_network_begins_anew() {
@@ -55,6 +58,8 @@ async fn a_listener_on_a_silent_network_begins_anew() {
 }
 
 /// A network that lets nothing more pass and ends no connection is found out by asking, once nothing was heard for half a minute.
+///
+/// Guarantees: REDIS-17.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_listener_on_a_network_that_falls_silent_begins_anew() {

@@ -108,6 +108,7 @@ async fn a_lost_index_is_made_anew(service: Service) {
     place.remove().await;
 }
 
+/// Guarantees: REDIS-13.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_lost_index_of_a_server_is_made_anew() {
@@ -121,6 +122,8 @@ async fn a_lost_index_of_a_cluster_is_made_anew() {
 }
 
 /// A key that another program has written over is no reason to leave the other runs out of the index.
+///
+/// Guarantees: REDIS-13.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_key_of_another_type_does_not_stop_the_repair() {
@@ -161,6 +164,8 @@ async fn the_next_change_of_a_run_enters_it_again() {
 }
 
 /// One process is asked to look after the index, the others go on.
+///
+/// Guarantees: REDIS-13.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn setup_repairs_when_it_is_due_and_not_before() {
@@ -214,6 +219,7 @@ async fn size(place: &Place, set: &str) -> i64 {
     redis::from_redis_value(size).unwrap()
 }
 
+/// Guarantees: REDIS-12.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses() {
@@ -248,6 +254,8 @@ async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses()
 
 /// A reader looked for the run of a young entry and found none; its answer took longer than the grace, so that the entry was old
 /// when the reader gave it up. But the record may have been written meanwhile: a run without an entry is in no listing.
+///
+/// Guarantees: REDIS-12.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_reader_that_waits_long_gives_up_no_entry_that_was_young_when_it_looked() {
@@ -289,6 +297,7 @@ async fn a_start_that_lost_leaves_nothing_in_the_index() {
     place.remove().await;
 }
 
+/// Guarantees: REDIS-12.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader() {
@@ -310,6 +319,8 @@ async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader(
 
 /// Four processes change a run's status against each other; whoever wins, it stands where its head says, and nowhere else
 /// after a look.
+///
+/// Guarantees: REDIS-11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_run_that_changes_fast_is_never_lost() {
@@ -414,12 +425,14 @@ async fn nothing_is_left(service: Service) {
     place.remove().await;
 }
 
+/// Guarantees: REDIS-9.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn purging_every_run_leaves_no_key_on_a_server() {
     nothing_is_left(Service::Redis).await;
 }
 
+/// Guarantees: REDIS-9.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
 async fn purging_every_run_leaves_no_key_on_a_cluster() {

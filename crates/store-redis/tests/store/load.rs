@@ -62,7 +62,7 @@ impl Counted {
     }
 }
 
-/// Guarantees: SCALE-1.
+/// Guarantees: REDIS-15, SCALE-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn calls_cost_what_the_documentation_says() {
@@ -167,6 +167,7 @@ async fn scripts_that_are_flushed_again_and_again_stop_nobody() {
     }
 }
 
+/// Guarantees: REDIS-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn ten_thousand_records_page_in_one_request_each() {
@@ -240,6 +241,8 @@ async fn who_looks_for_orphans_does_not_look_at_every_run() {
 
 /// The goal of the project: at most 350 bytes for each step over what its body holds. A server packs a list into nodes of 8 KiB,
 /// so bodies of a good part of that leave room unused, unless its nodes are made larger.
+///
+/// Guarantees: REDIS-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_step_takes_no_more_memory_than_promised() {

@@ -59,6 +59,7 @@ async fn refused_while(url: &str, refuse: &[&str], accept: &[&str], kind: ErrorK
     is_kept(&author, &store).await;
 }
 
+/// Guarantees: REDIS-6.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_full_memory_is_unavailable() {
@@ -67,6 +68,7 @@ async fn a_full_memory_is_unavailable() {
     refused_while(&server.url(), &refuse, &accept, ErrorKind::Unavailable, &["OOM", "maxmemory"]).await;
 }
 
+/// Guarantees: REDIS-6.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_replica_is_unavailable() {
@@ -270,6 +272,7 @@ async fn a_server_that_lets_nobody_in_is_unavailable() {
     eventually("a free place", async || store.setup().await.is_ok()).await;
 }
 
+/// Guarantees: REDIS-4.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_server_that_may_drop_runs_is_not_set_up() {
@@ -281,6 +284,8 @@ async fn a_server_that_may_drop_runs_is_not_set_up() {
 }
 
 /// With `volatile-ttl` a server that was full removed heartbeats, and living processes lost their runs without a word.
+///
+/// Guarantees: REDIS-4.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_server_that_may_drop_heartbeats_is_refused_also_when_it_is_set_so_later() {
@@ -301,6 +306,8 @@ async fn a_server_that_may_drop_heartbeats_is_refused_also_when_it_is_set_so_lat
 }
 
 /// The record is stored, and the server does not say how many replicas have it: nobody may be told that it is not there.
+///
+/// Guarantees: REDIS-3.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_wait_for_replicas_that_is_refused_leaves_a_doubt() {
@@ -407,6 +414,7 @@ async fn what_somebody_else_wrote_at_a_key_is_corrupt_and_hides_no_run() {
     assert_eq!(store.load(&author.key, At::Latest).await.unwrap(), None);
 }
 
+/// Guarantees: REDIS-8.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_record_over_the_limit_is_too_large() {
@@ -497,6 +505,8 @@ async fn a_cluster_without_a_node_is_unavailable_and_comes_back() {
 }
 
 /// The command of the documentation gives a user all that the store needs, and no more than that is tried.
+///
+/// Guarantees: REDIS-16.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn the_rights_that_the_documentation_lists_are_enough() {

@@ -214,6 +214,8 @@ proptest! {
     }
 
     /// Any one byte that is changed, and any end that is cut off, is noticed: in the head at once, in a body by its checksum.
+    ///
+    /// Guarantees: S3-10.
     #[test]
     fn no_damage_passes(at in any::<prop::sample::Index>(), flip in 1_u8..=255, cut in any::<prop::sample::Index>()) {
         let (_, records, bytes) = written(3, &[b"first body", b"second"]);

@@ -24,7 +24,7 @@ fn kinds(memory: &Memory) -> Vec<String> {
     kinds
 }
 
-/// Guarantees: SCALE-1.
+/// Guarantees: S3-13, SCALE-1.
 #[tokio::test]
 async fn calls_cost_what_the_manual_says() {
     let memory = Memory::start().await;
@@ -117,6 +117,8 @@ async fn calls_cost_what_the_manual_says() {
 
 /// A run of twenty steps, as often as runs share a batch: two requests to start, one for each step, two to end, and one for all
 /// entries of the index that are left over.
+///
+/// Guarantees: S3-13.
 #[tokio::test]
 async fn a_batch_of_runs_shares_what_can_be_shared() {
     let memory = Memory::start().await;
@@ -145,6 +147,8 @@ async fn a_batch_of_runs_shares_what_can_be_shared() {
 }
 
 /// The goal is 300 bytes beside what the caller hands over.
+///
+/// Guarantees: S3-13.
 #[tokio::test]
 async fn a_step_takes_less_than_300_bytes_beside_its_body() {
     let memory = Memory::start().await;
@@ -163,6 +167,8 @@ async fn a_step_takes_less_than_300_bytes_beside_its_body() {
 }
 
 /// A page of a long history costs as much as one of a short, wherever it is.
+///
+/// Guarantees: S3-13.
 #[tokio::test]
 async fn a_history_of_ten_thousand_records_pages_in_constant_requests() {
     const LIMIT: u32 = 100;

@@ -169,6 +169,8 @@ async fn is_true(
 }
 
 /// One fault at one request: the store gets over it by itself, and nothing is doubled.
+///
+/// Guarantees: S3-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_fault_at_any_request_of_an_append_is_overcome() {
     for (round, kind) in Kind::ALL.into_iter().enumerate() {
@@ -188,6 +190,8 @@ async fn one_fault_at_any_request_of_an_append_is_overcome() {
 }
 
 /// A server that fails from some request on: the store says so, and what it says is true.
+///
+/// Guarantees: S3-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_goes_down_at_any_request_of_an_append_leaves_no_lie() {
     for (round, kind) in Kind::ALL.into_iter().enumerate() {
@@ -206,6 +210,8 @@ async fn a_server_that_goes_down_at_any_request_of_an_append_leaves_no_lie() {
 }
 
 /// A conditional write that met another: 409 says nothing, so the log is read and the write made again.
+///
+/// Guarantees: S3-1.
 #[tokio::test]
 async fn an_undecided_write_is_made_again() {
     for done in [Fault::Refuse(409, "ConditionalRequestConflict"), Fault::DoneBut(409, "OperationAborted")] {
@@ -226,6 +232,8 @@ async fn an_undecided_write_is_made_again() {
 }
 
 /// 412 says that the key is taken, perhaps by our own write, whose answer somebody on the way repeated the request for.
+///
+/// Guarantees: S3-2.
 #[tokio::test]
 async fn our_own_success_is_no_conflict() {
     let scene = Scene::new().await;
@@ -255,6 +263,8 @@ fn lose_first_reply(scene: &Scene) {
 }
 
 /// The answer of an append that ends a run was lost, and another writer went on before it was looked for.
+///
+/// Guarantees: S3-2.
 #[tokio::test]
 async fn an_append_whose_answer_was_lost_is_no_conflict_when_another_has_gone_on() {
     let scene = Scene::new().await;
@@ -277,6 +287,8 @@ async fn an_append_whose_answer_was_lost_is_no_conflict_when_another_has_gone_on
 }
 
 /// An append that ends a run was dropped when it had been written, another writer went on, and the caller makes it again.
+///
+/// Guarantees: S3-2.
 #[tokio::test]
 async fn a_dropped_append_made_again_is_no_conflict_when_another_has_gone_on() {
     let scene = Scene::new().await;
@@ -299,6 +311,8 @@ async fn a_dropped_append_made_again_is_no_conflict_when_another_has_gone_on() {
 }
 
 /// The answer of an append was lost, another writer went on, and its records were pruned away: nobody can tell.
+///
+/// Guarantees: S3-3.
 #[tokio::test]
 async fn an_append_whose_answer_was_lost_is_in_doubt_once_it_is_pruned() {
     let scene = Scene::new().await;
@@ -324,6 +338,8 @@ async fn an_append_whose_answer_was_lost_is_in_doubt_once_it_is_pruned() {
 }
 
 /// A server that never decides: the call ends, and says that nothing was written.
+///
+/// Guarantees: S3-1.
 #[tokio::test]
 async fn a_server_that_never_decides_is_given_up() {
     let scene = Scene::new().await;
@@ -419,6 +435,8 @@ async fn a_prune_that_ends_at_any_request_can_be_called_again() {
 }
 
 /// A purge that ends at any request leaves the run or no run; called again it is done, and the id can be used again.
+///
+/// Guarantees: S3-16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_purge_that_ends_at_any_request_can_be_called_again() {
     let prepare = || async {

@@ -18,6 +18,8 @@ async fn scene() -> (Memory, S3Store) {
 const INDEX: &str = "some/prefix/index";
 
 /// Whatever is deleted of the index, mending brings back, and changes nothing that is right.
+///
+/// Guarantees: S3-11.
 #[tokio::test]
 async fn a_lost_index_is_made_anew_from_the_logs() {
     let (memory, store) = scene().await;
@@ -47,6 +49,8 @@ async fn a_lost_index_is_made_anew_from_the_logs() {
 }
 
 /// Nothing of a run that never was, or of a state that is past, is listed; and the entries go once they are old.
+///
+/// Guarantees: S3-12.
 #[tokio::test]
 async fn stale_entries_are_passed_over_and_go() {
     let (memory, store) = scene().await;
@@ -76,6 +80,8 @@ async fn stale_entries_are_passed_over_and_go() {
 }
 
 /// While a run goes back and forth between finished and not, every listing shows it.
+///
+/// Guarantees: S3-12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_run_that_changes_its_status_is_in_every_listing() {
     let (memory, store) = scene().await;
@@ -110,6 +116,8 @@ async fn a_run_that_changes_its_status_is_in_every_listing() {
 }
 
 /// One run whose objects the server does not give out is left out of listings; when it gives out none, the caller hears of it.
+///
+/// Guarantees: S3-14.
 #[tokio::test]
 async fn a_run_whose_object_is_refused_is_left_out_of_listings() {
     for (status, code) in [(403, "InvalidObjectState"), (403, "AccessDenied")] {
@@ -153,6 +161,8 @@ async fn a_run_whose_object_is_refused_is_left_out_of_listings() {
 }
 
 /// A refused run that is the only one meant among the thousand entries around it is left out as well.
+///
+/// Guarantees: S3-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_refused_run_far_from_the_others_is_left_out_of_listings() {
     let (memory, store) = scene().await;
@@ -196,6 +206,8 @@ async fn a_refused_run_far_from_the_others_is_left_out_of_listings() {
 
 /// A run that was announced and never written says nothing of a server that refuses every object of the others; one whose mark of its end
 /// the server gives out does.
+///
+/// Guarantees: S3-14.
 #[tokio::test]
 async fn a_start_that_was_never_written_hides_no_refusal() {
     let (memory, store) = scene().await;

@@ -21,6 +21,7 @@ fn shows_no_secret(error: &Error) {
     }
 }
 
+/// Guarantees: S3-4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_breaks_the_rule_is_refused_each_time() {
     for (habit, words) in [
@@ -41,6 +42,7 @@ async fn a_server_that_breaks_the_rule_is_refused_each_time() {
     }
 }
 
+/// Guarantees: S3-4.
 #[tokio::test]
 async fn a_sound_server_is_accepted_and_left_clean() {
     let memory = Memory::start().await;
@@ -52,6 +54,7 @@ async fn a_sound_server_is_accepted_and_left_clean() {
     assert_eq!(memory.objects()["some/prefix/ferrata.json"].bytes, r#"{"layout":3}"#);
 }
 
+/// Guarantees: S3-9.
 #[tokio::test]
 async fn another_layout_is_unsupported_for_every_call() {
     let memory = Memory::start().await;

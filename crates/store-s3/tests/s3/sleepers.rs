@@ -51,6 +51,8 @@ async fn is_refused(scene: &Scene, append: &ferrata_store::RunAppend, actual: Op
 }
 
 /// A writer slept while others appended, and pruned away what it would have met.
+///
+/// Guarantees: S3-5.
 #[tokio::test]
 async fn a_writer_that_slept_through_a_prune_is_refused() {
     for nap in NAPS {
@@ -73,6 +75,8 @@ async fn a_writer_that_slept_through_a_prune_is_refused() {
 }
 
 /// A writer slept while others purged the run, and perhaps began another under its id.
+///
+/// Guarantees: S3-5.
 #[tokio::test]
 async fn a_writer_that_slept_through_a_purge_is_refused() {
     for (nap, is_reused) in NAPS.into_iter().flat_map(|nap| [(nap, false), (nap, true)]) {
@@ -103,6 +107,8 @@ async fn a_writer_that_slept_through_a_purge_is_refused() {
 }
 
 /// The same with a write that was on its way: it had been decided upon before, and arrives after.
+///
+/// Guarantees: S3-5.
 #[tokio::test]
 async fn a_write_that_arrives_late_is_refused() {
     for (nap, is_purge) in NAPS.into_iter().flat_map(|nap| [(nap, false), (nap, true)]) {
@@ -148,6 +154,8 @@ async fn a_write_that_arrives_late_is_refused() {
 
 /// The mark of a purge arrives when others have appended and pruned: its key is free again, or holds a mark of the prune. The
 /// purge ends the run as it is now, or is refused.
+///
+/// Guarantees: S3-6.
 #[tokio::test]
 async fn a_purge_that_arrives_late_ends_the_run_or_is_refused() {
     let ways = [(false, false), (false, true), (true, false), (true, true)];
@@ -192,6 +200,8 @@ async fn a_purge_that_arrives_late_ends_the_run_or_is_refused() {
 }
 
 /// What is no object of the library stands first under the prefix of a run in its second life: a purge ends this life all the same.
+///
+/// Guarantees: S3-6.
 #[tokio::test]
 async fn a_purge_ends_a_later_life_behind_a_stray_object() {
     for strays in 1..3 {
@@ -212,6 +222,8 @@ async fn a_purge_ends_a_later_life_behind_a_stray_object() {
 
 /// A start that arrives after the run was started by another, and purged: the run is new then, or the start is refused; it
 /// never is acknowledged and gone.
+///
+/// Guarantees: S3-7.
 #[tokio::test]
 async fn a_start_that_arrives_late_is_not_lost() {
     for nap in NAPS {
@@ -272,6 +284,8 @@ const FIRST: &str = "ffffffff/ffffffffffffffff";
 
 /// A start does not look whether its id was used before: the first key is never free again, however a run went, and for a
 /// process that never heard of it.
+///
+/// Guarantees: S3-7.
 #[tokio::test]
 async fn a_start_after_a_purge_begins_a_new_life() {
     for (lost_first, lives) in [(false, 1), (false, 3), (true, 1)] {
@@ -374,6 +388,8 @@ async fn a_start_that_was_pruned_meanwhile_was_written() {
 }
 
 /// A start whose entry a listing took for abandoned while its write was on its way, and whose answer was lost: the run is listed.
+///
+/// Guarantees: S3-7.
 #[tokio::test]
 async fn a_start_that_slept_for_hours_and_lost_its_answer_is_listed() {
     let scene = scene().await;
@@ -398,6 +414,8 @@ async fn a_start_that_slept_for_hours_and_lost_its_answer_is_listed() {
 }
 
 /// A writer that looks again after its write finds that a prune has cut within its object: its records are in the log.
+///
+/// Guarantees: S3-5.
 #[tokio::test]
 async fn a_prune_that_cuts_within_a_write_that_is_looked_at_again_keeps_it() {
     for beyond in [false, true] {

@@ -10,6 +10,7 @@ use crate::memory::{Habit, Memory};
 use crate::raw::Raw;
 use crate::spaces::server_client;
 
+/// Guarantees: S3-4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_s3), ignore = "set STORE_TEST_S3_URL to the address of a server of S3")]
 async fn the_server_keeps_conditional_writes_apart() {
@@ -22,6 +23,7 @@ async fn the_server_keeps_conditional_writes_apart() {
     raw.clear().await;
 }
 
+/// Guarantees: S3-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_s3), ignore = "set STORE_TEST_S3_URL to the address of a server of S3")]
 async fn a_purge_leaves_no_version_of_a_run() {
@@ -66,6 +68,8 @@ async fn a_purge_leaves_no_version_of_a_run() {
 }
 
 /// A purge that clears versions away meets the first records of the run's next life: they stay.
+///
+/// Guarantees: S3-15.
 #[tokio::test]
 async fn a_purge_takes_no_version_of_the_next_life() {
     let memory = Memory::start_as(Habit::KeepsVersions).await;

@@ -278,6 +278,7 @@ async fn reads_pruned(store: &SqliteStore, log: &Log, flip: &str) {
     }
 }
 
+/// Guarantees: SQLITE-11.
 #[tokio::test]
 async fn flipped_bit_makes_no_answer_false() {
     let written = written().await;

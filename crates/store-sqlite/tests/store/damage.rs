@@ -99,6 +99,7 @@ async fn check(logs: &[Log], bytes: &[u8], page: usize, how: How, is_of_table: b
     readable
 }
 
+/// Guarantees: SQLITE-11.
 #[tokio::test]
 async fn a_damaged_page_is_named_and_never_read_as_what_was_not_written() {
     let (logs, bytes, of_tables) = written().await;
@@ -120,6 +121,8 @@ async fn a_damaged_page_is_named_and_never_read_as_what_was_not_written() {
 }
 
 /// What is said of a run, and a header, that are no JSON any more: the run is damaged, is said to be, and hides no other.
+///
+/// Guarantees: SQLITE-12.
 #[tokio::test]
 async fn text_that_is_no_json_is_corrupt_and_hides_no_other_run() {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
@@ -150,6 +153,8 @@ async fn text_that_is_no_json_is_corrupt_and_hides_no_other_run() {
 
 /// Head, row and records of a run that contradict each other are `Corrupt`, whichever of them is wrong and whichever call meets them. Other runs
 /// are read and listed.
+///
+/// Guarantees: SQLITE-11.
 #[tokio::test]
 async fn contradiction_within_run_is_corrupt() {
     let of_listing =

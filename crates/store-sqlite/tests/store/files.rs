@@ -104,6 +104,7 @@ async fn a_database_of_the_application_takes_the_runs_in() {
     assert_eq!(kept, 7);
 }
 
+/// Guarantees: SQLITE-10.
 #[tokio::test]
 async fn newer_layout_is_unsupported() {
     let place = place(SqliteOptions::default()).await;
@@ -118,6 +119,8 @@ async fn newer_layout_is_unsupported() {
 }
 
 /// A file of before the first release is refused by every call, and nothing is written to it: not even the tables that it lacks.
+///
+/// Guarantees: SQLITE-10.
 #[tokio::test]
 async fn unreleased_layout_is_unsupported() {
     let place = place(SqliteOptions::default()).await;
@@ -139,6 +142,8 @@ async fn unreleased_layout_is_unsupported() {
 }
 
 /// What may only be read is read, also by `setup`, and every write is refused as one that can be made later.
+///
+/// Guarantees: SQLITE-15.
 #[tokio::test]
 async fn a_database_that_may_only_be_read_is_read() {
     let place = place(SqliteOptions::default()).await;
@@ -157,6 +162,8 @@ async fn a_database_that_may_only_be_read_is_read() {
 }
 
 /// A full disk refuses what does not fit, and nothing else is lost; room makes it go on.
+///
+/// Guarantees: SQLITE-2.
 #[tokio::test]
 async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
     let place = place(SqliteOptions::default()).await;
@@ -243,6 +250,8 @@ async fn a_large_database_is_listed_and_pruned() {
 
 /// A file that is removed under a store must not swallow records: what SQLite has open has no name any more, and each commit succeeds.
 /// No caller makes it anew unasked, as an empty database in place of one that was unmounted would start every run a second time.
+///
+/// Guarantees: SQLITE-3.
 #[tokio::test]
 async fn a_file_that_is_removed_swallows_nothing() {
     let place = place(SqliteOptions::default()).await;
@@ -263,6 +272,8 @@ async fn a_file_that_is_removed_swallows_nothing() {
 
 /// The same for the write-ahead log, which people take for a leftover. What was in it alone goes with it, unless SQLite still had it open
 /// and could bring it into the database; nothing is acknowledged that goes with it, too.
+///
+/// Guarantees: SQLITE-3.
 #[tokio::test]
 async fn a_removed_log_swallows_nothing_that_is_written_after() {
     let place = place(SqliteOptions::default()).await;
@@ -284,6 +295,8 @@ async fn a_removed_log_swallows_nothing_that_is_written_after() {
 }
 
 /// A backup that is restored under a running store is used from the next call on.
+///
+/// Guarantees: SQLITE-13.
 #[tokio::test]
 async fn a_restored_backup_is_used_at_once() {
     let place = place(SqliteOptions::default()).await;
@@ -304,6 +317,8 @@ async fn a_restored_backup_is_used_at_once() {
 }
 
 /// A copy that is made while runs are written is a whole store: of each run the first records up to one that had been begun.
+///
+/// Guarantees: SQLITE-13.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_taken_under_load_is_a_whole_store() {
     let place = place(SqliteOptions::default()).await;

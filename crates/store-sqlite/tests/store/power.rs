@@ -67,6 +67,7 @@ fn after(all: &[Snapshot], commits: usize) -> [Log; 2] {
     last.map_or_else(|| [log("a"), log("b")], |snapshot| snapshot.logs.clone())
 }
 
+/// Guarantees: SQLITE-1.
 #[tokio::test]
 async fn a_prefix_of_the_log_is_a_prefix_of_the_transactions() {
     let place = place(SqliteOptions::default()).await;

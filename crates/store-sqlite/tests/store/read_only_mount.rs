@@ -63,6 +63,8 @@ async fn read(folder: &Path) {
 
 /// A store on a read-only file system is read as it is. One whose write-ahead log is not empty is refused: without that log it would be
 /// older than it is.
+///
+/// Guarantees: SQLITE-15.
 #[test]
 fn read_only_mount_is_read() {
     const MOUNT: &str = "mount -t tmpfs -o size=10m none \"$1\" && cp \"$0\"/* \"$1\" && mount -o remount,ro \"$1\" && shift && exec \"$@\"";

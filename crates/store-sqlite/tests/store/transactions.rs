@@ -6,6 +6,7 @@ use sqlx::Row as _;
 
 use crate::support::{append, execute, is_kept, log, place};
 
+/// Guarantees: SQLITE-9.
 #[tokio::test]
 async fn work_and_record_commit_together_or_not_at_all() {
     let place = place(SqliteOptions::default()).await;
@@ -29,6 +30,8 @@ async fn work_and_record_commit_together_or_not_at_all() {
 }
 
 /// A conflict leaves the transaction usable, with nothing of the run in it; a repeat is recognised.
+///
+/// Guarantees: SQLITE-9.
 #[tokio::test]
 async fn a_conflict_within_a_transaction_writes_nothing() {
     let place = place(SqliteOptions::default()).await;

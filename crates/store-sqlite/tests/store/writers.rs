@@ -20,6 +20,8 @@ use crate::support::{append, copy, execute, frames, is_kept, is_refused, log, pl
 
 /// A thousand runs at once, of which each waits for each of its records: what waits while a transaction is committed goes into the next
 /// one, so they need some dozens of commits and syncs for three thousand appends.
+///
+/// Guarantees: SQLITE-4.
 #[tokio::test]
 async fn a_thousand_runs_at_once_share_few_commits() {
     let place = place(SqliteOptions::default()).await;
@@ -50,6 +52,8 @@ async fn a_thousand_runs_at_once_share_few_commits() {
 }
 
 /// A batch has more entries than SQLite takes values in one statement.
+///
+/// Guarantees: SQLITE-4.
 #[tokio::test]
 async fn a_batch_has_as_many_entries_as_its_caller_likes() {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
@@ -67,6 +71,8 @@ async fn a_batch_has_as_many_entries_as_its_caller_likes() {
 }
 
 /// A step that moves its run between no listings writes the page of its record and that of its head.
+///
+/// Guarantees: SQLITE-5.
 #[tokio::test]
 async fn step_writes_two_pages() {
     let place = place(SqliteOptions::default()).await;
@@ -87,6 +93,8 @@ async fn step_writes_two_pages() {
 }
 
 /// A lock that another program holds is waited for, and then every write is refused as one that was not begun; reads go on.
+///
+/// Guarantees: SQLITE-2.
 #[tokio::test]
 async fn a_lock_that_is_held_too_long_is_unavailable_and_nothing_is_written() {
     let place = place(SqliteOptions::default().with_lock_wait(Duration::from_millis(30))).await;
@@ -124,6 +132,8 @@ async fn a_lock_that_is_held_too_long_is_unavailable_and_nothing_is_written() {
 
 /// A purge, a prune and a start that waited for the lock of another process when their callers were dropped are not carried out later, on the
 /// life of the run that the other process began meanwhile.
+///
+/// Guarantees: SQLITE-6.
 #[tokio::test]
 async fn what_a_dropped_caller_wanted_is_not_done_to_the_next_life() {
     let place = place(SqliteOptions::default().with_lock_wait(Duration::from_secs(120))).await;
@@ -166,6 +176,8 @@ async fn what_a_dropped_caller_wanted_is_not_done_to_the_next_life() {
 
 /// A writer that always has more to do leaves the lock free now and then, and one that waits looks often enough to meet that. With
 /// SQLite's own waits, which grow to 100 ms, and no pause of the busy one, some hundred appends passed each of the other's.
+///
+/// Guarantees: SQLITE-7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_writer_starves_no_other() {
     const TURNS: usize = 30;
@@ -216,6 +228,8 @@ async fn passed_while_another_waits(turns: usize) -> usize {
 
 /// A caller commits a step itself where nothing else is under way. One that is dropped at any moment leaves its step done or not, and the writer as it
 /// was: the same records again are found, or written.
+///
+/// Guarantees: SQLITE-6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_is_dropped_leaves_its_step_done_or_not() {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
@@ -246,6 +260,8 @@ async fn a_caller_that_is_dropped_leaves_its_step_done_or_not() {
 }
 
 /// A caller that began its step and then waits for something else, as in a `select!`, holds up nobody.
+///
+/// Guarantees: SQLITE-6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_is_not_polled_holds_up_no_other() {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
@@ -273,6 +289,8 @@ async fn a_caller_that_is_not_polled_holds_up_no_other() {
 }
 
 /// A caller that began to read and then waits for something else, and one that waits for its turn so, hold up no other reader.
+///
+/// Guarantees: SQLITE-8.
 #[tokio::test]
 async fn a_reader_that_is_not_polled_holds_up_no_other() {
     let place = place(SqliteOptions::default().with_readers(NonZeroUsize::MIN)).await;
@@ -309,6 +327,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A caller that blocks the only thread of its runtime, and one within a runtime that nobody drives.
+///
+/// Guarantees: SQLITE-8.
 #[test]
 fn a_read_comes_back_where_its_runtime_stands_still() {
     let (place, log) = block_on(async {
@@ -340,6 +360,8 @@ fn a_read_comes_back_where_its_runtime_stands_still() {
 }
 
 /// A heartbeat does not stand in the line of what else is to be written: a process with much to do says that it is alive all the same.
+///
+/// Guarantees: SQLITE-7.
 #[tokio::test]
 async fn heartbeat_passes_waiting_writes() {
     let place = place(SqliteOptions::default()).await;
@@ -365,6 +387,8 @@ async fn heartbeat_passes_waiting_writes() {
 
 /// Readers that overlap without an end keep each checkpoint of a commit from emptying the log, which then grows for good. A log that has
 /// become long is worth a wait for them.
+///
+/// Guarantees: SQLITE-8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_without_end_do_not_let_the_log_grow_without_bound() {
     let place = place(SqliteOptions::default()).await;

@@ -60,6 +60,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
+    /// Guarantees: FORMAT-10.
     #[test]
     fn what_is_stored_reads_back_the_same(shape in shapes()) {
         let text = serde_json::to_string(&shape).unwrap();

@@ -144,6 +144,8 @@ async fn overtaken(cut: Option<u64>) -> Result<HeadRef> {
 }
 
 /// A signaller who is told that it was refused says it again.
+///
+/// Guarantees: DURABLE-9.
 #[tokio::test]
 async fn what_was_cut_since_its_reply_was_lost_is_in_doubt_and_not_refused() {
     assert_eq!(overtaken(None).await.unwrap().seq, Seq::new(1));

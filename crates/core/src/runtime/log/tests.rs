@@ -190,6 +190,8 @@ proptest! {
     })]
 
     /// The bounds are checked by [`Writing`] after every record.
+    ///
+    /// Guarantees: FORMAT-7.
     #[test]
     fn bases_and_loads_and_looks_keep_their_bounds(acts in acts()) {
         let mut writing = Writing::begin();
@@ -215,6 +217,8 @@ fn a_state_that_only_grows_is_not_written_again() {
 }
 
 /// Records that say nothing of a large state are worth a copy of it once they outweigh it four times.
+///
+/// Guarantees: FORMAT-7.
 #[test]
 fn a_large_state_is_written_once_for_four_times_its_size() {
     let mut writing = Writing::begin();

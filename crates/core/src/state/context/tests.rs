@@ -242,6 +242,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Folding the stored patches, one by one or merged, equals serialising the live context; what fails changes nothing.
+    ///
+    /// Guarantees: FORMAT-6.
     #[test]
     fn folding_equals_serialising(base in any_context(), steps in prop::collection::vec(step(), 1..10)) {
         let mut folded = channels_of(&base);

@@ -18,6 +18,7 @@ fn stored<T: AnswerShape>() -> Value {
     serde_json::to_value(Shape::of::<T>()).unwrap()
 }
 
+/// Guarantees: FORMAT-10.
 #[test]
 fn what_is_stored_for_a_type_stays_what_it_is() {
     let plain = json!({ "object": { "a": "u8", "b?": { "nullable": "text" }, "c": "bool" } });
@@ -242,6 +243,7 @@ fn types_that_hold_themselves_have_a_shape_of_bounded_depth_and_size() {
     assert!(serde_json::to_string(&expression).unwrap().len() < 10_000);
 }
 
+/// Guarantees: FORMAT-10.
 #[test]
 fn a_form_of_a_later_version_reads_as_anything() {
     for later in [

@@ -28,6 +28,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The stored form is a promise to every later version: it is never edited.
+///
+/// Guarantees: REDIS-10.
 #[test]
 fn a_header_is_stored_as_documented() {
     let text = write(&header(), Seq::new(297)).unwrap();
@@ -66,6 +68,7 @@ fn a_header_is_stored_as_documented() {
     assert_eq!(read(&text).unwrap(), (first, Seq::new(300)));
 }
 
+/// Guarantees: REDIS-10.
 #[test]
 fn every_value_comes_back() {
     for kind in RecordKind::ALL {
