@@ -10,7 +10,7 @@ const MOST: usize = 15;
 const ROOTS: [&str; 2] = ["crates/core/src/engine/", "crates/core/src/runtime/"];
 
 /// Plain data that is stored or shown as it is: its fields are its format.
-const PLAIN: &[&str] = &["Stored"];
+const PLAIN: &[&str] = &["StoredMachine"];
 
 /// No struct of the engine or the runtime has more fields than that, but for plain data.
 pub(super) fn fields(repo: &Repo) -> Vec<Fault> {

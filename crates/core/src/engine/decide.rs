@@ -35,27 +35,6 @@ impl Machine {
         self.plan().expect("only a machine with a plan is asked to decide")
     }
 
-    /// Finds the concurrent activation that overwrote one of these channels, which this one cannot have seen.
-    pub(crate) fn clash(&self, key: ActivationKey, overwrites: &[&str]) -> Option<Failure> {
-        let since = self.in_flight().get(&key)?.since;
-        let (channel, other) = overwrites.iter().find_map(|channel| {
-            self.frontier()
-                .overwrites()
-                .get(*channel)
-                .filter(|write| write.tick > since)
-                .map(|write| (channel, write))
-        })?;
-        let message = format!(
-            "`{}@{}` and `{}@{}` ran concurrently and both overwrote the channel `{channel}`; give the channel a reducer, or \
-             put an edge between the nodes",
-            self.name(other.node),
-            other.visit,
-            self.name(key.0),
-            key.1,
-        );
-        Some(Failure::new(FailureKind::ConcurrentWrite, message).with_node(self.name(key.0)))
-    }
-
     /// Decides what follows from the end of an activation, and leaves the machine as it was. `unmet` names a goal gate whose goal is not met, asked only if the
     /// run would be complete.
     ///

@@ -11,6 +11,7 @@ mod inbox;
 pub(crate) mod letters;
 pub(crate) mod machine;
 mod nodes;
+mod overwrites;
 mod progress;
 pub(crate) mod questions;
 pub(crate) mod replan;

@@ -6,7 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, 
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{
-    Outcome, Recorded, RetentionPolicy, Runtime, SseFrames, Watch, WatchCursor, WatchEvent, WatchEventKind,
-    WatchKind,
+    Outcome, Recorded, RetentionPolicy, Runtime, SseFrames, Watch, WatchCursor, WatchEvent,
+    WatchEventKind as What, WatchKind,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
@@ -365,7 +365,7 @@ async fn a_watcher_older_than_what_is_kept_is_told_so_and_goes_on() {
     for after in [WatchCursor::default(), early.cursor()] {
         let mut watch = other.watch(&key()).after(after).values().await.unwrap();
         let told = watch.next().await.unwrap().unwrap();
-        let WatchEventKind::Pruned { first } = told.what else { panic!("{told:?}") };
+        let What::Pruned { first } = told.what else { panic!("{told:?}") };
         assert_eq!(first, other.head(&key()).await.unwrap().unwrap().first);
         let rest = all(&mut watch).await;
         let kept: Vec<_> = recorded(&rest).into_iter().filter(|event| !event.ends_with("value")).collect();
@@ -454,14 +454,14 @@ async fn values_are_the_states_of_the_past_and_updates_lead_from_one_to_the_next
             let mut watch = request.await.unwrap();
             while let Some(event) = watch.next().await.unwrap() {
                 match event.what {
-                    WatchEventKind::Recorded(Recorded::Value { state: text }) => {
+                    What::Recorded(Recorded::Value { state: text }) => {
                         let then = runtime.channels_at(&key(), event.seq.unwrap()).await.unwrap();
                         assert_eq!(text.get(), then.to_json().unwrap());
                         assert!(state.as_ref().is_none_or(|state| *state == then));
                         state = Some(then);
                         values += 1;
                     }
-                    WatchEventKind::Recorded(Recorded::Update { patch }) => {
+                    What::Recorded(Recorded::Update { patch }) => {
                         if let Some(state) = &mut state {
                             state.apply(&patch).unwrap();
                         }
@@ -489,9 +489,7 @@ async fn a_failed_run_has_ended_and_its_retry_is_watched_behind_the_cursor() {
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     let mut watch = run.events().await.unwrap();
     let first = all(&mut watch).await;
-    let WatchEventKind::Recorded(Recorded::Status { status }) = first.last().unwrap().what else {
-        panic!("{first:?}")
-    };
+    let What::Recorded(Recorded::Status { status }) = first.last().unwrap().what else { panic!("{first:?}") };
     assert_eq!(status, RunStatus::Failed);
     assert!(first.iter().any(|event| event.kind() == WatchKind::NodeFailed));
     let good = serde_json::from_str(r#"[{"set":["good",true]}]"#).unwrap();
@@ -518,9 +516,7 @@ async fn who_watches_from_now_on_is_told_nothing_that_was_before() {
     let mut watch = run.events().from_now().await.unwrap();
     runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).by("ann").await.unwrap();
     let event = world.pass(watch.next()).await.unwrap().unwrap();
-    let WatchEventKind::Recorded(Recorded::Answered { question, by }) = event.what else {
-        panic!("{event:?}")
-    };
+    let What::Recorded(Recorded::Answered { question, by }) = event.what else { panic!("{event:?}") };
     assert_eq!((&*question, by.as_deref()), ("ok@1:gate", Some("ann")));
 }
 
@@ -530,7 +526,7 @@ async fn an_event_as_json_says_what_it_says_as_a_type() {
     let runtime = world.process().await;
     drive(&world, &runtime, &Dice::new(5)).await;
     let mut watch = runtime.watch(&key()).updates().values().await.unwrap();
-    let mut kinds = std::collections::BTreeSet::new();
+    let mut kinds = BTreeSet::new();
     while let Some(event) = watch.next().await.unwrap() {
         let text = event.to_json().unwrap();
         assert!(!text.contains(['\n', '\r']), "{text}");
@@ -539,10 +535,8 @@ async fn an_event_as_json_says_what_it_says_as_a_type() {
         assert_eq!(json["run"], "default/r");
         assert_eq!(json["seq"], event.seq.unwrap().get());
         if let Some((node, visit)) = event.what.activation() {
-            assert_eq!(
-                (&json["event"]["node"], &json["event"]["visit"]),
-                (&node.as_str().into(), &visit.get().into())
-            );
+            assert_eq!(json["event"]["node"], node.as_str());
+            assert_eq!(json["event"]["visit"], visit.get());
         }
         if kinds.insert(event.kind()) && event.kind() == WatchKind::NodeCompleted {
             let fields: Vec<_> = json["event"].as_object().unwrap().keys().map(String::as_str).collect();
@@ -550,6 +544,8 @@ async fn an_event_as_json_says_what_it_says_as_a_type() {
         }
     }
     assert!(kinds.len() > 7, "{kinds:?}");
-    let words: std::collections::BTreeSet<_> = WatchKind::ALL.iter().map(|kind| kind.as_str()).collect();
-    assert_eq!(words.len(), WatchKind::ALL.len());
+    assert_eq!(
+        BTreeSet::from_iter(WatchKind::ALL.iter().map(|kind| kind.as_str())).len(),
+        WatchKind::ALL.len()
+    );
 }
