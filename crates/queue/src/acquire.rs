@@ -32,7 +32,7 @@ const LONGEST: usize = 32;
 
 /// What [`NodeContext`] has for limits.
 pub trait NodeQueueExt {
-    /// Asks for places of a queue; `.await` waits until they are there. A dropped [`Place`] is given back.
+    /// Asks for slots of a queue; `.await` waits until they are there. A dropped [`QueueSlot`] is given back.
     ///
     /// The node's [timeout](ferrata_core::graph::ModifyNode::timeout) does not count the wait: it begins in full when the node has the slot.
     ///
@@ -50,7 +50,7 @@ pub trait NodeQueueExt {
     /// use ferrata_core::runtime::Runtime;
     /// use ferrata_core::state::{Context, Draft};
     /// use ferrata_core::store::MemoryStore;
-    /// use ferrata_queue::{Acquire, Queues};
+    /// use ferrata_queue::{NodeQueueExt, RuntimeQueueExt};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -132,7 +132,7 @@ impl<'a> AcquireRequest<'a> {
         self
     }
 
-    /// Tells this place from another of the same queue that the activation asks for beside it, or has by its [limit](crate::Limit::limit); of two
+    /// Tells this place from another of the same queue that the activation asks for beside it, or has by its [limit](crate::GraphQueueExt::limit); of two
     /// with the same name, the second is refused. Each counts for itself: an activation that waits for more places than there are beside its own
     /// waits for itself. Up to 32 of A-Z a-z 0-9 . _ -.
     pub fn name(mut self, name: impl Into<String>) -> Self {

@@ -7,7 +7,7 @@
 //! use ferrata_core::runtime::Runtime;
 //! use ferrata_core::state::Context;
 //! use ferrata_core::store::MemoryStore;
-//! use ferrata_queue::{Enqueue, Limit, Queues};
+//! use ferrata_queue::{StartQueueExt, GraphQueueExt, RuntimeQueueExt};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {

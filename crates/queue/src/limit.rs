@@ -26,7 +26,7 @@ pub trait GraphQueueExt<S: State>: Sized {
     /// use ferrata_core::runtime::Runtime;
     /// use ferrata_core::state::Context;
     /// use ferrata_core::store::MemoryStore;
-    /// use ferrata_queue::{Limit, Queues};
+    /// use ferrata_queue::{GraphQueueExt, RuntimeQueueExt};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,7 +54,7 @@ pub trait GraphQueueExt<S: State>: Sized {
     /// ```
     /// # use ferrata_core::graph::Graph;
     /// # use ferrata_core::state::Context;
-    /// use ferrata_queue::Limit;
+    /// use ferrata_queue::GraphQueueExt;
     ///
     /// let graph = Graph::<Context>::builder("write")
     ///     .node("ask_model", async |_cx, s| Ok(s))

@@ -17,13 +17,13 @@ use crate::queue::{QueueStatus, listed, status_of};
 /// ```
 /// use ferrata_core::runtime::Runtime;
 /// use ferrata_core::store::MemoryStore;
-/// use ferrata_queue::{Overview, Queues};
+/// use ferrata_queue::{QueueOverview, RuntimeQueueExt};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
 /// runtime.queue("mail").at_once(5).declare().await?;
-/// let mut overview = Overview::new();
+/// let mut overview = QueueOverview::new();
 /// overview.look(&runtime).await?;
 /// let now = runtime.clock().now();
 /// assert_eq!(overview.statuses(now)[0].name, "mail");

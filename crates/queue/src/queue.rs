@@ -29,7 +29,7 @@ pub trait RuntimeQueueExt {
     ///
     /// use ferrata_core::runtime::Runtime;
     /// use ferrata_core::store::MemoryStore;
-    /// use ferrata_queue::Queues;
+    /// use ferrata_queue::RuntimeQueueExt;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

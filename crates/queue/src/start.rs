@@ -33,7 +33,7 @@ pub trait StartQueueExt<S: State> {
     /// use ferrata_core::runtime::Runtime;
     /// use ferrata_core::state::Context;
     /// use ferrata_core::store::MemoryStore;
-    /// use ferrata_queue::{Enqueue, Queues};
+    /// use ferrata_queue::{StartQueueExt, RuntimeQueueExt};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -147,7 +147,7 @@ impl<S: State> QueuedStart<S> {
     /// # use ferrata_core::runtime::Runtime;
     /// # use ferrata_core::state::Context;
     /// # use ferrata_core::store::MemoryStore;
-    /// # use ferrata_queue::{Enqueue, Queues};
+    /// # use ferrata_queue::{StartQueueExt, RuntimeQueueExt};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let graph = Graph::<Context>::builder("mail").node("send", async |_cx, s| Ok(s)).entry("send").build()?;
@@ -185,7 +185,7 @@ impl<S: State> QueuedStart<S> {
         self
     }
 
-    /// Starts nothing if another run was started by this key in the queue less than `within` ago: see [`Queued::is_new`]. The time is the one that this
+    /// Starts nothing if another run was started by this key in the queue less than `within` ago: see [`QueuedRun::is_new`]. The time is the one that this
     /// start names, whatever earlier ones named. A start that was refused does not count, nor does one that found its run on record.
     ///
     /// A queue remembers 10,000 keys, each for the longest time that a start has named for it. New keys then fail with [`ErrorKind::Unavailable`] until

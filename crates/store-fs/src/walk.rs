@@ -63,7 +63,7 @@ impl<'a> ReverseReader<'a> {
     }
 }
 
-/// The headers of a log's records in order, held to the same as [`Walk`]'s records.
+/// The headers of a log's records in order, held to the same as [`ReverseReader`]'s records.
 #[derive(Debug)]
 pub(crate) struct HeaderReader<'a> {
     lines: Forward<'a>,

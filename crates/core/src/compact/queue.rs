@@ -54,7 +54,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`Closed`] if the receiver was dropped.
+    /// [`QueueClosed`] if the receiver was dropped.
     pub(crate) fn send(&self, item: T) -> Result<(), QueueClosed> {
         self.send_unless(item, |_| false)
     }

@@ -118,7 +118,7 @@ impl RuntimeBuilder {
     /// Has an outlet deliver the letters of a topic: what nodes [send out](crate::state::Update::send_out). It is tried 25 times, at first after a
     /// second and then twice as long each time, up to five minutes; then a letter is put aside for an operator.
     ///
-    /// A letter is delivered after its record is durable: at least once, under the same [key](crate::runtime::Letter::key), and in order for
+    /// A letter is delivered after its record is durable: at least once, under the same [key](crate::runtime::OutboxMessage::key), and in order for
     /// each run and topic. A process that has no outlet for a topic leaves its letters to others; one that
     /// [serves](crate::runtime::Runtime::serve) a workflow also delivers those of runs that rest or have ended elsewhere.
     #[must_use]

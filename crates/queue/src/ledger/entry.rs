@@ -95,7 +95,7 @@ pub struct SlotHolder {
     /// Which starts of a run stand in it; any if none is said, as by an earlier program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lives: Vec<StartId>,
-    /// As in [`Waiting`].
+    /// As in [`SlotWaiter`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alive: Option<FoundRun>,
 }

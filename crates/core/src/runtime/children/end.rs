@@ -101,7 +101,7 @@ pub(super) async fn end_of(shared: &RuntimeInner, child: &ChildRef) -> Result<Op
 ///
 /// # Errors
 ///
-/// As [`Tries::failed`].
+/// As [`ChildBackoff::failed`].
 pub(super) async fn look_at_end(shared: &RuntimeInner, child: &ChildRef) -> Result<Option<ChildEnd>> {
     let mut tries = ChildBackoff::of(shared, &child.run);
     loop {

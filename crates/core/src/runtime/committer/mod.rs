@@ -7,7 +7,7 @@
 //! its records is kept.
 //!
 //! A batch of many is sent by a task, a *lane*. What has nothing to be sent with, where nothing is under way and the last batch was
-//! no larger, is sent by whoever waits for it ([`Sending`]): a run by itself wakes no task for its records, and is woken by none.
+//! no larger, is sent by whoever waits for it ([`AppendHandle`]): a run by itself wakes no task for its records, and is woken by none.
 //!
 //! Each [part](CheckpointStore::part) of the store has a queue and lanes of its own: a batch is as slow as the slowest shard that it
 //! goes to, so one that hangs takes the lanes of its own runs and no others.

@@ -1,7 +1,7 @@
 //! The driver of one run: turns what happens into records, absorbs them, appends them, and does what the machine asks for.
 //!
-//! Three parts hold what it knows beside the machine: the [`Journal`] what is on its way to the store, the [`Line`] which activations
-//! start and run, [`Waiters`] and [`Asks`] what nodes and people wait for. The driver keeps the loop.
+//! Three parts hold what it knows beside the machine: the [`RecordBuffer`] what is on its way to the store, the [`ReadyQueue`] which activations
+//! start and run, [`WaitRegistry`] and [`AnswererTasks`] what nodes and people wait for. The driver keeps the loop.
 
 mod apply;
 mod asks;

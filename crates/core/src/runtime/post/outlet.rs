@@ -147,13 +147,13 @@ impl<E: std::error::Error> From<E> for SinkError {
 /// # Examples
 ///
 /// ```
-/// use ferrata_core::runtime::{Letter, Outlet, Undelivered};
+/// use ferrata_core::runtime::{OutboxMessage, OutboxSink, SinkError};
 ///
 /// struct Printer;
 ///
 /// #[async_trait::async_trait]
-/// impl Outlet for Printer {
-///     async fn deliver(&self, batch: &[Letter]) -> Result<(), Undelivered> {
+/// impl OutboxSink for Printer {
+///     async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError> {
 ///         for letter in batch {
 ///             println!("{} {}", letter.key(), letter.json());
 ///         }
@@ -165,7 +165,7 @@ impl<E: std::error::Error> From<E> for SinkError {
 pub trait OutboxSink: Send + Sync + 'static {
     /// Delivers letters of one run, in order.
     ///
-    /// Implementors must return only when the receiver has them for good, and hand [`Letter::key`] on: after a crash, a lost reply or a
+    /// Implementors must return only when the receiver has them for good, and hand [`OutboxMessage::key`] on: after a crash, a lost reply or a
     /// timeout, letters come again under the same keys, and a receiver that drops known keys sees each once. Calls for several runs may be
     /// under way at once, for one run never two in a process. A call that takes longer than 20 seconds has failed.
     ///

@@ -38,7 +38,7 @@ impl<S: State> StartRequest<S> {
     /// commits. `connection` is a `sqlx::PgConnection` or `sqlx::SqliteConnection` of sqlx 0.9. Of a `sqlx` transaction `tx`, pass `&mut *tx`: `&mut tx`
     /// compiles and is refused.
     ///
-    /// Nothing goes on before the commit. After it, [`Ticket::follow`] begins at once; otherwise a process that
+    /// Nothing goes on before the commit. After it, [`TransactionalStart::follow`] begins at once; otherwise a process that
     /// [serves](crate::runtime::Runtime::serve) the workflow finds the run at its next look.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ impl NodeContext {
     /// Watchers in other processes hear of it where the store passes it on ([`CheckpointStore::relay`]: PostgreSQL, Redis and memory do). The
     /// node does not wait for that: chunks gather for 20 ms, and of what comes faster than the store takes it, 256 KiB wait and the oldest are
     /// lost. So is what is sent while the connection is lost. A watcher is told how many are missing once a later chunk has come
-    /// ([`Lagged`](super::What::Lagged)).
+    /// ([`Lagged`](super::WatchEventKind::Lagged)).
     ///
     /// [`CheckpointStore::relay`]: crate::store::CheckpointStore::relay
     ///

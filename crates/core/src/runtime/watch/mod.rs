@@ -1,7 +1,7 @@
 //! Watching a run from anywhere: what is recorded of it, read from its log, and what is only heard while it happens.
 //!
 //! `derive.rs` is the one place where a record becomes events, so a run that this process drives is told as one that another does. A
-//! [`Feed`](feed::Feed) reads the log once for all watchers of a run; `member.rs` is one run of a watched family, `stream.rs` what a caller
+//! [`RunFeed`](feed::RunFeed) reads the log once for all watchers of a run; `member.rs` is one run of a watched family, `stream.rs` what a caller
 //! polls, `cursor.rs` where it goes on, and `sse.rs` the same as text for a browser. `chunks.rs` is the writing end of a stream, `say.rs` of
 //! single events. `runs` watches all runs that a query selects, with the same parts.
 

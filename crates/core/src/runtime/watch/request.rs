@@ -98,7 +98,7 @@ impl WatchFilter {
 ///
 /// ```
 /// use ferrata_core::graph::Graph;
-/// use ferrata_core::runtime::{Recorded, Runtime, What};
+/// use ferrata_core::runtime::{Recorded, Runtime, WatchEventKind};
 /// use ferrata_core::state::Context;
 /// use ferrata_core::store::MemoryStore;
 ///
@@ -110,7 +110,7 @@ impl WatchFilter {
 /// let mut events = run.events().await?;
 /// let mut completed = Vec::new();
 /// while let Some(event) = events.next().await? {
-///     if let What::Recorded(Recorded::NodeCompleted { node, .. }) = event.what {
+///     if let WatchEventKind::Recorded(Recorded::NodeCompleted { node, .. }) = event.what {
 ///         completed.push((event.seq, node.to_string()));
 ///     }
 /// }

@@ -36,7 +36,7 @@ const SETTLES: Duration = Duration::from_secs(60);
 /// that an append takes must not differ by more than that. One that is later is told by a watch that is open, but not by one that comes
 /// back. The same holds for a run that was imported with its records.
 ///
-/// What a watcher had not seen when it was pruned is told as [`Pruned`](crate::runtime::What::Pruned). A run that was purged is not told any
+/// What a watcher had not seen when it was pruned is told as [`Pruned`](crate::runtime::WatchEventKind::Pruned). A run that was purged is not told any
 /// more; another that was started under its name is told from its start.
 ///
 /// # Errors
