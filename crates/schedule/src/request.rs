@@ -251,7 +251,8 @@ async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Cont
                     .label(ROLE, CLOCK)
                     .await;
                 match started {
-                    Ok(_) => return runtime.replace_served(graph),
+                    // Another process may have started it with an older definition: migrated to this one, that is the same input.
+                    Ok(_) => continue,
                     Err(error) if is_race(error.kind()) => continue,
                     Err(error) => return Err(error),
                 }

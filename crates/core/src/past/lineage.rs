@@ -33,7 +33,11 @@ pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result
             status: Some(head.status),
         });
         let run = parent.run.clone();
-        let there = store.head(&run).await?;
+        let there = match store.head(&run).await {
+            // A fork can be read without its source. The line ends with a run of unknown status.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => None,
+            there => there?,
+        };
         let source = match there {
             Some(there) if seen.insert(run.clone()) && is_source(store, &there, &head).await? => there,
             // It was purged; what bears its name now is another run.

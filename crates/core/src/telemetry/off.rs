@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ferrata_store::{Removed, RunAppend, RunFilter};
 
-use super::{AttemptResult, LostClaim, Operation, Tried};
+use super::{AttemptResult, LostClaim, Operation, HeartbeatResult};
 use crate::clock::{Clock, Timestamp};
-use crate::compact::few::Few;
+use crate::compact::few::SmallVec;
 use crate::error::{ErrorKind, Result};
 use crate::id::{HeadRef, NodeName, WorkflowName};
 use crate::record::{FailureKind, Record, RunStatus};
@@ -29,7 +29,7 @@ impl Telemetry {
 
     pub(crate) fn undelivered(&self, _topic: &str, _gives_up: bool) {}
 
-    pub(crate) fn beat(&self, _tried: Tried, _now: impl FnOnce() -> Timestamp) {}
+    pub(crate) fn beat(&self, _tried: HeartbeatResult, _now: impl FnOnce() -> Timestamp) {}
 
     pub(crate) fn looked(&self, _listing: RunFilter, _oldest: Duration) {}
 
@@ -123,8 +123,8 @@ impl StoreMeter {
         Call(PhantomData)
     }
 
-    pub(crate) fn weigh(_batch: &[RunAppend]) -> Few<(u64, u64)> {
-        Few::new()
+    pub(crate) fn weigh(_batch: &[RunAppend]) -> SmallVec<(u64, u64)> {
+        SmallVec::new()
     }
 
     pub(crate) fn appended(&self, _weights: &[(u64, u64)], _results: &[Result<HeadRef>]) {}

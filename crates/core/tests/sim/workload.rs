@@ -142,9 +142,11 @@ impl Kind {
 }
 
 impl Workload {
-    pub(crate) fn draw(dice: &Dice, mix: Mix) -> Self {
+    /// Draws the graphs. Runs have deadlines only where no clock jumps: an owner cancels the children of an overdue run before it records the
+    /// failure, and another owner whose clock is behind would go on with a cancelled child.
+    pub(crate) fn draw(dice: &Dice, mix: Mix, are_steady: bool) -> Self {
         let deadlines = NAMES.map(|_| match dice.below(3) {
-            0 => Some(Duration::from_secs(*dice.pick(&[8, 25, 100]))),
+            0 => Some(Duration::from_secs(*dice.pick(&[8, 25, 100]))).filter(|_| are_steady),
             _ => None,
         });
         let graphs = NAMES

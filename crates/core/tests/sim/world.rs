@@ -111,8 +111,8 @@ impl World {
     pub(crate) fn new(seed: u64, mix: Mix) -> Self {
         let (clock, dice) = (ManualClock::default(), Arc::new(Dice::new(seed)));
         let store = MemoryStore::with_clock(Arc::new(clock.clone()));
-        let workload = Arc::new(Workload::draw(&dice, mix));
         let are_steady = dice.below(2) == 0;
+        let workload = Arc::new(Workload::draw(&dice, mix, are_steady));
         let sends = dice.below(10) == 0;
         let rules = Arc::new(Rules::new(store.clone(), clock.clone(), Arc::clone(&workload), are_steady));
         let net = Arc::new(Net::new(store.clone(), Arc::clone(&rules), clock.clone(), Arc::clone(&dice)));
