@@ -18,7 +18,7 @@ pub struct Ancestor {
     pub run: RunKey,
     /// Where it was forked off the one before it; none for the first.
     pub forked_at: Option<Seq>,
-    /// How it stands; none if it has been purged, also if another run bears its name now.
+    /// Its status; none if it was purged, if another run has its id now, or if it cannot be read.
     pub status: Option<RunStatus>,
 }
 

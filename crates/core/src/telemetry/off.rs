@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrata_store::{Removed, RunAppend, RunFilter};
 
-use super::{AttemptResult, LostClaim, Operation, HeartbeatResult};
+use super::{AttemptResult, HeartbeatResult, LostClaim, Operation};
 use crate::clock::{Clock, Timestamp};
 use crate::compact::few::SmallVec;
 use crate::error::{ErrorKind, Result};
