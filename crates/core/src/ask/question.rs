@@ -124,8 +124,7 @@ impl Question {
     ///
     /// | [`kind`](Self::kind) | the schema is of |
     /// |---|---|
-    /// | [`Asked`](QuestionKind::Asked) | the value of an [`Answer::Accept`](super::Answer::Accept): the [schema](Shape::json_schema) of its
-    /// `expects` |
+    /// | [`Asked`](QuestionKind::Asked) | the value of an [`Answer::Accept`](super::Answer::Accept): its [schema](Shape::json_schema) |
     /// | [`Before`](QuestionKind::Before), [`After`](QuestionKind::After) | the same; any value agrees, the schema has `true` |
     /// | [`Doubt`](QuestionKind::Doubt) | a [`Resolution`](super::Resolution); the operations of its patch are a list without further detail |
     ///

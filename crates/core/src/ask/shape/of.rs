@@ -15,7 +15,6 @@ pub(super) const PLACES: usize = 400;
 ///
 /// Derive it with `#[derive(AnswerShape)]` next to `Deserialize`; it honors serde's attributes. The types of the standard library with a JSON form,
 /// UUIDs and JSON values implement it. A type with a hand-written `Deserialize` implements it by hand, usually with the shape of another type:
-/// type:
 ///
 /// ```
 /// use ferrata_core::ask::{AnswerShape, Shape, Shapes};
