@@ -22,10 +22,10 @@ pub use of::{AnswerShape, Shapes};
 ///
 /// # Guarantees
 ///
-/// - **As strict as the type, where the type is all that decides.** What [`check`](Self::check) takes, a derived type reads, and what such a
-///   type writes, `check` takes. It takes more in three cases: of a rule that a type checks in code of its own (a number above seven), of
-///   the keys of a map, and of what lies deep in a type that holds itself.
-/// - **Readable for ever.** It is stored as JSON, see below, and a form of a later version reads as [`Shape::any`].
+/// - **As strict as the type, if only the type decides.** A derived type decodes every value that [`check`](Self::check) accepts, and `check` accepts
+///   every value that such a type encodes. `check` accepts more in three cases: for a rule in the type's own code (a number above seven), for the
+///   keys of a map, and for deep parts of a recursive type.
+/// - **Readable forever.** The shape is stored as JSON, see below. A form of a later version decodes as [`Shape::any`].
 ///
 /// # Stored form
 ///
