@@ -11,7 +11,6 @@ use crate::record::effect::Effect;
 ///
 /// A change of any of these changes the fingerprint. Settings for retries and observation do not: retries, timeout, visits, replans, checkpoints,
 /// retry target. The order of edge declarations does not either. The node's code is not visible; use the revision for it.
-/// the node, which nothing can see: that is what the revision is for.
 #[derive(Serialize)]
 struct NodeText<'a> {
     /// Kind and target of each edge that leaves the node, sorted.

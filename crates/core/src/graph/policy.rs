@@ -22,7 +22,7 @@ pub enum CheckpointFrequency {
     /// After every `n` nodes. A crash repeats the active activations and up to `n - 1` finished ones.
     EveryNth(NonZeroU32),
     /// At the end of the first node after this time since the last checkpoint. A crash repeats the active activations and the work finished during
-    /// that time. An interval shorter than a write acts like [`EveryNode`](Self::EveryNode).
+    /// that time. An interval shorter than a write acts like `EveryNode`.
     Interval(Duration),
     /// When the run's status changes. A crash repeats everything since the last change. A run that never pauses repeats all its work.
     StatusChangeOnly,

@@ -66,7 +66,7 @@ pub(crate) struct ChildWait {
     pub(crate) since: Option<EndWaiter>,
 }
 
-/// The reply to a [`NodeRequest`].
+/// The reply to a `NodeRequest`.
 #[derive(Debug)]
 pub(crate) enum NodeReply {
     /// The value is recorded, or the time has come.

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// # To ensure correctness, implementors must
 ///
-/// - serialise as a JSON object with one entry per channel, and decode an equal value from it, see
+/// - serialize as a JSON object with one entry per channel, and decode an equal value from it, see
 ///   [`check_reads_back`](crate::testing::check_reads_back);
 /// - write exactly the changes of [`State::apply`]: folding the patch over the channels before gives the channels after, for every update and in
 ///   every order of updates;
@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// - apply the update to the state passed to [`State::apply`], not to the one it was made from: after a write conflict the same update is applied
 ///   again, to another state;
 /// - neither act nor allocate for an update without changes;
-/// - neither serialise an ephemeral channel nor write it to a patch, and reset it in [`State::forget_ephemeral`] to its value in a state that was
+/// - neither serialize an ephemeral channel nor write it to a patch, and reset it in [`State::forget_ephemeral`] to its value in a state that was
 ///   decoded from the log.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a state",

@@ -2,7 +2,7 @@
 //!
 //! The state of a run is a typed value with *channels* as its top-level fields. A node returns an [`Update`]. Applying the update changes the live
 //! value and writes a [`Patch`], the same change as plain JSON operations. Folding patches over [`Channels`] needs no user type, and gives exactly
-//! the serialised live value.
+//! the serialized live value.
 
 mod channel;
 mod channels;

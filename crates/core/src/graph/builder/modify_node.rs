@@ -99,7 +99,6 @@ impl<S: State> GraphBuilder<S> {
     ///
     /// An error of `key` fails the attempt. The cache stores neither failures nor results with outbox messages, artifacts or memory notes. Two
     /// concurrent misses both do the work, and the cache keeps the later result.
-    /// activations that miss at once both work, and the later result is kept.
     ///
     /// # Examples
     ///

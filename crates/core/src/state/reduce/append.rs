@@ -15,7 +15,7 @@ use crate::state::writer::PatchWriter;
 #[derive(Clone, Copy, Debug)]
 pub struct Append;
 
-/// A sequence that supports appending. It must serialise as an array of its items in order.
+/// A sequence that supports appending. It must serialize as an array of its items in order.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(append)]`",
     label = "not a sequence",

@@ -29,14 +29,14 @@ impl<K, V> MergeInput<K, V> {
     }
 }
 
-/// A map that supports merging. It must serialise as an object of its entries.
+/// A map that supports merging. It must serialize as an object of its entries.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(merge)]`",
     label = "not a map",
     note = "make it a `BTreeMap`, a `HashMap` or a `serde_json::Map`, or choose another reducer"
 )]
 pub trait MergeChannel: Sized {
-    /// The keys, which must serialise as text.
+    /// The keys, which must serialize as text.
     type Key: Clone + PartialEq + Serialize + Send + Sync + 'static;
     /// The values.
     type Value: Clone + PartialEq + Serialize + Send + Sync + 'static;

@@ -46,7 +46,7 @@ impl<T, I> Slot<T, I> {
 
 /// The encoding of a channel, either by its type or by `#[serde(serialize_with)]` of its field.
 pub trait Encode<T> {
-    /// Serialises the value of a channel.
+    /// Serializes the value of a channel.
     ///
     /// # Errors
     ///

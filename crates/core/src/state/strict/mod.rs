@@ -136,7 +136,7 @@ enum Role {
     Entries,
 }
 
-/// A value that serialises through [`Strict`] with any serializer.
+/// A value that serializes through [`Strict`] with any serializer.
 struct StrictValue<'a, T: ?Sized> {
     value: &'a T,
     /// The remaining levels of nesting.

@@ -323,7 +323,7 @@ fn overlapping_key_prefixes_are_refused() {
         }
         graph
     };
-    // Neighbours, and uses that share one part on purpose.
+    // Neighbors, and uses that share one part on purpose.
     uses(&["a.", "b.", "a", "ab"]).build().unwrap_err();
     uses(&["a.", "b.", "a-b.", "a.", "b."]).build().unwrap();
     assert_eq!(
