@@ -83,7 +83,7 @@ impl GraphError {
         Self { graph: graph.into(), issues }
     }
 
-    /// Returns the name of the graph, as it was written.
+    /// Returns the name of the graph as written.
     pub fn graph(&self) -> &str {
         &self.graph
     }

@@ -1,13 +1,12 @@
 //! The shape of a graph by index: loops, reachability, and the join rule.
 //!
-//! **The join rule.** A node with tokens waits for every branch that can still reach it in the current round of the loop they
-//! share. Precisely, `v` waits for a live `u` if a path leads from `u` to `v` that does not pass through `v` and takes no back
-//! edge of the smallest loop holding both, nor of a loop around that one. Two riders: a head whose tokens all came by back
-//! edges also waits along the back edges into it, since it waits for its round to end; and such tokens belong to the next
-//! round, so nodes inside that loop do not wait for them.
+//! **The join rule.** A node with tokens waits for every branch that can still reach it in the current round of their common loop. Precisely, `v`
+//! waits for a live `u` if a path leads from `u` to `v` that does not pass through `v`, and that takes no back edge of the smallest loop with both or
+//! of an enclosing loop. Two additions apply. A head with tokens from back edges only also waits along the back edges into it, because it waits for
+//! its round to end. Such tokens belong to the next round, so nodes inside that loop do not wait for them.
 //!
-//! **Invariant:** the first waiting node in the order, tokens by back edges counting as the end of their loop, waits for no
-//! other waiting node. So there is no deadlock, whatever the tokens and wherever they came from.
+//! **Invariant:** the first waiting node in the order waits for no other waiting node; back-edge tokens count as the end of their loop. So no
+//! deadlock is possible, whatever the tokens and their origins are.
 
 use std::sync::{Arc, OnceLock};
 
@@ -136,9 +135,9 @@ impl Topology {
 
     /// Collects the nodes that lead to `node` in the current round of the smallest loop holding both.
     ///
-    /// One search backwards, from the innermost loop around the node outwards. At each level, what is met inside the level's
-    /// loop belongs to the answer, and the search does not go on from the loop's head, since every edge into it from inside is
-    /// a back edge. Then all members of the loop, which can each reach the node, are where the next level starts from.
+    /// One search backwards, from the innermost loop around the node outwards. At each level, every node found inside the level's loop belongs to the
+    /// answer. The search stops at the loop's head, because every edge into it from inside is a back edge. The next level starts from all members of
+    /// the loop, which can each reach the node.
     fn before(&self, node: NodeIx) -> NodeSet {
         let mut answer = NodeSet::new(self.nodes());
         let mut seen = NodeSet::new(self.nodes());

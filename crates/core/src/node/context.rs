@@ -440,7 +440,7 @@ impl NodeContext {
     ///
     /// Cancel safe.
     pub async fn cancelled(&self) {
-        // No value comes only when the driver is gone, which is an end as well.
+        // The channel closes only when the driver is gone, which also ends the attempt.
         let _ = self.scope.run.cancelled.recv().await;
     }
 

@@ -395,7 +395,7 @@ impl NodeScope {
 
     /// Notifies the driver to check the activation.
     pub(super) fn notify_driver(&self) {
-        // A driver that is gone needs no notice.
+        // Without a driver, the notice has no use.
         let _ = self.run.commands.send(Command::Parked(self.attempt_key.activation));
     }
 
