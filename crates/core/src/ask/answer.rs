@@ -24,13 +24,13 @@ use crate::state::strict;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Answer {
-    /// This is the answer, as JSON. It must fit what the question expects.
+    /// An answer, as JSON. It must fit the shape that the question expects.
     Accept(Box<RawValue>),
-    /// No, for this reason. The node that asked is told, and fails with the reason unless it deals with it.
+    /// A rejection, with its reason. The node that asked receives the reason, and fails unless it handles the rejection.
     Reject(String),
-    /// There will be no answer, for this reason: the run is cancelled.
+    /// Cancels the run instead of an answer, with this reason.
     Cancel(String),
-    /// What became of an activation that must not be repeated and was at work when its process ended.
+    /// Resolves an activation that must not be repeated and was running when its process ended.
     Resolve(Resolution),
 }
 
@@ -39,7 +39,7 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the value cannot be expressed in JSON and read back.
+    /// [`ErrorKind::Invalid`] if the value cannot be expressed in JSON and decoded again.
     pub fn accept(value: impl Serialize) -> Result<Self> {
         strict::to_raw_value(&value).map(Self::Accept)
     }
@@ -54,7 +54,7 @@ impl Answer {
         Self::Cancel(reason.into())
     }
 
-    /// Returns the answer as a record may hold it: with JSON that can be read back, in the one spelling of records.
+    /// Returns the answer in its stored form: decodable JSON in the canonical spelling of records.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl From<Resolution> for Answer {
     }
 }
 
-/// What was answered, as every report shows it: the value as JSON, a boolean as `yes` or `no`.
+/// Formats the answer for reports: the value as JSON, a boolean as `yes` or `no`.
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

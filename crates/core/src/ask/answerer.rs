@@ -1,4 +1,4 @@
-//! Who answers questions without a person.
+//! Answers to questions without a person.
 
 use std::fmt;
 
@@ -8,34 +8,33 @@ use serde_json::value::RawValue;
 use super::{Answer, Question};
 use crate::id::RunKey;
 
-/// Answers the questions of the runs that go on in this process: see
-/// [`RuntimeBuilder::answerer`](crate::runtime::RuntimeBuilder::answerer).
+/// Answers the questions of the runs in this process: see [`RuntimeBuilder::answerer`](crate::runtime::RuntimeBuilder::answerer).
 ///
-/// A question goes to the answerer when it is asked, when it is asked again because its answer could not be read, and once more whenever
-/// its run is taken up while it is open. As long as the answerer has not decided, the run stays in memory. Questions about
-/// activations in doubt are for people and never go to it.
+/// The runtime passes a question to the answerer when a node asks it, when the run asks again because the answer could not be decoded, and when a
+/// process claims the run while the question is open. The run stays in memory until the answerer decides. Questions about activations with unknown
+/// outcome are for people, and never reach the answerer.
 #[async_trait]
 pub trait Answerer: fmt::Debug + Send + Sync + 'static {
-    /// Answers, or leaves the question open for other signallers with `None`. An answer that does not fit leaves it open as well.
+    /// Answers the question, or returns `None` to leave it open for other signallers. An answer that does not fit also leaves it open.
     ///
     /// # Cancel safety
     ///
-    /// The future is dropped when another signaller answers first, when the question has expired or is asked again, or when the run is
-    /// left.
+    /// The runtime drops the future when another signaller answers first, when the question expires or is asked again, or when this process releases
+    /// the run.
     async fn answer(&self, question: &AnswererQuestion) -> Option<Answer>;
 
-    /// Returns what is recorded as the author of the answers.
+    /// Returns the recorded author of the answers.
     fn name(&self) -> String;
 
-    /// Returns what is recorded as the author of the answer to a question; [`name`](Self::name) by default. An answerer that decides some
-    /// questions by itself and asks people others says so here, with [`AUTOMATIC`].
+    /// Returns the recorded author of the answer to a question, by default [`name`](Self::name). An answerer that decides some questions without a
+    /// person and asks people others returns [`AUTOMATIC`] for the former.
     fn author(&self, question: &AnswererQuestion) -> String {
         let _ = question;
         self.name()
     }
 }
 
-/// The author of answers that no person gave.
+/// The author of automatic answers.
 pub const AUTOMATIC: &str = "automatic";
 
 /// A question and the run that asks it.
@@ -48,8 +47,10 @@ pub struct AnswererQuestion {
     pub question: Question,
 }
 
-/// Answers by itself: with the default of the question, with its first choice, or with `true`, whichever fits first; leaves
-/// other questions open, and those that are asked again because such an answer was no use. For tests, and for unattended runs.
+/// Answers automatically with the first fitting value: the default of the question, its first choice, or `true`.
+///
+/// It leaves other questions open, and also questions that are asked again because an automatic answer was rejected. It is for tests, and for
+/// unattended runs.
 ///
 /// <!-- held by: answerers::the_automatic_answerer_leaves_a_question_open_that_is_asked_again -->
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,7 +61,7 @@ impl Answerer for Automatic {
     async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
         let question = &asking.question;
         if question.problem.is_some() {
-            // Its answer would be the same again.
+            // Its answer would not change.
             return None;
         }
         let expects = question.expects.as_ref()?;

@@ -1,34 +1,34 @@
-//! Why a question brought no answer.
+//! Errors of questions without an answer.
 
 use crate::clock::Timestamp;
 use crate::error::Error;
 
-/// Why a question brought no answer to its node.
+/// The reason that a question of a node has no answer.
 ///
-/// A node that passes it on with `?` fails for good: asking the same again would bring the same. What was said stands in the
-/// failure, and an `on_failure` edge takes it.
+/// A node that returns it with `?` fails permanently, because the same question would fail again. The failure contains the signaller's comment, and
+/// an `on_failure` edge can handle it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// It was rejected.
+    /// A signaller rejected the question.
     #[error("the question `{question}` was rejected{}: {comment}", said_by(.by.as_deref()))]
     Rejected {
         /// The name of the question.
         question: String,
-        /// What they said.
+        /// The comment of the signaller.
         comment: String,
-        /// Who, if they said it.
+        /// The signaller, if named.
         by: Option<String>,
     },
-    /// There was no answer in time.
+    /// No answer arrived in time.
     #[error("nobody answered the question `{question}` by {deadline}")]
     Expired {
         /// The name of the question.
         question: String,
-        /// Until when an answer was possible.
+        /// The deadline for an answer.
         deadline: Timestamp,
     },
-    /// The question could not be asked, or its answer not be read.
+    /// The question could not be asked, or its answer could not be decoded.
     #[error(transparent)]
     Failed(#[from] Error),
 }
@@ -37,22 +37,22 @@ fn said_by(who: Option<&str>) -> String {
     who.map_or_else(String::new, |who| format!(" by {who}"))
 }
 
-/// How a question was left without a value: what a gate's function is given when it deals with that itself.
+/// The reason that a question has no value, for a gate's function that handles this itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeclineReason {
-    /// It was rejected.
+    /// A signaller rejected the question.
     #[error("rejected{}: {comment}", said_by(.by.as_deref()))]
     Rejected {
-        /// What they said.
+        /// The comment of the signaller.
         comment: String,
-        /// Who, if they said it.
+        /// The signaller, if named.
         by: Option<String>,
     },
-    /// There was no answer in time.
+    /// No answer arrived in time.
     #[error("nobody answered by {deadline}")]
     Expired {
-        /// Until when an answer was possible.
+        /// The deadline for an answer.
         deadline: Timestamp,
     },
 }

@@ -1,4 +1,4 @@
-//! Questions to people and other systems: what is asked, what is answered, and who may answer by itself.
+//! Questions to people and other systems: their shapes, answers, and automatic answerers.
 
 mod answer;
 mod answerer;

@@ -1,4 +1,4 @@
-//! An open question, as signallers that may answer it see it.
+//! Open questions, as signallers see them.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,62 +10,60 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::failure::Failure;
 use crate::id::{NodeName, RunKey, Visit};
 
-/// What a signaller must answer before the run can go on.
+/// A question that a signaller must answer before the run can continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Question {
-    /// What to answer it by: `node@visit` for a doubt, `node@visit:name` otherwise. Before that of a descendant stands the way down to it,
-    /// `node@visit:child/` for each level.
+    /// The id for the answer: `node@visit` for an unknown outcome, `node@visit:name` otherwise. The id of a descendant's question begins with the
+    /// path to the descendant, `node@visit:child/` for each level.
     pub id: String,
-    /// The descendant that asks; none if the run itself does.
+    /// The descendant that asks, or `None` if the run itself does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<RunKey>,
-    /// The node it is about.
+    /// The node of the question.
     pub node: NodeName,
-    /// Which visit of it.
+    /// The visit of the node.
     pub visit: Visit,
-    /// Why it is asked.
+    /// The reason for the question.
     pub kind: QuestionKind,
-    /// What is asked, as JSON text; none where the kind says it all. Of a doubt, a sentence that says how the work ended.
+    /// The question as JSON text, or `None` if the kind is enough. For an unknown outcome, a sentence about the end of the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// What an answer must look like; none where the kind says it all.
+    /// The expected shape of the answer, or `None` if the kind is enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expects: Option<Shape>,
-    /// Until when it can be answered.
+    /// The deadline for an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// What is taken as the answer then, as JSON text.
+    /// The answer after the deadline, as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// What was wrong with an answer that it had before.
+    /// The problem of an earlier answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// How the attempt in doubt ended; none if it is no doubt, or its process ended.
+    /// The failure of the attempt with unknown outcome. `None` for other questions, or if the process ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
-/// Why a question is asked.
+/// The reason for a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QuestionKind {
-    /// An attempt of an `External` node ended without saying whether its work was done: its process ended, its time was up, it
-    /// panicked, or it failed without saying that [nothing was done](crate::node::NodeError::not_done). The log does not tell, and it
-    /// must not be done twice. Answer with a [`Resolution`](super::Resolution).
+    /// An attempt of an `External` node ended with unknown outcome: its process ended, it timed out or panicked, or it failed without the mark [not
+    /// done](crate::node::NodeError::not_done). The log does not have the outcome, and the node must not run twice. Answer with a
+    /// [`Resolution`](super::Resolution).
     Doubt,
     /// A node asks.
     Asked,
-    /// Whether to start the node, which is declared with
-    /// [`interrupt_before`](crate::graph::GraphBuilder::interrupt_before).
+    /// Asks whether to start the node, which is declared with [`interrupt_before`](crate::graph::GraphBuilder::interrupt_before).
     Before,
-    /// Whether to go on behind the node, which is declared with
-    /// [`interrupt_after`](crate::graph::GraphBuilder::interrupt_after).
+    /// Asks whether to continue after the node, which is declared with [`interrupt_after`](crate::graph::GraphBuilder::interrupt_after).
     After,
 }
 
-/// The word by which it is stored, such as `asked`.
+/// Formats the kind as stored, such as `asked`.
 impl std::fmt::Display for QuestionKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.serialize(f)
@@ -73,8 +71,8 @@ impl std::fmt::Display for QuestionKind {
 }
 
 impl Question {
-    /// Returns what is asked, as people read it: the text itself, or the field `text` of an object, or the JSON of anything else. A question without
-    /// a text is put into words by its kind.
+    /// Returns the question for display: the text itself, the field `text` of an object, or the JSON of any other value. Without a text, the kind
+    /// provides the words.
     ///
     /// # Examples
     ///
@@ -106,11 +104,11 @@ impl Question {
         }
     }
 
-    /// Reads what is asked, as the type that the node asked with.
+    /// Decodes the question as the type that the node used.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the question has no text, [`ErrorKind::Invalid`] if it is of another type.
+    /// [`ErrorKind::NotFound`] if the question has no text, [`ErrorKind::Invalid`] if the text is of another type.
     pub fn read<Q: DeserializeOwned>(&self) -> Result<Q> {
         let text = self.text.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "the question has no text; its kind says what is asked")
@@ -122,15 +120,15 @@ impl Question {
         })
     }
 
-    /// Returns a JSON Schema, of dialect 2020-12, of what it takes: what a user interface makes a form of.
+    /// Returns a JSON Schema (dialect 2020-12) of the answer, for user interfaces that generate a form.
     ///
     /// | [`kind`](Self::kind) | the schema is of |
     /// |---|---|
-    /// | [`Asked`](QuestionKind::Asked) | the value of an [`Answer::Accept`](super::Answer::Accept): the [schema](Shape::json_schema) of what it `expects` |
+    /// | [`Asked`](QuestionKind::Asked) | the value of an [`Answer::Accept`](super::Answer::Accept): its [schema](Shape::json_schema) |
     /// | [`Before`](QuestionKind::Before), [`After`](QuestionKind::After) | the same; any value agrees, the schema has `true` |
-    /// | [`Doubt`](QuestionKind::Doubt) | a [`Resolution`](super::Resolution); of the operations of its patch it only says that they are a list |
+    /// | [`Doubt`](QuestionKind::Doubt) | a [`Resolution`](super::Resolution); the operations of its patch are a list without further detail |
     ///
-    /// Its `title` is what is asked, if that is a text, and its `default` what is taken as the answer when the deadline is over.
+    /// The schema's `title` is the question, if that is a text. Its `default` is the answer after the deadline.
     ///
     /// # Examples
     ///
@@ -176,7 +174,7 @@ impl Question {
     }
 }
 
-/// Returns a question as people read it, of its JSON text.
+/// Returns the question for display, from its JSON text.
 pub(crate) fn prompt_of(text: &str) -> String {
     match serde_json::from_str(text) {
         Ok(Value::String(text)) => text,

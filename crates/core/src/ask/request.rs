@@ -1,4 +1,4 @@
-//! What is asked, what is expected, and what happens without an answer in time.
+//! Questions as a node asks them: the text, the expected answer, and the deadline.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,11 +14,11 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::strict;
 
-/// A question: what is asked, of which type the answer is, and what happens without an answer in time.
+/// A question with the type of its answer, and an optional deadline and default.
 ///
-/// What an answer must look like is said by its type `A`, which is [`AnswerShape`], and stored with the question, so that any process can
-/// refuse a wrong one without having the type. [`Ask::choices`] and [`Ask::expects`] say it otherwise, and [`Ask::shaped`] for a type that does not
-/// say it.
+/// The answer type `A` implements [`AnswerShape`], which gives the shape of valid answers. The record of the question contains the shape, so any
+/// process can reject a wrong answer without the type. [`Ask::choices`] and [`Ask::expects`] replace the shape. [`Ask::shaped`] is for types without
+/// [`AnswerShape`].
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ pub struct Ask<A> {
 }
 
 impl<A: DeserializeOwned> Ask<A> {
-    /// Asks this, which is shown to those who may answer: text, or anything that JSON can hold.
+    /// Creates a question. The question is text or any other JSON value, and is shown to signallers.
     pub fn new(question: impl Serialize) -> Self
     where
         A: AnswerShape,
@@ -50,9 +50,9 @@ impl<A: DeserializeOwned> Ask<A> {
         Self::shaped(question, Shape::of::<A>())
     }
 
-    /// Asks like [`new`](Self::new) for an answer of a type that does not say its shape, such as one of another crate.
+    /// Creates a question like [`new`](Self::new) for an answer type without a shape, such as one of another crate.
     ///
-    /// An answer of this shape that the type does not read is asked for again, with what was wrong.
+    /// If an answer has this shape but the type cannot decode it, the run asks again and states the problem.
     ///
     /// ```
     /// use ferrata_core::ask::{Ask, Shape};
@@ -70,33 +70,33 @@ impl<A: DeserializeOwned> Ask<A> {
         }
     }
 
-    /// Accepts only one of these texts.
+    /// Restricts answers to one of these texts.
     pub fn choices(self, choices: impl IntoIterator<Item: Into<String>>) -> Self {
         self.expects(Shape::choices(choices))
     }
 
-    /// Says what an answer must look like, instead of what its type says.
+    /// Sets the shape of the answer, instead of that of its type.
     pub fn expects(mut self, shape: Shape) -> Self {
         self.expects = shape;
         self
     }
 
-    /// Sets how long an answer is waited for, from when it is asked first; for ever unless set.
+    /// Sets how long the question waits for an answer after it is first asked. By default it waits forever.
     ///
-    /// When it is over, the node is told with [`AskError::Expired`](super::AskError::Expired), unless there is a default.
+    /// After the deadline, the node receives [`AskError::Expired`](super::AskError::Expired), unless there is a default.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
     }
 
-    /// Takes this as the answer when the deadline is over. Asking fails if its type does not read it back.
+    /// Sets the answer after the deadline. The question fails if its type cannot decode the default.
     #[expect(clippy::needless_pass_by_value, reason = "an answer as it would be given")]
     pub fn or_default(mut self, answer: A) -> Self
     where
         A: Serialize,
     {
         self.default = strict::to_raw_value(&answer).and_then(|text| {
-            // Found now, and not when the deadline is over and no answer is taken any more.
+            // Check the default now, because after the deadline no other answer is accepted.
             serde_json::from_str::<A>(text.get()).map_err(|source| {
                 let message = format!("the default is not read back as {}", std::any::type_name::<A>());
                 Error::new(ErrorKind::Invalid, message).with_source(source)
@@ -106,16 +106,16 @@ impl<A: DeserializeOwned> Ask<A> {
         self
     }
 
-    /// Returns what an answer must look like.
+    /// Returns the expected shape of the answer.
     pub fn shape(&self) -> &Shape {
         &self.expects
     }
 
-    /// Returns the question as it is recorded when it is asked at `now`.
+    /// Returns the recorded form of a question that is asked at `now`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if question or default cannot be expressed in JSON.
+    /// [`ErrorKind::Invalid`] if the question or the default cannot be expressed in JSON.
     pub(crate) fn into_request(self, now: Timestamp) -> Result<Request> {
         let default = self.default?;
         let deadline = self.deadline.map(|after| now.plus(after));
@@ -138,7 +138,7 @@ impl<A> fmt::Debug for Ask<A> {
     }
 }
 
-/// A question as it is recorded.
+/// The recorded form of a question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) question: Arc<RawValue>,
@@ -147,13 +147,13 @@ pub(crate) struct Request {
     pub(crate) deadline: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "OnDeadline::is_tell")]
     pub(crate) on_deadline: OnDeadline,
-    /// What was wrong with the answer that it had before, if it is asked again.
+    /// The problem of the earlier answer, if the question is asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
 }
 
 impl Request {
-    /// A question without words, to which any value is an answer.
+    /// A question without text that accepts any value.
     pub(crate) fn plain() -> Self {
         let question = RawValue::NULL.to_owned().into();
         Self { question, expects: Shape::any(), deadline: None, on_deadline: OnDeadline::Tell, problem: None }
@@ -170,14 +170,14 @@ impl PartialEq for Request {
     }
 }
 
-/// What happens to a question whose deadline is over.
+/// The action after the deadline of a question.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnDeadline {
-    /// The node is told that there was no answer.
+    /// Report to the node that no answer arrived.
     #[default]
     Tell,
-    /// This is the answer.
+    /// Use this value as the answer.
     Default(Arc<RawValue>),
 }
 

@@ -1,28 +1,28 @@
-//! What an operator says of work that must not be repeated.
+//! An operator's decision about work that must not be repeated.
 
 use serde::{Deserialize, Serialize};
 
 use crate::state::Patch;
 
-/// What became of an activation that must not be repeated, where the log does not tell whether it was done.
+/// The decision about an activation that must not be repeated and has an unknown outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Resolution {
-    /// It did not happen: run it again.
+    /// The work did not happen: run it again.
     ///
-    /// Make sure first that the process that was at work has ended. A process that was not seen to end may only be suspended or cut off. It may still do
-    /// the work after you have looked; then the work is done twice.
+    /// First make sure that the process of the work has ended. A process without a confirmed end may only be suspended or cut off. It may still do
+    /// the work after your check, and the work then happens twice.
     Retry,
-    /// It happened: this is the change of the state it made.
+    /// The work happened, and made this change of the state.
     Supply(Patch),
-    /// Go on as if it had succeeded without changing anything.
+    /// Continue as if the work had succeeded without a change.
     Skip,
-    /// Treat it as failed, for this reason.
+    /// Treat the work as failed, for this reason.
     Fail(String),
 }
 
-/// What was decided, as every report shows it. The values of a patch are left out.
+/// Formats the decision for reports, without the values of a patch.
 impl std::fmt::Display for Resolution {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

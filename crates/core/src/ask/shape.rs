@@ -1,5 +1,4 @@
-//! What JSON a question takes as its answer, as data: so an answer of the wrong kind is refused when it comes, in any
-//! process, without the code that asked.
+//! Shapes: the JSON that a question accepts, as data. Any process can reject an invalid answer without the code that asked.
 
 mod build;
 mod check;
@@ -16,17 +15,17 @@ use std::collections::BTreeMap;
 
 pub use of::{AnswerShape, Shapes};
 
-/// What JSON an answer may be.
+/// The JSON that an answer may have.
 ///
-/// A type says it with [`AnswerShape`], mostly by `#[derive(AnswerShape)]`, and [`Shape::of`] returns it. The functions below make the
-/// shape of a type that says it by hand.
+/// A type gives its shape with [`AnswerShape`], usually by `#[derive(AnswerShape)]`. [`Shape::of`] returns the shape. The functions below build
+/// shapes by hand.
 ///
 /// # Guarantees
 ///
-/// - **As strict as the type, where the type is all that decides.** What [`check`](Self::check) takes, a derived type reads, and what such a
-///   type writes, `check` takes. It takes more in three cases: of a rule that a type checks in code of its own (a number above seven), of
-///   the keys of a map, and of what lies deep in a type that holds itself.
-/// - **Readable for ever.** It is stored as JSON, see below, and a form of a later version reads as [`Shape::any`].
+/// - **As strict as the type, if only the type decides.** A derived type decodes every value that [`check`](Self::check) accepts, and `check` accepts
+///   every value that such a type encodes. `check` accepts more in three cases: for a rule in the type's own code (a number above seven), for the
+///   keys of a map, and for deep parts of a recursive type.
+/// - **Readable forever.** The shape is stored as JSON, see below. A form of a later version decodes as [`Shape::any`].
 ///
 /// # Stored form
 ///
@@ -52,7 +51,7 @@ pub use of::{AnswerShape, Shapes};
 /// | `{"tagged": {"kind": {"card": shape, "cash": null}}}` | an object whose `kind` is one of these texts, and whose other fields are of the shape there |
 /// | `{"any_of": [shape, …]}` | what one of these takes |
 ///
-/// A field that may be left out ends in `?`. The name of one that may not gets a `!` if it ends in `?` or `!` by itself.
+/// An optional field ends in `?`. A required field with a name that ends in `?` or `!` gets an extra `!`.
 ///
 /// # Examples
 ///
@@ -84,11 +83,11 @@ enum Form {
     Char,
     Bytes,
     Null,
-    /// Texts, and nothing else.
+    /// One of these texts.
     OneOf(Vec<String>),
-    /// An enum of which no variant holds anything.
+    /// An enum without content in any variant.
     Units(Vec<String>),
-    /// An enum; a variant without content has `Null`.
+    /// An enum. A variant without content has `Null`.
     Variants(BTreeMap<String, Form>),
     Nullable(Box<Form>),
     List(Box<Form>),
@@ -99,10 +98,10 @@ enum Form {
     Map(Box<Form>),
     Object {
         fields: BTreeMap<String, Field>,
-        /// Whether no other field is taken.
+        /// Whether the object rejects other fields.
         closed: bool,
     },
-    /// An object whose `tag` names a variant, and which is of its form otherwise. A variant without content has `Null`.
+    /// An object with a `tag` field that names a variant, and the other fields of that variant. A variant without content has `Null`.
     Tagged {
         tag: String,
         variants: BTreeMap<String, Form>,
@@ -145,7 +144,7 @@ impl Int {
         (Self::U128, "u128"),
     ];
 
-    /// Returns the least and the greatest.
+    /// Returns the smallest and the largest value.
     fn range(self) -> (i128, u128) {
         match self {
             Self::I8 => (i8::MIN.into(), 0x7f),

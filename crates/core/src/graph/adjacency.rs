@@ -1,33 +1,33 @@
-//! The edges of a graph as two flat lists: who follows a node and who comes before it, in the order of declaration.
+//! The edges of a graph as two flat lists: the successors and the predecessors of each node, in the order of declaration.
 
 use crate::graph::node_set::NodeIx;
 
-/// For each node the list of its neighbours in one direction, all lists in one allocation.
+/// The neighbors of each node in one direction, in one allocation.
 #[derive(Debug)]
 pub(crate) struct Adjacency {
-    /// Where each node's list starts; one more entry than there are nodes.
+    /// The start of each node's list, with one extra entry at the end.
     starts: Box<[u32]>,
     neighbours: Box<[NodeIx]>,
 }
 
 impl Adjacency {
-    /// Collects who follows each node.
+    /// Collects the successors of each node.
     pub(crate) fn successors(nodes: usize, edges: &[(u32, u32)]) -> Self {
         Self::collect(nodes, edges.iter().map(|&(from, to)| (from, to)))
     }
 
-    /// Collects who comes before each node.
+    /// Collects the predecessors of each node.
     pub(crate) fn predecessors(nodes: usize, edges: &[(u32, u32)]) -> Self {
         Self::collect(nodes, edges.iter().map(|&(from, to)| (to, from)))
     }
 
-    /// Returns the neighbours of a node in the order of the edges.
+    /// Returns the neighbors of a node in the order of the edges.
     pub(crate) fn of(&self, node: NodeIx) -> &[NodeIx] {
         let at = node.as_usize();
         &self.neighbours[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
 
-    /// Sorts the pairs by their first node in linear time, keeping the order of pairs with the same first node.
+    /// Sorts the pairs by their first node in linear time. The sort is stable.
     fn collect(nodes: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let mut starts = vec![0_u32; nodes + 1];
         for (node, _) in pairs.clone() {

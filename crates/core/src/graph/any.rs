@@ -1,4 +1,4 @@
-//! A graph without the type of its state: what an edit and a fork ask of it.
+//! A graph without its state type, for edits and forks.
 
 use std::sync::Arc;
 
@@ -8,35 +8,35 @@ use crate::error::Result;
 use crate::id::{Fingerprint, WorkflowName};
 use crate::state::{Channels, Patch, Schema, State};
 
-/// What is asked of a [`Graph`], whatever the type of its state.
+/// The operations of a [`Graph`] that do not depend on the type of its state.
 pub(crate) trait AnyGraph: Send + Sync {
     fn plan(&self) -> &Arc<Plan>;
 
-    /// Returns what the facts of a run say of its graph: workflow, version and fingerprint.
+    /// Returns the workflow, version and fingerprint that a run records about its graph.
     fn identity(&self) -> (WorkflowName, String, Fingerprint);
 
-    /// Returns the channels of the state's type, and its version.
+    /// Returns the channels and the version of the state's type.
     fn schema(&self) -> &Schema;
 
-    /// Turns channels of a version into those of the state's type.
+    /// Migrates channels of `version` to those of the state's type.
     ///
     /// # Errors
     ///
-    /// As [`Graph::migrated`].
+    /// The errors of [`Graph::migrated`].
     fn migrated(&self, stored: &Channels, version: u32) -> Result<Channels>;
 
-    /// Turns a change of channels of a version into one of what they are migrated to.
+    /// Migrates a change of channels of `version` to a change of the migrated channels.
     ///
     /// # Errors
     ///
-    /// As [`Graph::migrated_patch`].
+    /// The errors of [`Graph::migrated_patch`].
     fn migrated_patch(&self, stored: &Channels, version: u32, patch: &Patch) -> Result<Patch>;
 
-    /// Reads channels as the state's type, and returns them as it writes them.
+    /// Decodes channels as the state's type, and encodes them again.
     ///
     /// # Errors
     ///
-    /// As [`State::from_channels`] and [`State::to_channels_json`].
+    /// The errors of [`State::from_channels`] and [`State::to_channels_json`].
     fn rewritten(&self, channels: Channels) -> Result<Channels>;
 }
 

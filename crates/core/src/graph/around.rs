@@ -1,4 +1,4 @@
-//! What stands around the work of a node, whatever the node is.
+//! Middleware around the work of a node.
 
 use std::fmt;
 use std::future::Future;
@@ -7,25 +7,27 @@ use std::sync::Arc;
 use crate::node::{NodeContext, NodeError, NodeResult, StartWork, Work};
 use crate::state::{Draft, State};
 
-/// The work of a node, for what stands [around](crate::graph::GraphBuilder::around) it to begin.
+/// The work of a node, for the function [around](crate::graph::GraphBuilder::around) it to run.
 #[must_use = "the work is not done before `run` is awaited"]
 pub struct InnerNode<S: State>(Arc<dyn StartWork<S>>);
 
 impl<S: State> InnerNode<S> {
-    /// Does the work once. That of an `External` node begins only while its process is sure to own the run, however long was waited before:
-    /// otherwise the attempt ends without it, whatever is returned, and is made again from its start if the run is still this process's.
+    /// Does the work once.
+    ///
+    /// An `External` node begins only while its process certainly owns the run, however long the middleware waited. Otherwise the attempt ends
+    /// without the work, whatever the middleware returns. If this process still owns the run, it starts the attempt again.
     ///
     /// # Errors
     ///
-    /// What the node returns, or that its work was not begun.
+    /// The error of the node, or an error that the work did not begin.
     ///
     /// # Cancel safety
     ///
-    /// As the node: dropped, the work ends where it is.
+    /// If dropped, the work stops where it is, as for any node.
     ///
     /// <!-- held by: nodes::a_limit_stands_around_whatever_is_declared_before_it, fencing::an_external_node_that_waited_before_its_work_does_not_act_on_a_look_of_before -->
     pub async fn run(self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
-        // What stands around it may have waited for long.
+        // The middleware may have waited for long.
         if !cx.may_begin() {
             return Err(NodeError::from("the work was not begun: another process may have taken the run"));
         }
@@ -39,7 +41,7 @@ impl<S: State> fmt::Debug for InnerNode<S> {
     }
 }
 
-/// A node with something around its work.
+/// A node with middleware around its work.
 pub(crate) struct NodeMiddleware<S: State, F> {
     pub(crate) node: Arc<dyn StartWork<S>>,
     pub(crate) around: F,
@@ -52,7 +54,7 @@ where
     Fut: Future<Output = NodeResult<S>> + Send + 'static,
 {
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S> {
-        // None of it runs before it is polled.
+        // The future runs no code before its first poll.
         Box::pin(async move { (self.around)(cx, state, InnerNode(Arc::clone(&self.node))).await })
     }
 }

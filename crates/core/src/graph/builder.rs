@@ -1,4 +1,4 @@
-//! Declaring a graph: nodes, edges and routes. What modifies them is in the modules below.
+//! The builder of a graph: nodes, edges and routes. The modules below have the modifiers.
 
 mod modify_edge;
 mod modify_node;
@@ -23,13 +23,12 @@ use crate::graph::typed::{Graph, NodeFunctions, Predicate};
 use crate::node::{FnNode, Node, NodeContext, NodeError, StartWork, Typed};
 use crate::state::{Draft, IntoUpdate, State};
 
-/// Declares a [`Graph`], made by [`Graph::builder`].
+/// The builder of a [`Graph`], created by [`Graph::builder`].
 ///
-/// Nothing is checked before [`build`](Self::build), which reports every mistake at once; so the order of the calls is free,
-/// except that modifiers apply to what was declared last: those of a node to the node added last, those of edges to the edges
-/// declared last.
+/// [`build`](Self::build) checks the whole graph and reports every mistake at once, so the order of the calls is free. Only modifiers depend on
+/// order: a node modifier applies to the last added node, and an edge modifier to the last declared edges.
 ///
-/// Names of nodes are text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot.
+/// A node name has 1 to 128 of `A-Z a-z 0-9 . _ : -`, and does not start with a dot.
 #[must_use = "a graph is made by `build`"]
 pub struct GraphBuilder<S: State> {
     pub(super) outline: Outline,
@@ -40,9 +39,9 @@ pub struct GraphBuilder<S: State> {
     routes: Vec<(String, Arc<RouteFn<S>>)>,
     pub(super) subgraphs: Vec<Subgraph<S>>,
     pub(super) migrations: Vec<Migration>,
-    /// The edges that the next modifier of edges applies to.
+    /// The edges for the next edge modifier.
     last_edges: Option<Range<usize>>,
-    /// How many times edges or routes were declared.
+    /// The number of calls that declared edges or routes.
     calls: usize,
 }
 
@@ -50,7 +49,7 @@ pub struct GraphBuilder<S: State> {
 pub(crate) type RouteFn<S> = dyn Fn(&S, &RouteContext<'_>) -> Route + Send + Sync;
 
 impl<S: State> GraphBuilder<S> {
-    /// Starts with nothing declared.
+    /// Creates a builder without declarations.
     pub(crate) fn new(name: String) -> Self {
         Self {
             outline: Outline::new(name, S::schema()),
@@ -64,10 +63,10 @@ impl<S: State> GraphBuilder<S> {
         }
     }
 
-    /// Adds a node whose work is an `async fn` or an async closure.
+    /// Adds a node with an `async fn` or an async closure as its work.
     ///
-    /// It is given the state as a draft to edit, and returns the draft, a typed update, or `()`. A function that names its return type returns
-    /// [`NodeResult`](crate::node::NodeResult).
+    /// The function receives the state as a draft to edit, and returns the draft, a typed update, or `()`. A function with a declared return type
+    /// returns [`NodeResult`](crate::node::NodeResult).
     ///
     /// An async closure cannot capture, because its future would borrow from it. Take clients from the
     /// [resources](crate::runtime::RuntimeBuilder::resource), write `move |cx, s| { let client = client.clone(); async move { .. } }`, or write a
@@ -98,12 +97,12 @@ impl<S: State> GraphBuilder<S> {
         self.push(name, Arc::new(FnNode(work)))
     }
 
-    /// Adds a node whose work is a type's.
+    /// Adds a node with a type as its work.
     pub fn add(self, name: impl Into<String>, node: impl Node<S>) -> Self {
         self.push(name, Arc::new(Typed(node)))
     }
 
-    /// Adds a node that waits whatever it is told: for an answer, a message, or a child.
+    /// Adds a node that always waits: for an answer, a message, or a child.
     pub(crate) fn add_waiting(self, name: impl Into<String>, node: impl Node<S>) -> Self {
         let mut graph = self.add(name, node);
         if let Some(node) = graph.outline.nodes.last_mut() {
@@ -119,16 +118,16 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
-    /// Says where a run starts.
+    /// Sets the node where a run starts.
     pub fn entry(mut self, name: impl Into<String>) -> Self {
         self.outline.entries.push(name.into());
         self
     }
 
-    /// Declares an edge from each of some nodes to each of some nodes.
+    /// Declares an edge from each of the `from` nodes to each of the `to` nodes.
     ///
-    /// It fires whenever its node succeeds, unless [`when`](Self::when), [`otherwise`](Self::otherwise) or
-    /// [`on_failure`](Self::on_failure) follows. Joined inputs arrive in the order of these declarations.
+    /// The edge fires whenever its node succeeds, unless [`when`](Self::when), [`otherwise`](Self::otherwise) or [`on_failure`](Self::on_failure)
+    /// follows. Joined inputs arrive in the order of these declarations.
     pub fn edge(mut self, from: impl NodeNames, to: impl NodeNames) -> Self {
         let (from, to) = (from.into_names(), to.into_names());
         for (names, ends) in [(&from, "from"), (&to, "to")] {
@@ -146,10 +145,10 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
-    /// Declares the function that chooses where a node leads, and every node it may choose.
+    /// Declares the routing function of a node, and every target that it may choose.
     ///
-    /// The function is given the state after the node's update. It must depend on nothing but its arguments, since it may be
-    /// called again for the same activation. Other edges of the node fire besides.
+    /// The function receives the state after the node's update. It must depend only on its arguments, because it may be called again for the same
+    /// activation. The node's other edges fire too.
     ///
     /// # Examples
     ///
@@ -180,18 +179,18 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
-    /// Checks the graph and makes it.
+    /// Checks the declarations and creates the graph.
     ///
     /// # Errors
     ///
-    /// [`GraphError`] with every mistake that was found, each with its node or edge, what is wrong, and what to do about it.
+    /// [`GraphError`] with every mistake: its node or edge, the problem, and the remedy.
     pub fn build(mut self) -> Result<Graph<S>, GraphError> {
         self.declare_channels();
         self.check_prefixes();
         let Self { outline, nodes, predicates, routes, subgraphs, migrations, .. } = self;
         let mut whole = SubgraphSource { outline, nodes, predicates, routes };
         if !subgraphs.is_empty() {
-            // What is wrong between the parts is said before they are one.
+            // Report mistakes between the parts before they are merged.
             checked(&whole.outline)?;
             whole = dissolve(whole, subgraphs);
         }

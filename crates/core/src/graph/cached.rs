@@ -1,4 +1,4 @@
-//! What a node came to, kept in the process for other activations that would come to the same.
+//! The cache of node results in this process.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::node::{NodeContext, NodeError, StartWork, Work};
 use crate::state::strict::to_json_string;
 use crate::state::{Draft, KeptUpdate, State};
 
-/// For how long what a [cached](crate::graph::GraphBuilder::cached) node came to is taken again, and how many results of the node are kept.
+/// The lifetime and the number of results of a [cached](crate::graph::GraphBuilder::cached) node.
 ///
 /// # Examples
 ///
@@ -26,19 +26,19 @@ use crate::state::{Draft, KeptUpdate, State};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CachePolicy {
-    /// How long after a result it is still taken, by the clock of the runtime; more than zero.
+    /// The maximum age of a reused result, by the clock of the runtime; more than zero.
     pub life: Duration,
-    /// How many results are kept, at least 1; 1,000 unless set. The oldest one goes first, whatever their sizes are.
+    /// The maximum number of results, at least 1. The default is 1,000. The oldest result is evicted first, whatever the sizes are.
     pub entries: usize,
 }
 
 impl CachePolicy {
-    /// Keeps up to 1,000 results, each for this long.
+    /// Creates a policy of up to 1,000 results with this maximum age.
     pub const fn for_life(life: Duration) -> Self {
         Self { life, entries: 1_000 }
     }
 
-    /// Sets how many results are kept.
+    /// Sets the maximum number of results.
     #[must_use]
     pub const fn with_entries(mut self, entries: usize) -> Self {
         self.entries = entries;
@@ -46,10 +46,10 @@ impl CachePolicy {
     }
 }
 
-/// Says what the work of an activation depends on, as text.
+/// Returns everything that the work of an activation depends on, as text.
 pub(crate) type KeyFn<S> = dyn Fn(&S, &NodeContext) -> Result<String, NodeError> + Send + Sync;
 
-/// A node that works only where no result is kept.
+/// A node that works only if the cache has no result.
 pub(crate) struct CachedNode<S: State> {
     node: Arc<dyn StartWork<S>>,
     key: Box<KeyFn<S>>,
@@ -82,7 +82,7 @@ impl<S: State> CachedNode<S> {
     fn find(&self, key: &str, now: Timestamp) -> Option<KeptUpdate<S>> {
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = results.by_key.get(key)?;
-        // A clock that was set back tells no age.
+        // After the clock was set back, the age is unknown.
         if entry.at <= now && now.since(entry.at) < self.policy.life {
             return Some(entry.update.clone());
         }
@@ -121,11 +121,11 @@ impl<S: State> StartWork<S> for CachedNode<S> {
                 return Ok(kept.into_update());
             }
             let mut update = Arc::clone(&self.node).begin(cx.clone(), state).await?;
-            // What it sends and notes is that of its own run.
+            // Its outbox messages and notes belong to its own run.
             if !cx.leaves_anything()
                 && let Some(kept) = update.keep()
             {
-                // As old as what it may have read first.
+                // The result is as old as its oldest possible input.
                 self.keep(key, kept, begun);
             }
             Ok(update)

@@ -1,4 +1,4 @@
-//! Finds what is wrong with a declared graph: every mistake, in the order of the declaration.
+//! Checks of a declared graph. They find every mistake, in the order of the declaration.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::graph::shape;
 use crate::graph::suggest::closest;
 use crate::id::{NodeName, WorkflowName};
 
-/// The longest version or revision, in bytes: versions are stored with every run, and stores index them.
+/// The maximum length of a version or revision, in bytes. Every run stores the version, and stores index it.
 const MAX_TEXT: usize = 256;
 
 /// Returns every mistake in the outline.
@@ -30,7 +30,7 @@ pub(crate) fn check(outline: &Outline) -> Vec<GraphIssue> {
     checker.issues
 }
 
-/// Returns the index of each name; of two nodes with one name, the first.
+/// Returns the index of each name. If two nodes have the same name, the first wins.
 pub(crate) fn by_name(outline: &Outline) -> HashMap<&str, usize> {
     let mut names = HashMap::with_capacity(outline.nodes.len());
     for (at, node) in outline.nodes.iter().enumerate() {
@@ -158,7 +158,7 @@ impl Checker<'_> {
             }
             if route.targets == 0 {
                 wrong("has a route without targets; name every node it may choose");
-                // With targets, an unknown source is reported once for each edge.
+                // With targets, each edge reports the unknown source.
                 self.known(&route.from, |message| {
                     GraphIssue::node(&route.from, format!("has a route, but {message}"))
                 });
@@ -194,7 +194,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Reports a name that no node has; tells whether one does.
+    /// Reports an unknown node name. Returns whether the name is known.
     fn known(&mut self, name: &str, issue: impl FnOnce(String) -> GraphIssue) -> bool {
         let known = self.by_name.contains_key(name);
         if !known {
@@ -216,7 +216,7 @@ impl Checker<'_> {
         closest(name, self.outline.nodes.iter().map(|node| &*node.name))
     }
 
-    /// Returns the node that is meant by a name, also if it is misspelt: what follows from a slip is not one more mistake.
+    /// Returns the node of a name, even if the name is misspelled. A single slip must not cause further mistakes.
     fn guess(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).or_else(|| self.by_name.get(self.suggest(name)?)).copied()
     }
@@ -225,7 +225,7 @@ impl Checker<'_> {
         self.outline.edges.iter().map(|edge| (self.guess(&edge.from), self.guess(&edge.to))).collect()
     }
 
-    /// Returns the targets of jumps that are no edges: from a node, or from anywhere.
+    /// Returns the targets of jumps, from one node or from anywhere.
     fn guessed_jumps(&self) -> Vec<(Option<usize>, usize)> {
         let nodes = self.outline.nodes.iter().enumerate();
         let own = nodes.flat_map(|(at, node)| {

@@ -1,14 +1,14 @@
-//! The kinds of edges: what makes each of them fire.
+//! The kinds of edges, by the condition on which they fire.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What makes an edge fire.
+/// The condition on which an edge fires.
 ///
-/// After a node succeeded, all its plain edges fire, each conditional edge whose predicate holds for the state after the
-/// update, the `Otherwise` edges if no conditional edge of the node did, and what its route chooses. If nothing fires, that
-/// branch ends there. After a node failed for good, only its `OnFailure` edges fire; if it has none, the failure is the run's.
+/// After a node succeeds, these edges fire: all plain edges, each conditional edge if its predicate holds for the state after the update, the
+/// `Otherwise` edges if no conditional edge of the node fired, and the edges that its route chooses. If no edge fires, the branch ends. After a node
+/// fails permanently, only its `OnFailure` edges fire. Without such an edge, the run fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -19,14 +19,14 @@ pub enum EdgeKind {
     When,
     /// When the node succeeds and no `When` edge of it fires.
     Otherwise,
-    /// When the node fails for good.
+    /// When the node fails permanently.
     OnFailure,
     /// When the node succeeds and its route chooses the target.
     Routed,
 }
 
 impl EdgeKind {
-    /// Returns the name, as it stands in fingerprints and files.
+    /// Returns the name, as in fingerprints and files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Plain => "plain",

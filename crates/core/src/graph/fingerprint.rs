@@ -1,4 +1,4 @@
-//! Whether a definition still means the same: fingerprints of nodes and graphs.
+//! Fingerprints of nodes and graphs, which detect a changed definition.
 
 use serde::Serialize;
 
@@ -7,11 +7,10 @@ use crate::graph::outline::{NodeOutline, Outline};
 use crate::id::Fingerprint;
 use crate::record::effect::Effect;
 
-/// What a node's fingerprint is taken of; fields in the order of their names, so that the text is canonical.
+/// The input of a node's fingerprint. Fields are in the order of their names, for a canonical text.
 ///
-/// A change of any of these changes the fingerprint. What decides only how hard a node is tried or how it is watched does not:
-/// retries, timeout, visits, replans, checkpoints, retry target. Neither does the order in which edges were declared, nor the code of
-/// the node, which nothing can see: that is what the revision is for.
+/// A change of any of these changes the fingerprint. Settings for retries and observation do not: retries, timeout, visits, replans, checkpoints,
+/// retry target. The order of edge declarations does not either. The node's code is not visible; use the revision for it.
 #[derive(Serialize)]
 struct NodeText<'a> {
     /// Kind and target of each edge that leaves the node, sorted.
@@ -23,7 +22,7 @@ struct NodeText<'a> {
     revision: Option<&'a str>,
 }
 
-/// What a graph's fingerprint is taken of; fields in the order of their names.
+/// The input of a graph's fingerprint. Fields are in the order of their names.
 #[derive(Serialize)]
 struct GraphText<'a> {
     entry: &'a str,

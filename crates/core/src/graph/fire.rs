@@ -1,4 +1,4 @@
-//! Which edges fire when a node has succeeded.
+//! The edges that fire after a node succeeds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct EdgeToken {
     pub(crate) edge: EdgeIx,
     /// The item of a fan-out, for an activation of its own.
     pub(crate) item: Option<Arc<RawValue>>,
-    /// Why the run goes back to the target, if it does so on purpose.
+    /// The reason for a deliberate return to the target, if there is one.
     pub(crate) reason: Option<Arc<str>>,
 }
 
@@ -30,7 +30,7 @@ impl EdgeToken {
     }
 }
 
-/// What fires after a node.
+/// The edges that fire after a node.
 #[derive(Debug)]
 pub(crate) enum FiredEdges {
     /// The only edge that leaves the node.
@@ -40,18 +40,18 @@ pub(crate) enum FiredEdges {
 }
 
 impl fmt::Debug for EdgeToken {
-    /// Never shows the item.
+    /// Hides the item.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}{}", self.edge, if self.item.is_some() { " with an item" } else { "" })
     }
 }
 
 impl<S: State> Graph<S> {
-    /// As [`fire`](Self::fire) of the state as it is stored, without asking a route where there is nothing to choose.
+    /// Computes [`fire`](Self::fire) for the stored state, and skips the route if there is no choice.
     ///
     /// # Errors
     ///
-    /// As [`fire`](Self::fire).
+    /// The errors of [`fire`](Self::fire).
     pub(crate) fn fires(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<FiredEdges> {
         match self.plan().node(node).sole {
             Some(edge) if self.route_fn(node).is_none() => Ok(FiredEdges::Sole(edge)),
@@ -59,15 +59,14 @@ impl<S: State> Graph<S> {
         }
     }
 
-    /// Returns the edges that fire when `node` has succeeded and its update has made `state`, in the order of declaration,
-    /// and of one edge in the order of the items.
+    /// Returns the edges that fire after `node` succeeded and its update produced `state`. They are in the order of declaration, and for one edge in
+    /// the order of the items.
     ///
-    /// None means that the branch ends. After a failure the `OnFailure` edges of the plan fire, and no others.
+    /// An empty list ends the branch. After a failure only the `OnFailure` edges of the plan fire.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] naming the node, if its route chose a node that is none of its targets, or an item that JSON
-    /// cannot hold.
+    /// [`ErrorKind::Invalid`] with the node's name, if its route chose a node outside of its targets, or an item that JSON cannot represent.
     pub(crate) fn fire(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Vec<EdgeToken>> {
         let plan = self.plan();
         let holds = |edge: &EdgeIx| {
@@ -83,7 +82,7 @@ impl<S: State> Graph<S> {
             let routed = follow(plan, node, choose(state, cx));
             fired.extend(routed.map_err(|error| error.with_node(&plan.node(node).name))?);
         }
-        // Stable, so that items keep their order.
+        // A stable sort, because items must stay in order.
         fired.sort_by_key(|fired| fired.edge);
         Ok(fired)
     }
@@ -121,7 +120,7 @@ fn follow(plan: &Plan, node: NodeIx, route: Route) -> Result<Vec<EdgeToken>> {
     Ok(fired)
 }
 
-/// Finds the one token of an edge that has no item, adding it if there is none.
+/// Finds the token of an edge without an item, and adds the token if there is none.
 fn once(fired: &mut Vec<EdgeToken>, edge: EdgeIx) -> &mut EdgeToken {
     let found = fired.iter().position(|fired| fired.edge == edge && fired.item.is_none());
     let at = found.unwrap_or(fired.len());

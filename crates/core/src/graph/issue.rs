@@ -1,4 +1,4 @@
-//! What is wrong with a graph: every mistake at once, each with its place and its remedy.
+//! Mistakes in a graph, each with its place and its remedy.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 
 /// One mistake in a graph.
 ///
-/// `Display` gives the place and the message in one line.
+/// `Display` shows the place and the message in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphIssue {
     location: Location,
@@ -21,22 +21,22 @@ enum Location {
 }
 
 impl GraphIssue {
-    /// Makes an issue of the graph as a whole.
+    /// Creates an issue of the graph as a whole.
     pub(crate) fn graph(message: impl Into<String>) -> Self {
         Self { location: Location::Graph, message: message.into() }
     }
 
-    /// Makes an issue of a node.
+    /// Creates an issue of a node.
     pub(crate) fn node(node: &str, message: impl Into<String>) -> Self {
         Self { location: Location::Node(node.into()), message: message.into() }
     }
 
-    /// Makes an issue of an edge.
+    /// Creates an issue of an edge.
     pub(crate) fn edge(from: &str, to: &str, message: impl Into<String>) -> Self {
         Self { location: Location::Edge(from.into(), to.into()), message: message.into() }
     }
 
-    /// Returns the name of the node it is about, as it was written.
+    /// Returns the name of the issue's node, as it was written.
     pub fn node_name(&self) -> Option<&str> {
         match &self.location {
             Location::Node(name) => Some(name),
@@ -44,7 +44,7 @@ impl GraphIssue {
         }
     }
 
-    /// Returns the ends of the edge it is about, as they were written.
+    /// Returns the ends of the issue's edge, as they were written.
     pub fn edge_ends(&self) -> Option<(&str, &str)> {
         match &self.location {
             Location::Edge(from, to) => Some((from, to)),
@@ -52,7 +52,7 @@ impl GraphIssue {
         }
     }
 
-    /// Returns what is wrong, and what to do about it.
+    /// Returns the problem and the remedy.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -71,7 +71,7 @@ impl fmt::Display for GraphIssue {
     }
 }
 
-/// Why a graph could not be built: every mistake that was found, in the order of the definition.
+/// The error of a graph that cannot be built, with every mistake in the order of the definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphError {
     graph: String,
@@ -83,7 +83,7 @@ impl GraphError {
         Self { graph: graph.into(), issues }
     }
 
-    /// Returns the name of the graph, as it was written.
+    /// Returns the name of the graph as written.
     pub fn graph(&self) -> &str {
         &self.graph
     }
@@ -110,7 +110,7 @@ impl fmt::Display for GraphError {
 impl std::error::Error for GraphError {}
 
 impl From<GraphError> for Error {
-    /// [`ErrorKind::Invalid`], with every mistake in the message.
+    /// Converts to [`ErrorKind::Invalid`], with every mistake in the message.
     fn from(error: GraphError) -> Self {
         Self::new(ErrorKind::Invalid, error.to_string()).with_operation("graph.build").with_source(error)
     }

@@ -1,29 +1,27 @@
-//! When a node with tokens runs, and with how many of them.
+//! Join rules of nodes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// When a node with tokens runs, and with how many of them.
+/// The join rule of a node: when it runs, and with how many tokens.
 ///
-/// The default fits diamonds, conditional arms, fan-outs of any width and loops, with nothing declared. The others are for
-/// nodes that are not to wait.
+/// The default fits diamonds, conditional branches, fan-outs of any width and loops, without a declaration. The other rules are for nodes that must
+/// not wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Join {
-    /// Once all have come: waits for every branch that can still reach the node in the current round of the loop they
-    /// share, then runs once with every token.
+    /// Waits for every branch that can still reach the node in the current round of their common loop, then runs once with all tokens.
     #[default]
     All,
-    /// For each token: runs at once, as often as a token comes, each time with that token alone.
+    /// Runs once per token, as soon as it arrives, with that token alone.
     Any,
-    /// Once so many have come, at least 1: runs with the tokens that are there by then. Tokens that come later in the same
-    /// round are dropped, and recorded as dropped.
+    /// Runs once this many tokens have arrived, at least 1, with the tokens present. Later tokens of the same round are dropped, and recorded as
+    /// dropped.
     ///
-    /// If the branches that can still reach the node end with fewer, the activation fails with an error that names both
-    /// numbers: a quorum that was not met never passes for one that was. Not for the head of a loop: it would run while its
-    /// round goes on, and the tokens of two rounds could not be told apart.
+    /// If the branches that can still reach the node end with fewer tokens, the activation fails. The error has both numbers. The head of a loop
+    /// cannot use this rule: it would run during its round, and the tokens of two rounds would be indistinguishable.
     AtLeast(u32),
 }
 

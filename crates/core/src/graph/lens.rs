@@ -1,4 +1,4 @@
-//! Where the state of a subgraph lies in the state of the graph around it.
+//! Lenses: the mapping between the state of a subgraph and the state of the graph around it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use crate::graph::typed::{NodeFunctions, Predicate};
 use crate::node::{NodeContext, StartWork, Work};
 use crate::state::{ChannelSpec, Context, Draft, PatchWriter, Schema, State, Update};
 
-/// Where the state `P` of a subgraph lies in the state `S` of the graph around it; cheap to clone.
+/// The mapping between the state `P` of a subgraph and the state `S` of the graph around it. Cheap to clone.
 ///
-/// A node of the subgraph is given the part as it is in the outer state, and what it changes in the part becomes a change of the
-/// outer state: by comparing, as an edited [`Draft`] does, and joined by the reducers of the **outer** channels. What the node
-/// does not change is not written, so nodes beside the subgraph may write it.
+/// A node of the subgraph receives the current part of the outer state. Its changes of the part become changes of the outer state: the runtime
+/// compares them like an edited [`Draft`], and joins them by the reducers of the **outer** channels. Unchanged parts are not written, so concurrent
+/// nodes outside of the subgraph may write them.
 ///
-/// A lens gives back what was put: `put` after `get` changes nothing, and `get` after `put` returns what was put. Both depend on
-/// nothing but their arguments, since they are called again for the same activation.
+/// A lens must be consistent: `put` after `get` changes nothing, and `get` after `put` returns the value that was put. Both must depend only on their
+/// arguments, because they are called again for the same activation.
 ///
 /// | lens | the part is | two nodes of the subgraph at once |
 /// |---|---|---|
@@ -49,11 +49,11 @@ pub struct Lens<S: State, P: State>(Arc<Parts<S, P>>);
 struct Parts<S: State, P: State> {
     get: Get<S, P>,
     put: Box<Put<S, P>>,
-    /// How the state passes unchanged, if the part is the whole.
+    /// The direct mapping of the state, if the part is the whole.
     same: Option<IdentityLens<S, P>>,
-    /// The channels of the outer state that it declares, given those of the part.
+    /// The channels of the outer state that the lens declares, given those of the part.
     declares: Option<Box<Declare>>,
-    /// The prefix of its keys, if the part is those.
+    /// The prefix of the part's keys, if the part consists of keys.
     prefix: Option<String>,
 }
 
@@ -65,18 +65,17 @@ enum Get<S, P> {
     Made(Box<dyn Fn(&S) -> P + Send + Sync>),
 }
 
-/// How drafts and updates pass where both states are of one type.
+/// The direct mapping of drafts and updates if both states have the same type.
 struct IdentityLens<S: State, P: State> {
     draft: fn(Draft<S>) -> Draft<P>,
     update: fn(Update<P>) -> Update<S>,
 }
 
 impl<S: State, P: State> Lens<S, P> {
-    /// Makes the part of some channels of the outer state: `get` reads it, `put` writes it back.
+    /// Creates a lens for several channels of the outer state: `get` reads the part, and `put` writes it back.
     ///
-    /// Give each channel of the part a channel of the outer state with the same reducer, and nodes of the subgraph may write at once
-    /// what they could write at once without it. What the outer graph does not declare of a [`Context`] has no reducer, whatever the
-    /// graph of the subgraph says of it.
+    /// Map each channel of the part to a channel of the outer state with the same reducer. Nodes of the subgraph can then write concurrently as
+    /// without the lens. A channel of a [`Context`] that the outer graph does not declare has no reducer, whatever the subgraph declares.
     pub fn new(
         get: impl Fn(&S) -> P + Send + Sync + 'static,
         put: impl Fn(&mut S, P) + Send + Sync + 'static,
@@ -84,11 +83,11 @@ impl<S: State, P: State> Lens<S, P> {
         Self::of(Get::Made(Box::new(get)), put)
     }
 
-    /// Takes a field as the part.
+    /// Creates a lens for one field.
     ///
-    /// The field is one channel: each change stores it whole, and two nodes of the subgraph that change it at the same time fail
-    /// the run, whatever the reducers of its own fields are. It fits subgraphs of which one node works at a time. Ephemeral channels of
-    /// the part are not handed on, for the field is stored as a whole.
+    /// The field is one channel. Each change stores it whole, and two nodes of the subgraph that change it concurrently fail the run, whatever the
+    /// reducers of its own fields are. The lens fits subgraphs with one running node at a time. Ephemeral channels of the part are lost, because the
+    /// field is stored as a whole.
     pub fn field(
         get: impl Fn(&S) -> &P + Send + Sync + 'static,
         get_mut: impl Fn(&mut S) -> &mut P + Send + Sync + 'static,
@@ -108,7 +107,7 @@ impl<S: State, P: State> Lens<S, P> {
         self.0.declares.as_ref().map(|declare| declare(part)).unwrap_or_default()
     }
 
-    /// Returns the prefix of the keys that are the part, if it is made of keys.
+    /// Returns the prefix of the part's keys, if the part consists of keys.
     pub(super) fn prefix(&self) -> Option<&str> {
         self.0.prefix.as_deref()
     }
@@ -121,14 +120,13 @@ impl<S: State, P: State> Lens<S, P> {
         }
     }
 
-    /// Turns a condition on the part into one on the outer state.
+    /// Converts a condition on the part to one on the outer state.
     pub(super) fn predicate(&self, holds: &Arc<Predicate<P>>) -> Arc<Predicate<S>> {
         let (lens, holds) = (self.clone(), Arc::clone(holds));
         Arc::new(move |state| lens.read(state, |part| holds(part)))
     }
 
-    /// Turns the functions of a node of the subgraph into those of a node of the outer graph; `path` is what stands before the names
-    /// of the subgraph's nodes.
+    /// Converts the functions of a subgraph's node to those of a node of the outer graph. `path` is the prefix of the names of the subgraph's nodes.
     pub(super) fn behaviour(&self, own: &NodeFunctions<P>, schema: &Schema, path: &str) -> NodeFunctions<S> {
         let node = EmbeddedNode { node: Arc::clone(&own.node), lens: self.clone(), schema: schema.clone() };
         let route = own.route.as_ref().map(|choose| {
@@ -148,9 +146,9 @@ impl<S: State, P: State> Lens<S, P> {
 }
 
 impl<S: State> Lens<S, S> {
-    /// Takes the outer state as it is: the subgraph is over the same type, and its nodes read and write all of it.
+    /// Creates a lens for a subgraph over the same state type. Its nodes read and write the whole state.
     ///
-    /// What the graph of the subgraph declares for the channels of a [`Context`] is declared in the outer graph, too.
+    /// The outer graph inherits the subgraph's declarations of [`Context`] channels.
     pub fn whole() -> Self {
         let same = IdentityLens { draft: |draft| draft, update: |update| update };
         let put: Box<Put<S, S>> = Box::new(|state, part| *state = part);
@@ -161,12 +159,12 @@ impl<S: State> Lens<S, S> {
 }
 
 impl Lens<Context, Context> {
-    /// Takes the keys that begin with a prefix as the part, where they stand without it.
+    /// Creates a lens for the keys that begin with a prefix. The part has them without the prefix.
     ///
-    /// The channels that the graph of the subgraph declares are declared in the outer graph, with the prefix; the reducers go along.
+    /// The outer graph inherits the subgraph's channel declarations, with the prefix and with their reducers.
     ///
-    /// Subgraphs with the same prefix share their keys. Two prefixes of which one begins with the other would share some of them by accident:
-    /// [`build`](crate::graph::GraphBuilder::build) refuses them.
+    /// Subgraphs with the same prefix share their keys. If one prefix begins with another, the subgraphs would share keys by accident:
+    /// [`build`](crate::graph::GraphBuilder::build) rejects such prefixes.
     pub fn keys(prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
         let (get, put, declared) = (prefix.clone(), prefix.clone(), prefix.clone());

@@ -1,4 +1,4 @@
-//! What is live in a run, summed up for each node: activations in flight and tokens waiting. Kept up to date, never searched.
+//! The live activations and waiting tokens of each node of a run, maintained incrementally.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::graph::weak_order::WeakOrder;
 /// The tokens that wait at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitingTokens {
-    /// Tokens that did not come by a back edge: they belong to the round that is running.
+    /// Tokens that arrived on forward edges. They belong to the current round.
     pub(crate) forward: u32,
-    /// Tokens that came by a back edge: they belong to the next round.
+    /// Tokens that arrived on back edges. They belong to the next round.
     pub(crate) back: u32,
 }
 
@@ -21,46 +21,45 @@ impl WaitingTokens {
         self.forward + self.back
     }
 
-    /// Returns the count of those that came by back edges, or of the others.
+    /// Returns the count of back-edge tokens, or of the others.
     fn of(&mut self, back: bool) -> &mut u32 {
         if back { &mut self.back } else { &mut self.forward }
     }
 
-    /// Tells whether every token came by a back edge.
+    /// Returns whether every token arrived on a back edge.
     pub(crate) fn all_back(self) -> bool {
         self.forward == 0
     }
 }
 
-/// What is live at one node.
+/// The live parts of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct AtNode {
     in_flight: u32,
     tokens: WaitingTokens,
 }
 
-/// Which nodes are live, and how.
+/// The live nodes of a run, with their activations and tokens.
 ///
-/// Ten thousand tokens at one node cost what one costs, and so do ten thousand activations of one node. Of a thousand nodes beside each
-/// other, a change of one costs as much, and a decision a look at a bit of each.
-/// Made by [`Topology::liveness`](crate::graph::topology::Topology::liveness), and of use with that topology only.
+/// Cost does not depend on the number of tokens or activations at a node. With a thousand parallel nodes, a change of one costs the same, and a
+/// decision reads one bit per node. [`Topology::liveness`](crate::graph::topology::Topology::liveness) creates it, for use with that topology only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Liveness {
     order: Arc<WeakOrder>,
     /// By node.
     at: Box<[AtNode]>,
-    /// Nodes in flight or with tokens, by their places in the order.
+    /// Active nodes and nodes with tokens, by position in the order.
     live: NodeSet,
-    /// Nodes with tokens, by their places in the order.
+    /// Nodes with tokens, by position in the order.
     waiting: NodeSet,
-    /// Nodes in flight or with a token of this round: they hold up every node that they can reach in this round.
+    /// Active nodes and nodes with a token of the current round. They block every node that they can reach in this round.
     blocking: NodeSet,
-    /// Nodes whose tokens all came by back edges.
+    /// Nodes with tokens from back edges only.
     returning: NodeSet,
 }
 
 impl Liveness {
-    /// Nothing is live in a graph whose nodes are in this order.
+    /// Creates a liveness without live nodes, for a graph in this order.
     pub(crate) fn new(order: Arc<WeakOrder>) -> Self {
         let nodes = order.order().len();
         Self {
@@ -73,40 +72,40 @@ impl Liveness {
         }
     }
 
-    /// Counts one more activation of the node as in flight.
+    /// Adds an active activation of the node.
     pub(crate) fn started(&mut self, node: NodeIx) {
         self.change(node, |at| at.in_flight += 1);
     }
 
-    /// Counts one activation of the node less.
+    /// Removes an active activation of the node.
     ///
     /// # Panics
     ///
-    /// Panics if none is in flight.
+    /// Panics if none is active.
     pub(crate) fn finished(&mut self, node: NodeIx) {
         self.change(node, |at| {
             at.in_flight = one_less(at.in_flight, "an activation finishes after it started")
         });
     }
 
-    /// Where nothing waits and the one activation in flight is of `from`: makes it one of `to` instead.
+    /// Moves the only active activation from `from` to `to`, if no token waits.
     ///
-    /// That is what a token does that goes from one to the other and is taken at once.
+    /// The effect is that of a token that goes from one node to the other and is taken at once.
     pub(crate) fn stepped(&mut self, from: NodeIx, to: NodeIx) {
         self.finished(from);
         self.started(to);
     }
 
-    /// Counts one more token at the node; `back` if it came by a back edge.
+    /// Adds a token at the node; `back` if it arrived on a back edge.
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool) {
         self.change(node, |at| *at.tokens.of(back) += 1);
     }
 
-    /// Counts one token at the node less: it was used alone, or dropped.
+    /// Removes a token at the node, because it was used alone or dropped.
     ///
     /// # Panics
     ///
-    /// Panics if no token of that sort waits there.
+    /// Panics if no such token waits at the node.
     pub(crate) fn used(&mut self, node: NodeIx, back: bool) {
         let used = |at: &mut AtNode| {
             let count = at.tokens.of(back);
@@ -115,17 +114,17 @@ impl Liveness {
         self.change(node, used);
     }
 
-    /// Takes every token that waits at the node.
+    /// Takes all tokens of the node.
     pub(crate) fn take(&mut self, node: NodeIx) -> WaitingTokens {
         self.change(node, |at| std::mem::take(&mut at.tokens))
     }
 
-    /// Puts tokens back that were taken.
+    /// Returns tokens that were taken.
     fn put_back(&mut self, node: NodeIx, tokens: WaitingTokens) {
         self.change(node, |at| at.tokens = tokens);
     }
 
-    /// Returns how many activations of the node are in flight.
+    /// Returns the number of active activations of the node.
     #[cfg(test)]
     pub(crate) fn in_flight(&self, node: NodeIx) -> u32 {
         self.at[node.as_usize()].in_flight
@@ -142,27 +141,27 @@ impl Liveness {
         self.waiting.iter().map(|place| order[place.as_usize()]).map(|node| (node, self.waiting(node)))
     }
 
-    /// Tells whether nothing is in flight and nothing waits: the run is at its end.
+    /// Returns whether no activation is active and no token waits, which ends the run.
     pub(crate) fn is_idle(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// Tells whether a node other than the one at `except` is live at a position up to `last`.
+    /// Returns whether a node other than the one at `except` is live at a position up to `last`.
     pub(crate) fn any_up_to(&self, last: u32, except: u32) -> bool {
         self.live.iter().map(NodeIx::get).find(|&at| at != except).is_some_and(|first| first <= last)
     }
 
-    /// Returns the nodes that hold up whatever they can reach in this round.
+    /// Returns the nodes that block every node they can reach in this round.
     pub(crate) fn blocking(&self) -> &NodeSet {
         &self.blocking
     }
 
-    /// Returns the nodes whose tokens all came by back edges, whether or not they are in flight as well.
+    /// Returns the nodes with tokens from back edges only, active or not.
     pub(crate) fn returning(&self) -> &NodeSet {
         &self.returning
     }
 
-    /// Changes what is live at one node, and brings the sets up to date with it.
+    /// Changes the live parts of one node, and updates the sets.
     fn change<R>(&mut self, node: NodeIx, change: impl FnOnce(&mut AtNode) -> R) -> R {
         let at = &mut self.at[node.as_usize()];
         let result = change(at);
@@ -180,9 +179,9 @@ fn one_less(count: u32, why: &str) -> u32 {
     count.checked_sub(1).expect(why)
 }
 
-/// Changes of what is live that are taken back when this is dropped.
+/// Tentative changes, which are reverted on drop.
 ///
-/// A copy to try them on would cost each end of an activation what the whole run has in flight.
+/// A copy would cost each end of an activation as much as all live nodes of the run.
 #[derive(Debug)]
 pub(crate) struct LivenessTrial<'a> {
     live: &'a mut Liveness,
@@ -202,13 +201,13 @@ impl<'a> LivenessTrial<'a> {
         Self { live, changes: Vec::new() }
     }
 
-    /// As [`Liveness::started`].
+    /// Like [`Liveness::started`].
     pub(crate) fn started(&mut self, node: NodeIx) {
         self.live.started(node);
         self.changes.push(Change::Started(node));
     }
 
-    /// As [`Liveness::finished`].
+    /// Like [`Liveness::finished`].
     ///
     /// # Panics
     ///
@@ -218,13 +217,13 @@ impl<'a> LivenessTrial<'a> {
         self.changes.push(Change::Finished(node));
     }
 
-    /// As [`Liveness::arrived`] of so many tokens.
+    /// Like [`Liveness::arrived`] for several tokens.
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool, tokens: usize) {
         (0..tokens).for_each(|_| self.live.arrived(node, back));
         self.changes.push(Change::Arrived(node, back, tokens));
     }
 
-    /// As [`Liveness::take`].
+    /// Like [`Liveness::take`].
     pub(crate) fn take(&mut self, node: NodeIx) {
         let tokens = self.live.take(node);
         self.changes.push(Change::Took(node, tokens));

@@ -1,4 +1,4 @@
-//! Turns a declared graph into a plan, if nothing is wrong with it.
+//! Lowering of a declared graph to a plan, if it has no mistakes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -17,11 +17,11 @@ use crate::id::{NodeName, WorkflowName};
 use crate::record::effect::Effect;
 use crate::record::prints::{ByNode, Prints};
 
-/// Why a checked name can be looked up or validated again.
+/// The reason that a checked name is valid.
 const CHECKED: &str = "every name was checked";
 
-/// How often a run may go back to a node on purpose unless its builder says otherwise: a plan that was wrong three times is
-/// rarely right the fourth, and each round costs what made it.
+/// The default limit of deliberate returns to a node. A plan that failed three times rarely succeeds the fourth time, and each round costs as much as
+/// the first.
 const MAX_REPLANS: u32 = 2;
 
 /// Checks an outline.
@@ -30,7 +30,7 @@ pub(crate) fn checked(outline: &Outline) -> Result<(), GraphError> {
     if issues.is_empty() { Ok(()) } else { Err(GraphError::new(&outline.name, issues)) }
 }
 
-/// Makes the plan of an outline: nodes and edges keep the order of their declaration.
+/// Creates the plan of an outline. Nodes and edges stay in the order of their declaration.
 pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
     checked(outline)?;
     let names = by_name(outline);
@@ -84,7 +84,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
     let prints = nodes.iter().map(|node| (node.name.clone(), node.fingerprint)).collect();
     let unusual = nodes.iter().filter(|node| node.effect != Effect::default());
     let effects = unusual.map(|node| (node.name.clone(), node.effect)).collect();
-    // By name, so that a graph writes the same however it was declared.
+    // Sorted by name, for the same record whatever the declaration order.
     let mut targets: BTreeMap<NodeName, BTreeSet<NodeName>> = BTreeMap::new();
     for edge in &edges {
         let of = targets.entry(nodes[edge.from.as_usize()].name.clone()).or_default();
@@ -122,12 +122,11 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
     })
 }
 
-/// How many activations a run of a graph with a loop may have unless set: more than a loop that ends mostly has, and few enough that
-/// one which does not is found before it fills a store.
+/// The default limit of activations of a graph with a loop. It exceeds most finite loops, and stops an endless loop before it fills a store.
 const MAX_STEPS: NonZeroU64 = NonZeroU64::new(10_000).expect("it is not zero");
 
-/// How many activations a run may have. Only a loop can have a run go on for ever: what goes back without one is counted by itself. A
-/// conversation goes on only as long as signallers send messages.
+/// Returns the limit of activations. Only a loop can continue forever; jumps without a loop have limits of their own. A conversation continues only
+/// while signallers send messages.
 fn max_steps(outline: &Outline, topology: &Topology, edges: &[EdgePlan]) -> Option<NonZeroU64> {
     match outline.max_steps {
         _ if outline.unlimited => None,

@@ -1,4 +1,4 @@
-//! Bringing stored state into the form that the code of today reads.
+//! Migration of stored state to the current form.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::panics::panic_text;
 use crate::state::{Channels, Op, Patch, Reducer, State};
 
-/// Turns the channels of one version into those of the next.
+/// Converts the channels of one version to those of the next.
 pub(crate) type MigrateFn =
     dyn Fn(&mut Map<String, Value>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync;
 
@@ -24,10 +24,10 @@ pub(crate) struct Migration {
 }
 
 impl<S: State> GraphBuilder<S> {
-    /// Says how to turn stored state of version `from` into version `from + 1`, for runs that were started before
-    /// `#[state(version = ..)]` was raised. Steps follow each other; each is given the channels by name.
+    /// Declares how to convert stored state of version `from` to version `from + 1`, for runs from before `#[state(version = ..)]` was raised. Steps
+    /// are applied in sequence. Each receives the channels by name.
     ///
-    /// The stored original stays until the run has gone on with the new form.
+    /// The stored original stays until the run has continued with the new form.
     ///
     /// # Examples
     ///
@@ -65,11 +65,11 @@ impl<S: State> GraphBuilder<S> {
 }
 
 impl<S: State> Graph<S> {
-    /// Returns the channels of a stored run in the form that the state's type reads.
+    /// Returns the channels of a stored run in the current form of the state's type.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::GraphChanged`] naming the versions, if they were written by a newer type, or a step is missing or fails.
+    /// [`ErrorKind::GraphChanged`] with the versions, if a newer type wrote the channels, or if a step is missing or fails.
     pub(crate) fn migrated(&self, stored: &Channels, version: u32) -> Result<Channels> {
         let wanted = self.schema().version();
         if version == wanted {
@@ -97,7 +97,7 @@ impl<S: State> Graph<S> {
                 Ok(Err(source)) => {
                     return Err(refuse(format!("the step from state version {from} failed: {source}")));
                 }
-                // A mistake in one workflow's step must not take a process down that serves others.
+                // A mistake in one workflow's step must not stop a process that serves others.
                 Err(panic) => {
                     let text = panic_text(&*panic);
                     return Err(refuse(format!("the step from state version {from} panicked: {text}")));
@@ -111,11 +111,11 @@ impl<S: State> Graph<S> {
         Ok(migrated)
     }
 
-    /// Returns a change of stored channels as one of what they become: what the migration makes of them with it and without it.
+    /// Converts a change of stored channels to a change of migrated channels, by migrating the state with and without the change.
     ///
     /// # Errors
     ///
-    /// As [`migrated`](Self::migrated), and [`ErrorKind::Corrupt`] if the change does not fit the stored channels.
+    /// The errors of [`migrated`](Self::migrated), and [`ErrorKind::Corrupt`] if the change does not fit the stored channels.
     pub(crate) fn migrated_patch(&self, stored: &Channels, version: u32, patch: &Patch) -> Result<Patch> {
         let before = self.migrated(stored, version)?;
         let mut changed = stored.clone();
@@ -133,7 +133,7 @@ impl<S: State> Graph<S> {
         Patch::from_ops(&ops)
     }
 
-    /// Writes the change of one channel: as its reducer joins it where it can, so that others may change the channel meanwhile.
+    /// Writes the change of one channel, if possible as an input of its reducer, because other writers may change the channel concurrently.
     fn change(&self, name: &str, before: Option<&Value>, after: &Value, ops: &mut Vec<Op>) {
         match (self.schema().reducer(name), before, after) {
             (Reducer::Append, Some(Value::Array(before)), Value::Array(after))

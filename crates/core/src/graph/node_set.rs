@@ -1,4 +1,4 @@
-//! Node indices and sets of them; no names and no edges.
+//! Node indices and sets of nodes.
 
 use std::fmt;
 
@@ -38,21 +38,21 @@ impl fmt::Debug for NodeIx {
     }
 }
 
-/// A set of the nodes of one graph: one bit for each.
+/// A set of the nodes of one graph, with one bit per node.
 ///
-/// Two sets that meet in an operation must be of the same graph; words beyond the shorter one count as empty.
+/// Both sets of an operation must belong to the same graph. Words beyond the shorter set count as empty.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct NodeSet {
     words: Box<[u64]>,
 }
 
 impl NodeSet {
-    /// Makes an empty set for a graph of `nodes` nodes.
+    /// Creates an empty set for a graph of `nodes` nodes.
     pub(crate) fn new(nodes: usize) -> Self {
         Self { words: vec![0; nodes.div_ceil(64)].into_boxed_slice() }
     }
 
-    /// Adds a node; tells whether it was missing.
+    /// Adds a node. Returns whether the node was missing.
     pub(crate) fn insert(&mut self, node: NodeIx) -> bool {
         let (word, bit) = Self::place(node);
         let missing = self.words[word] & bit == 0;
@@ -67,7 +67,7 @@ impl NodeSet {
         *word = if is_in { *word | bit } else { *word & !bit };
     }
 
-    /// Tells whether the node is in the set.
+    /// Returns whether the node is in the set.
     pub(crate) fn contains(&self, node: NodeIx) -> bool {
         let (word, bit) = Self::place(node);
         self.words.get(word).is_some_and(|w| w & bit != 0)
@@ -79,7 +79,7 @@ impl NodeSet {
         self.words.fill(0);
     }
 
-    /// Tells whether no node is in the set.
+    /// Returns whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|&w| w == 0)
     }
@@ -90,7 +90,7 @@ impl NodeSet {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Tells whether a node is in both sets.
+    /// Returns whether the sets have a common node.
     pub(crate) fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }

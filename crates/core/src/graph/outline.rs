@@ -1,4 +1,4 @@
-//! What the builder has been told, by name and unchecked, without the user's types and functions.
+//! The unchecked declarations of a builder by name, without the user's types and functions.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ pub(crate) struct Outline {
     pub(crate) version: String,
     pub(crate) schema: Schema,
     pub(crate) nodes: Vec<NodeOutline>,
-    /// Routed edges stand where their route was declared.
+    /// Routed edges are at the position of their route.
     pub(crate) edges: Vec<EdgeOutline>,
     pub(crate) routes: Vec<RouteOutline>,
-    /// Each entry that was named: one, if all is well.
+    /// The declared entries. A valid graph has exactly one.
     pub(crate) entries: Vec<String>,
     pub(crate) max_steps: Option<u64>,
     /// Whether a run may have any number of activations.
@@ -30,9 +30,9 @@ pub(crate) struct Outline {
     pub(crate) deadline: Option<Duration>,
     pub(crate) concurrency: Option<u32>,
     pub(crate) fallback: Option<String>,
-    /// The subgraphs that were dissolved: path, and name and version of the graph.
+    /// The inlined subgraphs: path, and name and version of the graph.
     pub(crate) subgraphs: Vec<(String, String, String)>,
-    /// What was wrong with a call by itself, wherever it stood.
+    /// Mistakes of single calls.
     pub(crate) issues: Vec<GraphIssue>,
 }
 
@@ -48,19 +48,19 @@ pub(crate) struct NodeOutline {
     pub(crate) max_running: Option<u32>,
     pub(crate) max_replans: Option<u32>,
     pub(crate) goal_gate: bool,
-    /// Its retry target, and those of the graphs that it is in, the innermost first.
+    /// The retry targets of the node and of its enclosing graphs, the innermost first.
     pub(crate) returns: Vec<String>,
-    /// How many of them come before its `OnFailure` edges, because those are of a graph around its own.
+    /// The number of retry targets before its `OnFailure` edges, because those edges belong to an enclosing graph.
     pub(crate) returns_first: usize,
-    /// Whether its route always leads somewhere: where it would not, on behind the subgraph.
+    /// Whether its route always fires an edge: by default the one that leaves the subgraph.
     pub(crate) leads_on: bool,
-    /// Whether it came with a subgraph, so that its name is a path.
+    /// Whether it is part of a subgraph, with a path as its name.
     pub(crate) inner: bool,
-    /// Whether it waits, whatever it is told: for an answer, a message, or a child.
+    /// Whether it always waits: for an answer, a message, or a child.
     pub(crate) waits: bool,
     /// Whether it is a conversation: its loop to itself waits for a message each time.
     pub(crate) converses: bool,
-    /// For how long its results are taken again.
+    /// The cache policy of its results.
     pub(crate) cached: Option<CachePolicy>,
     pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
@@ -73,11 +73,11 @@ pub(crate) struct EdgeOutline {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) kind: EdgeKind,
-    /// Which call of the builder declared it, so that a slip in one call is reported once.
+    /// The builder call that declared the edge. A mistake in one call is reported once.
     pub(crate) call: usize,
 }
 
-/// A route as it was declared; its edges are among the others.
+/// A route as it was declared. Its edges are among the others.
 #[derive(Clone, Debug)]
 pub(crate) struct RouteOutline {
     pub(crate) from: String,
@@ -85,7 +85,7 @@ pub(crate) struct RouteOutline {
 }
 
 impl Outline {
-    /// Starts with nothing declared.
+    /// Creates an outline without declarations.
     pub(crate) fn new(name: String, schema: Schema) -> Self {
         Self {
             name,

@@ -1,4 +1,4 @@
-//! A graph as the engine needs it: by index, without the user's types and functions.
+//! Plans: graphs for the engine, by index, without the user's types and functions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -18,10 +18,10 @@ use crate::record::effect::Effect;
 use crate::record::prints::{ByNode, EdgeTargets, Prints};
 use crate::state::{Schema, Secrets};
 
-/// How many edges are looked through for a target before it is looked up.
+/// The maximum number of edges for a linear search of a target.
 const NEAR: usize = 4;
 
-/// The index of an edge in its graph: dense, in the order of declaration, which is the order of joined inputs.
+/// The index of an edge in its graph: dense, in the order of declaration, which is also the order of joined inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct EdgeIx(u32);
 
@@ -52,30 +52,30 @@ pub(crate) struct Plan {
     pub(crate) by_name: HashMap<NodeName, NodeIx>,
     pub(crate) entry: NodeIx,
     pub(crate) topology: Topology,
-    /// Whether some node starts before all of its tokens have come.
+    /// Whether any node starts before all of its tokens have arrived.
     pub(crate) hurries: bool,
-    /// How many activations a run may have; no limit if `None`.
+    /// The maximum number of activations of a run, or `None` for no limit.
     pub(crate) max_steps: Option<NonZeroU64>,
-    /// How often a run may go back to any node on purpose; no limit if `None`.
+    /// The maximum number of deliberate returns to any node, or `None` for no limit.
     pub(crate) max_replans_total: Option<u32>,
-    /// How long a run may take in all.
+    /// The maximum total time of a run.
     pub(crate) deadline: Option<Duration>,
-    /// How many activations may be in flight at once.
+    /// The maximum number of concurrent activations.
     pub(crate) concurrency: Option<NonZeroU32>,
-    /// Where a run goes when a goal gate or a failed node names no target of its own.
+    /// The target of a run if a goal gate or a failed node has no target of its own.
     pub(crate) retry_target: Option<NodeIx>,
     pub(crate) fingerprint: Fingerprint,
-    /// What each node is like; the runs of the graph share it.
+    /// The fingerprint data of each node, shared by the runs of the graph.
     pub(crate) prints: Arc<Prints>,
-    /// What repeating each node means, where that is not the usual.
+    /// The effect of each node with a non-default effect.
     pub(crate) effects: Arc<ByNode<Effect>>,
-    /// Where the edges of each node lead, as the first record of a run holds it.
+    /// The edge targets of each node, as in the first record of a run.
     pub(crate) targets: Arc<EdgeTargets>,
-    /// How the base of a run holds each node that has not run yet, encoded when it is first needed.
+    /// The base entry of each node that has not run yet, encoded at first use.
     pub(crate) blanks: OnceLock<Box<[Box<RawValue>]>>,
-    /// The channels whose values no view shows.
+    /// The secret channels.
     pub(crate) secrets: Secrets,
-    /// The nodes whose goal must be met for a run to end.
+    /// The goal gates.
     pub(crate) gates: Arc<BTreeSet<NodeName>>,
 }
 
@@ -85,30 +85,30 @@ pub(crate) struct NodePlan {
     pub(crate) name: NodeName,
     pub(crate) effect: Effect,
     pub(crate) retry: RetryPolicy,
-    /// How long one attempt may take.
+    /// The timeout of one attempt.
     pub(crate) timeout: Option<Duration>,
     pub(crate) join: Join,
-    /// How often a run may activate the node.
+    /// The maximum number of activations of the node in a run.
     pub(crate) max_visits: Option<NonZeroU32>,
-    /// How many activations of the node may be at work or wait at once.
+    /// The maximum number of activations of the node that run or wait concurrently.
     pub(crate) max_running: Option<NonZeroU32>,
-    /// How often a run may go back to the node on purpose.
+    /// The maximum number of deliberate returns to the node in a run.
     pub(crate) max_replans: u32,
-    /// Whether the run may end only if the node's goal is met.
+    /// Whether the node is a goal gate.
     pub(crate) goal_gate: bool,
-    /// Where the run goes when the goal is not met, or the node fails and no edge takes the failure: the first that may be visited
-    /// once more.
+    /// The targets of the run if the goal is not met, or if the node fails and no edge handles the failure. The run uses the first target that still
+    /// has visits left.
     pub(crate) returns: Box<[NodeIx]>,
-    /// How many of them come before the edges that take a failure.
+    /// The number of targets before the edges that handle a failure.
     pub(crate) returns_first: usize,
-    /// Where a signaller must agree to go on.
+    /// The points where a signaller must confirm.
     pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
     /// Whether a routing function chooses among the routed edges.
     pub(crate) routed: bool,
     /// The edges that leave the node, in the order of declaration.
     pub(crate) outgoing: Box<[EdgeIx]>,
-    /// The edge that leaves the node, if there is but one and it always fires.
+    /// The edge that leaves the node, if it is the only one and always fires.
     pub(crate) sole: Option<EdgeIx>,
     pub(crate) fingerprint: Fingerprint,
 }
@@ -127,7 +127,7 @@ impl Plan {
         &self.nodes[node.as_usize()]
     }
 
-    /// Returns how many activations of a node may be at work or wait at once; no limit if `None`.
+    /// Returns the maximum number of activations of a node that run or wait concurrently, or `None` for no limit.
     pub(crate) fn most_running(&self, node: u32) -> Option<NonZeroU32> {
         self.nodes.get(node as usize)?.max_running
     }
@@ -142,14 +142,14 @@ impl Plan {
         self.by_name.get(name).copied()
     }
 
-    /// Finds a node that most likely is a target of `from`: that is seen at once where few edges leave it, and where it is the target
-    /// of the edge at `place` or soon behind, as of edges that fired in order.
+    /// Finds a node that is probably a target of `from`. The search is fast if few edges leave `from`, or if the target's edge is at `place` or
+    /// shortly after it, as for edges that fired in order.
     pub(crate) fn find_after(&self, from: NodeIx, name: &NodeName, place: usize) -> Option<NodeIx> {
         let near = self.node(from).outgoing.iter().skip(place).take(NEAR).map(|&edge| self.edge(edge).to);
         near.into_iter().find(|&to| self.node(to).name == *name).or_else(|| self.find(name.as_str()))
     }
 
-    /// Finds an edge by its ends and its kind; there is at most one.
+    /// Finds an edge by its ends and its kind. At most one exists.
     pub(crate) fn find_edge(&self, from: NodeIx, to: NodeIx, kind: EdgeKind) -> Option<EdgeIx> {
         self.outgoing(from, kind).find(|&edge| self.edge(edge).to == to)
     }

@@ -1,38 +1,37 @@
-//! When checkpoints are written: for a whole run, and for one node of it.
+//! Checkpoint policies of a run and of one node.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How often a run that goes on writes a checkpoint.
+/// The frequency of checkpoints in an active run.
 ///
-/// What was not written when the process dies is done again, with the same idempotency keys. So a coarser frequency trades
-/// repeated work for fewer writes; it never leaves a log that does not fit together, since records that were held back are
-/// written as one that stands alone. The intent of an [`External`](crate::graph::Effect::External) node is written before
-/// the node starts, with all that was held back, so that it is not repeated unasked.
+/// If the process dies, unwritten work is done again, with the same idempotency keys. A lower frequency trades repeated work for fewer writes. The
+/// log stays consistent, because the run writes delayed records as one complete record. The run writes the intent of an
+/// [`External`](crate::graph::Effect::External) node, and all delayed records, before the node starts. The node is therefore never repeated without a
+/// confirmation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CheckpointFrequency {
-    /// After every node. A crash costs the activations in flight, and nodes that compute or read and whose records were on
-    /// their way: no finished write is done again.
+    /// After every node. A crash repeats the active activations, and nodes that compute or read and have unfinished records. It repeats no finished
+    /// write.
     #[default]
     EveryNode,
-    /// After every so many nodes. A crash costs the activations in flight and up to so many finished ones, less one.
+    /// After every `n` nodes. A crash repeats the active activations and up to `n - 1` finished ones.
     EveryNth(NonZeroU32),
-    /// When this long has passed since the last checkpoint, at the end of the next node. A crash costs the activations in
-    /// flight and what was finished during that time. Shorter than a write takes is the same as after every node.
+    /// At the end of the first node after this time since the last checkpoint. A crash repeats the active activations and the work finished during
+    /// that time. An interval shorter than a write acts like `EveryNode`.
     Interval(Duration),
-    /// When the run's status changes. A crash costs everything since the last change: for a run that never pauses, all its
-    /// work, from the start.
+    /// When the run's status changes. A crash repeats everything since the last change. A run that never pauses repeats all its work.
     StatusChangeOnly,
-    /// Never, unless something asks for one: a node, what a node notes, or a run that comes to rest. A crash costs everything since
-    /// the last checkpoint; if there was none, nothing tells that there was a run, and one that completed or failed is on no record.
+    /// Only on request: by a node, by a node's records, or when the run becomes idle. A crash repeats everything since the last checkpoint. Without a
+    /// checkpoint, the log has no trace of the run, even if it completed or failed.
     Disabled,
 }
 
-/// When a run writes checkpoints.
+/// The checkpoint policy of a run.
 ///
 /// # Examples
 ///
@@ -47,12 +46,12 @@ pub enum CheckpointFrequency {
 #[serde(default)]
 #[non_exhaustive]
 pub struct CheckpointPolicy {
-    /// How often while the run goes on; after every node unless set.
+    /// The frequency while the run is active. By default after every node.
     pub frequency: CheckpointFrequency,
 }
 
 impl CheckpointPolicy {
-    /// Sets how often checkpoints are written while the run goes on.
+    /// Sets the frequency of checkpoints while the run is active.
     #[must_use]
     pub const fn with_frequency(mut self, frequency: CheckpointFrequency) -> Self {
         self.frequency = frequency;
@@ -60,31 +59,30 @@ impl CheckpointPolicy {
     }
 }
 
-/// When a checkpoint is written around one node.
+/// The checkpoints around one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NodeCheckpoint {
-    /// As the run's frequency says.
+    /// As the run's frequency decides.
     #[default]
     Default,
-    /// Before it starts, whatever the frequency: all that was held back is durable by then. A crash in the node costs the
-    /// node alone.
+    /// Before the node starts, whatever the frequency is. All delayed records are then durable. A crash in the node repeats only the node.
     Before,
-    /// After it finished, whatever the frequency: it is never done again, and nothing before it is.
+    /// After the node finishes, whatever the frequency is. Neither the node nor earlier work is repeated.
     After,
     /// Before and after.
     Both,
-    /// Not on its account, even if the frequency says so: a crash may cost this node and go back to before it. The next
-    /// checkpoint holds its result.
+    /// None because of the node, even if the frequency asks for one. A crash may repeat this node and earlier ones. The next checkpoint contains its
+    /// result.
     None,
 }
 
-/// Where a signaller must agree before a run goes on.
+/// The points where a signaller must confirm before a run continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interrupt {
     /// Before the node starts.
     pub(crate) before: bool,
-    /// Behind the node: its work is recorded, and what it leads to waits.
+    /// After the node: its work is recorded, and its targets wait.
     pub(crate) after: bool,
 }

@@ -1,18 +1,17 @@
-//! How often a failed activation is tried again, and how long after.
+//! Retry policies of failed activations.
 
 use std::time::Duration;
 
-/// The longest delay of every preset: a minute is long for whoever waits and short for whatever recovers.
+/// The maximum delay of every preset: long for a waiting user, and short for a recovering service.
 const CAP: Duration = Duration::from_secs(60);
 
-/// How far every preset spreads its delays: between half and one and a half times the plain delay.
+/// The jitter of every preset: delays are between half and one and a half times the plain delay.
 const JITTER: f64 = 0.5;
 
-/// How often a node is tried, and how long after each failure.
+/// The number of attempts of a node, and the delay after each failure.
 ///
-/// The delay after the `n`-th failed attempt is `delay * factor^(n-1)`, spread by the jitter, and then cut off at the cap, so
-/// that no delay is ever above the cap. The jitter is computed from a seed: a run that is resumed waits as long as the run
-/// that crashed would have.
+/// The delay after the `n`-th failed attempt is `delay * factor^(n-1)`, spread by the jitter, and then limited to the cap. The jitter is computed
+/// from a seed: a resumed run waits as long as the crashed run would have.
 ///
 /// | preset | attempts | first delay | factor |
 /// |---|---|---|---|
@@ -44,27 +43,27 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// One attempt: a failure is final.
+    /// Returns the policy with one attempt: a failure is final.
     pub const fn none() -> Self {
         Self::preset(1, Duration::ZERO, 1.0)
     }
 
-    /// Five attempts, the first delay 200 ms, doubling: for what fails now and then.
+    /// Returns the policy with five attempts, the first delay 200 ms, doubling: for occasional failures.
     pub const fn standard() -> Self {
         Self::preset(5, Duration::from_millis(200), 2.0)
     }
 
-    /// Five attempts, the first delay 500 ms, doubling: for what takes some seconds to recover.
+    /// Returns the policy with five attempts, the first delay 500 ms, doubling: for services that need seconds to recover.
     pub const fn aggressive() -> Self {
         Self::preset(5, Duration::from_millis(500), 2.0)
     }
 
-    /// Three attempts, 500 ms apart.
+    /// Returns the policy with three attempts, 500 ms apart.
     pub const fn linear() -> Self {
         Self::preset(3, Duration::from_millis(500), 1.0)
     }
 
-    /// Three attempts, the first delay 2 s, tripling: for what must not be pressed.
+    /// Returns the policy with three attempts, the first delay 2 s, tripling: for services that must not be overloaded.
     pub const fn patient() -> Self {
         Self::preset(3, Duration::from_secs(2), 3.0)
     }
@@ -73,55 +72,54 @@ impl RetryPolicy {
         Self { attempts, delay, factor, cap: CAP, jitter: JITTER }
     }
 
-    /// Sets how often the node is tried, the first time included; at least 1.
+    /// Sets the number of attempts, including the first; at least 1.
     ///
-    /// More attempts outlast longer disturbances; fewer report a failure sooner.
+    /// More attempts outlast longer outages. Fewer attempts report a failure sooner.
     #[must_use]
     pub const fn with_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
     }
 
-    /// Sets the delay after the first failed attempt; zero tries again at once.
+    /// Sets the delay after the first failed attempt. With zero, the next attempt starts at once.
     #[must_use]
     pub const fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Sets what each further delay is multiplied by; at least 1, which keeps the delay the same.
+    /// Sets the multiplier of each further delay, at least 1. With 1, the delay stays the same.
     #[must_use]
     pub const fn with_factor(mut self, factor: f64) -> Self {
         self.factor = factor;
         self
     }
 
-    /// Sets the longest delay; 60 s unless set.
+    /// Sets the maximum delay. The default is 60 s.
     #[must_use]
     pub const fn with_cap(mut self, cap: Duration) -> Self {
         self.cap = cap;
         self
     }
 
-    /// Sets how far delays are spread, as a fraction of the delay between 0 and 1; 0.5 unless set.
+    /// Sets the spread of delays, as a fraction of the delay between 0 and 1. The default is 0.5.
     ///
-    /// With 0.5 a delay of 1 s becomes one between 0.5 s and 1.5 s. More jitter keeps runs that failed together from coming
-    /// back together; 0 makes delays exact.
+    /// With 0.5, a delay of 1 s becomes one between 0.5 s and 1.5 s. More jitter prevents runs that failed together from retrying together. With 0,
+    /// delays are exact.
     #[must_use]
     pub const fn with_jitter(mut self, jitter: f64) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Returns how often the node is tried, the first time included.
+    /// Returns the number of attempts, including the first.
     pub const fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// Returns how long to wait after the attempt with number `attempt_failed` (the first is 1).
+    /// Returns the delay after the attempt with number `attempt_failed` (the first is 1).
     ///
-    /// The same policy, number and seed give the same delay, in every process and on every machine. It is in whole
-    /// milliseconds, as timers are.
+    /// The same policy, number and seed give the same delay, in every process and on every machine. The delay is in whole milliseconds, like timers.
     pub fn delay(&self, attempt_failed: u32, seed: u64) -> Duration {
         if self.delay.is_zero() {
             return Duration::ZERO;
@@ -129,12 +127,12 @@ impl RetryPolicy {
         let spread = 1.0 + self.jitter * (2.0 * fraction(seed, attempt_failed) - 1.0);
         let seconds =
             self.delay.as_secs_f64() * power(self.factor, attempt_failed.saturating_sub(1)) * spread;
-        // What does not fit into a duration, is endless or is no number was going to be cut off anyway.
+        // A value that does not fit into a duration, is infinite or is NaN exceeds the cap.
         let delay = Duration::try_from_secs_f64(seconds).unwrap_or(self.cap).min(self.cap);
         u64::try_from(delay.as_micros().div_ceil(1000)).map_or(delay, Duration::from_millis).min(self.cap)
     }
 
-    /// Says what is wrong with the policy and what would be right.
+    /// Returns the problem of the policy and its remedy, if there is one.
     pub(crate) fn problem(&self) -> Option<String> {
         if self.attempts == 0 {
             return Some("retries with 0 attempts; use at least 1, the first attempt counts".into());
@@ -155,7 +153,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Raises to a power by squaring: unlike `f64::powi`, to the same bits on every machine.
+/// Computes a power by squaring. Unlike `f64::powi`, it gives the same bits on every machine.
 fn power(mut base: f64, mut exponent: u32) -> f64 {
     let mut result = 1.0;
     while exponent > 0 {
@@ -168,13 +166,13 @@ fn power(mut base: f64, mut exponent: u32) -> f64 {
     result
 }
 
-/// Mixes seed and attempt into a number from 0 to 1 (SplitMix64's finisher): even, and the same everywhere.
+/// Mixes seed and attempt into a number from 0 to 1 (SplitMix64's finisher), uniform and the same on every machine.
 fn fraction(seed: u64, attempt: u32) -> f64 {
     let mut z = seed.wrapping_add(u64::from(attempt).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^= z >> 31;
-    // The upper 32 bits are as many as a delay needs, and convert exactly.
+    // The upper 32 bits are enough for a delay, and convert exactly.
     f64::from((z >> 32) as u32) / f64::from(u32::MAX)
 }
 
@@ -203,7 +201,7 @@ mod tests {
         assert_eq!(policy.delay(2, 42), policy.delay(2, 42));
         let distinct: std::collections::BTreeSet<_> = (0..100).map(|seed| policy.delay(2, seed)).collect();
         assert!(distinct.len() > 50, "{distinct:?}");
-        // Stored runs rest on these numbers: they must not change between releases.
+        // Stored runs depend on these numbers, so they must not change between releases.
         assert_eq!([policy.delay(1, 1), policy.delay(2, 1)], [214, 499].map(Duration::from_millis));
     }
 
@@ -241,7 +239,7 @@ mod tests {
             let policy = RetryPolicy::standard().with_jitter(jitter).with_cap(Duration::MAX);
             let plain = 0.2 * 2_f64.powi(i32::try_from(attempt).unwrap() - 1);
             let got = policy.delay(attempt, seed).as_secs_f64();
-            // A millisecond of room, since delays are rounded up to whole ones.
+            // One millisecond of tolerance, because delays are rounded up to whole milliseconds.
             prop_assert!(got >= plain * (1.0 - jitter) - 1e-9 && got <= plain * (1.0 + jitter) + 0.001, "{got}");
         }
     }

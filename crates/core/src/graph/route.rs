@@ -1,4 +1,4 @@
-//! What a routing function returns: which of its node's edges fire, and with which items.
+//! Routes: the edges that a routing function fires, with their items.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,9 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, Visit};
 use crate::state::strict;
 
-/// Which nodes run next, chosen by a routing function among the targets declared with it.
+/// The next nodes, chosen by a routing function among its declared targets.
 ///
-/// A name, an array or list of names, or an optional name is a route as it is. Naming a target twice fires its edge once.
+/// A name, an array or list of names, or an optional name converts to a route. Naming a target twice fires its edge once.
 ///
 /// # Examples
 ///
@@ -33,13 +33,13 @@ pub struct Route {
     parts: Vec<RoutePart>,
 }
 
-/// One target, with items or without.
+/// One target, with or without items.
 pub(crate) enum RoutePart {
     /// The edge fires once.
     To(String),
-    /// The edge fires once for each item.
+    /// The edge fires once per item.
     Each(String, Result<Vec<Arc<RawValue>>>),
-    /// The edge fires once, and the run goes back on purpose, for this reason.
+    /// The edge fires once as a deliberate return, with this reason.
     Revisit(String, String),
 }
 
@@ -49,7 +49,7 @@ impl Route {
         Self { parts: vec![RoutePart::To(node.into())] }
     }
 
-    /// Fires the edges to several nodes, which then run side by side.
+    /// Fires the edges to several nodes, which then run concurrently.
     pub fn all(nodes: impl IntoIterator<Item: Into<String>>) -> Self {
         Self { parts: nodes.into_iter().map(|node| RoutePart::To(node.into())).collect() }
     }
@@ -59,15 +59,15 @@ impl Route {
         Self::default()
     }
 
-    /// Fires the edge to one node once for each item: one activation per item, side by side.
+    /// Fires the edge to one node once per item: one concurrent activation for each.
     ///
-    /// Items are stored as JSON. Without any item nothing fires, so that what follows the node does not run on this account;
-    /// route past it if it should.
+    /// Items are stored as JSON. Without items, the edge does not fire, and the nodes after the target do not run because of it. To run them anyway,
+    /// route past the target.
     ///
     /// # Errors
     ///
-    /// None here. An item that JSON cannot hold is reported when the route is evaluated: the activation fails with
-    /// [`ErrorKind::Invalid`], naming the node, the item and the place in it.
+    /// None in this call. If JSON cannot represent an item, the evaluation of the route fails the activation with [`ErrorKind::Invalid`]. The error
+    /// has the node, the item and the path in it.
     pub fn each(node: impl Into<String>, items: impl IntoIterator<Item: Serialize>) -> Self {
         let node = node.into();
         let encode = |(at, item)| {
@@ -79,32 +79,31 @@ impl Route {
         Self { parts: vec![RoutePart::Each(node, items)] }
     }
 
-    /// Fires the edge to one node, as [`to`](Self::to) does, and says that the run goes back to it on purpose, and why: what was
-    /// tried does not work out, and is planned anew.
+    /// Fires the edge to one node like [`to`](Self::to), as a deliberate return with a reason: an earlier attempt did not work out, and the run
+    /// replans.
     ///
-    /// Such replans are counted, per node and for the run, and their reasons are kept in the log, up to 500 bytes of each. A run
-    /// that goes back to a node more often than it [allows](crate::graph::GraphBuilder::max_replans), twice unless set, fails
-    /// with [`FailureKind::Replan`](crate::record::FailureKind::Replan) instead, and the failure tells the whole history. It
-    /// counts whether or not the node ran before. To go another way at the limit, ask
-    /// [`RouteContext::replans`] first.
+    /// The run counts such replans, per node and in total, and stores up to 500 bytes of each reason in the log. If a run returns to a node more
+    /// often than its [limit](crate::graph::GraphBuilder::max_replans) (by default 2), the run fails with
+    /// [`FailureKind::Replan`](crate::record::FailureKind::Replan), and the failure has the whole history. The count does not depend on earlier runs
+    /// of the node. To take another path at the limit, check [`RouteContext::replans`] first.
     ///
-    /// If the edge fires anyway, on account of another part of the route, it still fires once, and the reasons are joined.
+    /// If another part of the route fires the same edge, the edge still fires once, and the reasons are joined.
     pub fn revisit(node: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { parts: vec![RoutePart::Revisit(node.into(), reason.into())] }
     }
 
-    /// Fires what both routes fire.
+    /// Fires the edges of both routes.
     pub fn and(mut self, other: impl Into<Self>) -> Self {
         self.parts.extend(other.into().parts);
         self
     }
 
-    /// Whether no edge fires, however many items it names.
+    /// Returns whether no edge fires, however many items the route has.
     pub(crate) fn fires_nothing(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, RoutePart::Each(_, Ok(items)) if items.is_empty()))
     }
 
-    /// Returns the same route with other names for its targets.
+    /// Returns the same route with renamed targets.
     pub(crate) fn renamed(self, rename: impl Fn(String) -> String) -> Self {
         let rename = |part| match part {
             RoutePart::To(node) => RoutePart::To(rename(node)),
@@ -114,7 +113,7 @@ impl Route {
         Self { parts: self.parts.into_iter().map(rename).collect() }
     }
 
-    /// Returns the same route with an error in the place of the items for any of these targets.
+    /// Returns the same route with an error instead of items for the refused targets.
     pub(crate) fn without_items_for(mut self, is_refused: impl Fn(&str) -> bool, why: &str) -> Self {
         for part in &mut self.parts {
             if let RoutePart::Each(node, items) = part
@@ -126,7 +125,7 @@ impl Route {
         self
     }
 
-    /// Returns what the route says, part by part.
+    /// Returns the parts of the route.
     pub(crate) fn into_parts(self) -> Vec<RoutePart> {
         self.parts
     }
@@ -163,7 +162,7 @@ impl<T: Into<Self>> From<Option<T>> for Route {
 }
 
 impl fmt::Debug for Route {
-    /// Shows targets and how many items each has, never an item or a reason.
+    /// Shows targets and their numbers of items, without items or reasons.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.parts).finish()
     }
@@ -180,74 +179,74 @@ impl fmt::Debug for RoutePart {
     }
 }
 
-/// What a routing function is told besides the state.
+/// The arguments of a routing function besides the state.
 ///
-/// Routes may be evaluated again, after a write conflict and when a stored run is verified. A function that depends on
-/// anything but the state and this is not a route.
+/// Routes may be evaluated again, after a write conflict and when a stored run is verified. The function must depend only on the state and this
+/// context.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteContext<'a> {
     node: &'a NodeName,
     visit: Visit,
     output: Option<&'a RawValue>,
     replans: &'a [(NodeName, u32)],
-    /// How many visits before this one ended a conversation without a message.
+    /// The number of earlier visits that ended a conversation without a message.
     left: u32,
-    /// Whether this one does.
+    /// Whether this visit ends one.
     is_left: bool,
-    /// How many bytes of the node's name are the path of the graph whose route is asked.
+    /// The length in bytes of the path of the route's graph within the node's name.
     within: usize,
     /// The entries of that graph's subgraphs.
     entries: Option<&'a HashMap<String, String>>,
 }
 
 impl<'a> RouteContext<'a> {
-    /// Describes the activation that has just succeeded.
+    /// Creates the context of an activation that has just succeeded.
     pub(crate) const fn new(node: &'a NodeName, visit: Visit, output: Option<&'a RawValue>) -> Self {
         Self { node, visit, output, replans: &[], left: 0, is_left: false, within: 0, entries: None }
     }
 
-    /// Adds how often the run went back to each node on purpose.
+    /// Adds the number of deliberate returns to each node.
     pub(crate) const fn with_replans(self, replans: &'a [(NodeName, u32)]) -> Self {
         Self { replans, ..self }
     }
 
-    /// Adds how many visits before this one ended a conversation without a message, and whether this one does.
+    /// Adds the number of earlier visits that ended a conversation without a message, and whether this visit does.
     pub(crate) const fn with_left(self, left: u32, is_left: bool) -> Self {
         Self { left, is_left, ..self }
     }
 
-    /// Says that the route asked is of a graph so many bytes further down the path of the node.
+    /// Moves the context to a graph `bytes` further down the path of the node.
     pub(crate) const fn further(self, bytes: usize) -> Self {
         Self { within: self.within + bytes, ..self }
     }
 
-    /// Adds the entry of each subgraph of the graph whose route is asked: who goes back to a subgraph goes back to that.
+    /// Adds the entry of each subgraph of the route's graph. A return to a subgraph is a return to its entry.
     pub(crate) fn with_entries<'b>(&'b self, entries: &'b HashMap<String, String>) -> RouteContext<'b> {
         RouteContext { entries: Some(entries), ..*self }
     }
 
-    /// Whether the activation ended a conversation without a message.
+    /// Returns whether the activation ended a conversation without a message.
     pub(crate) fn is_left(&self) -> bool {
         self.is_left
     }
 
-    /// Returns how many messages a conversation has heard, over the whole run.
+    /// Returns the number of messages of a conversation, over the whole run.
     pub(crate) fn heard(&self) -> u32 {
         self.visit.get().saturating_sub(self.left.saturating_add(u32::from(self.is_left())))
     }
 
-    /// Returns the name of the node that has just succeeded; of a node in a subgraph, its path.
+    /// Returns the name of the node that has just succeeded. For a node in a subgraph, this is its path.
     pub const fn node(&self) -> &'a NodeName {
         self.node
     }
 
-    /// Returns which visit of the node it was; the first is 1.
+    /// Returns the visit of the node, counted from 1.
     pub const fn visit(&self) -> Visit {
         self.visit
     }
 
-    /// Returns how often the run has gone back to a node by [`Route::revisit`] so far; 0 for a name that no node has. A route of a
-    /// subgraph names the nodes of its own graph.
+    /// Returns how often the run has returned to a node by [`Route::revisit`] so far, or 0 for an unknown name. A route of a subgraph uses the names
+    /// of its own graph.
     ///
     /// # Examples
     ///
@@ -270,11 +269,11 @@ impl<'a> RouteContext<'a> {
         self.replans.iter().find(|(name, _)| is_it(name)).map_or(0, |(_, count)| *count)
     }
 
-    /// Returns the output that the node sends along its edges; `None` if it sends none.
+    /// Decodes the output that the node sends along its edges, or returns `None` if it sends none.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if there is an output and it is not a `T`.
+    /// [`ErrorKind::Invalid`] if the output is not a `T`.
     pub fn output<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let Some(output) = self.output else { return Ok(None) };
         serde_json::from_str(output.get()).map(Some).map_err(|source| {

@@ -1,4 +1,4 @@
-//! Finds mistakes in the shape of a declared graph: what cannot be reached, and what can never be joined.
+//! Checks of the shape of a declared graph: unreachable nodes, and joins that can never succeed.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::graph::weak_order::WeakOrder;
 
 /// Adds the mistakes in the shape to `issues`.
 ///
-/// An end of an edge is `None` where its name was not even guessed; `jumps` are retry targets, from a node or from anywhere.
+/// An end of an edge is `None` if its name is unknown and has no close match. `jumps` are retry targets, from one node or from anywhere.
 pub(crate) fn check(
     outline: &Outline,
     entry: Option<usize>,
@@ -26,14 +26,14 @@ pub(crate) fn check(
     if let Some(entry) = entry {
         let paths = known.iter().copied().chain(jumps.iter().filter_map(|&(from, to)| Some(pair(from?, to))));
         let after = Adjacency::successors(nodes, &paths.collect::<Vec<_>>());
-        // What a misnamed node leads to is not to blame for it.
+        // Targets of a misnamed node are not at fault.
         let roots = edges.iter().filter(|edge| edge.0.is_none()).filter_map(|edge| edge.1);
         let roots =
             roots.chain(jumps.iter().filter(|jump| jump.0.is_none()).map(|jump| jump.1)).chain([entry]);
         let reached = closure(nodes, roots.map(NodeIx::from_usize), &after);
         let mut seen = HashSet::new();
         for (at, node) in outline.nodes.iter().enumerate() {
-            // A second node of one name is a mistake of its own, and edges lead to the first.
+            // A duplicate name is a separate mistake, and edges lead to the first node.
             if seen.insert(&node.name) && !reached.contains(NodeIx::from_usize(at)) {
                 let message = format!(
                     "cannot be reached from the entry `{}`; add an edge that leads to it, or remove it",
@@ -43,14 +43,14 @@ pub(crate) fn check(
             }
         }
     }
-    // An edge whose end is not known may lead anywhere, so nothing is certain about the number of tokens.
+    // An edge with an unknown end may lead anywhere, so the number of tokens is uncertain.
     let counted = |join| matches!(join, Join::AtLeast(_));
     if known.len() == edges.len() && outline.nodes.iter().any(|node| counted(node.join)) {
         check_counts(outline, entry, &known, jumps, issues);
     }
 }
 
-/// Finds nodes that wait for more tokens than can ever come.
+/// Finds nodes that wait for more tokens than can ever arrive.
 fn check_counts(
     outline: &Outline,
     entry: Option<usize>,
@@ -61,7 +61,7 @@ fn check_counts(
     let nodes = outline.nodes.len();
     let (before, after) = (Adjacency::predecessors(nodes, edges), Adjacency::successors(nodes, edges));
     let order = WeakOrder::new(nodes, NodeIx::from_usize(entry.unwrap_or(0)), &after);
-    // Nodes that may run, or be sent a token, more often than once.
+    // Nodes that may run or receive a token more than once.
     let mut repeats = NodeSet::new(nodes);
     for (at, node) in outline.nodes.iter().enumerate() {
         let at = NodeIx::from_usize(at);
@@ -80,7 +80,7 @@ fn check_counts(
     for (at, node) in outline.nodes.iter().enumerate() {
         let Join::AtLeast(wanted) = node.join else { continue };
         if entry.is_some() && order.headed_by(NodeIx::from_usize(at)).is_some() {
-            // It would run while its round goes on, and a late token could not be told from one of the next round.
+            // It would run during its round, and a late token would look like one of the next round.
             let message = format!(
                 "joins at least {}, but is the head of a loop, where rounds would mix; let the branches meet in \
                  another node that leads to it",
@@ -107,7 +107,7 @@ fn tokens(count: usize) -> String {
     if count == 1 { "1 token".into() } else { format!("{count} tokens") }
 }
 
-/// Returns `from` and everything that follows, in the direction of `next`.
+/// Returns `from` and all its transitive neighbors in the direction of `next`.
 fn closure(nodes: usize, from: impl Iterator<Item = NodeIx>, next: &Adjacency) -> NodeSet {
     let mut set = NodeSet::new(nodes);
     let mut found: Vec<NodeIx> = from.filter(|&node| set.insert(node)).collect();

@@ -1,6 +1,6 @@
-//! Dissolves the subgraphs of a declared graph into one graph: their nodes under paths, their edges joined to those around them.
+//! Inlining of subgraphs into one graph: nodes get paths as names, and edges connect to those of the outer graph.
 //!
-//! What a record, a fork, a check or a tool is told of is that one graph; none of them knows subgraphs.
+//! Records, forks, checks and tools see only the one graph. They have no notion of subgraphs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::graph::typed::{NodeFunctions, Predicate};
 use crate::record::effect::Effect;
 use crate::state::{ChannelSpec, State};
 
-/// Why a subgraph is sent no items.
+/// The reason that a subgraph receives no items.
 const NO_ITEMS: &str =
     "a subgraph has one state for all of them; route to it once, or run a child for each item";
 
 /// A subgraph of a graph that is being declared.
 pub(crate) struct Subgraph<S: State> {
     pub(crate) name: String,
-    /// How many edges were declared before it.
+    /// The number of edges declared before it.
     pub(crate) edges_before: usize,
-    /// Its graph, named by paths.
+    /// Its graph, with paths as names.
     pub(crate) outline: Outline,
     /// By index of the node.
     pub(crate) nodes: Vec<NodeFunctions<S>>,
     /// By index of the edge.
     pub(crate) predicates: Vec<Option<Arc<Predicate<S>>>>,
-    /// The channels of the outer state that come with it.
+    /// Its channels of the outer state.
     pub(crate) channels: Vec<ChannelSpec>,
     /// The prefix of its keys in the outer state, if its lens has one.
     pub(crate) prefix: Option<String>,
@@ -45,13 +45,13 @@ pub(crate) struct SubgraphSource<S: State> {
     pub(crate) routes: Vec<(String, Arc<RouteFn<S>>)>,
 }
 
-/// Returns the outline of a graph as that of the subgraph `name`: every name is a path.
+/// Returns the outline of a graph as that of the subgraph `name`, with paths as names.
 pub(crate) fn under(name: &str, graph: &Outline) -> Outline {
     let mut outline = graph.clone();
     let path = |own: &String| format!("{name}/{own}");
     outline.nodes.iter_mut().for_each(|node| {
         node.name = path(&node.name);
-        // The graph's own target comes behind the node's, and before those of the graphs around it.
+        // The graph's own target comes after the node's targets, and before those of enclosing graphs.
         node.returns = node.returns.iter().chain(&graph.fallback).map(path).collect();
         node.inner = true;
     });
@@ -65,33 +65,33 @@ pub(crate) fn under(name: &str, graph: &Outline) -> Outline {
     outline
 }
 
-/// A node of a subgraph at which a branch may end well.
+/// A node of a subgraph where a branch may end successfully.
 struct SubgraphExit {
     node: usize,
     how: ExitCondition,
 }
 
-/// When a branch ends at a node that succeeded.
+/// The condition on which a branch ends at a node that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExitCondition {
-    /// Always: no edge leaves it.
+    /// Always, because no edge leaves the node.
     Always,
     /// When no `When` edge fires.
     Otherwise,
-    /// When its route, and no `When` edge, fires anything.
+    /// When its route and its `When` edges fire no edge.
     Unrouted,
 }
 
-/// How a subgraph leads on.
+/// The connection from a subgraph to its targets.
 #[derive(PartialEq, Eq)]
 enum SubgraphOutput {
-    /// Nowhere: its branches end where they end.
+    /// No connection: its branches end where they end.
     Nowhere,
-    /// By the one node at which all of it ends, once.
+    /// From the one node where all branches end, once.
     By(String),
-    /// By every exit: what it leads to joins them, and nothing is decided.
+    /// From every exit. The target joins them, and no decision is needed.
     ByAll,
-    /// By a node of its own name that joins the exits, so that what is decided or counted is decided or counted once.
+    /// From an extra node with the subgraph's name that joins the exits, for a decision or a count that must happen once.
     Gathered,
 }
 
@@ -121,7 +121,7 @@ impl<S: State> Subgraph<S> {
         self.outline.nodes.iter().enumerate().filter_map(exit).collect()
     }
 
-    /// Returns the node at which every branch ends, each pass in one activation.
+    /// Returns the node where every branch ends, with one activation per pass.
     fn sole_exit<'a>(&'a self, exits: &[SubgraphExit]) -> Option<&'a str> {
         let [SubgraphExit { node, how: ExitCondition::Always }] = exits else { return None };
         let node = &self.outline.nodes[*node];
@@ -130,7 +130,7 @@ impl<S: State> Subgraph<S> {
         once.then_some(&*node.name)
     }
 
-    /// Decides how the subgraph leads on; `join` tells when the target of an edge runs.
+    /// Chooses the output connection of the subgraph. `join` returns the join rule of an edge's target.
     fn way(&self, outer: &Outline, join: impl Fn(&str) -> Join) -> SubgraphOutput {
         let mut out =
             outer.edges.iter().filter(|edge| edge.from == self.name && edge.kind != EdgeKind::OnFailure);
@@ -145,7 +145,7 @@ impl<S: State> Subgraph<S> {
         }
     }
 
-    /// Leads every exit to these nodes besides, where its branch would end.
+    /// Adds edges from every exit to these nodes, for the case that the exit's branch would end.
     fn lead(&mut self, to: &[String], call: usize) -> Vec<Edge<S>> {
         let mut edges = Vec::new();
         for SubgraphExit { node: at, how } in self.exits() {
@@ -194,7 +194,7 @@ impl<S: State> Edge<S> {
     }
 }
 
-/// Dissolves the subgraphs of a graph in which nothing is wrong.
+/// Inlines the subgraphs of a graph without mistakes.
 pub(crate) fn dissolve<S: State>(
     mut whole: SubgraphSource<S>,
     mut subgraphs: Vec<Subgraph<S>>,
@@ -243,7 +243,7 @@ pub(crate) fn dissolve<S: State>(
     whole
 }
 
-/// Joins the edges: those of each subgraph stand where it was declared.
+/// Joins the edges. Those of each subgraph are at the position of its declaration.
 fn join_edges<S: State>(
     whole: &mut SubgraphSource<S>,
     subgraphs: &mut [Subgraph<S>],
@@ -251,7 +251,7 @@ fn join_edges<S: State>(
     enter: impl Fn(&String) -> String,
 ) -> Vec<Edge<S>> {
     let outer: Vec<_> = whole.outline.edges.drain(..).zip(whole.predicates.drain(..)).collect();
-    // Where each subgraph leads by all of its exits: asked once, so that a route is asked once.
+    // The targets of each subgraph that leads on by all of its exits, combined for one evaluation of each route.
     let mut targets: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for (edge, _) in &outer {
         let at = subgraphs.iter().position(|sub| sub.name == edge.from && edge.kind != EdgeKind::OnFailure);
@@ -280,7 +280,7 @@ fn join_edges<S: State>(
         match &ways[at] {
             way if edge.kind == EdgeKind::OnFailure => {
                 edges.extend(sub.uncaught().map(plain));
-                // Its route may fail, which is a failure of the subgraph as well.
+                // Its route may fail, which also fails the subgraph.
                 edges.extend((*way == SubgraphOutput::Gathered).then(|| plain(&edge.from)));
             }
             SubgraphOutput::By(node) => edges.push(plain(node)),
@@ -300,7 +300,7 @@ fn join_edges<S: State>(
 }
 
 impl<S: State> Subgraph<S> {
-    /// Returns the nodes whose failure no edge of their own graph takes.
+    /// Returns the nodes without an edge of their own graph that handles their failure.
     fn uncaught(&self) -> impl Iterator<Item = &str> {
         let edges = self.outline.edges.iter();
         let caught: HashSet<&String> =
@@ -309,7 +309,7 @@ impl<S: State> Subgraph<S> {
         nodes.filter(move |name| !caught.contains(name)).map(String::as_str)
     }
 
-    /// Has those nodes go back as their graph says before their failure is taken outside.
+    /// Makes those nodes use the retry targets of their own graph before an outer edge handles their failure.
     fn return_first(&mut self) {
         let uncaught: HashSet<String> = self.uncaught().map(str::to_owned).collect();
         for node in self.outline.nodes.iter_mut().filter(|node| uncaught.contains(&node.name)) {
@@ -318,7 +318,7 @@ impl<S: State> Subgraph<S> {
     }
 }
 
-/// Puts the nodes of each subgraph in its place.
+/// Puts the nodes of each subgraph at its position.
 fn put_nodes<S: State>(whole: &mut SubgraphSource<S>, subgraphs: Vec<Subgraph<S>>, ways: &[SubgraphOutput]) {
     let mut by_name: HashMap<String, (Subgraph<S>, &SubgraphOutput)> =
         subgraphs.into_iter().zip(ways).map(|(sub, way)| (sub.name.clone(), (sub, way))).collect();

@@ -1,10 +1,10 @@
-//! "Did you mean": the known name that is closest to an unknown one.
+//! "Did you mean" suggestions: the known name that is closest to an unknown one.
 
-/// Returns the name closest to `unknown`, if one is close enough to be a slip of the pen; of equals, the first.
+/// Returns the name closest to `unknown`, if it is close enough for a typing error. If several are equally close, returns the first.
 pub(crate) fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let unknown = unknown.to_lowercase();
     let count = unknown.chars().count();
-    // A third of the letters may be wrong, and always one: more, and short names would all resemble each other.
+    // Allow a third of the letters to be wrong, and at least one. With a higher limit, all short names would match each other.
     let limit = (count / 3).max(1);
     let mut best = None;
     for name in names {
@@ -13,7 +13,7 @@ pub(crate) fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str
             continue;
         }
         let found = strsim::osa_distance(&unknown, &lower);
-        // A name of one or two letters that shares none with the unknown one is no better than any other.
+        // A name of one or two letters without a common letter is no better than any other.
         if found <= limit && found < count && best.is_none_or(|(least, _)| found < least) {
             best = Some((found, name));
         }
@@ -21,7 +21,7 @@ pub(crate) fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str
     best.map(|(_, name)| name)
 }
 
-/// Says that a graph has no such node, and which one was meant if one is close.
+/// Returns the message about a missing node, with the closest name if there is one.
 pub(crate) fn no_node<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let near = closest(unknown, names).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     format!("the graph has no node `{}`{near}", unknown.escape_debug())

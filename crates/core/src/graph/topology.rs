@@ -1,13 +1,12 @@
-//! The shape of a graph, by index: its loops, who can still reach whom, and with that the join rule.
+//! The shape of a graph by index: loops, reachability, and the join rule.
 //!
-//! **The join rule.** A node with tokens waits for every branch that can still reach it in the current round of the loop they
-//! share. Precisely, `v` waits for a live `u` if a path leads from `u` to `v` that does not pass through `v` and takes no back
-//! edge of the smallest loop holding both, nor of a loop around that one. Two riders: a head whose tokens all came by back
-//! edges also waits along the back edges into it, since it waits for its round to end; and such tokens belong to the next
-//! round, so nodes inside that loop do not wait for them.
+//! **The join rule.** A node with tokens waits for every branch that can still reach it in the current round of their common loop. Precisely, `v`
+//! waits for a live `u` if a path leads from `u` to `v` that does not pass through `v`, and that takes no back edge of the smallest loop with both or
+//! of an enclosing loop. Two additions apply. A head with tokens from back edges only also waits along the back edges into it, because it waits for
+//! its round to end. Such tokens belong to the next round, so nodes inside that loop do not wait for them.
 //!
-//! **Invariant:** the first waiting node in the order, tokens by back edges counting as the end of their loop, waits for no
-//! other waiting node. So there is no deadlock, whatever the tokens and wherever they came from.
+//! **Invariant:** the first waiting node in the order waits for no other waiting node; back-edge tokens count as the end of their loop. So no
+//! deadlock is possible, whatever the tokens and their origins are.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,25 +17,25 @@ use crate::graph::weak_order::{Loop, WeakOrder};
 
 /// The shape of a graph.
 ///
-/// Sets of nodes are computed when they are first asked for: a run that never forks asks for none.
+/// Sets of nodes are computed on first use. A run that never forks needs none.
 #[derive(Debug)]
 pub(crate) struct Topology {
     successors: Adjacency,
     predecessors: Adjacency,
     order: Arc<WeakOrder>,
-    /// Per node, whom it waits for if a token is of this round.
+    /// Per node, the nodes that it waits for if a token belongs to this round.
     forward: Box<[OnceLock<NodeSet>]>,
-    /// Per head, whom it waits for if all tokens came by back edges.
+    /// Per head, the nodes that it waits for if all tokens arrived on back edges.
     returning: Box<[OnceLock<NodeSet>]>,
     reach: Box<[OnceLock<NodeSet>]>,
 }
 
 impl Topology {
-    /// Works out the order of a graph of `nodes` nodes. Edges between the same nodes may repeat.
+    /// Computes the order of a graph of `nodes` nodes. Edges between the same nodes may repeat.
     ///
     /// # Panics
     ///
-    /// Panics if the entry or an edge names a node that is not there.
+    /// Panics if the entry or an edge has an unknown node.
     pub(crate) fn new(nodes: usize, entry: NodeIx, edges: &[(u32, u32)]) -> Self {
         let successors = Adjacency::successors(nodes, edges);
         let order = Arc::new(WeakOrder::new(nodes, entry, &successors));
@@ -51,12 +50,12 @@ impl Topology {
         }
     }
 
-    /// Returns how many nodes there are.
+    /// Returns the number of nodes.
     pub(crate) fn nodes(&self) -> usize {
         self.order().len()
     }
 
-    /// Returns an account of a run in which nothing is live yet.
+    /// Returns a liveness without live nodes.
     pub(crate) fn liveness(&self) -> Liveness {
         Liveness::new(Arc::clone(&self.order))
     }
@@ -66,22 +65,22 @@ impl Topology {
         self.order.order()
     }
 
-    /// Returns the place of a node in the weak topological order.
+    /// Returns the position of a node in the weak topological order.
     pub(crate) fn position(&self, node: NodeIx) -> u32 {
         self.order.position(node)
     }
 
-    /// Tells whether an edge between these nodes leads from inside a loop to its head.
+    /// Returns whether an edge between these nodes leads from inside a loop to its head.
     pub(crate) fn is_back(&self, from: NodeIx, to: NodeIx) -> bool {
         self.heads_loop_with(to, from)
     }
 
-    /// Tells whether `head` is the head of a loop that holds `member`, which may be the head itself.
+    /// Returns whether `head` is the head of a loop with `member`, which may be the head itself.
     pub(crate) fn heads_loop_with(&self, head: NodeIx, member: NodeIx) -> bool {
         self.order.headed_by(head).is_some_and(|within| self.order.is_in(member, within))
     }
 
-    /// Returns every node that the node can reach; the node itself only if it is on a cycle.
+    /// Returns every node that the node can reach. The node itself is included only if it is on a cycle.
     pub(crate) fn reach(&self, node: NodeIx) -> &NodeSet {
         self.reach[node.as_usize()].get_or_init(|| {
             let mut set = NodeSet::new(self.nodes());
@@ -93,15 +92,15 @@ impl Topology {
         })
     }
 
-    /// Returns the nodes that `node` waits for while they are live; `all_back` if its tokens all came by back edges.
+    /// Returns the nodes that `node` waits for while they are live; `all_back` if its tokens all arrived on back edges.
     ///
-    /// Never holds the node itself. See the [module](self) for the rule and for the one exception, which depends on the tokens
-    /// of the other node and is made by [`Topology::ready`].
+    /// The set never includes the node itself. See the [module](self) for the rule. Its one exception depends on the tokens of the other node, and
+    /// [`Topology::ready`] applies it.
     pub(crate) fn waits_for(&self, node: NodeIx, all_back: bool) -> &NodeSet {
         match self.order.headed_by(node).filter(|_| all_back) {
             None => self.forward[node.as_usize()].get_or_init(|| self.before(node)),
             Some(round) => self.returning[node.as_usize()].get_or_init(|| {
-                // Every member of a loop reaches its head, so the end of the round is the end of them all.
+                // Every member of a loop reaches its head, so the round ends when all members end.
                 let mut set = self.waits_for(node, false).clone();
                 for &member in &self.order()[round.first as usize + 1..=round.last as usize] {
                     set.insert(member);
@@ -111,9 +110,9 @@ impl Topology {
         }
     }
 
-    /// Tells whether a node with tokens may run; `all_back` if its tokens all came by back edges.
+    /// Returns whether a node with tokens may run; `all_back` if its tokens all arrived on back edges.
     pub(crate) fn ready(&self, node: NodeIx, all_back: bool, live: &Liveness) -> bool {
-        // Whom a node waits for stands before it, or in the loop it heads. A run without branches always ends here.
+        // A node waits only for nodes before it, or in the loop that it heads. A run without branches always returns at this point.
         let position = self.position(node);
         let last = match self.order.headed_by(node).filter(|_| all_back) {
             Some(round) => round.last,
@@ -136,17 +135,17 @@ impl Topology {
 
     /// Collects the nodes that lead to `node` in the current round of the smallest loop holding both.
     ///
-    /// One search backwards, from the innermost loop around the node outwards. At each level, what is met inside the level's
-    /// loop belongs to the answer, and the search does not go on from the loop's head, since every edge into it from inside is
-    /// a back edge. Then all members of the loop, which can each reach the node, are where the next level starts from.
+    /// One search backwards, from the innermost loop around the node outwards. At each level, every node found inside the level's loop belongs to the
+    /// answer. The search stops at the loop's head, because every edge into it from inside is a back edge. The next level starts from all members of
+    /// the loop, which can each reach the node.
     fn before(&self, node: NodeIx) -> NodeSet {
         let mut answer = NodeSet::new(self.nodes());
         let mut seen = NodeSet::new(self.nodes());
         seen.insert(node);
         let mut level = self.order.innermost(node);
-        // Met already, but outside of the loop of the current level.
+        // Already visited, but outside of the loop of the current level.
         let mut outside = Vec::new();
-        // A stretch of the order whose members have all been searched from.
+        // A range of the order that is fully searched.
         let position = self.position(node);
         let mut done = Loop { first: position, last: position, parent: None };
         let mut found = Vec::new();
@@ -183,13 +182,13 @@ impl Topology {
             let order = self.order();
             let rest = (within.first..done.first).chain(done.last + 1..=within.last);
             for member in rest.map(|at| order[at as usize]) {
-                // Those in the answer have been searched from, except the head.
+                // The nodes in the answer are already searched, except the head.
                 if seen.insert(member) || is_head(member) {
                     outside.extend(self.predecessors.of(member).iter().filter(|&&before| !inside(before)));
                 }
             }
             if within.first == position {
-                // The node heads this loop, so it has not been searched from yet.
+                // The node heads this loop, so it is not searched yet.
                 outside.extend(self.predecessors.of(node).iter().filter(|&&before| !inside(before)));
             }
             done = within;

@@ -1,4 +1,4 @@
-//! A validated graph with the user's types and functions.
+//! Validated graphs with the user's types and functions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ pub(crate) type Predicate<S> = dyn Fn(&S) -> bool + Send + Sync;
 #[derive(Clone)]
 pub(crate) struct NodeFunctions<S: State> {
     pub(crate) node: Arc<dyn StartWork<S>>,
-    /// Whether the goal is met.
+    /// Returns whether the goal is met.
     pub(crate) goal: Option<Arc<Predicate<S>>>,
     pub(crate) route: Option<Arc<RouteFn<S>>>,
 }
 
-/// Nodes and edges over one type of state: validated once, never changed, cheap to clone.
+/// A validated, immutable graph of nodes and edges over one type of state. Cheap to clone.
 ///
 /// # Fingerprints
 ///
-/// A stored run is resumed only with a graph that fits it, and fingerprints tell. A node's changes with its name, its effect,
-/// its join, the kinds and targets of the edges that leave it, its revision, and with whether it is a goal gate. It does not
-/// change with retries, timeout, visits, checkpoints or retry target, nor with the order in which edges were declared; and it
-/// cannot see the node's code. The graph's changes with those of its nodes, its entry, its version, and the channels, reducers
-/// and version of the state.
+/// A process resumes a stored run only with a matching graph, and compares fingerprints for this.
+///
+/// The fingerprint of a node covers its name, its effect, its join, the kinds and targets of its outgoing edges, its revision, and whether it is a
+/// goal gate. It does not cover retries, timeout, visits, checkpoints, the retry target, the order of edge declarations, or the node's code. The
+/// fingerprint of the graph covers those of its nodes, its entry, its version, and the channels, reducers and version of the state.
 ///
 /// # Examples
 ///
@@ -71,7 +71,7 @@ pub struct Graph<S: State> {
 
 struct GraphInner<S: State> {
     plan: Arc<Plan>,
-    /// What the plan was made of, for a graph that this one becomes a part of.
+    /// The source of the plan, for an enclosing graph that inlines this one.
     outline: Outline,
     /// By index of the node.
     nodes: Vec<NodeFunctions<S>>,
@@ -81,7 +81,7 @@ struct GraphInner<S: State> {
 }
 
 impl<S: State> Graph<S> {
-    /// Starts declaring a graph; the name is the workflow's, text of 1 to 128 of `A-Z a-z 0-9 . _ : -`.
+    /// Creates a builder. The name is that of the workflow, 1 to 128 of `A-Z a-z 0-9 . _ : -`.
     pub fn builder(name: impl Into<String>) -> GraphBuilder<S> {
         GraphBuilder::new(name.into())
     }
@@ -110,18 +110,17 @@ impl<S: State> Graph<S> {
         self.plan().fingerprint
     }
 
-    /// Returns the fingerprint of a node; `None` if there is no such node.
+    /// Returns the fingerprint of a node, or `None` if there is no such node.
     pub fn node_fingerprint(&self, name: &str) -> Option<Fingerprint> {
         self.plan().find(name).map(|node| self.plan().node(node).fingerprint)
     }
 
-    /// Returns the names of the nodes in the order they were added.
+    /// Returns the names of the nodes in the order of declaration.
     pub fn node_names(&self) -> impl Iterator<Item = &NodeName> {
         self.plan().nodes.iter().map(|node| &node.name)
     }
 
-    /// Lists the edges in the order of declaration: from where, to where, and what makes each fire.
-    /// Those of subgraphs are among them, between nodes that are named by paths.
+    /// Lists the edges in the order of declaration: source, target and kind. Edges of subgraphs are included, with paths as node names.
     pub fn edges(&self) -> impl Iterator<Item = (&NodeName, &NodeName, EdgeKind)> {
         let plan = self.plan();
         plan.edges.iter().map(|edge| (&plan.node(edge.from).name, &plan.node(edge.to).name, edge.kind))
@@ -138,12 +137,13 @@ impl<S: State> Graph<S> {
         &self.plan().schema
     }
 
-    /// Returns the same graph with other work for a node: for tests, where a node must not reach a bank or a model. What is stored, fingerprints
-    /// included, cannot tell the two apart.
+    /// Returns the same graph with other work for one node.
+    ///
+    /// It is for tests in which a node must not reach a bank or a model. The stored form, including fingerprints, stays the same.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`]: there is no such node, and the message has the closest name.
+    /// [`ErrorKind::NotFound`]: there is no such node. The message has the closest name.
     ///
     /// # Examples
     ///
@@ -179,17 +179,17 @@ impl<S: State> Graph<S> {
         Ok(Self { inner: Arc::new(GraphInner { plan, outline, nodes, predicates, migrations }) })
     }
 
-    /// Returns the graph as the engine needs it.
+    /// Returns the plan for the engine.
     pub(crate) fn plan(&self) -> &Arc<Plan> {
         &self.inner.plan
     }
 
-    /// Returns the graph as it was declared, its subgraphs dissolved.
+    /// Returns the declared graph with inlined subgraphs.
     pub(super) fn outline(&self) -> &Outline {
         &self.inner.outline
     }
 
-    /// Returns the functions of each node, by its index.
+    /// Returns the functions of each node, by index.
     pub(super) fn behaviours(&self) -> &[NodeFunctions<S>] {
         &self.inner.nodes
     }
@@ -204,7 +204,7 @@ impl<S: State> Graph<S> {
         Arc::clone(&self.inner.nodes[node.as_usize()].node).begin(cx, state)
     }
 
-    /// Tells whether the goal of a node is met by the state as it is stored; it is if the node is no goal gate.
+    /// Returns whether the stored state meets the goal of a node. Always true if the node is not a goal gate.
     pub(crate) fn goal_met(&self, node: NodeIx, state: &S) -> bool {
         self.inner.nodes[node.as_usize()].goal.as_ref().is_none_or(|met| met(&as_stored(state)))
     }
@@ -214,7 +214,7 @@ impl<S: State> Graph<S> {
         self.inner.nodes[node.as_usize()].route.as_deref()
     }
 
-    /// Returns the predicate of each edge that has one, by the edge's index.
+    /// Returns the predicates of the edges, by edge index.
     pub(super) fn predicates(&self) -> &[Option<Arc<Predicate<S>>>] {
         &self.inner.predicates
     }

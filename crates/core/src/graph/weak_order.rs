@@ -1,21 +1,20 @@
-//! The weak topological order of a graph (Bourdoncle 1993): its nodes in an order, its loops nested in it.
+//! The weak topological order of a graph (Bourdoncle 1993): an order of its nodes with nested loops.
 //!
-//! A loop is a strongly connected part of the graph, its head the member that a search from the entry meets first. Without
-//! the head, the rest falls into smaller parts, which are taken apart in the same way. In the order a loop is one unbroken
-//! stretch that starts with its head, and every edge leads forward or to the head of a loop around it.
-//! Nodes that no edge puts in order stand as the edges to them were declared.
+//! A loop is a strongly connected part of the graph. Its head is the member that a search from the entry visits first. Without the head, the rest
+//! splits into smaller parts, which are split in the same way. In the order, a loop is a contiguous range that starts with its head. Every edge leads
+//! forward or to the head of an enclosing loop. Nodes that no edge orders are in the declaration order of their incoming edges.
 //!
-//! Nothing here recurses: a chain of 100,000 nodes must not overflow the stack. Building takes time proportional to the
-//! edges times the depth to which loops are nested.
+//! The algorithm does not recurse, because a chain of 100,000 nodes must not overflow the stack. Building takes time proportional to the number of
+//! edges times the nesting depth of the loops.
 
 use crate::graph::adjacency::Adjacency;
 use crate::graph::node_set::NodeIx;
 
-/// Which loop, by the order of the heads.
+/// The index of a loop, in the order of the heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoopIx(u32);
 
-/// One loop: a stretch of the order that starts with its head.
+/// A loop: a range of the order that starts with its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loop {
     /// The position of the head, the first member.
@@ -36,7 +35,7 @@ pub(crate) struct WeakOrder {
 }
 
 impl WeakOrder {
-    /// Computes the order; nodes that the entry does not reach come as if they were entered after it, by index.
+    /// Computes the order. Unreachable nodes follow as if they were entered after the entry, by index.
     pub(crate) fn new(nodes: usize, entry: NodeIx, successors: &Adjacency) -> Self {
         Builder::new(nodes, entry, successors).build()
     }
@@ -46,12 +45,12 @@ impl WeakOrder {
         &self.order
     }
 
-    /// Returns the place of a node in the order.
+    /// Returns the position of a node in the order.
     pub(crate) fn position(&self, node: NodeIx) -> u32 {
         self.positions[node.as_usize()]
     }
 
-    /// Returns the smallest loop that holds the node; for a head, the loop it heads.
+    /// Returns the smallest loop with the node. For a head, this is the loop that it heads.
     pub(crate) fn innermost(&self, node: NodeIx) -> Option<LoopIx> {
         self.innermost[node.as_usize()]
     }
@@ -61,18 +60,18 @@ impl WeakOrder {
         self.loops[index.0 as usize]
     }
 
-    /// Returns the loop that the node heads. No node heads two: without its head a loop falls apart into others.
+    /// Returns the loop that the node heads. A node heads at most one loop, because a loop without its head splits into others.
     pub(crate) fn headed_by(&self, node: NodeIx) -> Option<Loop> {
         self.innermost(node).map(|l| self.loop_at(l)).filter(|l| l.first == self.position(node))
     }
 
-    /// Tells whether the node is in the loop.
+    /// Returns whether the node is in the loop.
     pub(crate) fn is_in(&self, node: NodeIx, within: Loop) -> bool {
         (within.first..=within.last).contains(&self.position(node))
     }
 }
 
-/// A stretch of the order that is strongly connected or a single node, still to be taken apart.
+/// A range of the order that is strongly connected or a single node, still to be split.
 #[derive(Clone, Copy)]
 struct Part {
     lo: usize,
@@ -80,26 +79,26 @@ struct Part {
     parent: Option<LoopIx>,
 }
 
-/// What has not been met yet by a search.
+/// The number of an unvisited node.
 const UNSEEN: u32 = u32::MAX;
 
 struct Builder<'a> {
     successors: &'a Adjacency,
     entry: NodeIx,
-    /// When a search from the entry, children in the order of the edges, meets each node.
+    /// The visit order of a search from the entry, with children in the order of the edges.
     met: Vec<u32>,
     order: Vec<NodeIx>,
     loops: Vec<Loop>,
     innermost: Vec<Option<LoopIx>>,
-    /// Which part each node is in: the number of the split that is looking at it.
+    /// The part of each node: the number of the split that processes it.
     scope: Vec<u32>,
     splits: u32,
-    /// Tarjan's numbers of the current split: when a node was met, and the earliest node known to be reachable from it.
+    /// Tarjan's numbers of the current split: the visit order of a node, and the earliest node known to be reachable from it.
     number: Vec<u32>,
     low: Vec<u32>,
-    /// Tarjan's stack: nodes met whose part is not complete.
+    /// Tarjan's stack: visited nodes of incomplete parts.
     open: Vec<NodeIx>,
-    /// The search's own stack: a node and how many of its children are still to be looked at.
+    /// The search stack: a node and the number of its unvisited children.
     path: Vec<(NodeIx, usize)>,
 }
 
@@ -139,7 +138,7 @@ impl<'a> Builder<'a> {
             });
             let body = Part { parent: Some(index), ..part };
             self.split(body, head, Some(head), &mut parts);
-            // The head reaches every member and nothing leads back to it, so it came out first and alone.
+            // The head reaches every member and no edge leads back to it, so it is the first part, alone.
             let alone = parts.pop();
             debug_assert!(alone.is_some_and(|p| p.lo == part.lo && p.hi == part.lo + 1));
             debug_assert_eq!(self.order[part.lo], head);
@@ -157,11 +156,11 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Rearranges a stretch of the order into its strongly connected parts in topological order, edges into `without` left
-    /// out, and pushes the parts so that the first is on top.
+    /// Rearranges a range of the order into its strongly connected parts in topological order, ignoring edges into `without`. Pushes the parts with
+    /// the first on top.
     ///
-    /// This is Tarjan's algorithm. It completes parts last to first, so the stretch is filled from its end; children are
-    /// looked at last to first, so that siblings come out in the order of their edges.
+    /// This is Tarjan's algorithm. It completes parts last to first, so the range is filled from its end. Children are visited last to first, for
+    /// siblings in the order of their edges.
     fn split(&mut self, part: Part, root: NodeIx, without: Option<NodeIx>, parts: &mut Vec<Part>) {
         self.splits += 1;
         let members = self.order[part.lo..part.hi].to_vec();
@@ -199,7 +198,7 @@ impl<'a> Builder<'a> {
                     while let Some(member) = self.open.pop() {
                         end -= 1;
                         self.order[end] = member;
-                        // Out of scope: an edge to a part that is complete says nothing about this one.
+                        // Out of scope: an edge to a complete part gives no information about this one.
                         self.scope[member.as_usize()] = 0;
                         if member == node {
                             break;
@@ -225,7 +224,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Numbers the nodes as a depth-first search from the entry meets them; what it does not reach follows by index.
+/// Numbers the nodes in the order of a depth-first search from the entry. Unreachable nodes follow by index.
 fn order_met(nodes: usize, entry: NodeIx, successors: &Adjacency) -> Vec<u32> {
     let mut met = vec![UNSEEN; nodes];
     let mut next = 0;

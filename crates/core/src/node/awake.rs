@@ -1,22 +1,21 @@
-//! Keeping a run from resting on waits that are about to be given up.
+//! Keeps a run active while one of its nodes chooses between waits.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::context::{NodeContext, NodeScope};
 
-/// As long as it lives, the activation that it is of counts as at work, whatever it waits for.
+/// A guard that counts its activation as running, whatever the activation waits for.
 #[must_use = "the run may rest again once it is dropped"]
 pub struct KeepAwakeGuard {
     scope: Arc<NodeScope>,
 }
 
 impl NodeContext {
-    /// Keeps the run from coming to rest while this activation waits for an answer, a message or time: something else has come
-    /// that its code is about to go on with, and the activation itself does not know so.
+    /// Keeps the run active while this activation waits for an answer, a message or a timer.
     ///
-    /// A node that chooses between a wait and a signal of its own needs it: the run would rest between the signal and the moment
-    /// at which the node is polled. Call it before the signal is given, and drop what it returns when the node has ended.
+    /// A node needs the guard if it chooses between such a wait and a signal of its own. Without it, the run could become idle between the signal and
+    /// the next poll of the node. Call this method before the signal is sent, and drop the guard when the node has ended.
     ///
     /// # Examples
     ///
@@ -38,7 +37,7 @@ impl NodeContext {
 impl Drop for KeepAwakeGuard {
     fn drop(&mut self) {
         self.scope.waits.release();
-        // The driver may have waited for this alone.
+        // The driver may have waited only for this guard.
         self.scope.notify_driver();
     }
 }

@@ -1,4 +1,4 @@
-//! Children of a node: what it notes of them, and the wait for what comes of one. Starting them is the runtime's.
+//! Children of a node: the notes about them, and the wait for their results. The runtime starts them.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -17,37 +17,37 @@ use crate::record::child::{Child, ChildNote, child};
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, start_of};
 
-/// What the nodes of a run can reach of the runtime that drives it.
+/// The parts of the driving runtime that the nodes of a run can reach.
 #[derive(Clone)]
 pub(crate) struct RuntimeAccess {
-    /// The runtime's own; it knows the type.
+    /// The runtime's own data. The runtime knows the type.
     pub(crate) runtime: Weak<dyn Any + Send + Sync>,
-    /// How many runs there are above this one that wait for it.
+    /// The number of ancestor runs that wait for this one.
     pub(crate) depth: u32,
-    /// The first of them.
+    /// The topmost ancestor.
     pub(crate) root: RunKey,
-    /// How many runs the nodes of the run have started.
+    /// The number of runs that the nodes of this run have started.
     pub(crate) children: Arc<AtomicU64>,
 }
 
-/// The children that an attempt has started, or gone on with.
+/// The children that an attempt has started or resumed.
 #[derive(Debug, Default)]
 pub(crate) struct StartedChildren {
-    /// By name; made with the first.
+    /// Children by name, created with the first child.
     all: OnceLock<Mutex<BTreeMap<String, Child>>>,
-    /// How many of them no attempt before has started.
+    /// The number of children that no earlier attempt has started.
     new: AtomicUsize,
-    /// How many children there were before this attempt.
+    /// The number of children before this attempt.
     before: OnceLock<usize>,
 }
 
 impl StartedChildren {
-    /// Notes a child as it was started last.
+    /// Records the last start of a child.
     pub(crate) fn note(&self, child: Child) {
         self.lock().insert(child.name.clone(), child);
     }
 
-    /// Notes that the node knows what came of a child.
+    /// Marks the result of a child as delivered to the node.
     fn told(&self, name: &str, end: &Arc<RawValue>) {
         if let Some(known) = self.lock().get_mut(name) {
             known.told = Some(Arc::clone(end));
@@ -58,12 +58,13 @@ impl StartedChildren {
         self.all.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whether the attempt has started no child, nor gone on with one.
+    /// Returns whether the attempt has neither started nor resumed a child.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.get().is_none()
     }
 
-    /// Lists the children that end with their activation, by name: of this attempt, and of those of before that it does not know.
+    /// Lists the children that end with their activation, by name: those of this attempt, and those of earlier attempts that this one has not
+    /// resumed.
     pub(crate) fn open_with(&self, before: &[Child]) -> Vec<Child> {
         let started = self.lock();
         let unknown = before.iter().filter(|child| !started.contains_key(&child.name));
@@ -74,68 +75,68 @@ impl StartedChildren {
     }
 }
 
-/// A child that a node is about to start, or has started.
+/// A recorded child that a node starts or has started.
 pub(crate) struct NotedChild {
     pub(crate) child: Child,
-    /// Whether this attempt noted it: then no attempt can have started it before.
+    /// Whether this attempt created the note. If so, no earlier attempt can have started the child.
     pub(crate) is_new: bool,
 }
 
 impl NodeContext {
-    /// Returns what is noted of the child of this name.
+    /// Returns the note of the child with this name.
     pub(crate) fn known_child(&self, name: &str) -> Option<Child> {
         self.scope.memos.child(name)
     }
 
-    /// How many children the activation has.
+    /// Returns the number of children of the activation.
     pub(crate) fn count_children(&self) -> usize {
         let started = &self.scope.started;
         let before = started.before.get_or_init(|| self.scope.memos.count_children());
         before + started.new.load(Ordering::Relaxed)
     }
 
-    /// Counts a child that no attempt before has started.
+    /// Counts a child that no earlier attempt has started.
     pub(crate) fn count_child(&self) {
         self.scope.started.new.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a run that is about to be started, unless the nodes of the run have started `most` by now.
+    /// Counts the start of a run, unless the nodes of the run have already started `most`.
     ///
     /// # Errors
     ///
-    /// How many they have started.
+    /// The number of runs that they have started.
     pub(crate) fn count_start(&self, most: u64) -> Result<(), u64> {
         let started = &self.host().children;
         let more = |started: u64| (started < most).then(|| started + 1);
         started.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(drop)
     }
 
-    /// Returns what time it is.
+    /// Returns the current time.
     pub(crate) fn time(&self) -> Timestamp {
         self.scope.run.clock.now()
     }
 
-    /// Counts the node as at work until what this returns is dropped.
+    /// Counts the node as running until the returned guard is dropped.
     pub(crate) fn at_work(&self) -> impl Drop + '_ {
         if self.is_grouped { self.scope.waits.start() } else { self.scope.waits.work() }
     }
 
-    /// Returns a context for the children of a group: whoever holds what [`wait_as_one`](Self::wait_as_one) returns waits for all of them.
+    /// Returns a context for the children of a group. The guard of [`wait_as_one`](Self::wait_as_one) waits for all of them.
     pub(crate) fn grouped(&self) -> Self {
         Self { is_grouped: true, ..self.clone() }
     }
 
-    /// Counts all that the node waits for by contexts of a group as one wait until what this returns is dropped.
+    /// Counts all waits through contexts of a group as one wait until the returned guard is dropped.
     pub(crate) fn wait_as_one(&self) -> impl Drop + '_ {
         self.scope.waits.wait_as_one()
     }
 
-    /// Notes that a child is about to be started; when this returns, that is on stable storage.
+    /// Records that a child is about to be started, and returns once the record is durable.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the run is left, [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
-    /// an `External` node.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run,
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in an `External` node.
     pub(crate) async fn note_child(&self, name: &str, round: u32, note: ChildNote) -> Result<NotedChild> {
         self.wish(child(round, name), NodeRequest::Record(to_raw(&note)?)).await?;
         let child = Child::new(name, round, note);
@@ -143,7 +144,7 @@ impl NodeContext {
         Ok(NotedChild { child, is_new: true })
     }
 
-    /// Notes of many children that they are about to be started, all at once.
+    /// Records in one batch that many children are about to be started.
     ///
     /// # Errors
     ///
@@ -161,7 +162,7 @@ impl NodeContext {
         Ok(kept.collect())
     }
 
-    /// Finds a child again that was noted before this attempt, in its place among the waits that ended.
+    /// Finds a child that an earlier attempt recorded, at its position among the finished waits.
     ///
     /// # Errors
     ///
@@ -174,7 +175,7 @@ impl NodeContext {
         Ok(NotedChild { child: known, is_new: false })
     }
 
-    /// Notes that a child was started, in passing.
+    /// Records that a child was started, without waiting for the record.
     ///
     /// # Errors
     ///
@@ -183,8 +184,8 @@ impl NodeContext {
         self.wish(child.began_name(), NodeRequest::Mark).await.map(|_| ())
     }
 
-    /// Waits for what comes of a child, now or after a restart months later, and notes in passing that it was started; `since` is a wait
-    /// that was begun before the child was started.
+    /// Waits for the result of a child, now or after a restart months later, and records without waiting that the child was started. `since` is a
+    /// wait that began before the start.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl NodeContext {
         }
     }
 
-    /// Notes that a child of a group was started, and has the waits of the group take in what comes of it.
+    /// Records that a child of a group was started, and adds it to the waits of the group.
     ///
     /// # Errors
     ///
@@ -225,8 +226,8 @@ impl NodeContext {
         self.wish(child.told_name(), wish).await.map(|_| ())
     }
 
-    /// Waits for what comes of the children of a group: of all that have ended, by the names of their waits, and of one at least.
-    /// Where some of them are `enough`, the same come first whenever the node runs again.
+    /// Waits for at least one child of a group to end. Returns the results of all children that have ended, by the names of their waits. If `enough`
+    /// is set, later attempts of the node receive the same results first.
     ///
     /// # Errors
     ///
@@ -238,12 +239,12 @@ impl NodeContext {
         }
     }
 
-    /// Says that the node knows what came of a child.
+    /// Marks the result of a child as known to the node.
     pub(crate) fn heard(&self, child: &Child, end: &Arc<RawValue>) {
         self.scope.started.told(&child.name, end);
     }
 
-    /// Names a child of this activation.
+    /// Returns the reference of a child of this activation.
     pub(crate) fn child_ref(&self, child: &Child) -> ChildRef {
         let parent = self.run();
         ChildRef {
@@ -253,7 +254,7 @@ impl NodeContext {
         }
     }
 
-    /// Names the start of a child of this activation.
+    /// Returns the name of the record of a child's start.
     pub(crate) fn start_of(&self, name: &str) -> Arc<str> {
         start_of(self.scope.run.life, self.node(), self.visit(), name)
     }
@@ -270,12 +271,12 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is taken, or is no name.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is in use or is not valid.
     pub(crate) fn claim_child(&self, name: &str) -> Result<()> {
         self.claim(name.to_owned()).map(|_| ())
     }
 
-    /// Says that the run is left.
+    /// Returns the error of a run that this process no longer drives.
     pub(crate) fn left(&self) -> crate::error::Error {
         self.gone()
     }

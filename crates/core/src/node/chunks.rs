@@ -1,4 +1,4 @@
-//! What a stream needs of the attempt that sends it: a name, and the way to the driver.
+//! The parts of an attempt that a stream needs: a name, and the channel to the driver.
 
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
@@ -8,12 +8,12 @@ use super::context::{Command, NodeContext};
 use crate::error::Result;
 use crate::id::Epoch;
 
-/// The turn of a batch, which comes back to its sender when the driver has taken the batch in. Dropped before, it comes to nobody: the sender learns
-/// that nothing more is taken.
+/// The permit of a batch. The driver returns it to the sender after it has accepted the batch. If the permit is dropped instead, the sender learns
+/// that the driver accepts no more.
 pub(crate) struct BatchTurn(Option<OwnedSemaphorePermit>);
 
 impl BatchTurn {
-    /// Gives the turn back.
+    /// Returns the permit to the sender.
     pub(crate) fn give_back(mut self) {
         self.0 = None;
     }
@@ -32,12 +32,12 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is taken, or is no name.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is in use or is not valid.
     pub(crate) fn claim_stream(&self, name: &str) -> Result<()> {
         self.claim(name.to_owned()).map(|_| ())
     }
 
-    /// Returns which life of the run this is, and which claim of it.
+    /// Returns the generation of the run and the epoch of its claim.
     pub(crate) fn life_and_epoch(&self) -> (Uuid, Epoch) {
         (self.scope.run.life, self.scope.run.epoch)
     }
@@ -47,11 +47,11 @@ impl NodeContext {
         self.scope.memos.rounds_of(stream)
     }
 
-    /// Hands a batch of a durable stream over to the driver, which gives `taken` back once it is in the log's order.
+    /// Sends a batch of a durable stream to the driver, which returns `taken` once the batch has its position in the log.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the run is no longer driven here, or the attempt has ended.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run, or the attempt has ended.
     pub(crate) fn hand_over(
         &self,
         name: String,

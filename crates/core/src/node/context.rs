@@ -1,4 +1,4 @@
-//! What a node is told about where it runs, and what it may ask of the runtime.
+//! The context of a node: its place in the run, and its requests to the runtime.
 
 use std::any::type_name;
 use std::fmt;
@@ -29,16 +29,16 @@ use crate::record::memo::Memos;
 use crate::record::{Labels, RunFacts};
 use crate::state::{Artifact, MemoryRead, NodeNotes, SentOut};
 
-/// What all activations of a run share.
+/// The data that all activations of a run share.
 #[derive(Clone)]
 pub(crate) struct RunScope {
     pub(crate) key: RunKey,
     pub(crate) facts: Arc<RunFacts>,
-    /// What the run is configured with.
+    /// The configuration of the run.
     pub(crate) config: Option<Item>,
-    /// What tells this life of the run from another of the same name.
+    /// The generation of the run, which distinguishes runs with the same id.
     pub(crate) life: Uuid,
-    /// Which claim of the run this is.
+    /// The epoch of this claim of the run.
     pub(crate) epoch: Epoch,
     pub(crate) resources: Arc<Resources>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -47,62 +47,62 @@ pub(crate) struct RunScope {
     pub(crate) host: RuntimeAccess,
 }
 
-/// What a node asks of the driver of its run.
+/// A request of a node to the driver of its run.
 pub(crate) enum Command {
-    /// Write and make durable whatever has been absorbed.
+    /// Write every absorbed change and make it durable.
     Checkpoint(oneshot::Sender<Result<()>>),
-    /// Note a batch of a durable stream under a name of the activation; the permit lets the next one come.
+    /// Record a batch of a durable stream under a name of the activation. The permit admits the next batch.
     Chunks { by: AttemptKey, name: String, text: Box<RawValue>, taken: BatchTurn },
-    /// Note something under a name of the activation, or wait for it.
+    /// Record a value under a name of the activation, or wait for one.
     Wish { by: AttemptKey, name: String, wish: NodeRequest, reply: ReplySender },
-    /// Begin a transaction, once nothing of the run is on its way to the store.
+    /// Begin a transaction, once the run has no unfinished append.
     Transaction { by: AttemptKey, reply: oneshot::Sender<TransactionGrant> },
-    /// The turn of a transaction is over.
+    /// The turn of a transaction has ended.
     TransactionOver(u64),
-    /// An activation was polled and waits, or has read what it waited for.
+    /// An activation was polled and waits, or has read a reply.
     Parked((u32, Visit)),
 }
 
-/// Which attempt says something: of which activation, by the machine's numbers, and on which way the run came to it. The run may leave a way
-/// while attempts are on it, and come to the same activation on another, from other inputs.
+/// Identifies an attempt: its activation, by the machine's numbers, and the path on which the run reached it. A run may leave a path while attempts
+/// of it are running, and reach the same activation on another path with other inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AttemptKey {
     pub(crate) activation: (u32, Visit),
     pub(crate) way: u64,
 }
 
-/// What one attempt of an activation is told.
+/// The data of one attempt of an activation.
 pub(crate) struct NodeScope {
     pub(crate) run: Arc<RunScope>,
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
     pub(crate) attempt: u32,
-    /// How many visits of the node before this one were not left without a message: what a conversation has heard.
+    /// The number of earlier visits of the node that received a message: the messages of a conversation.
     pub(crate) heard: u32,
     pub(crate) item: Option<Arc<RawValue>>,
     pub(crate) inputs: Inputs,
-    /// How the driver knows it.
+    /// The key by which the driver identifies the attempt.
     pub(crate) attempt_key: AttemptKey,
-    /// What it noted before this attempt.
+    /// The records of earlier attempts.
     pub(crate) memos: Memos,
     pub(crate) waits: AttemptWaits,
-    /// How long one attempt may take.
+    /// The timeout of one attempt.
     pub(crate) time_limit: Option<Duration>,
     pub(crate) started: StartedChildren,
     pub(crate) effect: Effect,
     pub(crate) transactions: AttemptTransactions,
-    /// What it leaves if it ends well, beside what it returns.
+    /// The outputs of a successful attempt other than its return value.
     pub(crate) left: Mutex<LeftBehind>,
-    /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
+    /// Whether the attempt requested a resource that is not registered. Another attempt would not find it either.
     pub(crate) lacks: AtomicBool,
-    /// Of an `External` node: whether its process owns the run.
+    /// For an `External` node: checks whether its process owns the run.
     pub(crate) ownership: Option<Arc<dyn Ownership>>,
     /// Whether the work was about to begin and did not.
     pub(crate) not_begun: AtomicBool,
 }
 
 impl NodeScope {
-    /// Adds to what the attempt leaves. Returns false if the attempt has ended: nobody would read it.
+    /// Adds to the outputs of the attempt. Returns false if the attempt has ended, because no process would read the addition.
     fn leave(&self, add: impl FnOnce(&mut AttemptOutputs)) -> bool {
         let mut left = self.left();
         if !left.has_ended {
@@ -115,17 +115,17 @@ impl NodeScope {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the attempt has ended. A task that the node has spawned may outlive it, and speaks for nobody.
+    /// Returns whether the attempt has ended. A task that the node spawned may outlive the attempt, and its requests are rejected.
     pub(super) fn has_ended(&self) -> bool {
         self.left().has_ended
     }
 
-    /// Says that the attempt has ended: what is said in its name from now on is refused.
+    /// Marks the attempt as ended. Later requests in its name are rejected.
     pub(crate) fn end(&self) {
         self.left().has_ended = true;
     }
 
-    /// Whether the work of the node may begin: that of an `External` one as long as no other process may have taken the run.
+    /// Returns whether the work of the node may begin. An `External` node may begin only while no other process can have claimed the run.
     pub(crate) fn may_begin(&self) -> bool {
         let may = self.ownership.as_ref().is_none_or(|ownership| ownership.is_certain());
         if !may {
@@ -134,12 +134,12 @@ impl NodeScope {
         may
     }
 
-    /// Whether the work was about to begin and did not.
+    /// Returns whether the work was about to begin and did not.
     pub(crate) fn is_not_begun(&self) -> bool {
         self.not_begun.load(Ordering::Relaxed)
     }
 
-    /// Takes what the attempt leaves as it ends, if it leaves anything.
+    /// Takes the outputs of the ended attempt, if it has any.
     pub(crate) fn take_left(&self) -> Option<Box<AttemptOutputs>> {
         let mut left = self.left();
         left.has_ended = true;
@@ -147,24 +147,24 @@ impl NodeScope {
     }
 }
 
-/// What an attempt has left so far.
+/// The outputs of an attempt so far.
 #[derive(Default)]
 pub(crate) struct LeftBehind {
-    /// Boxed, because few leave anything.
+    /// Boxed, because few attempts have outputs.
     leavings: Option<Box<AttemptOutputs>>,
     has_ended: bool,
 }
 
-/// What an attempt leaves beside what it returns.
+/// The outputs of an attempt other than its return value.
 #[derive(Default)]
 pub(crate) struct AttemptOutputs {
-    /// What it sends out of the run.
+    /// Outbox messages that the attempt sends.
     pub(crate) sent: Vec<SentOut>,
-    /// What it notes beside the state.
+    /// Notes of the attempt that are not part of the state.
     pub(crate) noted: NodeNotes,
 }
 
-/// What arrived at a node; most nodes come after one other.
+/// The inputs of a node. Most nodes have exactly one predecessor.
 pub(crate) enum Inputs {
     One([Input; 1]),
     Many(Box<[Input]>),
@@ -176,23 +176,23 @@ impl Default for Inputs {
     }
 }
 
-/// What arrived at a node from one that ran before it.
+/// An input of a node, sent by a node that ran before it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Input {
-    /// The node it comes from.
+    /// The node that sent the input.
     pub from: NodeName,
-    /// Which visit of that node.
+    /// The visit of that node.
     pub visit: Visit,
     pub(crate) output: Option<Arc<RawValue>>,
 }
 
 impl Input {
-    /// Reads the output that the node attached with [`Update::with_output`](crate::state::Update::with_output).
+    /// Decodes the output that the sender attached with [`Update::with_output`](crate::state::Update::with_output).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if it attached none, [`ErrorKind::Invalid`] if it is not of this type.
+    /// [`ErrorKind::NotFound`] if the sender attached no output, [`ErrorKind::Invalid`] if the output is not of this type.
     ///
     /// <!-- held by: values::an_output_and_an_item_that_are_null_are_still_there_after_a_restart -->
     pub fn output<T: DeserializeOwned>(&self) -> Result<T> {
@@ -218,11 +218,11 @@ pub(super) fn read<T: DeserializeOwned>(text: &RawValue, what: &str) -> Result<T
     })
 }
 
-/// Where a node runs: its run, its visit, what arrived, and what it may ask of the runtime. Cheap to clone.
+/// The context of a node: its run, its visit, its inputs, and its requests to the runtime. Cheap to clone.
 #[derive(Clone)]
 pub struct NodeContext {
     pub(super) scope: Arc<NodeScope>,
-    /// Whether it is that of a group of children.
+    /// Whether this is the context of a group of children.
     pub(super) is_grouped: bool,
 }
 
@@ -236,36 +236,35 @@ impl NodeContext {
         self.scope.may_begin()
     }
 
-    /// Returns the run.
+    /// Returns the key of the run.
     pub fn run(&self) -> &RunKey {
         &self.scope.run.key
     }
 
-    /// Returns the workflow that the run is one of.
+    /// Returns the workflow of the run.
     pub fn workflow(&self) -> &WorkflowName {
         &self.scope.run.facts.workflow
     }
 
-    /// Returns the labels that the run was started with. A [child](Self::child) has those of its own start, and not its parent's.
+    /// Returns the labels from the start of the run. A [child](Self::child) has the labels of its own start, and none of its parent's.
     ///
-    /// Ferrata and its command set labels whose keys begin with `ferrata.`, which say who started the run, for example. Use no such key of your own: those that Ferrata
-    /// reads are refused.
+    /// Ferrata and its command set labels with keys that begin with `ferrata.`, for example to record who started the run. Do not use such keys:
+    /// Ferrata rejects those that it reads itself.
     pub fn labels(&self) -> &Labels {
         &self.scope.run.facts.labels
     }
 
-    /// Returns for whom the run was [started](crate::runtime::StartRequest::user), if that was said. A child has none.
+    /// Returns the user for whom the run was [started](crate::runtime::StartRequest::user), if the start named one. A child has no user.
     pub fn user(&self) -> Option<&str> {
         self.scope.run.facts.user.as_deref()
     }
 
-    /// Reads what the run was [configured](crate::runtime::StartRequest::config) with: the same at every activation, after every restart
-    /// and retry, and in a fork. A [child](Self::child) has none but what it is given by
-    /// [`ChildRequest::config`](crate::runtime::ChildRequest::config).
+    /// Decodes the [configuration](crate::runtime::StartRequest::config) of the run. It is the same in every activation, after every restart and
+    /// retry, and in a fork. A [child](Self::child) has only the configuration from [`ChildRequest::config`](crate::runtime::ChildRequest::config).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the run was started without, [`ErrorKind::Invalid`] if it is not of this type.
+    /// [`ErrorKind::NotFound`] if the run was started without a configuration, [`ErrorKind::Invalid`] if the configuration is not of this type.
     ///
     /// # Examples
     ///
@@ -308,14 +307,14 @@ impl NodeContext {
         read(&text.0, "configuration").map_err(|error| error.with_node(self.node()))
     }
 
-    /// Returns the time by the clock of the runtime, which a test may set. It is another one whenever the activation runs again: keep it in a
-    /// [`step`](Self::step) where that matters.
+    /// Returns the current time of the runtime's clock, which a test may set. Each run of the activation reads a new time. If the time must stay the
+    /// same, read it in a [`step`](Self::step).
     pub fn now(&self) -> Timestamp {
         self.scope.run.clock.now()
     }
 
-    /// Returns the clock of the runtime, for what a node bounds by itself: a pause between two requests, a patience. What is waited for by it
-    /// is not stored and begins anew whenever the activation runs again; for that there is [`sleep`](Self::sleep).
+    /// Returns the clock of the runtime, for local timing such as a pause between two requests. Waits on this clock are not stored: they start from
+    /// the beginning each time the activation runs. For a stored wait, use [`sleep`](Self::sleep).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -339,45 +338,47 @@ impl NodeContext {
         &self.scope.node
     }
 
-    /// Returns which activation of the node this is, from 1.
+    /// Returns the visit of this node, counted from 1.
     pub fn visit(&self) -> Visit {
         self.scope.visit
     }
 
-    /// Returns which attempt of the activation this is, from 1; the count survives a crash.
+    /// Returns the attempt of this activation, counted from 1. The count survives a crash.
     pub fn attempt(&self) -> u32 {
         self.scope.attempt
     }
 
-    /// Returns in which epoch of the run the attempt was begun: each process that takes the run up begins a new one. Where attempts of two
-    /// processes meet, that of the lower epoch is the one that should not be there any more.
+    /// Returns the epoch of the run in which the attempt began. Each process that claims the run begins a new epoch. If attempts of two processes
+    /// overlap, the one with the lower epoch is obsolete.
     pub fn epoch(&self) -> Epoch {
         self.scope.run.epoch
     }
 
-    /// Whether the attempt leaves more than it returns.
+    /// Returns whether the attempt has outputs other than its return value.
     pub(crate) fn leaves_anything(&self) -> bool {
         self.scope.left().leavings.is_some()
     }
 
-    /// Returns how long one attempt may take.
+    /// Returns the timeout of one attempt.
     pub(crate) fn time_limit(&self) -> Option<Duration> {
         self.scope.time_limit
     }
 
-    /// Returns a key that is the same whenever this activation runs again and differs from every other activation's,
-    /// also in another run of the same name after a purge. Send it along with whatever must not happen twice.
+    /// Returns a key that stays the same whenever this activation runs again.
     ///
-    /// Text of the form `{life of the run}:{node}:{visit}`, at most 176 bytes; the life is a UUID made at the start.
+    /// The key differs from that of every other activation, including those of a run that reuses the id after a purge. Send it with every request
+    /// that must not take effect twice.
+    ///
+    /// The key has the form `{generation of the run}:{node}:{visit}` and at most 176 bytes. The generation is a UUID from the start of the run.
     pub fn idempotency_key(&self) -> String {
         format!("{}:{}:{}", self.scope.run.life, self.scope.node, self.scope.visit)
     }
 
-    /// Reads the item that this activation was made for by [`Route::each`](crate::graph::Route::each).
+    /// Decodes the item for which [`Route::each`](crate::graph::Route::each) created this activation.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if it was made by a plain edge, [`ErrorKind::Invalid`] if the item is not of this type.
+    /// [`ErrorKind::NotFound`] if a plain edge created the activation, [`ErrorKind::Invalid`] if the item is not of this type.
     ///
     /// <!-- held by: runs::a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items -->
     pub fn item<T: DeserializeOwned>(&self) -> Result<T> {
@@ -391,7 +392,7 @@ impl NodeContext {
         read(text, "item").map_err(|error| error.with_node(self.node()))
     }
 
-    /// Returns what arrived: one input for each joined token, in the order of the edges, then of the items.
+    /// Returns the inputs: one for each joined token, in the order of the edges and then of the items.
     pub fn inputs(&self) -> &[Input] {
         match &self.scope.inputs {
             Inputs::One(input) => input,
@@ -399,13 +400,13 @@ impl NodeContext {
         }
     }
 
-    /// Returns what the application lends to its nodes under this type.
+    /// Returns the application's resource of this type.
     ///
     /// # Panics
     ///
-    /// If there is none. The panic is caught and fails the activation at once, whatever its retry policy, with the types that are
-    /// there and the line that asked; an [`External`](crate::graph::Effect::External) node is asked about, as after any panic.
-    /// See [`NodeContext::try_resource`].
+    /// If no resource of this type is registered. The runtime catches the panic and fails the activation at once, whatever its retry policy. The
+    /// error lists the registered types and the calling line. For an [`External`](crate::graph::Effect::External) node the run asks a question, as
+    /// after any panic. See [`NodeContext::try_resource`].
     #[track_caller]
     pub fn resource<T: Send + Sync + 'static>(&self) -> &T {
         match self.try_resource() {
@@ -423,37 +424,38 @@ impl NodeContext {
         }
     }
 
-    /// Returns what the application lends to its nodes under this type, if it does.
+    /// Returns the application's resource of this type, if it is registered.
     pub fn try_resource<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.scope.run.resources.get()
     }
 
-    /// Tells whether the run is being cancelled or left: stop soon, what is returned may be dropped.
+    /// Returns whether the run is being cancelled or released. Stop soon: the result of the node may be dropped.
     pub fn is_cancelled(&self) -> bool {
         self.scope.run.cancelled.get().is_some()
     }
 
-    /// Waits until the run is cancelled or left.
+    /// Waits until the run is cancelled or released.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn cancelled(&self) {
-        // No value comes only when the driver is gone, which is an end as well.
+        // The channel closes only when the driver is gone, which also ends the attempt.
         let _ = self.scope.run.cancelled.recv().await;
     }
 
-    /// Makes everything that the run has finished so far durable, whatever the checkpoint policy says.
+    /// Makes all finished work of the run durable, whatever the checkpoint policy is.
     ///
     /// # Errors
     ///
-    /// What the store says; the run then stops by itself. [`ErrorKind::Invalid`] while the node has a
-    /// [transaction](Self::transaction) open. [`ErrorKind::TooLarge`] if checkpoints are `Disabled` and the state does not fit into a record:
-    /// then the run has failed, and stands at its last checkpoint.
+    /// - [`ErrorKind::Invalid`]: the node has an open [transaction](Self::transaction).
+    /// - [`ErrorKind::TooLarge`]: checkpoints are `Disabled` and the state does not fit into a record. The run has failed, and remains at its last
+    ///   checkpoint.
+    /// - Any error of the store. The run then stops by itself.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the records are written all the same.
+    /// Cancel safe: the records are written even if the future is dropped.
     ///
     /// <!-- held by: refused::a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log -->
     /// <!-- held by: refused::a_step_returns_only_when_its_result_is_on_record -->
@@ -465,13 +467,14 @@ impl NodeContext {
         answer.await.map_err(|_| gone())?
     }
 
-    /// Sends a letter out of the run, if this attempt ends well: as
-    /// [`Update::send_out`](crate::state::Update::send_out), before what the update sends. An attempt that fails sends nothing.
+    /// Sends an outbox message if this attempt succeeds. A failed attempt sends none.
+    ///
+    /// The message precedes those of [`Update::send_out`](crate::state::Update::send_out).
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the topic has not 1 to 128 bytes or holds a control character, or the payload cannot be expressed in JSON.
-    /// - [`ErrorKind::Closed`]: the attempt has ended. A task that the node spawned and did not wait for sends nothing.
+    /// - [`ErrorKind::Invalid`]: the topic does not have 1 to 128 bytes or has a control character, or the payload cannot be expressed in JSON.
+    /// - [`ErrorKind::Closed`]: the attempt has ended. A task that the node spawned and did not await cannot send.
     ///
     /// <!-- held by: letters::what_an_attempt_sends_goes_out_if_it_ends_well, late_words::ended_attempt_is_refused -->
     pub fn send_out(&self, topic: impl AsRef<str>, payload: impl serde::Serialize) -> Result<()> {
@@ -483,7 +486,7 @@ impl NodeContext {
         if self.scope.leave(add) { Ok(()) } else { Err(self.over()) }
     }
 
-    /// Refuses what is said in the name of an attempt that has ended.
+    /// Rejects requests in the name of an attempt that has ended.
     pub(crate) fn check_not_over(&self) -> Result<()> {
         if self.scope.has_ended() { Err(self.over()) } else { Ok(()) }
     }
@@ -493,9 +496,9 @@ impl NodeContext {
         Error::new(ErrorKind::Closed, message).with_run(self.run()).with_node(self.node())
     }
 
-    /// Notes something that the node made elsewhere, by reference: a checkpoint lists it under the node, if this attempt ends well.
+    /// Records a reference to an artifact that the node made elsewhere. If this attempt succeeds, a checkpoint lists the artifact under the node.
     ///
-    /// Nothing is read or copied. The note is part of the record of the node, and goes when that is pruned.
+    /// Ferrata neither reads nor copies the artifact. The reference is part of the node's record, and is removed when that record is pruned.
     ///
     /// # Errors
     ///
@@ -506,15 +509,15 @@ impl NodeContext {
         self.leave(|left| left.noted.artifacts.push(artifact))
     }
 
-    /// Notes what the node read from a memory: a checkpoint has it in `memory`, if this attempt ends well, so that what a node knew is
-    /// found again without asking the memory.
+    /// Records a value that the node read from a memory. If this attempt succeeds, a checkpoint lists the value in `memory`, for inspection without
+    /// the memory.
     ///
-    /// The note is part of the record of the node, and goes when that is pruned.
+    /// The entry is part of the node's record, and is removed when that record is pruned.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the strength is not a finite number, or `extra` has a field of the type's own. [`ErrorKind::Closed`]: the attempt has
-    /// ended.
+    /// - [`ErrorKind::Invalid`]: the strength is not a finite number, or `extra` has a field of the type's own.
+    /// - [`ErrorKind::Closed`]: the attempt has ended.
     ///
     /// <!-- held by: noted::a_checkpoint_lists_artifacts_and_the_memory -->
     pub fn remember_read(&self, read: MemoryRead) -> Result<()> {

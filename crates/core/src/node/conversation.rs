@@ -1,4 +1,4 @@
-//! A conversation as a node: one message an activation, until something ends it.
+//! Conversations: nodes that handle one message per activation until an end condition holds.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::state::{Draft, IntoUpdate, State, Update};
 
 type Over<S> = dyn Fn(&S) -> bool + Send + Sync;
 
-/// What ends a conversation: whichever of these comes first. Without any of them it goes on until the run is cancelled.
+/// The end conditions of a conversation. The first condition that holds ends it. Without a condition, it continues until the run is cancelled.
 ///
 /// # Examples
 ///
@@ -41,31 +41,30 @@ pub struct Conversation<S> {
 }
 
 impl<S> Conversation<S> {
-    /// A conversation that nothing ends.
+    /// Creates a conversation without an end condition.
     pub fn new() -> Self {
         Self { turns: None, idle: None, commands: Vec::new(), over: None }
     }
 
-    /// Ends it after so many messages, counted over the whole run, however often the conversation is entered. With none left it ends
-    /// at once, and takes no message.
+    /// Ends the conversation after `most` messages, counted over the whole run and all entries. With none left, it ends at once and takes no message.
     pub fn turns(mut self, most: u32) -> Self {
         self.turns = Some(most);
         self
     }
 
-    /// Ends it when no message comes for so long. The time survives a restart.
+    /// Ends the conversation when no message arrives for `time`. The timer survives a restart.
     pub fn idle(mut self, time: Duration) -> Self {
         self.idle = Some(time);
         self
     }
 
-    /// Ends it when a sender sends this text, which does not count as a message. May be said several times.
+    /// Ends the conversation when a sender sends this text. The text does not count as a message. Call the method once per text.
     pub fn exit_on(mut self, text: impl Into<String>) -> Self {
         self.commands.push(text.into());
         self
     }
 
-    /// Ends it when this holds for the state after a message.
+    /// Ends the conversation when `over` returns true for the state after a message.
     pub fn until(mut self, over: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
         self.over = Some(Arc::new(over));
         self

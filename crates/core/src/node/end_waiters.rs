@@ -1,4 +1,4 @@
-//! Hearing at once of the end of a child that goes on in the same process, and what came of it.
+//! Notices of the end of a child that runs in the same process as its parent, with the child's result.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,18 +8,18 @@ use tokio::sync::Notify;
 
 use crate::record::parent_link::ChildRef;
 
-/// The children whose end their parents wait for in this process.
+/// The children with parents in this process that wait for their end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndWaiters(Arc<Mutex<HashMap<ChildRef, Arc<ChildEndCell>>>>);
 
 #[derive(Debug, Default)]
 struct ChildEndCell {
     ended: Notify,
-    /// What came of the child, if whoever drove it said so.
+    /// The result of the child, if its driver reported it.
     end: OnceLock<Arc<RawValue>>,
 }
 
-/// A wait for the end of a child. It hears of what happened since it was made; its clones are one wait.
+/// A wait for the end of a child. It sees every notice since its creation. Its clones are one wait.
 #[derive(Clone, Debug)]
 pub(crate) struct EndWaiter(Arc<EndWaiterInner>);
 
@@ -38,17 +38,17 @@ impl EndWaiters {
         EndWaiter(Arc::new(EndWaiterInner { all: self.clone(), child: child.clone(), awaited }))
     }
 
-    /// Whether a parent waits for the end of a child.
+    /// Returns whether a parent waits for the end of a child.
     pub(crate) fn is_awaited(&self, child: &ChildRef) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(child)
     }
 
-    /// Says that a child has ended, and what came of it, if that is known. Returns whether a parent waits for that.
+    /// Reports the end of a child and its result, if known. Returns whether a parent waits for it.
     pub(crate) fn notify(&self, child: &ChildRef, end: Option<Arc<RawValue>>) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(awaited) = all.get(child) else { return false };
         if let Some(end) = end {
-            // What was heard first stays, as in the log of the parent.
+            // The first result stays, as in the log of the parent.
             let _ = awaited.end.set(end);
         }
         awaited.ended.notify_one();
@@ -57,9 +57,9 @@ impl EndWaiters {
 }
 
 impl EndWaiter {
-    /// Waits until the child may have ended. Returns what came of it, if that is known.
+    /// Waits until the child may have ended. Returns the result of the child, if known.
     ///
-    /// Cancel safe: what was not returned is returned by the next call.
+    /// Cancel safe: a dropped call leaves its result for the next call.
     pub(crate) async fn ended(&self) -> Option<Arc<RawValue>> {
         let awaited = &self.0.awaited;
         if awaited.end.get().is_none() {
@@ -72,7 +72,7 @@ impl EndWaiter {
 impl Drop for EndWaiterInner {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // This one's, and the list's own.
+        // The two references of this wait and of the list.
         if all.get(&self.child).is_some_and(|awaited| Arc::strong_count(awaited) <= 2) {
             all.remove(&self.child);
         }

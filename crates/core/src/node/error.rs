@@ -1,13 +1,13 @@
-//! Why an attempt failed, and whether another makes sense.
+//! Errors of an attempt, and whether another attempt makes sense.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-/// Why an attempt of a node failed.
+/// The error of a failed attempt of a node.
 ///
-/// Made by `?` from any error, or from text: `return Err("no such order".into())`. It is no [`std::error::Error`] itself,
-/// so that it can be made from all of them.
+/// `?` converts any error or text: `return Err("no such order".into())`. The type does not implement [`std::error::Error`], because this conversion
+/// would then conflict.
 ///
 /// # Examples
 ///
@@ -33,29 +33,29 @@ impl NodeError {
         Self { source: source.into(), fatal: false, retry_after: None, unfinished: false, not_done: false }
     }
 
-    /// Says that no further attempt makes sense.
+    /// Marks the error as fatal: no further attempt follows.
     #[must_use]
     pub fn fatal(mut self) -> Self {
         self.fatal = true;
         self
     }
 
-    /// Asks for the next attempt, if there is one, after this time instead of the retry policy's.
+    /// Sets the delay before the next attempt, instead of the delay of the retry policy.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
     }
 
-    /// Says that nothing was done, so that beginning again is safe: the one error after which an
-    /// [`External`](crate::graph::Effect::External) node is tried again.
+    /// Marks the attempt as without effect, which makes a restart safe. Only after such an error is an [`External`](crate::graph::Effect::External)
+    /// node tried again.
     ///
-    /// Without it, it is unknown how far an `External` node came before its error, and the run asks what became of it. Say it
-    /// only where it is certain: the request was refused, or never left. Nodes of other effects need not say it.
+    /// Without this mark, the progress of an `External` node before its error is unknown, and the run asks for the outcome. Set it only if you are
+    /// certain: the request was rejected, or was never sent. Nodes with other effects do not need it.
     ///
-    /// It says nothing about whether another attempt makes sense. Alone, the node's retry policy decides, and the activation
-    /// fails when the attempts are used up; with [`fatal`](Self::fatal), it fails at once; with
-    /// [`unfinished`](Self::unfinished), the claimer of the run begins the node again without a question.
+    /// The mark does not decide whether another attempt follows. Alone, it leaves the decision to the node's retry policy, and the activation fails
+    /// after the last attempt. With [`fatal`](Self::fatal), the activation fails at once. With [`unfinished`](Self::unfinished), the claimer of the
+    /// run starts the node again without a question.
     ///
     /// # Examples
     ///
@@ -79,10 +79,11 @@ impl NodeError {
         self
     }
 
-    /// Says that the node stopped in the middle of its work because [the run is cancelled or left](super::NodeContext::cancelled).
+    /// Marks the attempt as stopped midway because [the run is cancelled or released](super::NodeContext::cancelled).
     ///
-    /// Then it has not failed: nothing of this attempt is recorded, and the claimer of a run that was left runs the node
-    /// again. What must not be repeated is asked about, unless it is [not done](Self::not_done). If the run is neither cancelled nor left, it is a failure like any other.
+    /// Such an attempt has not failed: it records nothing, and the claimer of a released run runs the node again. If the node must not be repeated,
+    /// the run asks for the outcome, unless the error is also marked [not done](Self::not_done). If the run is neither cancelled nor released, the
+    /// error is a failure like any other.
     ///
     /// # Examples
     ///
@@ -103,27 +104,27 @@ impl NodeError {
         self
     }
 
-    /// Tells whether the node stopped because the run is cancelled or left.
+    /// Returns whether the node stopped because the run is cancelled or released.
     pub fn is_unfinished(&self) -> bool {
         self.unfinished
     }
 
-    /// Tells whether the node said that nothing was done.
+    /// Returns whether the attempt is marked as without effect.
     pub fn is_not_done(&self) -> bool {
         self.not_done
     }
 
-    /// Tells whether no further attempt makes sense.
+    /// Returns whether the error rules out further attempts.
     pub fn is_fatal(&self) -> bool {
         self.fatal
     }
 
-    /// Returns the delay asked for.
+    /// Returns the requested delay.
     pub fn delay(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Returns the error that was wrapped.
+    /// Returns the wrapped error.
     pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.source
     }
@@ -153,7 +154,7 @@ pub trait Fatal<T> {
     ///
     /// # Errors
     ///
-    /// The error that was there, marked.
+    /// The original error, marked as fatal.
     ///
     /// <!-- held by: runs::a_failure_is_retried_then_fails_the_run_then_can_be_retried_by_an_operator -->
     fn fatal(self) -> Result<T, NodeError>;

@@ -1,4 +1,4 @@
-//! A question as a node: asks, and takes the answer into the state.
+//! Gates: nodes that ask a question and write the answer into the state.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -13,13 +13,13 @@ use crate::state::{Draft, State};
 /// The name of a gate's question: its id is `node@visit:gate`.
 const NAME: &str = "gate";
 
-/// What the function of a gate returns: nothing, or why the answer cannot be taken.
+/// The result of a gate's function: success, or the reason to reject the answer.
 pub trait GateResult {
-    /// Returns why the answer cannot be taken.
+    /// Returns the reason to reject the answer.
     ///
     /// # Errors
     ///
-    /// Whatever the function returned.
+    /// The error of the function.
     ///
     /// <!-- held by: pauses::a_wrong_answer_is_refused_and_leaves_the_run_as_it_was -->
     fn taken(self) -> Result<(), NodeError>;

@@ -1,4 +1,4 @@
-//! The work of a node: what it is given, what it returns, and what a type implements to be one.
+//! The work of a node: its inputs, its results, and the trait for nodes as types.
 
 mod awake;
 mod children;
@@ -43,7 +43,7 @@ pub(crate) use transaction::{AttemptTransactions, HandedIn, TransactionGrant, Tr
 pub(crate) use wish::{AttemptWaits, ChildWait, NodeReply, NodeRequest, ReplySender};
 pub(crate) use work::{FnNode, StartWork, Typed, Work};
 
-/// What a node returns: an update of the state, or why there is none.
+/// The result of a node: an update of the state, or an error.
 ///
 /// # Examples
 ///
@@ -62,15 +62,14 @@ pub(crate) use work::{FnNode, StartWork, Typed, Work};
 /// ```
 pub type NodeResult<S> = Result<Update<S>, NodeError>;
 
-/// A unit of work as a type, for work that holds data of its own.
+/// A unit of work as a type, for work with data of its own.
 ///
 /// Most nodes are `async fn`s or closures; see [`GraphBuilder::node`](crate::graph::GraphBuilder::node).
 ///
 /// # Cancel safety
 ///
-/// The future may be dropped at any await: when the run is cancelled or fails elsewhere, when an attempt takes longer than its
-/// timeout, when another process took the run over. What it did until then is decided by the node's
-/// [`Effect`](crate::graph::Effect).
+/// The runtime may drop the future at any await: when the run is cancelled or fails elsewhere, when an attempt exceeds its timeout, or when another
+/// process claims the run. The node's [`Effect`](crate::graph::Effect) decides how the runtime treats work done until then.
 #[async_trait]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a node over the state `{S}`",
@@ -82,9 +81,9 @@ pub trait Node<S: State>: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Any error fails this attempt; the node's retry policy decides whether another follows, unless the error is
-    /// [fatal](NodeError::fatal). After an error of an [`External`](crate::graph::Effect::External) node none follows unasked,
-    /// unless it is [not done](NodeError::not_done).
+    /// Any error fails this attempt. The node's retry policy decides whether another attempt follows, unless the error is [fatal](NodeError::fatal).
+    /// After an error of an [`External`](crate::graph::Effect::External) node, the run first asks, unless the error is [not
+    /// done](NodeError::not_done).
     ///
     /// <!-- held by: once::what_follows_an_attempt_is_as_the_page_says -->
     async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S>;

@@ -1,4 +1,4 @@
-//! How far a long attempt has come: said by the attempt, read by the next one and by people.
+//! The progress of a long attempt, for the next attempt and for observers.
 
 use std::sync::Arc;
 
@@ -11,27 +11,28 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{Memo, PROGRESS};
 use crate::state::strict;
 
-/// How many bytes it may have: it stays in memory and in each full record of the run until the activation ends.
+/// The maximum size in bytes. The value stays in memory and in each full record of the run until the activation ends.
 const LONGEST: usize = 64 * 1024;
 
 impl NodeContext {
-    /// Records how far this attempt has come, in the place of what it said before: the next attempt of the activation
-    /// [reads](Self::last_progress) it, also in another process, and the command `ferrata show` and watchers tell it. It is gone when the
-    /// activation has ended.
+    /// Records the progress of this attempt and replaces its last value.
     ///
-    /// It returns once the record is on its way to the store, before everything that follows it; [`checkpoint`](Self::checkpoint)
-    /// waits until it is there. Each call writes a record, so say it every few seconds and not for every row. What must not be done twice is a
-    /// [`step`](Self::step).
+    /// The next attempt of the activation [reads](Self::last_progress) the value, even in another process. The command `ferrata show` and watchers
+    /// report it. It is removed when the activation ends.
+    ///
+    /// The call returns once the record is on its way to the store, before all later records. [`checkpoint`](Self::checkpoint) waits until it is
+    /// stored. Each call writes a record, so call it every few seconds rather than for every row. Use a [`step`](Self::step) for work that must not
+    /// be repeated.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Invalid`]: the value cannot be expressed in JSON.
-    /// - [`ErrorKind::TooLarge`]: it has more than 64 KiB.
-    /// - [`ErrorKind::Closed`]: the run is no longer driven here, or the attempt has ended.
+    /// - [`ErrorKind::TooLarge`]: the value has more than 64 KiB.
+    /// - [`ErrorKind::Closed`]: this process no longer drives the run, or the attempt has ended.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it is recorded or not.
+    /// Cancel safe: the value is either recorded or not.
     ///
     /// # Examples
     ///
@@ -81,16 +82,16 @@ impl NodeContext {
         let way = Arc::new(Semaphore::new(1));
         let taken = Arc::clone(&way).acquire_owned().await.map_err(|_| self.left())?;
         self.hand_over(PROGRESS.to_owned(), text, taken)?;
-        // The driver gives it back once the record is in the log's order.
+        // The driver returns the permit once the record has its position in the log.
         way.acquire().await.map(drop).map_err(|_| self.left())
     }
 
-    /// Reads what the attempts before this one said last with [`progress`](Self::progress); `None` if they said nothing. What this attempt
-    /// says itself is not read.
+    /// Decodes the last [`progress`](Self::progress) value of the earlier attempts, or `None` if they recorded none. Values of this attempt are
+    /// ignored.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is not of this type.
+    /// [`ErrorKind::Invalid`] if the value is not of this type.
     ///
     /// <!-- held by: progress::the_next_attempt_reads_how_far_the_one_before_came -->
     pub fn last_progress<T: DeserializeOwned>(&self) -> Result<Option<T>> {

@@ -9,26 +9,27 @@ use crate::ask::{Answer, AnswerShape, Ask, AskError};
 use crate::error::{Error, ErrorKind};
 use crate::record::memo::Reply;
 
-/// How the problem of a question begins whose default is no answer to it.
+/// The first words of a question's problem if its default is not a valid answer.
 const DEFAULT_REFUSED: &str = "its deadline is over, and its default cannot be read: ";
 
 impl NodeContext {
-    /// Asks a question and waits for the answer, now or after a restart months later. The id to answer by is
-    /// `node@visit:name`; see [`Runtime::respond`](crate::runtime::Runtime::respond).
+    /// Asks a question and waits for the answer, now or after a restart months later.
+    ///
+    /// The id of the question is `node@visit:name`; see [`Runtime::respond`](crate::runtime::Runtime::respond).
     ///
     /// The type of the answer comes first: `let yes = cx.ask::<bool>("mail", "Mail it?").await?`.
     ///
-    /// Other branches go on meanwhile. Once only questions are left, the run is `Interrupted` and uses no memory; see
-    /// [`sleep`](Self::sleep) for what that means for what stands before.
+    /// Other branches continue meanwhile. Once the run waits only for answers, it is `Interrupted` and uses no memory. The code before the call then
+    /// runs again; see [`sleep`](Self::sleep).
     ///
     /// # Errors
     ///
-    /// [`AskError::Rejected`], [`AskError::Failed`]: the name was used in this attempt, was recorded as something else, or the
-    /// run is left.
+    /// [`AskError::Rejected`] if a signaller rejected the question. [`AskError::Failed`] if the name was already used in this attempt or recorded as
+    /// another operation, or if this process no longer drives the run.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the question stays open.
+    /// If dropped, the question stays open.
     ///
     /// <!-- held by: pauses::a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_asked -->
     pub async fn ask<A: AnswerShape>(
@@ -47,7 +48,7 @@ impl NodeContext {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the question stays open.
+    /// If dropped, the question stays open.
     ///
     /// <!-- held by: pauses::a_deadline_tells_the_node_or_gives_the_default -->
     pub async fn ask_with<A: DeserializeOwned>(
@@ -58,8 +59,10 @@ impl NodeContext {
         self.ask_signed(name, ask).await.map(|(answer, _)| answer)
     }
 
-    /// Asks like [`ask_with`](Self::ask_with), and returns who answered as well: `None` if the signaller did not say, and for a default after
-    /// the deadline. An answerer that decides by itself signs with [`AUTOMATIC`](crate::ask::AUTOMATIC).
+    /// Asks like [`ask_with`](Self::ask_with), and also returns the author of the answer.
+    ///
+    /// The author is `None` if the signaller gave no name, and for a default after the deadline. An answerer that decides without a person signs with
+    /// [`AUTOMATIC`](crate::ask::AUTOMATIC).
     ///
     /// # Errors
     ///
@@ -67,7 +70,7 @@ impl NodeContext {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the question stays open.
+    /// If dropped, the question stays open.
     ///
     /// <!-- held by: answerers::node_is_told_who_answered -->
     pub async fn ask_signed<A: DeserializeOwned>(
@@ -87,13 +90,12 @@ impl NodeContext {
                 Reply::Answered { answer: Answer::Accept(text), at, by } => {
                     match serde_json::from_str(text.get()) {
                         Ok(answer) => return Ok((answer, by.clone())),
-                        // No other answer is allowed any more, and the default would be the answer to each further question.
+                        // No other answer is accepted after the deadline, and the default would answer every repeated question.
                         Err(error) if deadline.is_some_and(|deadline| *at >= deadline) => {
                             let problem = format!("{DEFAULT_REFUSED}{error}");
                             wish = NodeRequest::AskAgain { problem, by_default: true };
                         }
-                        // The question said what it expects, and this fitted; the type wants more. That must not cost the run,
-                        // so it is asked again with what was wrong.
+                        // The answer fits the stored shape, but the type is stricter. To keep the run alive, ask again and state the problem.
                         Err(error) => {
                             wish = NodeRequest::AskAgain { problem: error.to_string(), by_default: false }
                         }

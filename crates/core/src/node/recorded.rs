@@ -1,4 +1,4 @@
-//! The records of an activation before an attempt, for code that replays other code.
+//! The operations that an activation recorded before an attempt, for nodes that replay other code.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub struct RecordedOperation {
     pub name: String,
     /// The kind, with the state of the operation.
     pub kind: RecordedKind,
-    /// The position among the operations that ended while the activation had other work or waits, from 0. The driver delivers them in this
-    /// order again. `None` if the operation is open, or if it was alone.
+    /// The position among the operations that ended while the activation had other work or waits, from 0. The driver delivers them in this order
+    /// again. `None` if the operation is open, or had no others next to it.
     pub place: Option<usize>,
 }
 

@@ -1,11 +1,11 @@
-//! What an application lends to its nodes: clients and settings, by type.
+//! Resources that an application shares with its nodes, such as clients and settings, by type.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Values that nodes share, one for each type.
+/// Values that nodes share, at most one per type.
 #[derive(Clone, Default)]
 pub struct Resources {
     by_type: HashMap<TypeId, (&'static str, Arc<dyn Any + Send + Sync>)>,
@@ -24,7 +24,7 @@ impl Resources {
 }
 
 impl Resources {
-    /// Names the types that are there, for the error about another.
+    /// Lists the registered types, for the error about a missing one.
     pub(crate) fn names(&self) -> String {
         let mut names: Vec<&str> = self.by_type.values().map(|(name, _)| *name).collect();
         names.sort_unstable();
@@ -33,7 +33,7 @@ impl Resources {
 }
 
 impl fmt::Debug for Resources {
-    /// Names the types, never the values: they may hold secrets.
+    /// Shows the types only, because values may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.by_type.values().map(|(name, _)| name)).finish()
     }

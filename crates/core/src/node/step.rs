@@ -1,4 +1,4 @@
-//! Steps: work inside a node whose result is recorded, under a name of its own.
+//! Steps: named work inside a node with a recorded result.
 
 use std::future::Future;
 
@@ -14,26 +14,28 @@ use crate::record::memo::Memo;
 use crate::state::strict;
 use crate::telemetry::spans;
 
-/// How long a name of a step or question may be, in bytes.
+/// The maximum length of a name of a step or question, in bytes.
 const LONGEST: usize = 128;
 
 impl NodeContext {
-    /// Does something once: what it comes to is recorded under this name, and whenever the activation runs again (after a
-    /// crash, a failed attempt or a wait) the recorded result is returned instead.
+    /// Does work once and records its result under a name.
     ///
-    /// Where the node's effect is not `Pure` or `Read`, the result is on stable storage when this returns. A failure is not
-    /// recorded: the next attempt tries again. Names are unique within the activation, among steps and questions. A name whose step failed is
-    /// free again in this attempt.
+    /// Whenever the activation runs again (after a crash, a failed attempt or a wait), the call returns the recorded result instead.
+    ///
+    /// Unless the node's effect is `Pure` or `Read`, the result is durable when the call returns. A failure is not recorded: the next attempt does
+    /// the work again. Names are unique within the activation, across steps and questions. After a step failed, its name is free again in this
+    /// attempt.
     ///
     /// # Errors
     ///
-    /// What the work failed with; a name that was used before in this attempt or is not 1 to 128 of `A-Z a-z 0-9 . _ -`; a
-    /// result that cannot be expressed in JSON, or that was recorded as another type; before any work, a
-    /// [transaction](Self::transaction) of the node that is open.
+    /// - The error of the work.
+    /// - The name was already used in this attempt, or is not 1 to 128 of `A-Z a-z 0-9 . _ -`.
+    /// - The result cannot be expressed in JSON, or was recorded as another type.
+    /// - The node has an open [transaction](Self::transaction). The step then fails before its work begins.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the work counts as not done unless its result was recorded already.
+    /// If dropped, the work counts as not done unless its result was already recorded.
     ///
     /// # Examples
     ///
@@ -73,7 +75,7 @@ impl NodeContext {
         if let Some(result) = self.recalled(&name).await? {
             return Ok(result);
         }
-        // A failure is not recorded, so the attempt may do the step again.
+        // The failure is not recorded, so the attempt may do the step again.
         self.work(&name, work).await.inspect_err(|_| self.scope.waits.free(&name))
     }
 
@@ -98,14 +100,14 @@ impl NodeContext {
         Ok(result)
     }
 
-    /// Tells whether an attempt before this one, also of before a retry of the run, has recorded a step of this name. It claims no name.
+    /// Returns whether an earlier attempt, including one before a retry of the run, recorded a step of this name. The call claims no name.
     ///
     /// <!-- held by: budget::what_was_spent_before_a_retry_of_the_run_counts -->
     pub fn has_step(&self, name: &str) -> bool {
         matches!(self.scope.memos.get(name), Some(Memo::Result(_)))
     }
 
-    /// Returns what is recorded of a step.
+    /// Returns the recorded result of a step.
     pub(super) async fn recalled<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, NodeError> {
         match self.scope.memos.get(name) {
             Some(Memo::Result(text)) => {

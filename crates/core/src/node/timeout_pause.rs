@@ -1,11 +1,11 @@
-//! Pausing the timeout of an attempt during a wait that only the node knows of.
+//! Pauses of an attempt's timeout during waits outside of the run.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::context::{NodeContext, NodeScope};
 
-/// Pauses the timeout of an attempt as long as it lives.
+/// A guard that pauses the timeout of an attempt.
 ///
 /// [`NodeContext::pause_timeout`] returns it.
 #[must_use = "the timeout runs again once the guard is dropped"]
@@ -16,12 +16,12 @@ pub struct TimeoutPause {
 impl NodeContext {
     /// Pauses the [timeout](crate::graph::ModifyNode::timeout) of this attempt until the returned guard is dropped.
     ///
-    /// Hold the guard while the node waits for something outside of the run, such as a slot of a limit or a lock. Waits of the context
-    /// itself (`sleep`, `receive`, `ask`, `child`) pause the timeout without it. When the wait is over, the timeout begins again in full.
+    /// Hold the guard while the node waits for something outside of the run, such as a slot of a queue or a lock. Waits of the context itself
+    /// (`sleep`, `receive`, `ask`, `child`) pause the timeout without a guard. After the wait, the timeout starts again in full.
     ///
     /// The guard changes nothing else. The run stays in memory, the node keeps its slot in the run's
-    /// [concurrency](crate::graph::GraphBuilder::concurrency), and the graph's deadline counts on. While a [step](Self::step) of the
-    /// activation is running, the timeout counts in spite of the guard: the node works then.
+    /// [concurrency](crate::graph::GraphBuilder::concurrency), and the graph's deadline continues. The guard does not pause the timeout while a
+    /// [step](Self::step) of the activation is running.
     ///
     /// # Examples
     ///

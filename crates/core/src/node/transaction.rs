@@ -1,4 +1,4 @@
-//! Transactions of a node: what it writes in the store's database commits with its record.
+//! Transactions of a node: its writes in the store's database commit together with its record.
 
 use std::fmt;
 use std::future::{Future as _, poll_fn};
@@ -20,14 +20,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::effect::Effect;
 use crate::state::{Draft, State, Update, strict};
 
-/// What the driver gives an attempt that may begin a transaction: nothing else of the run is on its way to the store, nor will be as long
-/// as the lease lives.
+/// The driver's permission to begin a transaction. The run has no unfinished append, and makes none while the lease lives.
 pub(crate) struct TransactionGrant {
     pub(crate) store: Arc<dyn CheckpointStore>,
     pub(crate) lease: TransactionLease,
 }
 
-/// The turn of a transaction. Dropped, it tells the driver that the turn is over.
+/// The exclusive turn of a transaction. Dropping the lease ends the turn.
 pub(crate) struct TransactionLease {
     pub(crate) run: Arc<RunScope>,
     pub(crate) number: u64,
@@ -35,14 +34,14 @@ pub(crate) struct TransactionLease {
 
 impl Drop for TransactionLease {
     fn drop(&mut self) {
-        // A driver that is gone waits for no turn.
+        // Without a driver, no other transaction waits.
         let _ = self.run.commands.send(Command::TransactionOver(self.number));
     }
 }
 
-/// A transaction that a node has handed in, to be committed with its record.
+/// A transaction that a node has handed in. It commits with the node's record.
 pub(crate) struct HandedIn {
-    // In this order: what is dropped is rolled back before the turn is over.
+    // The order matters: a dropped transaction must roll back before the turn ends.
     pub(crate) transaction: AnyTransaction,
     pub(crate) lease: TransactionLease,
 }
@@ -53,13 +52,13 @@ impl fmt::Debug for HandedIn {
     }
 }
 
-/// What an attempt has of transactions.
+/// The transactions of an attempt.
 #[derive(Default)]
 pub(crate) struct AttemptTransactions {
     slot: Mutex<Slot>,
-    /// Whether another transaction was in the way, so that the attempt is no failure of the node.
+    /// Whether the attempt conflicted with another transaction. Such an attempt is not a failure of the node.
     gave_way: AtomicBool,
-    /// Whether that was so because none could be begun: the store is away, or has no connection free.
+    /// Whether the conflict was that no transaction could begin: the store is unavailable, or has no free connection.
     not_begun: AtomicBool,
 }
 
@@ -83,17 +82,17 @@ impl AttemptTransactions {
         slot.is_open || slot.in_step
     }
 
-    /// Says that the attempt is to begin anew, and is no failure of the node.
+    /// Marks the attempt to run again without counting as a failure of the node.
     pub(crate) fn give_way(&self) {
         self.gave_way.store(true, Ordering::Relaxed);
     }
 
-    /// Takes what was handed in.
+    /// Takes the transaction that the node handed in.
     pub(crate) fn take(&self) -> Option<Box<HandedIn>> {
         self.slot().handed_in.take()
     }
 
-    /// Looks whether an attempt failed because another transaction was in the way.
+    /// Checks whether an attempt failed because of another transaction.
     pub(crate) fn note_failure(&self, error: &NodeError) {
         let store = self.slot().store.take();
         let transactions = store.as_ref().and_then(|store| store.transactions());
@@ -106,13 +105,13 @@ impl AttemptTransactions {
         self.gave_way.load(Ordering::Relaxed)
     }
 
-    /// Whether none could be begun.
+    /// Returns whether no transaction could begin.
     pub(crate) fn was_not_begun(&self) -> bool {
         self.not_begun.load(Ordering::Relaxed)
     }
 }
 
-/// The open transaction of an attempt, counted as its work.
+/// The open transaction of an attempt. The attempt counts as running.
 struct Open {
     scope: Arc<NodeScope>,
     _busy: BusyGuard,
@@ -126,22 +125,22 @@ impl Drop for Open {
 
 /// A transaction of a node on the store's database.
 ///
-/// It reads as the connection of that database: `sqlx::PgConnection` for `Postgres`, `sqlx::SqliteConnection` for `Sqlite`. The node hands it
-/// in with what it returns, [`Draft::commit_with`] or [`Update::commit_with`]; dropped, it is rolled back.
+/// The transaction dereferences to the connection of that database: `sqlx::PgConnection` for `Postgres`, `sqlx::SqliteConnection` for `Sqlite`. The
+/// node hands the transaction in with its result, by [`Draft::commit_with`] or [`Update::commit_with`]. Dropping the transaction rolls it back.
 pub struct Transaction<D: Database> {
-    // In this order: it is rolled back before the turn is over.
+    // The order matters: the transaction must roll back before the turn ends.
     inner: Box<D::Transaction>,
     open: Open,
     lease: TransactionLease,
 }
 
 impl<D: Database> Transaction<D> {
-    /// Leaves the transaction to the driver, to be committed with the record of the attempt.
+    /// Hands the transaction to the driver, which commits it with the record of the attempt.
     fn hand_in(self) {
         let Self { inner, open, lease } = self;
         let handed_in = Box::new(HandedIn { transaction: inner, lease });
         let before = open.scope.transactions.slot().handed_in.replace(handed_in);
-        // An attempt is given another only when it has dropped the one before.
+        // An attempt gets another transaction only after it dropped the earlier one.
         drop(before);
     }
 }
@@ -167,25 +166,26 @@ impl<D: Database> fmt::Debug for Transaction<D> {
 }
 
 impl NodeContext {
-    /// Begins a transaction on the store's database, in a node declared [`Effect::Transactional`]: what the node writes with it and the
-    /// record that the node has ended commit together, or neither does.
+    /// Begins a transaction on the store's database, in a node declared [`Effect::Transactional`].
     ///
-    /// The node hands it in with what it returns: [`Draft::commit_with`] or [`Update::commit_with`]. A transaction that is dropped is
-    /// rolled back: by an error, a timeout, a panic, a cancellation, the end of the process. The node then runs again as any other does,
-    /// and exactly the attempt whose record is in the log has left its rows.
+    /// The writes of the transaction and the record of the node's end commit together, or neither does.
     ///
-    /// As long as a transaction is open, nothing else of this run is written, and another transaction of it waits. So keep it short, and wait
-    /// for nothing but the database in it: steps, questions, messages, timers, children and checkpoints are refused until it is handed in.
+    /// The node hands the transaction in with its result, by [`Draft::commit_with`] or [`Update::commit_with`]. An error, a timeout, a panic, a
+    /// cancellation or the end of the process drops the transaction, which rolls it back. The node then runs again like any other. Only the attempt
+    /// with a record in the log leaves its rows.
+    ///
+    /// While a transaction is open, the run appends no other records, and its other transactions wait. Keep the transaction short, and await only the
+    /// database in it. Steps, questions, messages, timers, children and checkpoints fail until the transaction is handed in.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the node is not declared so, the attempt has one already, or the store is of another kind.
-    /// - [`ErrorKind::Unavailable`]: no connection came free in time. Returned by the node, it makes the node begin anew.
-    /// - [`ErrorKind::Closed`]: the run is no longer driven here.
+    /// - [`ErrorKind::Invalid`]: the node is not declared `Transactional`, the attempt already has a transaction, or the store is of another kind.
+    /// - [`ErrorKind::Unavailable`]: no connection became free in time. If the node returns this error, it runs again from the start.
+    /// - [`ErrorKind::Closed`]: this process no longer drives the run.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what had begun is rolled back.
+    /// Cancel safe: an unfinished transaction is rolled back.
     ///
     /// # Examples
     ///
@@ -238,21 +238,23 @@ impl NodeContext {
         Ok(Transaction { inner, open, lease })
     }
 
-    /// Does something in a transaction on the store's database, once: its rows and what it comes to commit together, under this name. As a
-    /// [step](Self::step) otherwise: whenever the activation runs again, the recorded result is returned instead.
+    /// Does work once in a transaction on the store's database. The rows and the result of the work commit together, under this name.
     ///
-    /// For a part of a node. The node goes on once both are on stable storage, and may do more such steps, other steps, and wait between
-    /// them. If the commit is refused (another transaction was in the way, another writer wrote to the run), nothing of the step was done;
-    /// return the error, and the node begins anew. It does so for what [`transaction`](Self::transaction) says, too.
+    /// As with a [step](Self::step), later runs of the activation return the recorded result instead.
+    ///
+    /// Use it for a part of a node. The node continues once rows and result are durable. It may then do more such steps, other steps, and wait
+    /// between them. If the commit is rejected (because of another transaction or another writer of the run), the step has no effect. Return the
+    /// error, and the node runs again from the start. The same holds for the errors of [`transaction`](Self::transaction).
     ///
     /// # Errors
     ///
-    /// As [`step`](Self::step) and [`transaction`](Self::transaction), and [`ErrorKind::Invalid`] in a node declared `Pure` or `Read`, which must not
-    /// write, or `External`, which must not begin anew. [`ErrorKind::Unsupported`] if the store has no transactions.
+    /// - The errors of [`step`](Self::step) and [`transaction`](Self::transaction).
+    /// - [`ErrorKind::Invalid`]: the node is declared `Pure` or `Read`, which must not write, or `External`, which must not restart.
+    /// - [`ErrorKind::Unsupported`]: the store has no transactions.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before its commit, nothing of the step was done.
+    /// If dropped before its commit, the step has no effect.
     ///
     /// # Examples
     ///
@@ -310,7 +312,7 @@ impl NodeContext {
         let result = {
             let mut working = pin!(work(&mut inner));
             poll_fn(|context| {
-                // What the step itself would wait for is refused; what goes on beside it is not.
+                // The step's own waits are rejected, but waits next to the step are allowed.
                 self.scope.transactions.slot().in_step = true;
                 let polled = working.as_mut().poll(context);
                 self.scope.transactions.slot().in_step = false;
@@ -325,7 +327,7 @@ impl NodeContext {
         Ok(result)
     }
 
-    /// Waits for the turn of a transaction, and begins it.
+    /// Waits for the turn of a transaction, and begins the transaction.
     async fn begin_transaction<D: Database>(&self) -> Result<(Box<D::Transaction>, TransactionLease)> {
         let (reply, granted) = oneshot::channel();
         let command = Command::Transaction { by: self.scope.attempt_key, reply };
@@ -357,7 +359,7 @@ impl NodeContext {
         Error::new(ErrorKind::Invalid, message).with_node(self.node())
     }
 
-    /// Refuses what would wait for a record while the attempt has a transaction open, for no record is written then.
+    /// Rejects waits for a record while the attempt has an open transaction, because the run appends no record then.
     pub(super) fn check_no_transaction(&self) -> Result<()> {
         if !self.scope.transactions.is_open() {
             return Ok(());
@@ -369,7 +371,7 @@ impl NodeContext {
 }
 
 impl<S: State> Update<S> {
-    /// Hands the transaction in: it commits together with the record that the node has ended with this update.
+    /// Hands in the transaction, which commits together with the record of the node's end.
     ///
     /// See [`NodeContext::transaction`].
     #[must_use]
@@ -380,13 +382,13 @@ impl<S: State> Update<S> {
 }
 
 impl<S: State> Draft<S> {
-    /// Hands the transaction in, and the draft back: what a node returns. They commit together, or neither does.
+    /// Hands in the transaction and returns the draft as the node's result. Both commit together, or neither does.
     ///
     /// See [`NodeContext::transaction`].
     ///
     /// # Errors
     ///
-    /// None: it is what a node returns.
+    /// None. The return type is that of a node.
     ///
     /// <!-- held by: transactions::what_a_node_writes_and_its_record_appear_together -->
     pub fn commit_with<D: Database>(self, transaction: Transaction<D>) -> NodeResult<S> {

@@ -1,4 +1,4 @@
-//! Waits of a node for time and for messages. Both survive a restart.
+//! Durable waits of a node for time and for messages.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,28 +11,29 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 
 impl NodeContext {
-    /// Waits for a time that survives a restart: the claimer of the run waits for what is left of it.
+    /// Waits for a time that survives a restart. The claimer of the run waits for the rest of the time.
     ///
-    /// A long wait lets go of the run's memory; the activation then runs again from its start, and comes back here at once.
-    /// So what stands before it must be repeatable, or be a [`step`](Self::step).
+    /// During a long wait the run leaves memory. The activation then runs again from its start, and this call returns at once. Make the code before
+    /// the call repeatable, or put it into a [`step`](Self::step).
     ///
-    /// Beside other waits, in a `select!` say, whichever ends first is recorded, and ends first again whenever the activation runs.
-    /// Timers are found again by the order of the calls, not of the polls.
+    /// Next to other waits, for example in a `select!`, the wait that ends first is recorded, and ends first again whenever the activation runs.
+    /// Timers are matched by the order of the calls, not of the polls.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the run is left; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in an `External` node.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run;
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in an `External` node.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the timer stays noted, and wakes nothing.
+    /// If dropped, the timer stays recorded, and wakes no node.
     ///
     /// <!-- held by: pauses::a_long_sleep_lets_go_of_the_run_and_a_short_one_does_not, choices::timers_beside_each_other_keep_their_times -->
     pub fn sleep(&self, time: Duration) -> impl Future<Output = Result<()>> + Send + use<'_> {
         self.sleep_until(self.scope.run.clock.now().plus(time))
     }
 
-    /// Waits until a moment, like [`sleep`](Self::sleep).
+    /// Waits until `moment`, like [`sleep`](Self::sleep).
     ///
     /// # Errors
     ///
@@ -40,26 +41,28 @@ impl NodeContext {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the timer stays noted.
+    /// If dropped, the timer stays recorded.
     ///
     /// <!-- held by: recovery::a_sleeping_run_is_woken_when_its_time_has_come_and_not_before -->
     pub fn sleep_until(&self, moment: Timestamp) -> impl Future<Output = Result<()>> + Send + use<'_> {
-        // Counted when it is called: a `select!` polls its branches in any order, but calls them in the order they are written in.
+        // Count at the call: a `select!` polls its branches in any order, but calls them in source order.
         let number = self.scope.waits.next_sleep();
         async move { self.wish(format!("#sleep{number}"), NodeRequest::Until(moment)).await.map(|_| ()) }
     }
 
-    /// Waits like [`sleep`](Self::sleep), by a timer with a name instead of a number: for what an activation may begin anew, with a time of
-    /// its own. Named as a step is, after what it is for; the same name finds the same timer whenever the activation runs again, and also
-    /// after a retry of the run.
+    /// Waits like [`sleep`](Self::sleep), with a named timer instead of a numbered one.
+    ///
+    /// Use a name for a wait that an activation may start again with a time of its own. The rules for names are those of steps. The same name finds
+    /// the same timer whenever the activation runs again, even after a retry of the run.
     ///
     /// # Errors
     ///
-    /// As [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or cannot name a step.
+    /// The errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a valid step
+    /// name.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the timer stays noted, and wakes nothing.
+    /// If dropped, the timer stays recorded, and wakes no node.
     ///
     /// <!-- held by: manager::a_manager_that_failed_is_retried_with_a_child_of_its_own_time -->
     pub async fn sleep_as(&self, name: impl Into<String>, time: Duration) -> Result<()> {
@@ -68,7 +71,8 @@ impl NodeContext {
         self.wish(format!("#sleep.{name}"), NodeRequest::Until(moment)).await.map(|_| ())
     }
 
-    /// Waits for the time of an attempt that has no other timer. Attempts are counted anew after a retry of the run, rounds of its child are not.
+    /// Waits for the time of an attempt without another timer. A retry of the run restarts the count of attempts, but not the rounds of the run's
+    /// child.
     ///
     /// # Errors
     ///
@@ -78,14 +82,13 @@ impl NodeContext {
         self.wish(format!("#sleep{round}"), NodeRequest::Until(moment)).await.map(|_| ())
     }
 
-    /// Takes the next message that was sent to the run, waiting for one if there is none.
+    /// Takes the next message of the run, and waits for one if there is none.
     ///
-    /// A message is taken once: that it was is recorded, and the activation finds it again when it runs again. Messages wait in
-    /// the order in which they were sent, also those sent before a node receives. One that is not of type `M` is set aside, on
-    /// the record, with a warning.
+    /// Each message is taken once. The run records it, and the activation finds it again in its next run. Messages queue in the order in which they
+    /// were sent, even before a node receives. A message that is not of type `M` is set aside, with a record and a warning.
     ///
-    /// While nothing but messages can move the run, it is `AwaitingInput` and uses no memory; see [`sleep`](Self::sleep) for
-    /// what that means for what stands before.
+    /// While only messages can advance the run, it is `AwaitingInput` and uses no memory. The code before the call then runs again; see
+    /// [`sleep`](Self::sleep).
     ///
     /// # Errors
     ///
@@ -93,8 +96,8 @@ impl NodeContext {
     ///
     /// # Cancel safety
     ///
-    /// Dropped because a wait beside it ended first, it takes no message. Dropped otherwise, one that was taken stays with the
-    /// activation: the same call of the next attempt returns it.
+    /// If dropped because another wait ended first, the call takes no message. Otherwise a message already taken stays with the activation, and the
+    /// same call of the next attempt returns it.
     ///
     /// <!-- held by: pauses::messages_are_taken_once_in_order_and_unreadable_ones_set_aside -->
     pub fn receive<M: DeserializeOwned>(&self) -> impl Future<Output = Result<M>> + Send + use<'_, M> {
@@ -102,10 +105,10 @@ impl NodeContext {
         async move { next.await?.ok_or_else(|| self.gone()) }
     }
 
-    /// Takes the next message, waiting at most this long; `None` if none came. The time survives a restart.
+    /// Takes the next message, and waits at most `patience` for it. Returns `None` if none arrived. The timer survives a restart.
     ///
-    /// It begins anew after a message that is set aside. A message that comes late, but before a process took the run up to notice,
-    /// is taken all the same.
+    /// The timer restarts after a message that is set aside. A message that arrives late, but before a process claims the run for the expired timer,
+    /// is still taken.
     ///
     /// # Errors
     ///
@@ -123,12 +126,15 @@ impl NodeContext {
         self.next_message(Some(patience))
     }
 
-    /// Takes the next message like [`receive`](Self::receive), by a wait with a name instead of a number. When the activation runs again, the name
-    /// finds the message, in any order of the calls. With a `patience` it is `None` if no message came in time.
+    /// Takes the next message like [`receive`](Self::receive), with a named wait instead of a numbered one.
+    ///
+    /// When the activation runs again, the name finds the message in any order of the calls. With a `patience`, the result is `None` if no message
+    /// arrived in time.
     ///
     /// # Errors
     ///
-    /// As [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or cannot name a step.
+    /// The errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a valid step
+    /// name.
     ///
     /// # Cancel safety
     ///
@@ -151,7 +157,7 @@ impl NodeContext {
         self.next_message_as(patience, read_message::<M>)
     }
 
-    /// Takes the next message that `read` can read, setting aside those it cannot.
+    /// Takes the next message that `read` can decode, and sets others aside.
     pub(super) fn next_message_as<'a, M, R>(
         &'a self,
         patience: Option<Duration>,
@@ -160,12 +166,12 @@ impl NodeContext {
     where
         R: Fn(&str) -> Result<M, String> + Send,
     {
-        // Counted when it is called, like `sleep_until`.
+        // Count at the call, like `sleep_until`.
         let number = self.scope.waits.next_receive();
         self.take_message(format!("#receive{number}"), patience, read)
     }
 
-    /// Takes the next message that `read` can read by the wait of this name.
+    /// Takes the next message that `read` can decode, by the wait of this name.
     async fn take_message<M>(
         &self,
         name: String,

@@ -1,4 +1,4 @@
-//! What passes between a node that waits and the driver of its run: wishes, replies, and what the attempt counts of both.
+//! Requests of a waiting node to the driver of its run, the replies, and the attempt's counts of both.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,125 +20,125 @@ use crate::record::memo::AskedQuestion;
 use crate::record::parent_link::ChildRef;
 use crate::record::pause::Message;
 
-/// What an activation wishes to note, or waits for.
+/// A request of an activation: to record a value, or to wait.
 #[derive(Debug)]
 pub(crate) enum NodeRequest {
-    /// Keep what a step came to.
+    /// Record the result of a step.
     Keep(Box<RawValue>),
-    /// Keep what a step came to, together with the rows of its transaction.
+    /// Record the result of a step, together with the rows of its transaction.
     Commit(Box<RawValue>, Box<HandedIn>),
-    /// Keep this, and go on once it is durable, whatever the node's effect.
+    /// Record the value, and continue once it is durable, whatever the node's effect.
     Record(Box<RawValue>),
-    /// Keep all of these, and go on once they are durable, whatever the node's effect.
+    /// Record all values, and continue once they are durable, whatever the node's effect.
     RecordAll(Vec<(String, Box<RawValue>)>),
-    /// Note that something was done, in passing.
+    /// Record an event without waiting for the record.
     Mark,
-    /// Note in passing that a child was started, and have the waits of a group take in what comes of it.
+    /// Record without waiting that a child was started, and add it to the waits of a group.
     Join { group: String, wait: Box<ChildWait> },
-    /// Wait for what comes of the children of the group of this name: of all that have ended, and of one at least. Where some of them are
-    /// `enough`, which came first is remembered.
+    /// Wait for at least one child of the named group to end, and read the results of all that have ended. If `enough` is set, the order of the first
+    /// results is recorded.
     Ends { enough: bool },
-    /// Note in passing that a child was started, and wait for what comes of it.
+    /// Record without waiting that a child was started, and wait for its result.
     Child(Box<ChildWait>),
-    /// Find what a step came to, in its place among the waits that ended before.
+    /// Find the result of a step, at its position among the finished waits.
     Recall,
-    /// Wait until then.
+    /// Wait until this time.
     Until(Timestamp),
-    /// Take the next message, waiting for it, but not longer than this.
+    /// Take the next message, and wait for it at most `patience`.
     Message { patience: Option<Duration> },
-    /// Set the message aside that was taken last, and take the next.
+    /// Set aside the message that was taken last, and take the next.
     Refuse { message: u64, why: String, patience: Option<Duration> },
     /// Ask, or find the question again.
     Ask(Request),
-    /// Ask once more, because the answer cannot be read; of a default, which would come again at once, it is only noted.
+    /// Ask again, because the answer cannot be decoded. For a default, which would repeat at once, only record the problem.
     AskAgain { problem: String, by_default: bool },
 }
 
-/// A child whose end is waited for.
+/// A child with a parent that waits for its end.
 #[derive(Debug)]
 pub(crate) struct ChildWait {
-    /// The name of the note that it was started, unless that is noted.
+    /// The name of the record of its start, unless the start is already recorded.
     pub(crate) began: Option<String>,
     pub(crate) child: ChildRef,
-    /// When it is cancelled.
+    /// The time at which the child is cancelled.
     pub(crate) deadline: Option<Timestamp>,
-    /// A wait that was begun before it was started.
+    /// A wait that began before the start of the child.
     pub(crate) since: Option<EndWaiter>,
 }
 
-/// What a wish came to.
+/// The reply to a `NodeRequest`.
 #[derive(Debug)]
 pub(crate) enum NodeReply {
-    /// It is noted, or the time has come.
+    /// The value is recorded, or the time has come.
     Done,
     /// A message.
     Message(Message),
     /// No message came in time.
     Idle,
-    /// What is noted.
+    /// The recorded value.
     Kept(Arc<RawValue>),
-    /// What became of the question.
+    /// The state of the question.
     Reply(Arc<AskedQuestion>),
-    /// What came of some children, by the names of their waits, in the order in which they ended.
+    /// The results of children, by the names of their waits, in the order in which the children ended.
     Ends(Vec<(String, Arc<RawValue>)>),
 }
 
-/// What an attempt counts of its waits.
+/// The counts and flags of an attempt's waits.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptWaits {
     /// The names used in this attempt.
     names: Mutex<BTreeSet<String>>,
     sleeps: AtomicU32,
     receives: AtomicU32,
-    /// How many wishes are not answered yet.
+    /// The number of unanswered requests.
     wishes: AtomicU32,
-    /// How many of them the driver has not accepted yet.
+    /// The number of requests that the driver has not accepted yet.
     unaccepted: AtomicU32,
-    /// How many steps are at work.
+    /// The number of running steps.
     working: AtomicU32,
-    /// How many children of groups are being started: work, and no rival of the wait for what comes of them.
+    /// The number of children of groups that are being started. A start counts as work, and does not compete with the wait for the results.
     starting: AtomicU32,
-    /// How many replies were sent, or are about to be, that the node has not read yet.
+    /// The number of replies, sent or promised, that the node has not read yet.
     unread: AtomicU32,
-    /// How many waits outside of the run pause the timeout.
+    /// The number of waits outside of the run that pause the timeout.
     pauses: AtomicU32,
-    /// Polls the attempt when it has work again, so that its timeout begins even where the node goes on in a task of its own.
+    /// Polls the attempt when it has work again. The timeout then restarts even if the node continues in a task of its own.
     paused: Mutex<Option<Waker>>,
-    /// How often it is kept awake.
+    /// The number of live guards that keep the run active.
     held: AtomicU32,
-    /// Whether the node was polled at all: before, nobody knows what it waits for.
+    /// Whether the node was polled at all. Its waits are unknown before the first poll.
     begun: AtomicBool,
     /// Whether the node is being polled.
     polled: AtomicBool,
-    /// Whether the last poll ended with nothing left to do but to wait for wishes.
+    /// Whether the node only waited for replies after its last poll.
     parked: AtomicBool,
-    /// Whether the driver is to be told when a poll is over or a reply is read.
+    /// Whether the driver wants a notice when a poll ends or a reply is read.
     wanted: AtomicBool,
 }
 
 impl AttemptWaits {
-    /// Whether the attempt has nothing to do until something that it waits for comes.
+    /// Returns whether the attempt has no work until one of its waits ends.
     ///
-    /// `poll` clears `parked` before reading a reply, so checking `unread`, then `parked`, cannot miss work; and once a poll is over,
-    /// what it wishes is in the driver's queue.
+    /// `poll` clears `parked` before reading a reply, so checking `unread`, then `parked`, cannot miss work. After a poll, the node's requests are in
+    /// the driver's queue.
     pub(crate) fn is_parked(&self) -> bool {
         self.unread.load(Ordering::SeqCst) == 0
             && self.held.load(Ordering::SeqCst) == 0
             && self.parked.load(Ordering::SeqCst)
     }
 
-    /// Whether the node has read every reply, made every wish that follows from them, and the driver has taken all of these in: only
-    /// then is it known what else it waits for. If it is not so, the driver is told when it may be.
+    /// Returns whether all waits of the node are known: it has read every reply and made every request that follows, and the driver has accepted
+    /// these. Otherwise the driver gets a notice when this may have changed.
     pub(crate) fn is_quiet(&self) -> bool {
         if self.looks_quiet() {
             return true;
         }
         self.wanted.store(true, Ordering::SeqCst);
-        // A poll that ended in between has told the driver nothing.
+        // A poll that ended in between has not notified the driver.
         self.looks_quiet()
     }
 
-    /// In the order of [`is_parked`](Self::is_parked), and for its reason.
+    /// Checks in the order of [`is_parked`](Self::is_parked), for the same reason.
     fn looks_quiet(&self) -> bool {
         self.begun.load(Ordering::SeqCst)
             && self.unread.load(Ordering::SeqCst) == 0
@@ -146,26 +146,26 @@ impl AttemptWaits {
             && self.unaccepted.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether the attempt has more under way than one wait.
+    /// Returns whether the attempt has more in progress than one wait.
     pub(crate) fn has_rivals(&self) -> bool {
         self.wishes.load(Ordering::SeqCst) > 1
             || self.working.load(Ordering::SeqCst) > 0
             || self.pauses.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether the attempt waits for wishes, and does no work of which the driver knows.
+    /// Returns whether the attempt waits for replies, and has no work known to the driver.
     fn awaits_wishes(&self) -> bool {
         self.wishes.load(Ordering::SeqCst) > 0 && !self.is_at_work()
     }
 
-    /// Whether a step is running, or a child of a group is being started.
+    /// Returns whether a step is running, or a child of a group is being started.
     fn is_at_work(&self) -> bool {
         self.working.load(Ordering::SeqCst) + self.starting.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether the attempt waits, so that its timeout does not count. If so, `waker` is woken when it has work again.
+    /// Returns whether the attempt waits, which stops its timeout. If so, `waker` is woken when the attempt has work again.
     pub(crate) fn pauses_timeout(&self, waker: &Waker) -> bool {
-        // Registered before the counts are read: a wait that ends in another task wakes the attempt, or is seen here.
+        // Register before reading the counts: a wait that ends in another task then wakes the attempt or is counted below.
         *self.paused() = Some(waker.clone());
         let pauses = self.awaits_wishes() || (self.pauses.load(Ordering::SeqCst) > 0 && !self.is_at_work());
         if !pauses {
@@ -178,7 +178,7 @@ impl AttemptWaits {
         self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Polls the attempt if its timeout is paused: it may have work again.
+    /// Polls the attempt if its timeout is paused, because it may have work again.
     fn check_timeout(&self) {
         let waker = self.paused().take();
         if let Some(waker) = waker {
@@ -186,7 +186,7 @@ impl AttemptWaits {
         }
     }
 
-    /// Pauses the timeout; [`resume_timeout`](Self::resume_timeout) takes it back.
+    /// Pauses the timeout until [`resume_timeout`](Self::resume_timeout).
     pub(super) fn pause_timeout(&self) {
         self.pauses.fetch_add(1, Ordering::SeqCst);
     }
@@ -196,12 +196,12 @@ impl AttemptWaits {
         self.check_timeout();
     }
 
-    /// Says that the driver has accepted a wish.
+    /// Records that the driver has accepted a request.
     pub(crate) fn accepted(&self) {
         self.unaccepted.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Says that something has come that the node did not wish for; [`release`](Self::release) takes it back.
+    /// Keeps the attempt active for an event outside of its requests, until [`release`](Self::release).
     pub(super) fn hold(&self) {
         self.held.fetch_add(1, Ordering::SeqCst);
     }
@@ -210,7 +210,7 @@ impl AttemptWaits {
         self.held.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Claims a name for this attempt. Returns false if it was claimed before.
+    /// Claims a name for this attempt. Returns false if the name is already claimed.
     pub(super) fn claim(&self, name: &str) -> bool {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
     }
@@ -230,22 +230,22 @@ impl AttemptWaits {
         self.receives.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Counts a step as at work until what it returns is dropped.
+    /// Counts a step as running until the returned guard is dropped.
     pub(super) fn work(&self) -> Count<'_> {
         Count::of(self, &self.working)
     }
 
-    /// Counts a child of a group as being started until what this returns is dropped.
+    /// Counts a child of a group as being started until the returned guard is dropped.
     pub(super) fn start(&self) -> Count<'_> {
         Count::of(self, &self.starting)
     }
 
-    /// Counts all the waits of a group as one until what this returns is dropped.
+    /// Counts all waits of a group as one until the returned guard is dropped.
     pub(super) fn wait_as_one(&self) -> Count<'_> {
         Count::of(self, &self.wishes)
     }
 
-    /// Says that the node waits, as if it had been polled.
+    /// Marks the node as waiting, as a poll would.
     #[cfg(test)]
     pub(crate) fn park_for_tests(&self) {
         self.begun.store(true, Ordering::SeqCst);
@@ -253,7 +253,7 @@ impl AttemptWaits {
     }
 }
 
-/// The way of a reply to the node that wishes. As long as it is not read, the node has work.
+/// The channel of a reply to the node. Until the node reads the reply, it has work.
 pub(crate) struct ReplySender {
     sender: Option<oneshot::Sender<Result<NodeReply>>>,
     scope: Arc<NodeScope>,
@@ -261,23 +261,23 @@ pub(crate) struct ReplySender {
 }
 
 impl ReplySender {
-    /// Says that the reply is decided and will be sent: until it is read, the attempt gets no other.
+    /// Promises the reply: until the node reads it, the attempt gets no other.
     pub(crate) fn promise(&mut self) {
         if !std::mem::replace(&mut self.promised, true) {
             self.scope.waits.unread.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Sends the reply. A node that has gone away needs none.
+    /// Sends the reply. The node may be gone.
     pub(crate) fn send(mut self, reply: Result<NodeReply>) {
         self.promise();
         if self.sender.take().is_some_and(|sender| sender.send(reply).is_ok()) {
-            // The reader counts it from here.
+            // The reader counts the reply from now on.
             self.promised = false;
         }
     }
 
-    /// Makes one for an attempt, with the node's end of it.
+    /// Creates a sender for an attempt, with the node's receiver.
     #[cfg(test)]
     pub(crate) fn for_tests(scope: Arc<NodeScope>) -> (Self, oneshot::Receiver<Result<NodeReply>>) {
         let (sender, answer) = oneshot::channel();
@@ -289,7 +289,7 @@ impl ReplySender {
         self.sender.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Returns what the attempt counts.
+    /// Returns the wait counts of the attempt.
     pub(crate) fn waits(&self) -> &AttemptWaits {
         &self.scope.waits
     }
@@ -309,7 +309,7 @@ impl fmt::Debug for ReplySender {
     }
 }
 
-/// The node's end of it.
+/// The node's end of a reply channel.
 struct Reader<'a> {
     answer: oneshot::Receiver<Result<NodeReply>>,
     scope: &'a NodeScope,
@@ -325,7 +325,7 @@ impl Reader<'_> {
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        // A reply that the node does not read any more is not work.
+        // An abandoned reply is not work.
         self.answer.close();
         if self.answer.try_recv().is_ok() {
             self.scope.read_one();
@@ -333,7 +333,7 @@ impl Drop for Reader<'_> {
     }
 }
 
-/// Counts up as long as it lives.
+/// A guard that increments a count while it lives.
 pub(super) struct Count<'a> {
     waits: &'a AttemptWaits,
     counter: &'a AtomicU32,
@@ -354,7 +354,7 @@ impl Drop for Count<'_> {
     }
 }
 
-/// Counts an attempt as at work, as long as it lives, which may be longer than the attempt.
+/// A guard that counts an attempt as running. It may outlive the attempt.
 pub(super) struct BusyGuard(Arc<NodeScope>);
 
 impl BusyGuard {
@@ -372,7 +372,7 @@ impl Drop for BusyGuard {
 }
 
 impl NodeScope {
-    /// Says that the attempt was polled and waits, if all it waits for are wishes of its own.
+    /// Marks the attempt as polled and waiting, if it waits only for its own requests.
     pub(crate) fn park(&self) {
         let waits = &self.waits;
         let parked = waits.awaits_wishes();
@@ -385,7 +385,7 @@ impl NodeScope {
         }
     }
 
-    /// Says that the attempt is about to be polled.
+    /// Marks the attempt as about to be polled.
     pub(crate) fn unpark(&self) {
         self.waits.begun.store(true, Ordering::SeqCst);
         *self.waits.paused() = None;
@@ -393,9 +393,9 @@ impl NodeScope {
         self.waits.parked.store(false, Ordering::SeqCst);
     }
 
-    /// Tells the driver to look at the activation.
+    /// Notifies the driver to check the activation.
     pub(super) fn notify_driver(&self) {
-        // A driver that is gone needs no notice.
+        // Without a driver, the notice has no use.
         let _ = self.run.commands.send(Command::Parked(self.attempt_key.activation));
     }
 
@@ -409,10 +409,10 @@ impl NodeScope {
 }
 
 impl NodeContext {
-    /// Sends the driver a wish, and waits for what it comes to.
+    /// Sends the driver a request, and waits for its reply.
     pub(super) async fn wish(&self, name: String, wish: NodeRequest) -> Result<NodeReply> {
         self.check_no_transaction()?;
-        // The waits of a group are counted by the group.
+        // The group counts the waits of its members.
         let _waiting = (!self.is_grouped).then(|| Count::of(&self.scope.waits, &self.scope.waits.wishes));
         let (sender, answer) = oneshot::channel();
         let reply = ReplySender { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };

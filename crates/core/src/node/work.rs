@@ -1,4 +1,4 @@
-//! How the work of a node begins: as one future, however the node was given.
+//! The start of a node's work, as one future for every kind of node.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,9 +10,9 @@ use crate::state::{Draft, IntoUpdate, State};
 /// The work of one attempt.
 pub(crate) type Work<S> = Pin<Box<dyn Future<Output = NodeResult<S>> + Send>>;
 
-/// What can begin to work.
+/// Starts the work of a node.
 pub(crate) trait StartWork<S: State>: Send + Sync + 'static {
-    /// Returns the work; none of the user's code runs before it is polled.
+    /// Returns the work. The user's code first runs when the work is polled.
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S>;
 }
 
@@ -25,7 +25,7 @@ impl<S: State, N: Node<S>> StartWork<S> for Typed<N> {
     }
 }
 
-/// A function as a node. Its future is polled as it is, which saves the box that [`Node`] needs to be an object.
+/// A function as a node. Its future is polled directly, without the box that [`Node`] needs to be an object.
 pub(crate) struct FnNode<F>(pub(crate) F);
 
 impl<S, F, Fut, R> StartWork<S> for FnNode<F>
@@ -37,7 +37,7 @@ where
 {
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S> {
         Box::pin(async move {
-            // What a node returns need not be `Send`, so it is turned into an update before anything else is awaited.
+            // A node's result need not be `Send`, so convert it to an update before the next await.
             let future = (self.0)(cx, state);
             future.await.map(IntoUpdate::into_update)
         })

@@ -1,11 +1,11 @@
-//! How the code that writes names a channel.
+//! Identifiers of channels for the code that writes them.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::error::{Error, ErrorKind};
 
-/// Names a channel, with its position in the schema where it has one.
+/// Identifies a channel by name, and by its position in the schema if it has one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ChannelId {
     index: Option<usize>,
@@ -13,17 +13,17 @@ pub struct ChannelId {
 }
 
 impl ChannelId {
-    /// Names the channel at a position of its schema.
+    /// Identifies the channel at a position of its schema.
     pub const fn declared(index: usize, name: &'static str) -> Self {
         Self { index: Some(index), name: Cow::Borrowed(name) }
     }
 
-    /// Names a channel that the schema does not have, as one that is not stored.
+    /// Identifies a channel outside of the schema, such as one that is not stored.
     pub const fn undeclared(name: &'static str) -> Self {
         Self { index: None, name: Cow::Borrowed(name) }
     }
 
-    /// Names a channel that may be in the schema or not, as the keys of a [`Context`](super::Context) are.
+    /// Identifies a channel that may or may not be in the schema, such as a key of a [`Context`](super::Context).
     pub fn new(index: Option<usize>, name: impl Into<Cow<'static, str>>) -> Self {
         Self { index, name: name.into() }
     }
@@ -43,7 +43,7 @@ impl ChannelId {
         self.name.clone()
     }
 
-    /// Makes an error about a wrong update of this channel.
+    /// Returns an error about an invalid update of this channel.
     pub fn invalid(&self, message: impl fmt::Display) -> Error {
         Error::new(ErrorKind::Invalid, format!("channel \"{}\": {message}", self.name))
     }

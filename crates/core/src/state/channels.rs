@@ -1,4 +1,4 @@
-//! The state without its type, and folding patches over it.
+//! Untyped state, and folding of patches.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -12,35 +12,35 @@ use super::patch::{Patch, corrupt};
 use super::strict;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The state without its type: every channel's value by name, in the order of the names.
+/// The untyped state: the value of every channel by name, sorted by name.
 ///
-/// Folding the patches of a run over its base gives the state after them; no user code takes part.
+/// Folding the patches of a run over its base gives the state after them, without user code.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Channels(BTreeMap<String, Value>);
 
 impl Channels {
-    /// Makes a state without channels.
+    /// Creates a state without channels.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the JSON object that a base holds.
+    /// Decodes the JSON object of a base.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if it is none.
+    /// [`ErrorKind::Corrupt`] if the text is not a JSON object.
     pub fn from_json(text: impl AsRef<[u8]>) -> Result<Self> {
         serde_json::from_slice(text.as_ref()).map_err(|source| {
             Error::new(ErrorKind::Corrupt, format!("not a state: {source}")).with_source(source)
         })
     }
 
-    /// Writes the JSON object that a base holds.
+    /// Encodes the state as the JSON object of a base.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`]. What was folded from records always can.
+    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`]. State folded from records can always be stored.
     pub fn to_json(&self) -> Result<String> {
         strict::state_to_raw_value(self).map(|text| Box::<str>::from(text).into())
     }
@@ -49,20 +49,20 @@ impl Channels {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the patch is damaged or does not fit: an append to what is no array, a merge into what
-    /// is no object. Operations before the one that failed have been folded: drop the state.
+    /// [`ErrorKind::Corrupt`] if the patch is damaged or does not fit: an append to a value other than an array, or a merge into a value other than
+    /// an object. Operations before the failed one stay folded, so drop the state.
     pub fn apply(&mut self, patch: &Patch) -> Result<()> {
         let text = patch.as_raw_json()?;
         self.fold(serde_json::from_str(text.get()).map_err(corrupt)?)
     }
 
-    /// As [`apply`](Self::apply) of a patch whose text was read already.
+    /// Folds a decoded patch, like [`apply`](Self::apply).
     pub(crate) fn fold(&mut self, changes: Vec<Change<'_>>) -> Result<()> {
         changes.into_iter().try_for_each(|change| self.fold_one(change))
     }
 
-    /// Returns the operations that take the state back to what it is now once the patch was folded over it, wholly or in part. They are as large
-    /// as what the patch changes, not as the state.
+    /// Returns the operations that restore the current state after the patch was folded, fully or in part. Their size depends on the changes of the
+    /// patch, not on the state.
     ///
     /// # Errors
     ///
@@ -109,7 +109,8 @@ impl Channels {
                 Some(value) => whole.push(Op::Set(channel, value.clone())),
             }
         }
-        // Each says what was before all of the patch; a channel that was put in place of another kind of value takes no entries before it is back.
+        // Each operation restores the value from before the whole patch. A channel that was replaced by another kind of value must be restored before
+        // its entries.
         whole.append(&mut entries);
         Ok(whole)
     }
@@ -118,7 +119,7 @@ impl Channels {
     ///
     /// # Errors
     ///
-    /// As [`Channels::apply`].
+    /// The errors of [`Channels::apply`].
     pub fn apply_op(&mut self, op: Op) -> Result<()> {
         self.fold_one(op.into())
     }
@@ -153,32 +154,32 @@ impl Channels {
         Ok(())
     }
 
-    /// Returns a channel's value.
+    /// Returns the value of a channel.
     pub fn get(&self, channel: &str) -> Option<&Value> {
         self.0.get(channel)
     }
 
-    /// Puts a value in the place of the channel's, which is returned.
+    /// Sets the value of a channel, and returns the replaced value.
     pub fn insert(&mut self, channel: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
         self.0.insert(channel.into(), value.into())
     }
 
-    /// Takes a channel away.
+    /// Removes a channel, and returns its value.
     pub fn remove(&mut self, channel: &str) -> Option<Value> {
         self.0.remove(channel)
     }
 
-    /// Returns the channels in the order of their names.
+    /// Returns the channels, sorted by name.
     pub fn iter(&self) -> btree_map::Iter<'_, String, Value> {
         self.0.iter()
     }
 
-    /// Returns how many channels there are.
+    /// Returns the number of channels.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Tells whether there is no channel.
+    /// Returns whether there are no channels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -198,7 +199,7 @@ fn mismatch(verb: &str, wanted: &str, found: &Value, channel: &str) -> Error {
 }
 
 impl fmt::Debug for Channels {
-    /// Shows the names, never a payload.
+    /// Shows the names without payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Channels ")?;
         f.debug_list().entries(self.0.keys()).finish()
@@ -252,7 +253,7 @@ mod tests {
             r#"[{"remove":["a",["x"]]},{"merge":["a",{"y":9}]},{"remove":["a",["z"]]}]"#,
             r#"[{"merge":["a",{"x":7}]},{"remove":["a",[]]},{"merge":["a",{"w":1}]}]"#,
             r#"[{"set":["a",5]},{"set":["c",null]},{"append":["b",[2]]},{"set":["new",1]}]"#,
-            // The second does not fit what the first makes of it: what was folded until then is taken back.
+            // The second operation does not fit the result of the first, so the test undoes the folded part.
             r#"[{"set":["a","text"]},{"merge":["a",{"x":1}]},{"set":["c",1]}]"#,
             r#"[{"append":["b",[2]]},{"append":["c",[1]]}]"#,
             "[]",

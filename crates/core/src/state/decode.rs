@@ -1,4 +1,4 @@
-//! Turning channels into a typed state, with the channel that does not fit in the error.
+//! Decoding of channels into a typed state. Errors name the channel that does not fit.
 
 use serde::de::value::StringDeserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
@@ -8,7 +8,7 @@ use super::channels::Channels;
 use super::schema::Schema;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Decodes a typed state. An error about a secret channel says nothing of its value.
+/// Decodes a typed state. Errors about a secret channel do not show its value.
 pub(super) fn decode<S: DeserializeOwned>(channels: Channels, schema: &Schema) -> Result<S> {
     let mut at: Option<String> = None;
     S::deserialize(Source { channels, at: &mut at }).map_err(|source| {
@@ -29,7 +29,7 @@ pub(super) fn decode<S: DeserializeOwned>(channels: Channels, schema: &Schema) -
 
 struct Source<'a> {
     channels: Channels,
-    /// The channel whose value is being read.
+    /// The channel that is being decoded.
     at: &'a mut Option<String>,
 }
 

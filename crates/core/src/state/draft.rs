@@ -1,4 +1,4 @@
-//! A copy to edit, made at the first edit.
+//! An editable copy of the state, made at the first edit.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -7,10 +7,9 @@ use std::sync::Arc;
 use super::contract::State;
 use crate::error::Result;
 
-/// The state as a node is given it: reads as `S`, copies on the first write.
+/// The state of a node's attempt. It dereferences to `S`, and copies the state at the first write.
 ///
-/// Handing it back turns it into an [`Update`](super::Update) by comparing fields; a draft that was never written is an
-/// empty update, without comparing.
+/// A returned draft becomes an [`Update`](super::Update): the runtime compares the fields. An unwritten draft is an empty update, without comparison.
 ///
 /// # Examples
 ///
@@ -31,28 +30,28 @@ pub struct Draft<S> {
 }
 
 impl<S> Draft<S> {
-    /// Makes a draft of `state`, which is shared until the first write.
+    /// Creates a draft of `state`. The state is shared until the first write.
     pub fn new(state: Arc<S>) -> Self {
         Self { before: state, after: None }
     }
 
-    /// Returns the state as it was given.
+    /// Returns the original state.
     pub fn original(&self) -> &S {
         &self.before
     }
 
-    /// Tells whether the draft was ever borrowed for writing.
+    /// Returns whether the draft was ever borrowed for writing.
     pub fn is_written(&self) -> bool {
         self.after.is_some()
     }
 }
 
 impl<S: State> Draft<S> {
-    /// Returns what was written as a typed update; `None` if nothing was.
+    /// Returns the changes as a typed update, or `None` if the draft is unwritten.
     ///
     /// # Errors
     ///
-    /// As [`State::diff`].
+    /// The errors of [`State::diff`].
     pub(crate) fn into_changes(self) -> Result<Option<S::Update>> {
         self.after.map(|after| S::diff(&self.before, *after)).transpose()
     }

@@ -1,8 +1,8 @@
 //! Channels, reducers, patches and folding.
 //!
-//! A run's state is a typed value whose top-level fields are *channels*. A node returns an [`Update`]; applying it changes
-//! the live value and writes a [`Patch`], the same change as plain operations in JSON. Folding patches over [`Channels`]
-//! needs no user type, and gives exactly what serialising the live value gives.
+//! The state of a run is a typed value with *channels* as its top-level fields. A node returns an [`Update`]. Applying the update changes the live
+//! value and writes a [`Patch`], the same change as plain JSON operations. Folding patches over [`Channels`] needs no user type, and gives exactly
+//! the serialized live value.
 
 mod channel;
 mod channels;

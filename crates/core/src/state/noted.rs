@@ -1,13 +1,13 @@
-//! What a node notes beside the state: what it made elsewhere, and what it read from a memory.
+//! Notes of a node that are not part of the state: artifacts, and reads from a memory.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Something that a node made outside of the run, by reference: a file, an object, a page.
+/// A reference to data that a node made outside of the run: a file, an object, a page.
 ///
-/// Noted with [`NodeContext::artifact`](crate::node::NodeContext::artifact); a checkpoint lists them by node.
+/// [`NodeContext::artifact`](crate::node::NodeContext::artifact) records it. A checkpoint lists artifacts by node.
 ///
 /// # Examples
 ///
@@ -20,43 +20,43 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Artifact {
-    /// What it is called.
+    /// The name of the artifact.
     pub name: String,
-    /// Where it is: a path, a URL, or the name of a blob.
+    /// The location: a path, a URL, or the name of a blob.
     pub reference: String,
-    /// How large it is.
+    /// The size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// What it is, such as `application/pdf`.
+    /// The media type, such as `application/pdf`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// The hash of its content, with the name of the function: `sha256:..`.
+    /// The hash of the content, with the name of the function: `sha256:..`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
 }
 
 impl Artifact {
-    /// Names an artifact by where it is.
+    /// Creates an artifact with a name and a location.
     pub fn new(name: impl Into<String>, reference: impl Into<String>) -> Self {
         let (name, reference) = (name.into(), reference.into());
         Self { name, reference, bytes: None, media_type: None, hash: None }
     }
 
-    /// Says how large it is.
+    /// Sets the size in bytes.
     #[must_use]
     pub fn with_bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// Says what it is.
+    /// Sets the media type.
     #[must_use]
     pub fn with_media_type(mut self, media_type: impl Into<String>) -> Self {
         self.media_type = Some(media_type.into());
         self
     }
 
-    /// Says the hash of its content, with the name of the function: `sha256:..`.
+    /// Sets the hash of the content, with the name of the function: `sha256:..`.
     #[must_use]
     pub fn with_hash(mut self, hash: impl Into<String>) -> Self {
         self.hash = Some(hash.into());
@@ -64,32 +64,32 @@ impl Artifact {
     }
 }
 
-/// What a node read from a memory.
+/// A value that a node read from a memory.
 ///
-/// Noted with [`NodeContext::remember_read`](crate::node::NodeContext::remember_read): a checkpoint has what its nodes knew, without asking
-/// the memory again.
+/// [`NodeContext::remember_read`](crate::node::NodeContext::remember_read) records it. A checkpoint then has the knowledge of its nodes, without
+/// another read of the memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MemoryRead {
-    /// What the memory calls it.
+    /// The memory's id of the value.
     pub trace_id: String,
-    /// What it said.
+    /// The content of the value.
     pub content: String,
-    /// How strongly it was remembered.
+    /// The strength of the memory.
     pub strength: f64,
-    /// What else is to be kept of it.
+    /// Additional fields.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
 }
 
 impl MemoryRead {
-    /// Says what was read.
+    /// Creates a record of a read.
     pub fn new(trace_id: impl Into<String>, content: impl Into<String>, strength: f64) -> Self {
         let (trace_id, content) = (trace_id.into(), content.into());
         Self { trace_id, content, strength, extra: BTreeMap::new() }
     }
 
-    /// Keeps something else of it. A field of its own is not replaced.
+    /// Adds an additional field. It does not replace a field of the type itself.
     #[must_use]
     pub fn with(mut self, field: impl Into<String>, value: impl Into<Value>) -> Self {
         let field = field.into();
@@ -100,7 +100,7 @@ impl MemoryRead {
     }
 }
 
-/// What an attempt noted.
+/// The notes of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NodeNotes {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -110,7 +110,7 @@ pub(crate) struct NodeNotes {
 }
 
 impl NodeNotes {
-    /// Returns about how many bytes it takes in a record.
+    /// Returns the approximate size in a record, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         serde_json::to_vec(self).map_or(0, |text| text.len())
     }

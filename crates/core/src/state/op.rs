@@ -1,4 +1,4 @@
-//! The four plain operations a patch is made of.
+//! The four operations of a patch.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One plain operation on a channel: what folding needs to know, without any user type.
+/// An operation on a channel. Folding it needs no user type.
 ///
 /// # Examples
 ///
@@ -19,18 +19,18 @@ use serde_json::{Map, Value};
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
-    /// Puts a value in the place of the channel's.
+    /// Replaces the value of the channel.
     Set(String, Value),
-    /// Adds items at the end of the channel's array; of an absent channel, makes it.
+    /// Appends items to the channel's array. An absent channel becomes an array first.
     Append(String, Vec<Value>),
-    /// Puts entries into the channel's object, replacing those of the same key; of an absent channel, makes it.
+    /// Puts entries into the channel's object, and replaces those of the same key. An absent channel becomes an object first.
     Merge(String, Map<String, Value>),
-    /// Takes keys out of the channel's object; an empty list takes the whole channel away. What is not there is ignored.
+    /// Removes keys from the channel's object. An empty list removes the whole channel. Absent keys are ignored.
     Remove(String, Vec<String>),
 }
 
 impl Op {
-    /// Returns the name of the channel it is on.
+    /// Returns the name of the operation's channel.
     pub fn channel(&self) -> &str {
         match self {
             Self::Set(channel, _)
@@ -41,7 +41,7 @@ impl Op {
     }
 }
 
-/// An operation that is about to be folded: a channel's name is borrowed from the text where that has it as it is.
+/// An operation to be folded. Its channel name borrows from the text if it needs no unescaping.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Change<'a> {
@@ -63,7 +63,7 @@ impl From<Op> for Change<'_> {
 }
 
 impl fmt::Debug for Op {
-    /// Shows what is done to which channel, never a payload.
+    /// Shows the operation and the channel without payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
             Self::Set(..) => "Set",

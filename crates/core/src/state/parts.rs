@@ -1,4 +1,4 @@
-//! A patch in parts: values stay the text they were encoded to, and joining two patches copies none of it.
+//! Patches in parts: values stay encoded text, and joining two patches copies no text.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::text::Text;
 use crate::compact::few::SmallVec;
 use crate::error::Result;
 
-/// One operation whose values are text.
+/// An operation with encoded values.
 #[derive(Clone)]
 pub(super) struct Part {
     pub(super) channel: Cow<'static, str>,
@@ -23,16 +23,16 @@ pub(super) struct Part {
 #[derive(Clone)]
 pub(super) enum Change {
     Set(Text),
-    /// Arrays whose items follow each other.
+    /// Arrays with items to append in order.
     Append(SmallVec<Text>),
-    /// Objects of which the later win.
+    /// Objects to merge in order; later entries win.
     Merge(SmallVec<Text>),
     /// At least one key.
     RemoveKeys(Vec<String>),
     RemoveChannel,
 }
 
-/// An operation as it lies in JSON text.
+/// An operation as it appears in JSON text.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum RawOp<'a> {
@@ -58,7 +58,7 @@ impl Part {
         serde_json::from_str::<Vec<RawOp<'_>>>(text)?.into_iter().map(Self::parse).collect()
     }
 
-    /// Returns the operation as a record may hold it: with values that can be read back, in the one spelling of records.
+    /// Returns the operation in its stored form, with decodable values in the canonical spelling of records.
     pub(super) fn checked(self) -> Result<Self> {
         let Self { channel, change } = self;
         let checked = |chunks: SmallVec<Text>| -> Result<SmallVec<Text>> {
@@ -99,14 +99,14 @@ impl Part {
 }
 
 impl std::fmt::Debug for Part {
-    /// Shows which channel, never a payload.
+    /// Shows the channel without payloads.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Part({:?})", self.channel)
     }
 }
 
 impl Part {
-    /// Appends what [`Serialize`] writes, without looking through a value that is text already.
+    /// Appends the output of [`Serialize`], without a scan of values that are already text.
     pub(super) fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let (verb, value): (&[u8], _) = match &self.change {
             Change::Set(value) => (b"{\"set\":[", value),
@@ -135,14 +135,14 @@ impl Change {
     }
 }
 
-/// Adds an operation after those that are there, dropping what it makes superfluous.
+/// Appends an operation, and drops the operations that it supersedes.
 pub(super) fn join(parts: &mut SmallVec<Part>, later: Part) {
     if let Change::Set(_) | Change::RemoveChannel = later.change {
         parts.retain(|part| part.channel != later.channel);
         parts.push(later);
         return;
     }
-    // Only the last operation on a channel may take in the next one: their order matters.
+    // Only the last operation on a channel may absorb the next one, because their order matters.
     let last = parts.iter_mut().rev().find(|part| part.channel == later.channel);
     match (last.map(|part| &mut part.change), later.change) {
         (Some(Change::Append(chunks)), Change::Append(more)) => {

@@ -1,4 +1,4 @@
-//! What an update changed, as plain operations in JSON.
+//! Patches: the changes of an update, as plain operations in JSON.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::secret::{HIDDEN, Secrets};
 use crate::compact::few::SmallVec;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What an update changed, as plain operations on channels, encoded once and kept as text.
+/// The changes of an update, as plain operations on channels. They are encoded once and stay text.
 ///
 /// In JSON: `[{"set":["draft","text"]},{"append":["notes",["checked"]]},{"merge":["scores",{"a":1}]},
-/// {"remove":["scores",["k"]]}]`, see [`Op`]. Text that was read is kept exactly, and not looked into before it is
-/// folded, merged or listed: a damaged patch is an error there, never a panic. Cloning copies no text.
+/// {"remove":["scores",["k"]]}]`, see [`Op`]. Decoded text stays unchanged, and is not parsed until it is folded, merged or listed. A damaged patch
+/// causes an error then, never a panic. Cloning copies no text.
 ///
 /// # Examples
 ///
@@ -35,9 +35,9 @@ pub struct Patch(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    /// Text from a log, or from a caller, whose values nobody has checked yet.
+    /// Text from a log or a caller, with unchecked values.
     Text(Arc<RawValue>),
-    /// Checked values in the one spelling of records: joined to text when a caller asks, not at every merge.
+    /// Checked values in the canonical spelling of records. They are joined to text on request, not at every merge.
     Parts(SmallVec<Part>),
 }
 
@@ -48,7 +48,7 @@ impl Default for Repr {
 }
 
 impl Patch {
-    /// Makes a patch of operations, as an operator's edit does.
+    /// Creates a patch from operations, for example for an operator's edit.
     ///
     /// # Errors
     ///
@@ -61,11 +61,11 @@ impl Patch {
         Ok(Self::from_parts(parts))
     }
 
-    /// Makes a patch of JSON text, which must be an array of operations.
+    /// Creates a patch from JSON text, which must be an array of operations.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is not.
+    /// [`ErrorKind::Invalid`] if the text is not such an array.
     pub fn from_json(text: &str) -> Result<Self> {
         let bad = |source: serde_json::Error| {
             Error::new(ErrorKind::Invalid, format!("not a patch: {source}; see `Op` for its form"))
@@ -83,7 +83,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text is no list of operations.
+    /// [`ErrorKind::Corrupt`] if the text is not a list of operations.
     pub fn ops(&self) -> Result<Vec<Op>> {
         match &self.0 {
             Repr::Text(text) => serde_json::from_str(text.get()).map_err(corrupt),
@@ -91,7 +91,7 @@ impl Patch {
         }
     }
 
-    /// Tells whether there is no operation in it.
+    /// Returns whether the patch has no operations.
     pub fn is_empty(&self) -> bool {
         match &self.0 {
             Repr::Parts(parts) => parts.is_empty(),
@@ -106,7 +106,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if this is a merge of patches of which one was damaged inside a value.
+    /// [`ErrorKind::Corrupt`] if the patch is a merge with a patch that had a damaged value.
     pub fn as_raw_json(&self) -> Result<Cow<'_, RawValue>> {
         match &self.0 {
             Repr::Text(text) => Ok(Cow::Borrowed(text)),
@@ -114,14 +114,14 @@ impl Patch {
         }
     }
 
-    /// Composes two patches into one that folds the same, for checkpoints that are further apart than the updates.
+    /// Composes two patches into one with the same effect, for checkpoints that are less frequent than updates.
     ///
-    /// A later `Set` or removal of a channel supersedes what came before on it; appended items join, merged entries join.
-    /// The cost is that of looking through `later`, not through everything merged so far.
+    /// A later `Set` or removal of a channel supersedes earlier operations on it. Appended items are concatenated, and merged entries are combined.
+    /// The cost depends on the size of `later`, not on all earlier merges.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text of one of them is no list of operations, or has a value that cannot be stored.
+    /// [`ErrorKind::Corrupt`] if the text of a patch is not a list of operations, or has a value that cannot be stored.
     pub fn merge(self, later: Self) -> Result<Self> {
         if let (Repr::Parts(none), Repr::Parts(SmallVec::One(_))) = (&self.0, &later.0)
             && none.is_empty()
@@ -135,11 +135,11 @@ impl Patch {
         Ok(Self::from_parts(parts))
     }
 
-    /// Returns the patch as a record may hold it: with values that can be read back, in the one spelling of records.
+    /// Returns the patch in its stored form, with decodable values in the canonical spelling of records.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text is no list of operations, [`ErrorKind::Invalid`] if a value in it cannot be stored.
+    /// [`ErrorKind::Corrupt`] if the text is not a list of operations, [`ErrorKind::Invalid`] if a value in it cannot be stored.
     pub(crate) fn checked(self) -> Result<Self> {
         let Repr::Text(text) = &self.0 else { return Ok(self) };
         let mut parts = SmallVec::new();
@@ -149,7 +149,7 @@ impl Patch {
         Ok(Self::from_parts(parts))
     }
 
-    /// Appends the JSON text, as serde would write it.
+    /// Appends the JSON text in serde's form.
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let parts = match &self.0 {
             Repr::Text(text) => {
@@ -169,11 +169,11 @@ impl Patch {
         Ok(())
     }
 
-    /// Returns the patch with [`HIDDEN`] in the place of what it changes in secret channels.
+    /// Returns the patch with [`HIDDEN`] instead of the changes in secret channels.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text is no list of operations.
+    /// [`ErrorKind::Corrupt`] if the text is not a list of operations.
     pub(crate) fn hiding(&self, secrets: &Secrets) -> Result<Self> {
         if secrets.is_empty() {
             return Ok(self.clone());
@@ -212,7 +212,7 @@ pub(super) fn corrupt(source: serde_json::Error) -> Error {
 }
 
 impl PartialEq for Patch {
-    /// Equal if the operations are.
+    /// Compares the operations.
     fn eq(&self, other: &Self) -> bool {
         match (self.ops(), other.ops()) {
             (Ok(left), Ok(right)) => left == right,
@@ -241,7 +241,7 @@ impl<'de> Deserialize<'de> for Patch {
 }
 
 impl fmt::Debug for Patch {
-    /// Shows the size, never a payload.
+    /// Shows the size without payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Repr::Text(text) => write!(f, "Patch({} bytes)", text.get().len()),

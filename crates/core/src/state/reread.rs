@@ -1,4 +1,4 @@
-//! Whether a state comes back as it was given: what its type's own `Serialize` and `Deserialize` make of each other.
+//! Check that a state survives encoding and decoding by its type's own `Serialize` and `Deserialize`.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use super::contract::State;
 use super::schema::Schema;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Reads the encoded state as it is read after a restart, and returns what that gives.
+/// Decodes the encoded state as after a restart, and returns the result.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] naming the channel, if it cannot be read, or is written as something else by then.
+/// [`ErrorKind::Invalid`] with the channel's name, if the state cannot be decoded, or is encoded differently afterwards.
 pub(crate) fn reread<S: State>(text: &str, schema: &Schema) -> Result<S> {
     let given = Channels::from_json(text)?;
     let read = S::from_channels(given.clone(), schema).map_err(|source| {
@@ -34,7 +34,7 @@ pub(crate) fn reread<S: State>(text: &str, schema: &Schema) -> Result<S> {
     Ok(read)
 }
 
-/// Whether two values are the same, but for the order in which sets list their items.
+/// Returns whether two values are equal, ignoring the order of items in sets.
 fn alike(one: &Value, other: &Value) -> bool {
     one == other || in_order(one) == in_order(other)
 }

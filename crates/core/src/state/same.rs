@@ -1,8 +1,8 @@
-//! Whether two values are stored alike.
+//! Comparison of values by their stored form.
 
 use serde_json::Value;
 
-/// Tells whether two values are the same once they are stored; `==` takes `0.0` and `-0.0` for the same.
+/// Returns whether two values have the same stored form. `==` treats `0.0` and `-0.0` as equal.
 pub(crate) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(a), Value::Number(b)) if a.is_f64() && b.is_f64() => {
@@ -16,7 +16,7 @@ pub(crate) fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Tells whether a list begins with all items of another.
+/// Returns whether a list begins with all items of another.
 pub(crate) fn begins_with(list: &[Value], first: &[Value]) -> bool {
     list.len() >= first.len() && list.iter().zip(first).all(|(a, b)| same(a, b))
 }

@@ -1,4 +1,4 @@
-//! Which channels a state has, and how an update joins each.
+//! Schemas: the channels of a state and their reducers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,34 +10,33 @@ use serde::{Deserialize, Serialize};
 use super::secret::Secrets;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How an update joins a channel.
+/// The reducer of a channel, which joins updates into it.
 ///
-/// The text form, as in pipelines written in files, is the name in lower case; a custom reducer is `custom:` and the path
-/// of its function.
+/// The text form in pipeline files is the name in lower case. A custom reducer is `custom:` and the path of its function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reducer {
-    /// The update replaces the value; two concurrent writers are an error.
+    /// Replaces the value. Two concurrent writers are an error.
     #[default]
     Last,
-    /// The update's items follow those that are there.
+    /// Adds the update's items after the current ones.
     Append,
-    /// The update's entries replace those of the same key.
+    /// Replaces entries by key.
     Merge,
-    /// The greater of the two stays.
+    /// Keeps the greater value.
     Max,
-    /// The lesser of the two stays.
+    /// Keeps the lesser value.
     Min,
-    /// The update is added.
+    /// Adds the update.
     Sum,
-    /// The update's items that are not there yet follow those that are.
+    /// Adds the update's new items after the current ones.
     Union,
-    /// The first value that is written stays.
+    /// Keeps the first written value.
     First,
-    /// A function of the application joins the two.
+    /// Joins both values with a function of the application.
     Custom {
-        /// The function's path as written: part of the fingerprint, never called by name.
+        /// The path of the function as written. It is part of the fingerprint, and never called by name.
         with: Cow<'static, str>,
     },
 }
@@ -85,26 +84,26 @@ impl FromStr for Reducer {
     }
 }
 
-/// One channel: its name, its reducer, and whether views show its values.
+/// A channel: its name, its reducer, and whether views show its values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ChannelSpec {
     /// The name under which the channel is stored.
     pub name: Cow<'static, str>,
-    /// How an update joins it.
+    /// The reducer of the channel.
     pub reducer: Reducer,
-    /// Whether views leave its values out.
+    /// Whether views hide its values.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
 }
 
 impl ChannelSpec {
-    /// Describes a channel.
+    /// Creates a channel.
     pub fn new(name: impl Into<Cow<'static, str>>, reducer: Reducer) -> Self {
         Self { name: name.into(), reducer, secret: false }
     }
 
-    /// Marks the channel as secret: views show [`HIDDEN`](super::HIDDEN) in the place of its values.
+    /// Marks the channel as secret: views show [`HIDDEN`](super::HIDDEN) instead of its values.
     #[must_use]
     pub fn secret(mut self) -> Self {
         self.secret = true;
@@ -112,7 +111,7 @@ impl ChannelSpec {
     }
 }
 
-/// The channels of a state in the order of declaration; cloning shares them.
+/// The channels of a state in the order of declaration. Cloning shares them.
 ///
 /// # Examples
 ///
@@ -135,7 +134,7 @@ struct Inner {
 }
 
 impl Schema {
-    /// Makes a schema; of two channels with one name, the later replaces the earlier.
+    /// Creates a schema. If two channels have the same name, the later one replaces the earlier.
     pub fn new(version: u32, channels: impl IntoIterator<Item = ChannelSpec>) -> Self {
         let mut kept: Vec<ChannelSpec> = Vec::new();
         for channel in channels {
@@ -149,7 +148,7 @@ impl Schema {
         Self(Arc::new(Inner { version, channels: kept, by_name }))
     }
 
-    /// Returns this schema with one more channel, or with another reducer for a channel it has.
+    /// Returns this schema with one more channel, or with another reducer for an existing channel.
     #[must_use]
     pub fn with_channel(&self, name: impl Into<Cow<'static, str>>, reducer: Reducer) -> Self {
         let name = name.into();
@@ -157,7 +156,7 @@ impl Schema {
         self.with(ChannelSpec { name, reducer, secret })
     }
 
-    /// Returns this schema with a channel marked as secret; one that was not declared has [`Reducer::Last`].
+    /// Returns this schema with a channel marked as secret. An undeclared channel gets [`Reducer::Last`].
     #[must_use]
     pub fn with_secret(&self, name: impl Into<Cow<'static, str>>) -> Self {
         let name = name.into();
@@ -175,7 +174,7 @@ impl Schema {
         Self::new(version, self.0.channels.iter().cloned())
     }
 
-    /// Returns what the application declared with `#[state(version = N)]`; 1 if it did not.
+    /// Returns the version from `#[state(version = N)]`, by default 1.
     pub fn version(&self) -> u32 {
         self.0.version
     }
@@ -192,13 +191,13 @@ impl Schema {
         found.ok().map(|at| inner.by_name[at])
     }
 
-    /// Returns the reducer of a channel; a channel that was not declared has [`Reducer::Last`].
+    /// Returns the reducer of a channel, by default [`Reducer::Last`].
     pub fn reducer(&self, name: &str) -> &Reducer {
         const UNDECLARED: &Reducer = &Reducer::Last;
         self.channel_index(name).map_or(UNDECLARED, |at| &self.0.channels[at].reducer)
     }
 
-    /// Tells whether the channel is marked as secret.
+    /// Returns whether the channel is marked as secret.
     pub(crate) fn is_secret(&self, name: &str) -> bool {
         self.channel_index(name).is_some_and(|at| self.0.channels[at].secret)
     }
@@ -213,14 +212,15 @@ impl Schema {
             .collect()
     }
 
-    /// Tells whether the channel is declared.
+    /// Returns whether the channel is declared.
     pub(crate) fn declares(&self, name: &str) -> bool {
         self.channel_index(name).is_some()
     }
 
-    /// Returns the canonical JSON text to take a fingerprint of.
+    /// Returns the canonical JSON text for the fingerprint.
     ///
-    /// Channels are sorted by name: moving a field inside its struct changes nothing that is stored. Neither does marking one as secret.
+    /// Channels are sorted by name, because moving a field inside its struct does not change the stored form. Marking a channel as secret does not
+    /// change the text either.
     pub fn fingerprint_input(&self) -> String {
         let mut text = format!("{{\"version\":{},\"channels\":[", self.0.version);
         for (n, at) in self.0.by_name.iter().enumerate() {
@@ -236,7 +236,7 @@ impl Schema {
 }
 
 impl Default for Schema {
-    /// Version 1 without a declared channel.
+    /// Returns version 1 without declared channels.
     fn default() -> Self {
         Self::new(1, [])
     }

@@ -1,17 +1,17 @@
-//! Channels whose values no view shows: their names, and what stands in the place of a value.
+//! Secret channels: their names, and the placeholder for their values.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What stands in the place of a value that is not shown.
+/// The placeholder for a hidden value.
 pub const HIDDEN: &str = "…";
 
 /// The names of the channels that `#[state(secret)]` marks.
 ///
-/// The log of a run holds them, so that tools without the user's types know which channels views leave out. A run never forgets one: once a process
-/// with the mark has started or claimed the run, the channel is secret at every place of its log.
+/// The log of a run contains the names, so tools without the user's types know the secret channels. A run never drops a name: once a process with the
+/// mark has started or claimed the run, the channel is secret at every position of its log.
 ///
 /// # Examples
 ///
@@ -31,22 +31,22 @@ pub const HIDDEN: &str = "…";
 pub struct Secrets(BTreeSet<String>);
 
 impl Secrets {
-    /// Tells whether no channel is secret.
+    /// Returns whether no channel is secret.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Tells whether the channel is secret.
+    /// Returns whether the channel is secret.
     pub fn contains(&self, channel: &str) -> bool {
         self.0.contains(channel)
     }
 
-    /// Lists the names in their order.
+    /// Lists the names in sorted order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// Puts [`HIDDEN`] in the place of the value of each secret channel of a state.
+    /// Replaces the value of each secret channel of a state by [`HIDDEN`].
     pub fn hide(&self, state: &mut Value) {
         let Value::Object(channels) = state else { return };
         for name in self.iter() {

@@ -1,4 +1,4 @@
-//! The JSON text of a value, shared by those who hold it.
+//! Shared JSON text of a value.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,19 +10,19 @@ use serde_json::value::RawValue;
 
 /// JSON text of one value.
 ///
-/// What a `RawValue` is, without the two copies that making a shared one takes.
+/// Like a `RawValue`, without the two copies of making a shared one.
 #[derive(Clone)]
 pub(crate) struct Text(Arc<str>);
 
-/// How much memory is kept for the next value: one large value must not hold its memory for good.
+/// The buffer capacity to keep for the next value. A large value must not retain its memory permanently.
 const KEPT: usize = 16 * 1024;
 
 thread_local! {
-    /// Where a value is written before its length is known. Taken out while it is in use, since what encodes itself may encode others.
+    /// The buffer for a value before its length is known. Taken out while in use, because an encoder may encode other values.
     static DESK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Has something written where there is room already, and hands it on from there.
+/// Passes a reusable buffer to `work`, and returns the result.
 pub(crate) fn on_desk<R>(work: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     let mut desk = DESK.take();
     desk.clear();
@@ -48,7 +48,7 @@ impl Text {
 }
 
 impl fmt::Debug for Text {
-    /// Shows the size, never a payload.
+    /// Shows the size without payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.0.len())
     }
@@ -61,7 +61,7 @@ impl From<&RawValue> for Text {
 }
 
 impl Serialize for Text {
-    /// Embeds the text, which is looked through once more: what is written often is written by [`Patch::write`](super::Patch).
+    /// Embeds the text, with one more scan. [`Patch::write`](super::Patch) is the fast path without the scan.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serde_json::from_str::<&RawValue>(&self.0).map_err(S::Error::custom)?.serialize(serializer)
     }

@@ -1,4 +1,4 @@
-//! What a node hands back: a change of the state, and what travels on from it.
+//! The result of a node: a change of the state, and the output for later nodes.
 
 use std::fmt;
 use std::mem;
@@ -14,10 +14,10 @@ use super::strict;
 use super::writer::PatchWriter;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a node hands back: the change of the state, an output for the nodes after it, and notes for people.
+/// The result of a node: a change of the state, an output for the nodes after it, and notes for people.
 ///
-/// Made from a [`Draft`], from a typed update such as `Review::update().draft("text")`, or from `()`. None of these can
-/// fail; what is wrong with them is carried along and reported when the update is applied.
+/// Create it from a [`Draft`], from a typed update such as `Review::update().draft("text")`, or from `()`. These conversions cannot fail. The update
+/// stores an error, and reports it when it is applied.
 ///
 /// # Examples
 ///
@@ -32,60 +32,60 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Ok::<(), ferrata_core::Error>(())
 /// ```
 pub struct Update<S: State> {
-    /// What is sent out of the run; absent if nothing is.
+    /// Outbox messages of the update, if any.
     sent: Option<Box<Result<Vec<SentOut>>>>,
-    /// What the attempt noted; absent if nothing.
+    /// Notes of the attempt, if any.
     noted: Option<Box<NodeNotes>>,
     change: Result<Option<Change<S>>>,
     output: Result<Option<Arc<RawValue>>>,
     notes: Option<String>,
-    /// Whether it ends a conversation that no message came to.
+    /// Whether the update ends a conversation without a message.
     leaves: bool,
 }
 
 impl<S: State> Update<S> {
-    /// Makes an update of a typed one; the derive has `From` call it.
+    /// Creates an update from a typed one. The derive calls it from `From`.
     pub fn new(change: S::Update) -> Self {
         Self { change: Ok(Some(Change::Own(change))), ..Self::default() }
     }
 
-    /// Makes an update that changes nothing.
+    /// Creates an update without changes.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Adds a value that travels along the fired edges to the nodes they lead to.
+    /// Sets the output, which the fired edges carry to their target nodes.
     ///
-    /// An output that is an object may say by a text `outcome` how the work came out, and by a text `failure_reason` why: the run's
-    /// history, log and report show it unless it is `success`. The run goes on as after any success.
+    /// An object as output may have the texts `outcome`, for the result of the work, and `failure_reason`. The run's history, log and report show
+    /// them unless the outcome is `success`. The run continues as after any success.
     #[must_use]
     pub fn with_output(mut self, output: impl Serialize) -> Self {
         self.output = strict::to_raw_value(&output).map(|text| Some(text.into()));
         self
     }
 
-    /// Makes the update of a conversation that ends without a message.
+    /// Creates the update of a conversation that ends without a message.
     pub(crate) fn leaving(reason: impl Serialize) -> Self {
         Self { leaves: true, ..Self::none().with_output(reason) }
     }
 
-    /// Whether it ends a conversation that no message came to.
+    /// Returns whether the update ends a conversation without a message.
     pub(crate) fn leaves(&self) -> bool {
         self.leaves
     }
 
-    /// Adds text for people who read the run's history.
+    /// Adds a note for readers of the run's history.
     #[must_use]
     pub fn with_notes(mut self, notes: impl Into<String>) -> Self {
         self.notes = Some(notes.into());
         self
     }
 
-    /// Sends a letter out of the run: it is recorded with the end of the node, and the outlet of the topic delivers it after that, at
-    /// least once, in the order in which the run sent letters to the topic.
+    /// Sends an outbox message. The record of the node's end contains the message.
     ///
-    /// See [`RuntimeBuilder::outlet`](crate::runtime::RuntimeBuilder::outlet). What is wrong with topic or payload is reported when the
-    /// update is applied: a topic has 1 to 128 bytes and no control character.
+    /// The sink of the topic then delivers it at least once, in the order in which the run sent messages to the topic. See
+    /// [`RuntimeBuilder::outlet`](crate::runtime::RuntimeBuilder::outlet). A topic has 1 to 128 bytes and no control character. An invalid topic or
+    /// payload causes an error when the update is applied.
     #[must_use]
     pub fn send_out(mut self, topic: impl AsRef<str>, payload: impl Serialize) -> Self {
         let letter = SentOut::new(topic.as_ref(), &payload);
@@ -98,7 +98,7 @@ impl<S: State> Update<S> {
         self
     }
 
-    /// Puts what was sent out during the attempt before what the update sends.
+    /// Puts the outbox messages of the attempt before those of the update.
     pub(crate) fn sent_before(mut self, letters: Vec<SentOut>) -> Self {
         match self.sent.as_deref_mut() {
             _ if letters.is_empty() => {}
@@ -109,7 +109,7 @@ impl<S: State> Update<S> {
         self
     }
 
-    /// Adds what the attempt noted.
+    /// Adds the notes of the attempt.
     pub(crate) fn noting(mut self, noted: NodeNotes) -> Self {
         if !noted.is_empty() {
             self.noted = Some(Box::new(noted));
@@ -121,7 +121,7 @@ impl<S: State> Update<S> {
         self.noted.as_deref()
     }
 
-    /// What is sent out of the run.
+    /// Returns the outbox messages.
     pub(crate) fn sent(&self) -> &[SentOut] {
         match self.sent.as_deref() {
             Some(Ok(letters)) => letters,
@@ -129,32 +129,32 @@ impl<S: State> Update<S> {
         }
     }
 
-    /// Whether applying it reports nothing but what the change itself does.
+    /// Returns whether applying the update reports only errors of the change itself.
     pub(crate) fn has_nothing_to_report(&self) -> bool {
         self.output.is_ok() && self.sent.as_deref().is_none_or(Result::is_ok)
     }
 
-    /// Returns the value that travels along the fired edges.
+    /// Returns the output, which the fired edges carry.
     pub fn output(&self) -> Option<&RawValue> {
         self.output.as_ref().ok()?.as_deref()
     }
 
-    /// As [`output`](Self::output), to be kept.
+    /// Returns the [`output`](Self::output) in shared form.
     pub(crate) fn shared_output(&self) -> Option<&Arc<RawValue>> {
         self.output.as_ref().ok()?.as_ref()
     }
 
-    /// Returns the text for people.
+    /// Returns the note for people.
     pub fn notes(&self) -> Option<&str> {
         self.notes.as_deref()
     }
 
-    /// Tells whether the update cannot change the state; one made of a typed update may still turn out to change nothing.
+    /// Returns whether the update cannot change the state. A typed update may still turn out to change nothing.
     pub fn is_none(&self) -> bool {
         matches!(self.change, Ok(None))
     }
 
-    /// Makes the update of another state that `change` makes of this one's change; output and notes go along.
+    /// Converts the update to one of another state with `change`. Output and notes stay.
     pub(crate) fn carried<O: State>(
         self,
         change: impl FnOnce(&S::Update) -> Result<Option<O::Update>>,
@@ -165,12 +165,12 @@ impl<S: State> Update<S> {
         Update { sent, noted, change, output, notes, leaves }
     }
 
-    /// Applies the change to `state` and writes it to `patch`: whole, or not at all.
+    /// Applies the change to `state` and writes it to `patch`, atomically.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`], naming the channel, for what [`State::apply`] refuses, for a
-    /// draft whose difference could not be made, and for an output that cannot be stored. State and patch are as before.
+    /// [`ErrorKind::Invalid`], with the channel's name, for an error of [`State::apply`], for a draft without a valid difference, and for an output
+    /// that cannot be stored. State and patch are unchanged.
     pub fn apply(&self, state: &mut S, patch: &mut PatchWriter) -> Result<()> {
         if let Err(error) = &self.output {
             return Err(again(error, "output: "));
@@ -190,8 +190,8 @@ impl<S: State> Update<S> {
 }
 
 impl<S: State> Update<S> {
-    /// Returns what another activation may return in the place of this one; nothing if there is more to it than change, output and notes,
-    /// or something is wrong with it.
+    /// Returns the update in a form that another activation may reuse. Returns `None` if the update has more than a change, an output and notes, or
+    /// has an error.
     pub(crate) fn keep(&mut self) -> Option<KeptUpdate<S>> {
         if self.sent.is_some() || self.noted.is_some() || self.leaves {
             return None;
@@ -209,7 +209,7 @@ impl<S: State> Update<S> {
     }
 }
 
-/// An update that is kept for other activations.
+/// An update that other activations may reuse.
 pub(crate) struct KeptUpdate<S: State> {
     change: Option<Arc<S::Update>>,
     output: Option<Arc<RawValue>>,
@@ -230,7 +230,7 @@ impl<S: State> Clone for KeptUpdate<S> {
     }
 }
 
-/// The typed change: of this activation alone, or kept for others as well.
+/// The typed change: owned by this activation, or shared with others.
 enum Change<S: State> {
     Own(S::Update),
     Shared(Arc<S::Update>),
@@ -258,7 +258,7 @@ impl<S: State> fmt::Debug for Change<S> {
     }
 }
 
-/// A letter that is sent out of a run.
+/// An outbox message.
 #[derive(Clone, Debug)]
 pub(crate) struct SentOut {
     pub(crate) topic: Arc<str>,
@@ -268,7 +268,7 @@ pub(crate) struct SentOut {
 impl SentOut {
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the topic is none, or the payload cannot be expressed in JSON.
+    /// [`ErrorKind::Invalid`] if the topic is not valid, or the payload cannot be expressed in JSON.
     pub(crate) fn new(topic: &str, payload: &impl Serialize) -> Result<Self> {
         if topic.is_empty() || topic.len() > 128 || topic.chars().any(char::is_control) {
             let message = "a topic has 1 to 128 bytes and no control character";
@@ -278,12 +278,12 @@ impl SentOut {
     }
 }
 
-/// The same error once more, because an update may be applied more than once.
+/// Copies an error, because an update may be applied more than once.
 fn again(error: &Error, before: &str) -> Error {
     Error::new(error.kind(), format!("{before}{}", error.message()))
 }
 
-/// What a node may return: its draft, a typed update, an [`Update`], or `()`.
+/// The return value of a node: its draft, a typed update, an [`Update`], or `()`.
 ///
 /// The derive of a state implements it for the state's typed update.
 #[diagnostic::on_unimplemented(
@@ -293,10 +293,10 @@ fn again(error: &Error, before: &str) -> Error {
     note = "a value for the next nodes is an output: `Ok(Update::none().with_output(value))`"
 )]
 pub trait IntoUpdate<S: State>: Sized {
-    /// Makes the update.
+    /// Converts the value to an update.
     fn into_update(self) -> Update<S>;
 
-    /// Makes the update, with [an output](Update::with_output).
+    /// Converts the value to an update, with [an output](Update::with_output).
     ///
     /// # Examples
     ///
@@ -314,12 +314,12 @@ pub trait IntoUpdate<S: State>: Sized {
         self.into_update().with_output(output)
     }
 
-    /// Makes the update, with [text for people](Update::with_notes).
+    /// Converts the value to an update, with [a note for people](Update::with_notes).
     fn with_notes(self, notes: impl Into<String>) -> Update<S> {
         self.into_update().with_notes(notes)
     }
 
-    /// Makes the update, with [a letter out of the run](Update::send_out).
+    /// Converts the value to an update, with [an outbox message](Update::send_out).
     fn send_out(self, topic: impl AsRef<str>, payload: impl Serialize) -> Update<S> {
         self.into_update().send_out(topic, payload)
     }
@@ -362,7 +362,7 @@ impl<S: State> From<()> for Update<S> {
 }
 
 impl<S: State> fmt::Debug for Update<S> {
-    /// Shows which channels change, never a payload.
+    /// Shows the changed channels without payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Update")
             .field("change", &self.change)

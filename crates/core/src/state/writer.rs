@@ -1,4 +1,4 @@
-//! Where a state writes what an update changes in it.
+//! The writer for the changes of an update.
 
 use serde::Serialize;
 
@@ -9,13 +9,13 @@ use super::strict;
 use crate::compact::few::SmallVec;
 use crate::error::Result;
 
-/// How a channel was written, which decides whether two concurrent writers are an error.
+/// The kind of write to a channel, which decides whether two concurrent writers are an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Write {
-    /// Joined by its reducer: concurrent writers are expected.
+    /// Joined by the reducer: concurrent writers are expected.
     Reduced,
-    /// Replaced whatever was there: of two concurrent writers, one would be lost.
+    /// Replaced the value: one of two concurrent writes would be lost.
     Overwritten,
 }
 
@@ -23,34 +23,34 @@ pub enum Write {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Touch {
-    /// Which channel.
+    /// The channel.
     pub channel: ChannelId,
-    /// How; [`Write::Overwritten`] if any of several operations was.
+    /// The kind of write: [`Write::Overwritten`] if any of several operations was.
     pub write: Write,
-    /// The bytes of its values in the patch; 0 if nothing was recorded.
+    /// The size of its values in the patch, in bytes. 0 if the writer encodes no values.
     pub bytes: usize,
 }
 
-/// What was written: the patch, and the channels it is about.
+/// The output of a writer: the patch and its channels.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WrittenPatch {
-    /// The patch; `None` if the writer only noted channels.
+    /// The patch, or `None` if the writer only collected channels.
     pub patch: Option<Patch>,
     /// One entry per channel, sorted by name.
     pub touched: Vec<Touch>,
 }
 
 impl WrittenPatch {
-    /// Returns the channel with the most bytes, the one to blame for a record that is too large.
+    /// Returns the channel with the most bytes, for the error about a record that is too large.
     pub fn largest(&self) -> Option<&Touch> {
         self.touched.iter().max_by_key(|touch| touch.bytes)
     }
 }
 
-/// Takes down what an update changes, as JSON or, where nothing is stored, as the names of channels only.
+/// Writes the changes of an update as JSON, or only the names of changed channels if nothing is stored.
 ///
-/// A writer that was given nothing has allocated nothing.
+/// An unused writer has allocated nothing.
 ///
 /// # Examples
 ///
@@ -67,13 +67,13 @@ impl WrittenPatch {
 #[derive(Debug)]
 pub struct PatchWriter {
     recording: bool,
-    /// Whether channels are noted.
+    /// Whether the writer collects channels.
     noting: bool,
     parts: SmallVec<Part>,
     touched: SmallVec<Touch>,
 }
 
-/// A point to go back to when an update fails half-way.
+/// A position to rewind to when an update fails midway.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     parts: usize,
@@ -81,28 +81,28 @@ pub struct Mark {
 }
 
 impl PatchWriter {
-    /// Makes a writer that encodes what it is given.
+    /// Creates a writer that encodes its values.
     pub const fn recording() -> Self {
         Self { recording: true, noting: true, parts: SmallVec::new(), touched: SmallVec::new() }
     }
 
-    /// Makes a writer that encodes nothing and only notes which channels were written.
+    /// Creates a writer that encodes nothing and only collects the written channels.
     pub const fn touching() -> Self {
         Self { recording: false, noting: true, parts: SmallVec::new(), touched: SmallVec::new() }
     }
 
-    /// Makes a writer that notes nothing at all, for where no caller reads the patch.
+    /// Creates a writer that ignores all writes, for callers that do not need the patch.
     pub(crate) const fn idle() -> Self {
         Self { recording: false, noting: false, parts: SmallVec::new(), touched: SmallVec::new() }
     }
 
-    /// Puts a value in the place of the channel's.
+    /// Sets the value of a channel.
     ///
-    /// `write` is [`Write::Reduced`] where the value was computed from the one that was there.
+    /// Pass [`Write::Reduced`] if the value was computed from the current one.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the value cannot be stored, see [`strict`]; nothing was written.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the value cannot be stored, see [`strict`]. The call then writes nothing.
     pub fn set<T: ?Sized + Serialize>(&mut self, channel: &ChannelId, value: &T, write: Write) -> Result<()> {
         self.put(channel, write, |name| {
             let text = strict::channel_to_text(name, value)?;
@@ -110,11 +110,11 @@ impl PatchWriter {
         })
     }
 
-    /// Adds items at the end of the channel's array; nothing if there are none.
+    /// Appends items to the channel's array. Without items, it writes nothing.
     ///
     /// # Errors
     ///
-    /// As [`PatchWriter::set`].
+    /// The errors of [`PatchWriter::set`].
     pub fn append<T: Serialize>(&mut self, channel: &ChannelId, items: &[T]) -> Result<()> {
         if items.is_empty() {
             return Ok(());
@@ -125,11 +125,11 @@ impl PatchWriter {
         })
     }
 
-    /// Puts entries into the channel's object; nothing if there are none.
+    /// Puts entries into the channel's object. Without entries, it writes nothing.
     ///
     /// # Errors
     ///
-    /// As [`PatchWriter::set`].
+    /// The errors of [`PatchWriter::set`].
     pub fn merge<K: Serialize, V: Serialize>(
         &mut self,
         channel: &ChannelId,
@@ -144,11 +144,11 @@ impl PatchWriter {
         })
     }
 
-    /// Takes keys out of the channel's object; nothing if there are none.
+    /// Removes keys from the channel's object. Without keys, it writes nothing.
     ///
     /// # Errors
     ///
-    /// As [`PatchWriter::set`].
+    /// The errors of [`PatchWriter::set`].
     pub fn remove_keys<K: Serialize>(&mut self, channel: &ChannelId, keys: &[K]) -> Result<()> {
         if keys.is_empty() {
             return Ok(());
@@ -160,9 +160,9 @@ impl PatchWriter {
         })
     }
 
-    /// Takes the whole channel away.
+    /// Removes the whole channel.
     pub fn remove_channel(&mut self, channel: &ChannelId) {
-        // Nothing is encoded, so nothing can fail.
+        // Removal encodes no value, so it cannot fail.
         let _ = self.put(channel, Write::Overwritten, |_| Ok((0, Change::RemoveChannel)));
     }
 
@@ -184,18 +184,18 @@ impl PatchWriter {
         Ok(())
     }
 
-    /// Returns a point to go back to.
+    /// Returns a position to rewind to.
     pub fn mark(&self) -> Mark {
         Mark { parts: self.parts.len(), touched: self.touched.len() }
     }
 
-    /// Forgets what was written after `mark`.
+    /// Discards all writes after `mark`.
     pub fn rewind(&mut self, mark: Mark) {
         self.parts.truncate(mark.parts);
         self.touched.truncate(mark.touched);
     }
 
-    /// Tells whether nothing was written.
+    /// Returns whether the writer has no changes.
     pub fn is_empty(&self) -> bool {
         self.touched.is_empty()
     }
@@ -206,7 +206,7 @@ impl PatchWriter {
         WrittenPatch { patch, touched: touched.into() }
     }
 
-    /// As [`finish`](Self::finish), without memory for a list of one channel.
+    /// Finishes like [`finish`](Self::finish), without an allocation for a list of one channel.
     pub(crate) fn close(self) -> (Option<Patch>, SmallVec<Touch>) {
         let patch = self.recording.then(|| Patch::from_parts(self.parts));
         if self.touched.len() <= 1 {

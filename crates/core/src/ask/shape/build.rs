@@ -1,15 +1,15 @@
-//! Shapes made by hand, and by the derive.
+//! Constructors of shapes, for hand-written code and the derive.
 
 use super::{Field, Form, Shape};
 
 impl Shape {
-    /// Anything that is JSON.
+    /// Returns the shape of any JSON.
     #[must_use]
     pub fn any() -> Self {
         Self(Form::Any)
     }
 
-    /// One of these texts.
+    /// Returns the shape of one of these texts.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -24,7 +24,7 @@ impl Shape {
         Self(Form::OneOf(texts.into_iter().map(Into::into).collect()))
     }
 
-    /// Null, or this.
+    /// Returns the shape that also accepts null.
     #[must_use]
     pub fn nullable(self) -> Self {
         match self.0 {
@@ -33,13 +33,13 @@ impl Shape {
         }
     }
 
-    /// A list whose items are this.
+    /// Returns the shape of a list with items of this shape.
     #[must_use]
     pub fn list(item: Self) -> Self {
         Self(Form::List(Box::new(item.0)))
     }
 
-    /// A list with these elements, of which all after the first `least` may be left out.
+    /// Returns the shape of a list with these elements. All elements after the first `least` are optional.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -54,14 +54,14 @@ impl Shape {
         Self(Form::Tuple { least: least.min(forms.len()), forms })
     }
 
-    /// An object whose values are this, whatever their keys.
+    /// Returns the shape of an object with values of this shape and any keys.
     #[must_use]
     pub fn map(value: Self) -> Self {
         Self(Form::Map(Box::new(value.0)))
     }
 
-    /// An object with these fields, and any other. The name of one that may be left out ends in `?`; to one that may not and ends in `?` or
-    /// `!` by itself, append a `!`.
+    /// Returns the shape of an object with these fields and any others. An optional field's name ends in `?`. Append a `!` to a required field's name
+    /// that ends in `?` or `!`.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -75,7 +75,7 @@ impl Shape {
         Self(Form::Object { fields, closed: false })
     }
 
-    /// Refuses every field of an object that was not named; changes no other shape.
+    /// Rejects all unnamed fields of an object. Other shapes are unchanged.
     #[must_use]
     pub fn closed(self) -> Self {
         match self.0 {
@@ -84,7 +84,8 @@ impl Shape {
         }
     }
 
-    /// An enum as serde writes it: the name of a variant, or an object with the name as its only key. One without content has none here.
+    /// Returns the shape of an enum as serde writes it: the name of a variant, or an object with the name as its only key. A variant without content
+    /// has `None`.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -103,7 +104,7 @@ impl Shape {
         Self(Form::Variants(variants.into_iter().collect()))
     }
 
-    /// An object whose field `tag` names a variant, and whose other fields are of the shape there: none where they do not matter.
+    /// Returns the shape of an object with a field `tag` that names a variant, and the other fields of that variant. `None` ignores the other fields.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -121,13 +122,13 @@ impl Shape {
         Self(Form::Tagged { tag: tag.into(), variants: named(variants).collect() })
     }
 
-    /// What one of these takes.
+    /// Returns the shape that accepts any value of one of these shapes.
     #[must_use]
     pub fn any_of(shapes: impl IntoIterator<Item = Self>) -> Self {
         Self(Form::AnyOf(shapes.into_iter().map(|shape| shape.0).collect()))
     }
 
-    /// Returns the texts to choose from, if the answer is one of some texts; otherwise none.
+    /// Returns the choices if the answer is one of several texts, otherwise an empty slice.
     pub fn options(&self) -> &[String] {
         match &self.0 {
             Form::OneOf(texts) | Form::Units(texts) => texts,

@@ -1,4 +1,4 @@
-//! Holds an answer against a shape, and says where it differs.
+//! Checks of an answer against a shape.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 
 use super::{Form, Int, Shape};
 
-/// What a message may be long, in characters: enough for a path and an expectation, whatever an answer's keys are.
+/// The maximum length of a message in characters: enough for a path and an expectation, whatever an answer's keys are.
 const MESSAGE: usize = 400;
-/// What of a key a pointer shows, in characters.
+/// The maximum length of a key in a pointer, in characters.
 const KEY: usize = 60;
 
 impl Shape {
@@ -19,8 +19,8 @@ impl Shape {
     ///
     /// # Errors
     ///
-    /// What is wrong, at which JSON pointer, and what is expected there; at most 400 characters, without the answer's
-    /// values, which may be secret. Only the first difference is named.
+    /// The problem, its JSON pointer, and the expected shape there, in at most 400 characters. The message has no values of the answer, which may be
+    /// secret. Only the first difference is named.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -34,7 +34,7 @@ impl Shape {
     /// ```
     pub fn check(&self, text: &str) -> Result<(), String> {
         let not_json = |error| bounded(format!("not JSON: {error}"));
-        // Also what is passed over must be readable: a number beyond all floats, for one, is no answer to anything.
+        // Ignored parts must be readable too: a number beyond the range of floats, for example, is never a valid answer.
         serde_json::from_str::<Value>(text).map_err(not_json)?;
         let raw: &RawValue = serde_json::from_str(text).map_err(not_json)?;
         self.0.check(raw).map_err(|fault| bounded(fault.to_string()))
@@ -119,14 +119,14 @@ impl Form {
         }
     }
 
-    /// Checks an object, of which a tag may have been taken already.
+    /// Checks an object. A tag of the object may already be consumed.
     fn entries(&self, entries: &[Entry<'_>]) -> Result<(), Fault> {
         match self {
-            // What is beside the tag of a variant without content does not matter.
+            // Fields next to the tag of a variant without content do not matter.
             Self::Null | Self::Any => Ok(()),
             Self::Nullable(form) => form.entries(entries),
             Self::AnyOf(forms) => self.any_of(forms, "{", |form| form.entries(entries)),
-            // An enum is its variant's name, or an object with that name alone as its key.
+            // An enum is a variant's name, or an object with that name as its only key.
             Self::Units(_) | Self::Variants(_) => {
                 let [(name, value)] = entries else { return Err(self.fault("an object with not one key")) };
                 let Some(form) = self.content(name) else {
@@ -174,7 +174,7 @@ impl Form {
         }
     }
 
-    /// The form of what a variant holds.
+    /// Returns the form of a variant's content.
     fn content(&self, name: &str) -> Option<&Self> {
         match self {
             Self::Units(names) => names.iter().any(|one| one == name).then_some(&Self::Null),
@@ -192,7 +192,7 @@ impl Form {
         let mut nearest: Option<Fault> = None;
         for form in forms {
             let Err(fault) = check(form) else { return Ok(()) };
-            // The one that held for the longest is the one that was meant.
+            // The variant that matched longest is the intended one.
             if nearest.as_ref().is_none_or(|nearest| fault.path.len() > nearest.path.len()) {
                 nearest = Some(fault);
             }
@@ -263,7 +263,7 @@ impl Int {
 
 type Entry<'a> = (String, &'a RawValue);
 
-/// The entries of an object, the values not yet read; a key twice is twice in it.
+/// The entries of an object with undecoded values. Duplicate keys stay duplicated.
 struct Entries<'a>(Vec<Entry<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {

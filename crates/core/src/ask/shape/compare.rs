@@ -1,12 +1,12 @@
-//! Whether code asks what a log says was asked.
+//! Comparison of the shape in the code with the shape in a log.
 
 use super::{Form, Shape};
 
 impl Shape {
-    /// Returns whether a question that was asked with `stored` goes on as one with this shape.
+    /// Returns whether a question with the `stored` shape continues as one with this shape.
     ///
-    /// Where either takes anything, nothing more was known: a type that holds itself ends somewhere, and earlier versions found shapes by
-    /// playing dummy values to `Deserialize`. An answer that fits what is stored, and that the type does not read, is asked for again.
+    /// If either shape accepts anything, its details are unknown: recursive types are cut off, and earlier versions probed `Deserialize` with dummy
+    /// values. If an answer fits the stored shape but the type cannot decode it, the run asks again.
     pub(crate) fn continues(&self, stored: &Self) -> bool {
         self.0.continues(&stored.0)
     }
@@ -32,7 +32,7 @@ impl Form {
                     && now.keys().eq(then.keys())
                     && now.values().zip(then.values()).all(|(now, then)| now.continues(then))
             }
-            // What earlier versions could not tell apart, and what they found of an enum with a tag.
+            // Distinctions that earlier versions did not make, and their form of a tagged enum.
             (Self::Int(_), Self::Number) | (Self::Char, Self::Text) => true,
             (Self::Tagged { tag, .. }, Self::Object { fields, .. }) => fields.contains_key(tag),
             (Self::Object { fields: now, .. }, Self::Object { fields: then, .. }) => {

@@ -1,4 +1,4 @@
-//! What says the shape of a type.
+//! The shape of a type.
 
 use std::any::TypeId;
 
@@ -6,16 +6,15 @@ use serde::de::DeserializeOwned;
 
 use super::{Field, Form, Shape};
 
-/// How often a type may stand inside itself, and with how often less a type too wide for that is tried.
+/// The nesting limits of recursive types: the first for most types, the lower ones for types that become too wide.
 const LEVELS: [usize; 4] = [8, 4, 2, 1];
-/// Types in one shape: it stands in every question's record, so it is not to outgrow the question.
+/// The maximum number of types in one shape. Each question's record contains the shape, which must not outgrow the question.
 pub(super) const PLACES: usize = 400;
 
-/// A type that an answer can be read into: it says what JSON it takes.
+/// The type of an answer, with the shape of its JSON.
 ///
-/// Derived with `#[derive(AnswerShape)]` beside `Deserialize`, whose attributes it honours. Implemented for the types of the standard
-/// library that JSON has a form for, for UUIDs and for JSON itself. A type whose own code reads it says by hand what it takes, mostly that of another
-/// type:
+/// Derive it with `#[derive(AnswerShape)]` next to `Deserialize`; it honors serde's attributes. The types of the standard library with a JSON form,
+/// UUIDs and JSON values implement it. A type with a hand-written `Deserialize` implements it by hand, usually with the shape of another type:
 ///
 /// ```
 /// use ferrata_core::ask::{AnswerShape, Shape, Shapes};
@@ -47,18 +46,18 @@ pub(super) const PLACES: usize = 400;
             field with `#[answer(as = String)]`, naming a type that takes the same JSON"
 )]
 pub trait AnswerShape: DeserializeOwned + 'static {
-    /// Whether a field of this type may be left out of an object, as one of an `Option` may.
+    /// Whether a field of this type is optional in an object, as a field of an `Option` is.
     const OPTIONAL: bool = false;
 
-    /// Returns the shape; that of each type inside is asked of `shapes`.
+    /// Returns the shape. `shapes` provides the shapes of inner types.
     fn shape(shapes: &mut Shapes) -> Shape;
 }
 
 impl Shape {
-    /// Returns what JSON a type takes.
+    /// Returns the shape of a type.
     ///
-    /// A type that holds itself is followed eight times, less often if it holds itself more than once; what lies deeper is taken as anything,
-    /// and so is what comes after 400 types.
+    /// A recursive type is followed up to eight levels, and fewer if it contains itself more than once. Deeper parts accept anything, and so do all
+    /// parts after 400 types.
     #[must_use]
     pub fn of<T: AnswerShape>() -> Self {
         Self::within::<T>(PLACES)
@@ -77,14 +76,14 @@ impl Shape {
     }
 }
 
-/// The shapes of the types inside a type: see [`AnswerShape`]. It ends those that hold themselves.
+/// The shapes of the types inside a type: see [`AnswerShape`]. It cuts off recursive types.
 #[derive(Debug)]
 pub struct Shapes {
-    /// The types whose shape is being asked for, each inside the one before.
+    /// The types in progress, each inside the one before.
     open: Vec<TypeId>,
     levels: usize,
     places: usize,
-    /// Whether there were more types than places.
+    /// Whether the number of types exceeded the limit.
     is_cut: bool,
 }
 
@@ -106,7 +105,7 @@ impl Shapes {
         shape
     }
 
-    /// Returns a field for [`Shape::object`], which may be left out if its type [may](AnswerShape::OPTIONAL).
+    /// Returns a field for [`Shape::object`], which is optional if its type [is](AnswerShape::OPTIONAL).
     pub fn field<T: AnswerShape>(&mut self, name: &str) -> (String, Shape) {
         let shape = self.of::<T>();
         (Field::key(name, !T::OPTIONAL), shape)
@@ -114,7 +113,7 @@ impl Shapes {
 }
 
 impl Field {
-    /// Returns the name with the mark that says whether it may be left out.
+    /// Returns the name with its marker for optional or required.
     pub(super) fn key(name: &str, required: bool) -> String {
         let mark = match required {
             false => "?",
@@ -124,7 +123,7 @@ impl Field {
         format!("{name}{mark}")
     }
 
-    /// Reads a name with its mark.
+    /// Decodes a name with its marker.
     pub(super) fn from_key(key: &str, form: Form) -> (String, Self) {
         let (name, required) = match (key.strip_suffix('?'), key.strip_suffix('!')) {
             (Some(name), _) => (name, false),

@@ -1,4 +1,4 @@
-//! A shape as JSON Schema, for user interfaces that make a form of a question.
+//! Shapes as JSON Schema, for user interfaces that generate forms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use super::{Field, Form, Int, Shape};
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 impl Shape {
-    /// Returns the shape as a [JSON Schema](https://json-schema.org/draft/2020-12) of that dialect: what a form is made of.
+    /// Returns the shape as a [JSON Schema](https://json-schema.org/draft/2020-12) of that dialect, for generating forms.
     ///
     /// # Guarantees
     ///
-    /// [`check`](Self::check) takes every JSON that fits the schema, but for three things of which JSON Schema knows less: an integer that is written
-    /// with a fraction or an exponent (`7.0`), an integer beyond 64 bits, and a field that is there twice. The schema has one way to write a variant without content,
-    /// its name; `check` takes `{"name": null}` as well.
+    /// [`check`](Self::check) accepts every JSON value that fits the schema, with three exceptions: an integer with a fraction or an exponent
+    /// (`7.0`), an integer beyond 64 bits, and a duplicate field. The schema has only the name for a variant without content; `check` also accepts
+    /// `{"name": null}`.
     ///
     /// # Examples
     ///
@@ -50,7 +50,7 @@ impl Shape {
     }
 }
 
-/// Tags of an object that were read already, each with its text.
+/// Tags of an object that are already consumed, with their texts.
 type Tags<'a> = BTreeMap<&'a str, &'a str>;
 
 impl Form {
@@ -84,7 +84,7 @@ impl Form {
         }
     }
 
-    /// The schema of an object, of which tags were read already: as `check` goes through its entries.
+    /// Returns the schema of an object with consumed tags, in the order of `check`.
     fn entries_schema(&self, tags: &Tags<'_>) -> Value {
         match self {
             Self::Null | Self::Any => object(tags, Map::new(), &[]),
@@ -101,7 +101,7 @@ impl Form {
                     .map(|(name, _)| name.as_str())
                     .collect();
                 if required.iter().any(|name| tags.contains_key(name)) {
-                    // The tag is read before the field of the same name, which is therefore missing.
+                    // The tag consumes the field of the same name, so the field is missing.
                     return never();
                 }
                 let properties =
@@ -122,7 +122,7 @@ impl Form {
         }
     }
 
-    /// The schemas of an enum's variants as objects with one key; of those without content only where they are fields beside a tag.
+    /// Returns the schemas of an enum's variants as objects with one key. Variants without content are included only as fields next to a tag.
     fn wrapped(&self, tags: &Tags<'_>) -> Vec<Value> {
         let units;
         let variants: Vec<(&String, &Self)> = match self {
@@ -153,7 +153,7 @@ impl Int {
     fn schema(self) -> Value {
         let (least, greatest) = self.range();
         let mut schema = json!({ "type": "integer" });
-        // A bound beyond 64 bits is a float to most readers of JSON, and so is what it would bound.
+        // Most JSON readers convert a bound beyond 64 bits, and the value it limits, to a float.
         if let Ok(least) = i64::try_from(least) {
             schema["minimum"] = least.into();
         }
@@ -164,12 +164,12 @@ impl Int {
     }
 }
 
-/// What nothing fits.
+/// Returns the schema that accepts no value.
 fn never() -> Value {
     json!({ "not": {} })
 }
 
-/// One of these texts, each named once: a list of choices must be neither empty nor twice the same.
+/// Returns the schema of one of these texts, without duplicates: JSON Schema requires a nonempty list of unique choices.
 fn one_of<'a>(texts: impl IntoIterator<Item = &'a String>) -> Value {
     let mut seen = BTreeSet::new();
     let choices: Vec<&String> = texts.into_iter().filter(|text| seen.insert(*text)).collect();
@@ -185,7 +185,7 @@ fn any_of(schemas: impl IntoIterator<Item = Value>) -> Value {
     }
 }
 
-/// An object with these properties, and the tags beside them.
+/// Returns the schema of an object with these properties and the consumed tags.
 fn object(tags: &Tags<'_>, mut properties: Map<String, Value>, required: &[&str]) -> Value {
     for (tag, name) in tags {
         properties.insert((*tag).to_owned(), json!({ "const": name }));
@@ -201,7 +201,7 @@ fn object(tags: &Tags<'_>, mut properties: Map<String, Value>, required: &[&str]
     schema
 }
 
-/// Adds a schema of what is inside, unless that is anything.
+/// Adds a schema of the content, unless it accepts anything.
 fn with_unless_any(mut schema: Value, key: &str, inner: Value) -> Value {
     if inner != json!({}) {
         schema[key] = inner;

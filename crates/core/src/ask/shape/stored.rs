@@ -1,4 +1,4 @@
-//! A shape as JSON, the form in which it stands in records for ever. `Shape` documents it.
+//! The stored JSON form of shapes, which `Shape` documents. Records contain it permanently.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Field, Form, Int, Shape};
 
-/// Forms that are one word.
+/// Forms of one word.
 const WORDS: [(&str, Form); 7] = [
     ("any", Form::Any),
     ("bool", Form::Bool),
@@ -24,7 +24,7 @@ impl Serialize for Shape {
     }
 }
 
-/// Reads every JSON: what this version does not know is anything, so that the records of a later one can be read.
+/// Decodes any JSON. Unknown forms become `any`, so this version can read the records of later ones.
 impl<'de> Deserialize<'de> for Shape {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
@@ -86,7 +86,7 @@ impl Form {
     }
 
     fn from_object(object: &Map<String, Value>) -> Option<Self> {
-        // A key beside it may change its meaning, so only what is known is read.
+        // An unknown key next to the form may change its meaning, so accept only known keys.
         let mut entries = object.iter().filter(|(key, _)| *key != "least" && *key != "closed");
         let (Some((kind, value)), None) = (entries.next(), entries.next()) else { return None };
         let (least, closed) = (object.get("least"), object.get("closed"));
@@ -130,7 +130,7 @@ impl Form {
     }
 }
 
-/// The forms of variants; one without content has null.
+/// The forms of variants. A variant without content has null.
 fn contents(variants: &BTreeMap<String, Form>) -> Map<String, Value> {
     let content = |form: &Form| if *form == Form::Null { Value::Null } else { form.to_value() };
     variants.iter().map(|(name, form)| (name.clone(), content(form))).collect()

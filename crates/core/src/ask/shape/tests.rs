@@ -1,4 +1,4 @@
-//! What any shape stores, says and refuses without a panic. What shapes types have is tested beside the derive, in `ferrata`.
+//! Storage, messages and rejections of shapes, without panics. `ferrata` tests the derived shapes.
 
 mod schemas;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{AnswerShape, Field, Form, Int, Shape, Shapes};
 
-/// Any JSON, and some that is none.
+/// Any JSON, and texts that are not JSON.
 fn texts() -> impl Strategy<Value = String> {
     let words =
         vec!["null", "true", "7", "-0", "2.5", "1e999", "[]", "{", r#""any""#, r#""a""#, r#""\ud800""#];
@@ -93,8 +93,8 @@ proptest! {
     }
 }
 
-/// Up to this version shapes were found by playing dummy values to `Deserialize`. A question that was open when its process was replaced
-/// by one of a later version goes on, although more is known of its answer by now; one for another type is another question.
+/// Earlier versions found shapes by probing `Deserialize` with dummy values. A question that was open when a later version replaced its process
+/// continues, although the later version knows more about its answer. A question for another type is a different question.
 ///
 /// Guarantees: QUESTION-12.
 #[test]
@@ -102,9 +102,9 @@ fn a_question_of_an_earlier_version_goes_on() {
     let shape = |json: serde_json::Value| serde_json::from_value::<Shape>(json).unwrap();
     let plain = json!({ "object": { "a": "u8", "b?": { "nullable": "text" }, "c": "bool" } });
     let goes_on = [
-        // What was found, and what is said now.
+        // The shape found earlier, and the present shape.
         (json!({ "list": plain }), json!({ "list": plain })),
-        // Three ids, of which two might have been names of one.
+        // Three ids. Two of them might have been names of one.
         (
             json!({ "object": { "a": "text", "b?": "text", "c?": "text" } }),
             json!({ "object": { "a": "text", "b": "text", "c": "text" } }),
@@ -117,7 +117,7 @@ fn a_question_of_an_earlier_version_goes_on() {
             json!({ "tagged": { "a": { "A": { "object": { "b?": "null" } } } } }),
         ),
         (json!("any"), json!({ "any_of": ["u8", "text"] })),
-        // A function that reads the field, a number that saturates, an element that could not be come to, a type that holds itself.
+        // A function that reads the field, a number that saturates, an unreachable element, a recursive type.
         (json!({ "object": { "a": "number" } }), json!({ "object": { "a": "u8" } })),
         (json!({ "least": 0, "tuple": ["any", "any"] }), json!({ "tuple": [{ "variants": [] }, "u8"] })),
         (json!({ "nullable": { "list": "any" } }), json!({ "nullable": { "list": { "nullable": "u8" } } })),
@@ -150,7 +150,7 @@ fn a_question_of_an_earlier_version_goes_on() {
     }
 }
 
-/// Holds itself in itself, and nothing else: no level of it says more than the one above.
+/// Contains only itself: no level adds information.
 #[derive(serde::Deserialize)]
 struct Endless(#[expect(dead_code, reason = "only its shape matters")] Box<Self>);
 

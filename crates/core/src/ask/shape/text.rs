@@ -1,15 +1,15 @@
-//! A shape in a few words, for people.
+//! Short descriptions of shapes for people.
 
 use std::fmt;
 
 use super::{Field, Form, Int, Shape};
 
-/// What is listed before the rest is counted.
+/// The number of listed entries; the others are counted.
 const LISTED: usize = 12;
-/// How deep what is inside is told.
+/// The depth of described content.
 const DEPTH: usize = 2;
 
-/// In a few words, such as `an object with amount (integer), note (text, optional)`. What is large is cut short.
+/// Formats the shape in a few words, such as `an object with amount (integer), note (text, optional)`. Large shapes are shortened.
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.expected())
@@ -17,7 +17,7 @@ impl fmt::Display for Shape {
 }
 
 impl Form {
-    /// Returns the words with an article.
+    /// Returns the description with an article.
     pub(super) fn expected(&self) -> String {
         self.counted(DEPTH)
     }
@@ -92,7 +92,7 @@ impl Form {
 
 impl Field {
     fn words(&self, name: &str, depth: usize) -> String {
-        // That null may stand for what may be left out is more than people need to know.
+        // Omit that an optional field may be null.
         let form = match &self.form {
             Form::Nullable(form) if !self.required => form,
             form => form,
@@ -103,7 +103,7 @@ impl Field {
 }
 
 impl Int {
-    /// Returns the words, with a range where people might meet its end.
+    /// Returns the words, with a range if people may reach its limits.
     fn words(self) -> String {
         match self {
             Self::I32 | Self::I64 | Self::I128 => "integer".to_owned(),
@@ -118,7 +118,7 @@ impl Int {
     }
 }
 
-/// Says it once, however often it holds.
+/// Adds the words "or null" at most once.
 fn or_null(words: String) -> String {
     if ["null", "anything"].iter().any(|end| words.ends_with(end)) {
         words
@@ -144,7 +144,7 @@ fn listed(words: impl ExactSizeIterator<Item = String>) -> String {
     listed
 }
 
-/// A name is the text of an application: of any length, and with line breaks.
+/// Shortens a name of the application, which may have any length and line breaks.
 fn short(name: &str) -> String {
     let mut short: String = name.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if short.len() < name.len() {

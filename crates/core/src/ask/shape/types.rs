@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::{AnswerShape, Form, Int, Shape, Shapes};
 
-/// The longest list whose elements each have a shape; a longer array is a list.
+/// The longest array with a shape per element; a longer array is a list.
 const ELEMENTS: usize = 16;
 
 macro_rules! leaves {
@@ -54,7 +54,7 @@ leaves! {
     Form::Null => ();
 }
 
-/// Those that are written as the value inside.
+/// Types that are written as their inner value.
 macro_rules! wrappers {
     ($($type:ty),*) => {$(
         impl<T: AnswerShape> AnswerShape for $type

@@ -1,4 +1,4 @@
-//! What modifies the edges that were declared last.
+//! Modifiers of the last declared edges.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::graph::typed::Predicate;
 use crate::state::State;
 
 impl<S: State> GraphBuilder<S> {
-    /// Lets the edges fire only if a predicate holds for the state after the node's update.
+    /// Fires the edges only if a predicate holds for the state after the node's update.
     ///
-    /// It must depend on nothing but the state, since it may be called again for the same activation.
+    /// The predicate must depend only on the state, because it may be called again for the same activation.
     pub fn when(self, holds: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
         self.of_kind("when", EdgeKind::When, Some(Arc::new(holds)))
     }
 
-    /// Lets the edges fire only if no [`when`](Self::when) edge of their node does.
+    /// Fires the edges only if no [`when`](Self::when) edge of their node fires.
     pub fn otherwise(self) -> Self {
         self.of_kind("otherwise", EdgeKind::Otherwise, None)
     }
 
-    /// Lets the edges fire only if their node fails for good: the failure is taken, and the run goes on.
+    /// Fires the edges only if their node fails permanently. The edge then handles the failure, and the run continues.
     pub fn on_failure(self) -> Self {
         self.of_kind("on_failure", EdgeKind::OnFailure, None)
     }

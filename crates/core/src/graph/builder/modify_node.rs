@@ -1,4 +1,4 @@
-//! What modifies the node that was added last.
+//! Modifiers of the last added node.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,56 +19,59 @@ use crate::record::effect::Effect;
 use crate::state::{Draft, State};
 
 impl<S: State> GraphBuilder<S> {
-    /// Declares what repeating the node would mean; [`Effect::Write`] unless set.
+    /// Sets the effect of repeating the node. The default is [`Effect::Write`].
     pub fn effect(self, effect: Effect) -> Self {
         self.modify("effect", |node| node.effect = effect)
     }
 
-    /// Sets how often the node is tried, and how long after each failure; once unless set. An [`Effect::External`] node is tried
-    /// again only after a failure that is [not done](crate::node::NodeError::not_done).
+    /// Sets the number of attempts and the delay after each failure. The default is one attempt. An [`Effect::External`] node is tried again only
+    /// after a failure that is [not done](crate::node::NodeError::not_done).
     pub fn retry(self, policy: RetryPolicy) -> Self {
         self.modify("retry", |node| node.retry = policy)
     }
 
-    /// Sets how long one attempt may work at a stretch, more than zero; no limit unless set. An attempt that takes longer has
-    /// failed; that of an [`Effect::External`] node is asked about. While the node only waits for an answer, a message or a time, no
-    /// time counts; for a [`child`](Self::child), it does. It is looked at where the node awaits: one that never yields is not stopped.
+    /// Sets the maximum time that one attempt may work without a wait, more than zero. By default there is no limit.
+    ///
+    /// An attempt that exceeds it fails; for an [`Effect::External`] node the run asks for the outcome. The timeout pauses while the node only waits
+    /// for an answer, a message or a time, but not for a [`child`](Self::child). It is checked when the node awaits, so a node that never yields is
+    /// not stopped.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.modify("timeout", |node| node.timeout = Some(timeout))
     }
 
-    /// Sets when the node runs once it has tokens; [`Join::All`] unless set.
+    /// Sets the join rule, which decides when a node with tokens runs. The default is [`Join::All`].
     pub fn join(self, join: Join) -> Self {
         self.modify("join", |node| node.join = join)
     }
 
-    /// Sets how often one run may activate the node, at least 1; no limit unless set. A run that would go beyond it fails. Each item is one
-    /// activation, also one that waited for another branch; tokens that are joined are one together.
+    /// Sets the maximum number of activations of the node in one run, at least 1. By default there is no limit.
+    ///
+    /// A run that exceeds it fails. Each item is one activation, even if it waited for another branch. Joined tokens count as one activation.
     pub fn max_visits(self, visits: u32) -> Self {
         self.modify("max_visits", |node| node.max_visits = Some(visits))
     }
 
-    /// Sets how many activations of the node one run has going at once, at least 1; no limit unless set. The others wait for their start
-    /// in their order.
+    /// Sets the maximum number of concurrent activations of the node in one run, at least 1. By default there is no limit. The others start later, in
+    /// their order.
     ///
-    /// An activation that only waits, for a child or an answer, counts as well: so it bounds how many children of a map run at once.
-    /// [`concurrency`](Self::concurrency) bounds what works at once, of all nodes.
+    /// An activation that only waits, for a child or an answer, counts too. The limit therefore also bounds the concurrent children of a map.
+    /// [`concurrency`](Self::concurrency) bounds the running activations of all nodes.
     pub fn max_running(self, activations: u32) -> Self {
         self.modify("max_running", |node| node.max_running = Some(activations))
     }
 
-    /// Sets how often one run may go back to the node by [`Route::revisit`](crate::graph::Route::revisit); twice unless set, 0
-    /// allows it never. A run that would go beyond it fails with
-    /// [`FailureKind::Replan`](crate::record::FailureKind::Replan), and each
-    /// [`Runtime::retry`](crate::runtime::Runtime::retry) of it allows one more.
+    /// Sets how often one run may return to the node by [`Route::revisit`](crate::graph::Route::revisit). The default is 2, and 0 disables it.
     ///
-    /// It is counted apart from [`max_visits`](Self::max_visits), which holds for every activation, however it came about.
+    /// A run that exceeds the limit fails with [`FailureKind::Replan`](crate::record::FailureKind::Replan). Each
+    /// [`Runtime::retry`](crate::runtime::Runtime::retry) of the run allows one more.
+    ///
+    /// The limit is separate from [`max_visits`](Self::max_visits), which counts every activation.
     pub fn max_replans(self, replans: u32) -> Self {
         self.modify("max_replans", |node| node.max_replans = Some(replans))
     }
 
-    /// Lets a run that visited the node end only if a predicate holds for its state then; otherwise it goes on at the retry
-    /// target of the node, or at the [`fallback`](Self::fallback) of the graph.
+    /// Makes the node a goal gate: a run that visited the node can end only if the predicate holds for its final state. Otherwise the run continues
+    /// at the retry target of the node, or at the [`fallback`](Self::fallback) of the graph.
     pub fn goal_gate(mut self, met: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
         if let Some(node) = self.nodes.last_mut() {
             node.goal = Some(Arc::new(met));
@@ -76,26 +79,26 @@ impl<S: State> GraphBuilder<S> {
         self.modify("goal_gate", |node| node.goal_gate = true)
     }
 
-    /// Says where the run goes when the goal of the node is not met, or when it fails for good and no edge takes the failure.
+    /// Sets the node where the run continues if the goal is not met, or if the node fails permanently and no edge handles the failure.
     ///
-    /// That is a jump and not an edge: no join waits for what may come by it.
+    /// This is a jump and not an edge: no join waits for its token.
     pub fn retry_target(self, name: impl Into<String>) -> Self {
         self.modify("retry_target", |node| node.returns = vec![name.into()])
     }
 
-    /// Has the node return what it returned before, in this process, to an activation with the same key, of whatever run. For nodes that
-    /// are [`Effect::Pure`] or [`Effect::Read`].
+    /// Reuses the node's earlier results in this process, for activations of any run with the same key. The node must be [`Effect::Pure`] or
+    /// [`Effect::Read`].
     ///
-    /// `key` says all that the work depends on, as a value that is compared by its JSON. It is given the state and the context, so it may
-    /// read the item, the inputs and the tenant: what may differ between tenants belongs into the key. What is kept belongs to this graph
-    /// and its clones, and so to one version of the code; it ends with them.
+    /// `key` returns everything that the work depends on, as a value that is compared by its JSON. It receives the state and the context, so it may
+    /// read the item, the inputs and the tenant. Put everything that may differ between tenants into the key. The cache belongs to this graph and its
+    /// clones, and so to one version of the code; it ends with them.
     ///
-    /// A hit is the end of the activation like any other: update, output and notes are recorded with the run, and a resume, a replay or a
-    /// fork reads them there. The node does not run, so it says, asks, and steps nothing. The kept update is applied to the state of the
-    /// run at hand, as its reducers say: what was a draft changes the channels that it changed then.
+    /// A hit ends the activation like any other end: update, output and notes are recorded with the run, and a resume, a replay or a fork reads them
+    /// from the record. The node does not run, so it makes no calls on its context. The cached update is applied to the current run's state by its
+    /// reducers: a cached draft changes the channels that it changed originally.
     ///
-    /// An error of `key` fails the attempt. Not kept are failures, and results of which letters, artifacts or notes of memory are part. Two
-    /// activations that miss at once both work, and the later result is kept.
+    /// An error of `key` fails the attempt. The cache stores neither failures nor results with outbox messages, artifacts or memory notes. Two
+    /// concurrent misses both do the work, and the cache keeps the later result.
     ///
     /// # Examples
     ///
@@ -128,8 +131,10 @@ impl<S: State> GraphBuilder<S> {
         self.modify("cached", |node| node.cached = Some(policy))
     }
 
-    /// Has something done around each attempt of the node: `around` is called in the place of its work, which it is given, and returns what
-    /// the node returns. Called again, it stands around what was around the node before. For libraries: a limit, a lock, a measurement.
+    /// Runs middleware around each attempt of the node. `around` is called instead of the node's work, which it receives as an argument, and returns
+    /// the node's result.
+    ///
+    /// A second call wraps the first. The method is for libraries: a limit, a lock, a measurement.
     ///
     /// # Examples
     ///
@@ -164,25 +169,25 @@ impl<S: State> GraphBuilder<S> {
         self.modify("around", |_| {})
     }
 
-    /// Sets when a checkpoint is written around the node; as the run's policy says unless set.
+    /// Sets when the run writes a checkpoint around the node. By default the run's policy decides.
     pub fn checkpoint(self, checkpoint: NodeCheckpoint) -> Self {
         self.modify("checkpoint", |node| node.checkpoint = checkpoint)
     }
 
-    /// Asks whether to go on before each activation of the node. The question is `node@visit:before`; an acceptance with any
-    /// value starts the node, a rejection fails the activation with its comment.
+    /// Asks for confirmation before each activation of the node. The question is `node@visit:before`. An acceptance with any value starts the node. A
+    /// rejection fails the activation with its comment.
     pub fn interrupt_before(self) -> Self {
         self.modify("interrupt_before", |node| node.interrupt.before = true)
     }
 
-    /// Asks whether to go on behind each activation of the node that leads anywhere: its work is done and recorded, and what
-    /// it leads to starts once a signaller accepts the question `node@visit:after`. A rejection fails the run with its comment.
+    /// Asks for confirmation after each activation of the node that fires an edge. Its work is then done and recorded, and the next nodes start once
+    /// a signaller accepts the question `node@visit:after`. A rejection fails the run with its comment.
     pub fn interrupt_after(self) -> Self {
         self.modify("interrupt_after", |node| node.interrupt.after = true)
     }
 
-    /// Names the version of the node's code. It is part of the node's fingerprint: change it when runs that are stored within
-    /// the node must not go on with its new code unasked.
+    /// Sets the version of the node's code, which is part of the node's fingerprint. Change it if runs that are stored within the node must not
+    /// continue with new code without a confirmation.
     pub fn revision(self, revision: impl Into<String>) -> Self {
         self.modify("revision", |node| node.revision = Some(revision.into()))
     }

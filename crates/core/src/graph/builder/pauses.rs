@@ -14,11 +14,12 @@ use crate::record::effect::Effect;
 use crate::state::{Draft, IntoUpdate, State};
 
 impl<S: State> GraphBuilder<S> {
-    /// Adds a node that asks a question and takes the answer into the state. Its question is `name@visit:gate`, and `name` is
-    /// enough to answer it by as long as no other of the node is open.
+    /// Adds a node that asks a question and writes the answer into the state.
     ///
-    /// A rejection or an expired deadline fails the node with what was said; an `on_failure` edge takes it. See
-    /// [`gate_with`](Self::gate_with) to deal with them otherwise.
+    /// The id of the question is `name@visit:gate`. `name` is enough for an answer while the node has no other open question.
+    ///
+    /// A rejection or an expired deadline fails the node with the comment. An `on_failure` edge handles the failure. To handle it in another way, use
+    /// [`gate_with`](Self::gate_with).
     ///
     /// # Examples
     ///
@@ -60,8 +61,8 @@ impl<S: State> GraphBuilder<S> {
         })
     }
 
-    /// Adds a gate like [`gate`](Self::gate) whose function is also told of a rejection or an expired deadline, and so can lead
-    /// the run elsewhere by what it writes.
+    /// Adds a gate like [`gate`](Self::gate). Its function also receives a rejection or an expired deadline, and can route the run by writing to the
+    /// state.
     pub fn gate_with<A, Q, T, R>(self, name: impl Into<String>, ask: Q, take: T) -> Self
     where
         A: DeserializeOwned + Send + 'static,
@@ -72,9 +73,9 @@ impl<S: State> GraphBuilder<S> {
         self.add_waiting(name, GateNode { ask, take, answer: PhantomData }).effect(Effect::Human)
     }
 
-    /// Adds a conversation: a node that takes one message an activation and comes back to itself, until its policy ends it; then
-    /// it leads to `next`. That a message was taken is recorded before `handle` is called with it; after a crash, `handle` is called with the
-    /// same one again.
+    /// Adds a conversation: a node that handles one message per activation and returns to itself until its policy ends it. It then leads to `next`.
+    ///
+    /// The run records that it took a message before it calls `handle`. After a crash, it calls `handle` with the same message again.
     ///
     /// # Examples
     ///

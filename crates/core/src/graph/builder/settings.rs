@@ -1,4 +1,4 @@
-//! What is set for a graph as a whole.
+//! Settings of a whole graph.
 
 use std::time::Duration;
 
@@ -7,53 +7,53 @@ use crate::graph::issue::GraphIssue;
 use crate::state::{Context, Reducer, State};
 
 impl<S: State> GraphBuilder<S> {
-    /// Sets the version of the workflow, 1 to 256 bytes without control characters; `1` unless set.
+    /// Sets the version of the workflow, 1 to 256 bytes without control characters. The default is `1`.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.outline.version = version.into();
         self
     }
 
-    /// Sets how many activations one run may have, at least 1. A run that would go beyond it fails.
+    /// Sets the maximum number of activations in one run, at least 1. A run that exceeds it fails.
     ///
-    /// Unless set, a graph with a loop has 10,000, so that a loop that does not end is found by its failure and not by its cost, and
-    /// a graph without any has no limit. The way of a [conversation](Self::conversation) back to itself is no such loop. More is for
-    /// loops that are meant to go on for long; see also [`unlimited_steps`](Self::unlimited_steps).
+    /// The default is 10,000 for a graph with a loop, which stops an endless loop before it becomes expensive. A graph without loops has no limit by
+    /// default. The edge of a [conversation](Self::conversation) back to itself does not count as a loop. Raise the limit for loops that run for
+    /// long; see also [`unlimited_steps`](Self::unlimited_steps).
     pub fn max_steps(mut self, steps: u64) -> Self {
         (self.outline.max_steps, self.outline.unlimited) = (Some(steps), false);
         self
     }
 
-    /// Lets a run have any number of activations, also where the graph has a loop: for runs that go on until they are told to end.
-    /// A loop that never ends writes records for ever.
+    /// Removes the limit on activations, even if the graph has a loop. Use it for runs that continue until they are stopped. An endless loop writes
+    /// records forever.
     pub fn unlimited_steps(mut self) -> Self {
         (self.outline.max_steps, self.outline.unlimited) = (None, true);
         self
     }
 
-    /// Sets how often one run may go back to nodes by [`Route::revisit`](crate::graph::Route::revisit), all nodes together; no
-    /// limit unless set, beside that of each node ([`max_replans`](Self::max_replans)). A run that would go beyond it fails.
+    /// Sets how often one run may return to nodes by [`Route::revisit`](crate::graph::Route::revisit), summed over all nodes. By default only the
+    /// limit of each node applies ([`max_replans`](Self::max_replans)). A run that exceeds it fails.
     pub fn max_replans_total(mut self, replans: u32) -> Self {
         self.outline.max_replans_total = Some(replans);
         self
     }
 
-    /// Sets how long one run may take in all, more than zero; no limit unless set. A run that takes longer fails.
+    /// Sets the maximum total time of one run, more than zero. By default there is no limit. A run that exceeds it fails.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.outline.deadline = Some(deadline);
         self
     }
 
-    /// Sets how many activations of one run may be in flight at once, at least 1; no limit unless set.
+    /// Sets the maximum number of concurrent activations in one run, at least 1. By default there is no limit.
     ///
-    /// More finishes wide graphs sooner; fewer spares what the nodes call.
+    /// A higher limit finishes wide graphs sooner. A lower limit protects the systems that the nodes call.
     pub fn concurrency(mut self, activations: u32) -> Self {
         self.outline.concurrency = Some(activations);
         self
     }
 
-    /// Says where a run goes when a goal is not met, or a failure is not taken, at a node without a retry target of its own.
+    /// Sets the node where a run continues if a goal is not met or a failure is not handled, for nodes without a retry target of their own.
     ///
-    /// That is a jump and not an edge: no join waits for what may come by it.
+    /// This is a jump and not an edge: no join waits for its token.
     pub fn fallback(mut self, name: impl Into<String>) -> Self {
         self.outline.fallback = Some(name.into());
         self
@@ -61,14 +61,14 @@ impl<S: State> GraphBuilder<S> {
 }
 
 impl GraphBuilder<Context> {
-    /// Sets the version of the form that the context has; 1 unless set. Raise it when code reads what is stored otherwise, and
-    /// say with [`migrate`](Self::migrate) how to bring older runs forward.
+    /// Sets the version of the context's form. The default is 1. Raise it when the code expects another stored form, and declare with
+    /// [`migrate`](Self::migrate) how to convert older runs.
     pub fn state_version(mut self, version: u32) -> Self {
         self.outline.schema = self.outline.schema.with_version(version);
         self
     }
 
-    /// Declares a channel of the context and how updates join it; a channel that is not declared has [`Reducer::Last`].
+    /// Declares a channel of the context and its reducer. An undeclared channel has [`Reducer::Last`].
     pub fn channel(mut self, name: impl Into<String>, reducer: Reducer) -> Self {
         let name = name.into();
         let mut wrong = |message: String| self.outline.issues.push(GraphIssue::graph(message));
@@ -85,8 +85,8 @@ impl GraphBuilder<Context> {
         self
     }
 
-    /// Makes a channel of the context secret, as `#[state(secret)]` does of a field: views show `…` in the place of its values. A channel
-    /// with a reducer of its own is [declared](Self::channel) before; any other is declared by this.
+    /// Makes a channel of the context secret, like `#[state(secret)]` on a field: views show `…` instead of its values. [Declare](Self::channel) a
+    /// channel with a reducer first. This call declares any other channel.
     ///
     /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn secret(mut self, name: impl Into<String>) -> Self {

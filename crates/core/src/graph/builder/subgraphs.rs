@@ -1,4 +1,4 @@
-//! Graphs as parts of graphs.
+//! Subgraphs: graphs as parts of graphs.
 
 use std::sync::Arc;
 
@@ -13,24 +13,25 @@ use crate::node::{FnNode, NodeContext, NodeError};
 use crate::state::{ChannelSpec, Draft, State, Update};
 
 impl<S: State> GraphBuilder<S> {
-    /// Adds a graph as a part of this one: its nodes become nodes of this graph, named by paths such as `review/lint`, with their
-    /// own joins, retries, gates and limits. The lens says where its state lies.
+    /// Adds a graph as a part of this one. Its nodes become nodes of this graph, named by paths such as `review/lint`, with their own joins, retries,
+    /// gates and limits. The lens maps its state.
     ///
-    /// Edges, routes and the entry name the subgraph as they name a node: what leads to it leads to its entry, and what leads on
-    /// from it does so where its branches end. It is one run with one log, and a node of a subgraph costs what a node costs. Only
-    /// where the way on is chosen or counted, and branches end at more than one place, they meet in a node named as the subgraph, so
-    /// that it is chosen or counted once: behind a condition or a route, and before a join that is not [`Join::All`].
+    /// Edges, routes and the entry name the subgraph like a node. An edge to it leads to its entry, and an edge from it starts where its branches
+    /// end. The result is one run with one log, and a node of a subgraph costs as much as any node.
     ///
-    /// An [`on_failure`](Self::on_failure) edge of a subgraph takes the failure of each of its nodes that the graph's own edges and
-    /// retry targets do not take; its other branches go on. Visits count over the whole run, as they do in one graph. A route that
-    /// sends items to a subgraph fails: there is one state for all of them.
+    /// If a decision or a count must happen once and branches end at more than one place, the branches meet in an extra node with the subgraph's
+    /// name. This happens after a condition or a route, and before a join other than [`Join::All`].
+    ///
+    /// An [`on_failure`](Self::on_failure) edge of a subgraph handles the failure of each of its nodes, unless the graph's own edges or retry targets
+    /// do. Its other branches continue. Visits count over the whole run, as in one graph. A route that sends items to a subgraph fails, because all
+    /// items would share one state.
     ///
     /// [`Join::All`]: crate::graph::Join::All
     ///
     /// # Errors
     ///
-    /// None here. [`build`](Self::build) refuses what would be lost: a graph that limits its runs as a whole (deadline, concurrency,
-    /// steps, replans in total) or migrates its state, and a path of more than 128 bytes.
+    /// None in this call. [`build`](Self::build) rejects a graph with settings that would be lost: limits for the whole run (deadline, concurrency,
+    /// steps, replans in total) or migrations of its state. It also rejects a path of more than 128 bytes.
     ///
     /// # Examples
     ///
@@ -80,7 +81,7 @@ impl<S: State> GraphBuilder<S> {
         self.push(name, Arc::new(FnNode(gather)))
     }
 
-    /// Declares the channels that the lenses of subgraphs bring along.
+    /// Declares the channels of the subgraphs' lenses.
     pub(super) fn declare_channels(&mut self) {
         for subgraph in &self.subgraphs {
             for ChannelSpec { name, reducer, secret, .. } in &subgraph.channels {
@@ -102,11 +103,11 @@ impl<S: State> GraphBuilder<S> {
         }
     }
 
-    /// Reports subgraphs whose keys are a part of another one's: what the other changes would take them away.
+    /// Reports subgraphs with overlapping key prefixes, because a change of one would remove keys of the other.
     pub(super) fn check_prefixes(&mut self) {
         let named = |sub: &Subgraph<S>| sub.prefix.clone().map(|prefix| (prefix, sub.name.clone()));
         let mut prefixes: Vec<(String, String)> = self.subgraphs.iter().filter_map(named).collect();
-        // Sorted, a prefix stands before all that begin with it, and nothing else stands between.
+        // In sorted order, all strings with a prefix directly follow the prefix.
         prefixes.sort();
         let mut around: Vec<&(String, String)> = Vec::new();
         for inner in &prefixes {
@@ -122,7 +123,7 @@ impl<S: State> GraphBuilder<S> {
         }
     }
 
-    /// Reports what would be lost if the graph became a part of this one.
+    /// Reports the settings that would be lost if the graph became a part of this one.
     fn lost<P: State>(&mut self, name: &str, graph: &Graph<P>, outline: &Outline) {
         let mut issue = |message: String| self.outline.issues.push(GraphIssue::node(name, message));
         for (set, what) in [
@@ -145,7 +146,7 @@ impl<S: State> GraphBuilder<S> {
             );
         }
         for node in &outline.nodes {
-            // A name that is wrong by itself is reported where it is given.
+            // An invalid name is already reported at its declaration.
             if let (Err(error), Ok(_)) = (NodeName::new(&node.name), NodeName::new(name)) {
                 self.outline.issues.push(GraphIssue::node(&node.name, error.message()));
             }
@@ -153,8 +154,7 @@ impl<S: State> GraphBuilder<S> {
     }
 }
 
-/// What the node does in which the branches of a subgraph meet: nothing, but to pass on the output of the branch that left, if it
-/// was one.
+/// The work of the node where the branches of a subgraph meet. It only passes on the output of the branch that left, if there was exactly one.
 async fn gather<S: State>(cx: NodeContext, _state: Draft<S>) -> Result<Update<S>, NodeError> {
     Ok(match cx.inputs() {
         [one] => match &one.output {

@@ -1,4 +1,4 @@
-//! What the builder accepts, refuses and remembers.
+//! Accepted and rejected declarations of the builder.
 
 mod accepts;
 mod fingerprints;

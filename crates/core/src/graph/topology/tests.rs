@@ -1,5 +1,5 @@
-//! Runs of tokens over graphs in a seeded order, every decision compared with the oracle. The cases are in `cases`, the laws in
-//! `properties`.
+//! Token runs over graphs in a seeded order. The tests compare every decision with the oracle. Module `cases` has the cases, and `properties` the
+//! laws.
 
 mod cases;
 mod oracle;
@@ -34,7 +34,7 @@ enum End {
     StepLimit,
 }
 
-/// Runs a graph: `route` says where an activation's tokens go. Returns each activation with the number of joined tokens.
+/// Runs a graph: `route` returns the targets of an activation's tokens. Returns each activation with the number of joined tokens.
 fn run(
     oracle: &Oracle,
     topology: &Topology,
@@ -115,8 +115,8 @@ impl Named {
         self.topology.order().iter().map(|node| self.names[node.as_usize()]).collect::<Vec<_>>().join(" ")
     }
 
-    /// Checks in 300 random interleavings how many tokens each visit of some nodes joins. `route` is given name and visit, and
-    /// returns names; nothing means every edge.
+    /// Checks in 300 random interleavings the number of joined tokens of each visit. `route` receives name and visit, and returns names; `None` means
+    /// every edge.
     fn check(&self, route: impl Fn(&str, u32) -> Option<&'static str>, expected: &[(&str, &[usize])]) {
         for seed in 0..300 {
             let all = |node: u32, visit, _: &mut Random| match route(self.names[node as usize], visit) {

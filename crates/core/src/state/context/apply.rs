@@ -1,4 +1,4 @@
-//! Applying an update to a context: whole, or not at all.
+//! Atomic application of an update to a context.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ pub(super) fn apply(context: &mut Context, update: &ContextUpdate, patch: &mut P
     Ok(())
 }
 
-/// How to take one change back.
+/// The inverse of one change.
 enum Undo {
     Restore(String, Option<Arc<Value>>),
-    /// Appending keeps no old value: to hold it would be to copy the array.
+    /// Appending stores no old value, because that would copy the array.
     Truncate(String, usize),
 }
 
@@ -118,7 +118,7 @@ fn append(
                 there.extend_from_slice(items);
             }
         }
-        // A patch appends and merges only what there is, so what is made empty is set.
+        // A patch appends and merges only existing items, so set an empty value.
         None if items.is_empty() => {
             return set(context, channel, Value::Array(Vec::new()), Write::Reduced, patch, undo);
         }

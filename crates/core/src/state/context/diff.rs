@@ -1,4 +1,4 @@
-//! Comparing two contexts key by key.
+//! Comparison of two contexts, key by key.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) fn diff(before: &Context, after: Context) -> Result<ContextUpdate> {
     }
     for (key, value) in after.values {
         let old = before.values.get(&key);
-        // What was not edited is still shared, so most keys cost one comparison of pointers.
+        // Unedited values are still shared, so most keys cost one comparison of pointers.
         if old.is_some_and(|old| Arc::ptr_eq(old, &value) || same(old, &value)) {
             continue;
         }
@@ -29,7 +29,7 @@ pub(super) fn diff(before: &Context, after: Context) -> Result<ContextUpdate> {
     Ok(update)
 }
 
-/// Says in the reducer's terms how an edited key differs; what these cannot say is a plain overwrite.
+/// Expresses the change of an edited key as a reducer input, or as a plain overwrite if the reducer cannot express it.
 fn compare_key(
     update: ContextUpdate,
     key: String,
@@ -53,7 +53,7 @@ fn compare_key(
                 .into_iter()
                 .filter(|(name, value)| !old.get(name).is_some_and(|old| same(old, value)))
                 .collect();
-            // Merging nothing would make a channel anew that a concurrent node has removed.
+            // An empty merge would recreate a channel that a concurrent node has removed.
             let update =
                 if changed.is_empty() { update } else { update.with(key.clone(), Change::Merge(changed)) };
             return Ok(update.remove_keys(key, removed));

@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::schema::Reducer;
 
-/// What a reducer makes of a value.
+/// The result of a reducer on a value.
 pub(super) enum ReducerResult {
     Keep,
     Replace(Value),
@@ -15,7 +15,7 @@ pub(super) enum ReducerResult {
     Merge(serde_json::Map<String, Value>),
 }
 
-/// Joins `input` into what is there by the declared reducer; `None` is an absent key.
+/// Joins `input` into the current value by the declared reducer. `None` is an absent key.
 pub(super) fn join(
     key: &str,
     reducer: &Reducer,
@@ -66,7 +66,7 @@ pub(super) fn join(
     Ok((joined, false))
 }
 
-/// An array's items, or anything else as the one item.
+/// Returns the items of an array, or any other value as one item.
 fn items(input: &Value) -> Vec<Value> {
     match input {
         Value::Array(items) => items.clone(),
@@ -85,7 +85,7 @@ fn missing(current: Option<&Value>, items: Vec<Value>) -> Vec<Value> {
     new
 }
 
-/// Numbers by value, texts by their bytes; anything else has no order.
+/// Compares numbers by value and texts by bytes. Other values have no order.
 pub(super) fn compare(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => match (integer(left), integer(right)) {
@@ -117,9 +117,9 @@ fn combine(
     floats: fn(f64, f64) -> f64,
 ) -> Option<Number> {
     match (integer(left), integer(right)) {
-        // Both are within 65 bits, so this cannot overflow.
+        // Both are within 65 bits, so the sum cannot overflow.
         (Some(left), Some(right)) => from_integer(integers(left, right)),
-        // `from_f64` refuses what is not finite.
+        // `from_f64` rejects values that are not finite.
         _ => Number::from_f64(floats(left.as_f64()?, right.as_f64()?)),
     }
 }
@@ -128,7 +128,7 @@ fn add(key: &str, sum: &Number, more: &Number) -> Result<Value> {
     combine(sum, more, |a, b| a + b, |a, b| a + b).map(Value::Number).ok_or_else(|| overflow(key))
 }
 
-/// What to add to `before` to get `after`.
+/// Returns the number to add to `before` to get `after`.
 pub(super) fn difference(key: &str, before: &Number, after: &Number) -> Result<Value> {
     combine(after, before, |a, b| a - b, |a, b| a - b).map(Value::Number).ok_or_else(|| overflow(key))
 }

@@ -1,4 +1,4 @@
-//! The state without a type: a JSON object whose keys are the channels.
+//! Untyped state: a JSON object with channels as its keys.
 
 mod apply;
 mod diff;
@@ -21,10 +21,10 @@ use super::writer::PatchWriter;
 use crate::error::{Error, ErrorKind, Result};
 pub use update::ContextUpdate;
 
-/// The state of pipelines from files, and of applications without a struct: a JSON object.
+/// The state of file-based pipelines and of applications without a state struct: a JSON object.
 ///
-/// Every key is a channel. A key's reducer is the one its graph declares for it, otherwise [`Reducer::Last`]; a context
-/// that was not yet bound to a graph has no other. Cloning shares the values.
+/// Every key is a channel. The graph may declare a reducer for a key; the default is [`Reducer::Last`]. All keys of a context that is not bound to a
+/// graph have the default. Cloning shares the values.
 ///
 /// [`Reducer::Last`]: super::Reducer::Last
 ///
@@ -42,27 +42,27 @@ pub use update::ContextUpdate;
 /// ```
 #[derive(Clone, Default)]
 pub struct Context {
-    // Shared, because a draft copies the context: editing one key must not copy the others.
+    // Shared, because a draft copies the context, and an edit of one key must not copy the others.
     values: BTreeMap<String, Arc<Value>>,
     schema: Schema,
 }
 
 impl Context {
-    /// Makes a context without keys.
+    /// Creates a context without keys.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes an update that changes nothing yet.
+    /// Creates an update without changes.
     pub fn update() -> ContextUpdate {
         ContextUpdate::default()
     }
 
-    /// Reads the value of a key; `None` if the key is absent.
+    /// Decodes the value of a key, or returns `None` if the key is absent.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the value is no `T`.
+    /// [`ErrorKind::Invalid`] if the value is not a `T`.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.get_value(key) else { return Ok(None) };
         T::deserialize(value).map(Some).map_err(|source| {
@@ -77,21 +77,21 @@ impl Context {
         self.values.get(key).map(|value| &**value)
     }
 
-    /// Returns the value of a key to edit it in place; a value that is shared is copied first.
+    /// Returns the value of a key for editing in place. A shared value is copied first.
     pub fn get_value_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.values.get_mut(key).map(Arc::make_mut)
     }
 
-    /// Tells whether a key is there.
+    /// Returns whether the key exists.
     pub fn contains_key(&self, key: &str) -> bool {
         self.values.contains_key(key)
     }
 
-    /// Gives a key a value.
+    /// Sets the value of a key.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the value cannot be stored, see [`strict`]. Nothing was changed.
+    /// [`ErrorKind::Invalid`] if the value cannot be stored, see [`strict`]. The context is unchanged.
     pub fn set(&mut self, key: impl Into<String>, value: impl Serialize) -> Result<()> {
         let key = key.into();
         let value = strict::channel_to_value(&key, &value)?;
@@ -99,20 +99,20 @@ impl Context {
         Ok(())
     }
 
-    /// Adds an item at the end of a key's array, which is made if the key is absent.
+    /// Appends an item to a key's array. An absent key becomes an array first.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the key holds something else, or the item cannot be stored. Nothing was changed.
+    /// [`ErrorKind::Invalid`] if the key has another kind of value, or the item cannot be stored. The context is unchanged.
     pub fn push(&mut self, key: impl Into<String>, item: impl Serialize) -> Result<()> {
         self.append(key, [item])
     }
 
-    /// Adds items at the end of a key's array, which is made if the key is absent.
+    /// Appends items to a key's array. An absent key becomes an array first.
     ///
     /// # Errors
     ///
-    /// As [`Context::push`].
+    /// The errors of [`Context::push`].
     pub fn append<T: Serialize>(
         &mut self,
         key: impl Into<String>,
@@ -132,32 +132,32 @@ impl Context {
         Ok(())
     }
 
-    /// Takes a key away and returns its value.
+    /// Removes a key and returns its value.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         self.values.remove(key).map(Arc::unwrap_or_clone)
     }
 
-    /// Returns keys and values in the order of the keys.
+    /// Returns keys and values, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.values.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// Returns the keys in order.
+    /// Returns the keys in sorted order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(|key| &**key)
     }
 
-    /// Returns how many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Tells whether there is no key.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Returns the keys that begin with a prefix, without it.
+    /// Returns the keys that begin with a prefix, without the prefix.
     pub(crate) fn part(&self, prefix: &str) -> Self {
         let own = self.under(prefix);
         let own =
@@ -165,7 +165,7 @@ impl Context {
         Self { values: own.collect(), schema: Schema::default() }
     }
 
-    /// Puts the keys of a part in the place of those that begin with its prefix.
+    /// Replaces the keys with this prefix by the keys of `part`.
     pub(crate) fn put_part(&mut self, prefix: &str, part: Self) {
         let gone: Vec<String> = self
             .under(prefix)
@@ -181,7 +181,7 @@ impl Context {
         from.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// Returns the channels that its graph declares.
+    /// Returns the channels that the graph declares.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -190,7 +190,7 @@ impl Context {
 impl State for Context {
     type Update = ContextUpdate;
 
-    /// Returns an empty schema: which channels there are is said by the graph, and told by [`State::bind`].
+    /// Returns an empty schema. The graph declares the channels and passes them to [`State::bind`].
     fn schema() -> Schema {
         Schema::default()
     }
@@ -224,7 +224,7 @@ impl<K: Into<String>> FromIterator<(K, Value)> for Context {
 impl TryFrom<Value> for Context {
     type Error = Error;
 
-    /// Makes a context of a JSON object; anything else is [`ErrorKind::Invalid`].
+    /// Converts a JSON object to a context. Any other value is [`ErrorKind::Invalid`].
     fn try_from(value: Value) -> Result<Self> {
         match value {
             Value::Object(map) => Ok(map.into()),
@@ -234,7 +234,7 @@ impl TryFrom<Value> for Context {
 }
 
 impl PartialEq for Context {
-    /// Equal if keys and values are, whatever is declared for them.
+    /// Compares keys and values, without their declarations.
     fn eq(&self, other: &Self) -> bool {
         self.values == other.values
     }

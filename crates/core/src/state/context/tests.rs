@@ -210,7 +210,7 @@ fn update_of(step: Step, past: &[Context]) -> Update<Context> {
             (2, Value::Object(map)) => Context::update().merge(key, map.clone()),
             (2, _) => Context::update().remove_keys(key, ["a", "b"]),
             (3, _) => Context::update().remove(key),
-            // Two on one key, of which the second may fail.
+            // Two operations on one key; the second may fail.
             (4, _) => Context::update().reduce(key.clone(), &value).reduce(key, 1),
             _ => Context::update().reduce(key, value),
         }
@@ -241,7 +241,7 @@ fn channels_of(state: &Context) -> Channels {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Folding the stored patches, one by one or merged, equals serialising the live context; what fails changes nothing.
+    /// Folding the stored patches, one by one or merged, equals serializing the live context. A failure changes nothing.
     ///
     /// Guarantees: FORMAT-6.
     #[test]
@@ -282,7 +282,7 @@ proptest! {
                 let mut wanted = wanted;
                 let (live_union, wanted_union) = (live.remove("union"), wanted.remove("union"));
                 prop_assert_eq!(live_union.is_some(), wanted_union.is_some());
-                // A sum with a float in it is the same number to within rounding of the greater operand.
+                // A sum with a float is equal within the rounding of the greater operand.
                 let sum = |context: &mut Context| context.remove("sum").map(|sum| sum.as_f64().unwrap_or(f64::NAN));
                 let scale = sum(&mut base).map_or(1.0, |sum| sum.abs().max(1.0));
                 match (sum(&mut live), sum(&mut wanted)) {
@@ -291,7 +291,7 @@ proptest! {
                     }
                     (live, wanted) => prop_assert_eq!(live.is_some(), wanted.is_some()),
                 }
-                // Of two numbers that are equal, 1 and 1.0, the one that was there stays.
+                // Of two equal numbers, 1 and 1.0, the current one stays.
                 for order in ["min", "max"] {
                     let (live, wanted) = (live.remove(order), wanted.remove(order));
                     let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_f64);

@@ -1,4 +1,4 @@
-//! What a node returns to change a context: operations in the order they were asked for.
+//! Updates of a context: operations in call order.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::state::strict;
 use crate::state::update::{IntoUpdate, Update};
 
-/// What a node returns to change a [`Context`]: operations, applied in order.
+/// An update of a [`Context`], as a node returns it: operations, applied in order.
 ///
-/// A value that cannot be stored is reported when the update is applied.
+/// A value that cannot be stored causes an error when the update is applied.
 ///
 /// # Examples
 ///
@@ -32,12 +32,12 @@ pub struct ContextUpdate {
     pub(super) error: Option<Error>,
 }
 
-/// What to do to one key.
+/// A change of one key.
 #[derive(Clone)]
 pub(super) enum Change {
-    /// Whatever its reducer is, replace it.
+    /// Replace the value, whatever the key's reducer is.
     Set(Value),
-    /// Join by its reducer.
+    /// Join by the key's reducer.
     Reduce(Value),
     Append(Vec<Value>),
     Merge(Map<String, Value>),
@@ -46,7 +46,7 @@ pub(super) enum Change {
 }
 
 impl ContextUpdate {
-    /// Gives a key a value, whatever its reducer is.
+    /// Sets the value of a key, whatever its reducer is.
     #[must_use]
     pub fn set(self, key: impl Into<String>, value: impl Serialize) -> Self {
         self.encode(key.into(), |key| strict::channel_to_value(key, &value).map(Change::Set))
@@ -54,14 +54,13 @@ impl ContextUpdate {
 
     /// Joins a value into a key by the key's reducer, as a typed update does.
     ///
-    /// `append` and `union` take an array or a single item, `merge` takes an object; where none is declared, the value
-    /// replaces what is there.
+    /// `append` and `union` take an array or a single item, `merge` takes an object. Without a declared reducer, the value replaces the current one.
     #[must_use]
     pub fn reduce(self, key: impl Into<String>, value: impl Serialize) -> Self {
         self.encode(key.into(), |key| strict::channel_to_value(key, &value).map(Change::Reduce))
     }
 
-    /// Adds items at the end of a key's array, which is made if the key is absent.
+    /// Appends items to a key's array. An absent key becomes an array first.
     #[must_use]
     pub fn append<T: Serialize>(self, key: impl Into<String>, items: impl IntoIterator<Item = T>) -> Self {
         self.encode(key.into(), |key| {
@@ -70,7 +69,7 @@ impl ContextUpdate {
         })
     }
 
-    /// Puts entries into a key's object, which is made if the key is absent.
+    /// Puts entries into a key's object. An absent key becomes an object first.
     #[must_use]
     pub fn merge<K: Into<String>, V: Serialize>(
         self,
@@ -85,7 +84,7 @@ impl ContextUpdate {
         })
     }
 
-    /// Takes names out of a key's object; what is not there is ignored.
+    /// Removes names from a key's object. Absent names are ignored.
     #[must_use]
     pub fn remove_keys<K: Into<String>>(
         self,
@@ -96,18 +95,18 @@ impl ContextUpdate {
         if names.is_empty() { self } else { self.with(key.into(), Change::RemoveKeys(names)) }
     }
 
-    /// Takes a key away.
+    /// Removes a key.
     #[must_use]
     pub fn remove(self, key: impl Into<String>) -> Self {
         self.with(key.into(), Change::RemoveChannel)
     }
 
-    /// Tells whether there is nothing to do.
+    /// Returns whether the update has no operations.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.error.is_none()
     }
 
-    /// Returns what could not be stored, as a fresh error: an update may be applied more than once.
+    /// Returns the first error of a stored value as a new error, because an update may be applied more than once.
     pub(super) fn check(&self) -> Result<()> {
         match &self.error {
             None => Ok(()),
@@ -132,7 +131,7 @@ impl ContextUpdate {
 }
 
 impl fmt::Debug for ContextUpdate {
-    /// Shows the keys, never a payload.
+    /// Shows the keys without payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ContextUpdate ")?;
         f.debug_list().entries(self.changes.iter().map(|(key, _)| key)).finish()

@@ -1,4 +1,4 @@
-//! The JSON form, merging in detail, and that no text makes folding panic.
+//! The JSON form, details of merging, and the absence of panics while folding.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -140,7 +140,7 @@ fn nearly() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// No text makes reading, merging or folding panic, and every refusal has the kind for damage.
+    /// No text causes a panic in decoding, merging or folding, and every error has the kind for damage.
     #[test]
     fn damage_never_panics(first in nearly(), later in nearly(), state in nearly()) {
         let _ = Patch::from_json(&first);
@@ -157,7 +157,7 @@ proptest! {
                     state.apply(&merged).unwrap();
                     prop_assert_eq!(state, one_by_one);
                 }
-                // A later overwrite may hide what did not fit.
+                // A later overwrite may hide the misfit.
                 Err(error) => {
                     prop_assert_eq!(error.kind(), ErrorKind::Corrupt);
                     let _ = (state.apply(&merged), merged.as_raw_json().is_ok(), merged.is_empty());

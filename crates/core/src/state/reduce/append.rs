@@ -1,4 +1,4 @@
-//! `append`: the update's items follow those that are there.
+//! The `append` reducer: adds the update's items after the current ones.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,23 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that adds items at the end; only these are stored.
+/// The reducer that appends items. Only the new items are stored.
 ///
-/// A draft that changed or removed earlier items is a plain overwrite.
+/// A draft that changes or removes earlier items becomes a plain overwrite.
 #[derive(Clone, Copy, Debug)]
 pub struct Append;
 
-/// A sequence that items can be appended to. It must serialise as an array of its items in order.
+/// A sequence that supports appending. It must serialize as an array of its items in order.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(append)]`",
     label = "not a sequence",
     note = "make it a `Vec` or a `VecDeque`, or choose another reducer"
 )]
 pub trait AppendChannel: Sized {
-    /// What it holds.
+    /// The items of the sequence.
     type Item: Clone + Serialize + Send + Sync + 'static;
 
-    /// Adds items at the end.
+    /// Appends items.
     fn extend_with(&mut self, items: Vec<Self::Item>);
 
     /// Returns the items after those of `before`, or the sequence itself if it does not begin with all of them.

@@ -1,4 +1,4 @@
-//! A function of the application as a reducer.
+//! The reducer that calls a function of the application.
 
 use std::marker::PhantomData;
 
@@ -7,11 +7,11 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that calls a function. A draft is a plain overwrite, for only the function knows what an update means.
+/// The reducer that calls a function. A draft becomes a plain overwrite, because only the function can interpret an update.
 #[derive(Clone, Copy, Debug)]
 pub struct Custom<F>(PhantomData<F>);
 
-/// A function that joins an update into a channel; `#[state(with = path)]` implements it.
+/// A function that joins an update into a channel. `#[state(with = path)]` implements it.
 pub trait CustomReducer<T> {
     /// Joins `update` into `current`. It must give the same result for the same arguments, at any time and on any host.
     fn reduce(current: &mut T, update: T);
@@ -35,7 +35,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static, F: CustomReducer<T>> Reduce<T
         input: &Vec<T>,
         _patch: &mut PatchWriter,
     ) -> Result<Step<T, Self::More>> {
-        // On a copy: the function may panic.
+        // Use a copy, because the function may panic.
         let mut joined = current.clone();
         for update in input {
             F::reduce(&mut joined, update.clone());

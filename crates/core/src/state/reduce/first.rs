@@ -1,4 +1,4 @@
-//! `first`: the first value that is written stays.
+//! The `first` reducer: keeps the first written value.
 
 use super::{Difference, Reduce, Step};
 use crate::error::Result;
@@ -7,24 +7,24 @@ use crate::state::writer::PatchWriter;
 
 /// The reducer that keeps the first value. A channel is unset while it is `None`.
 ///
-/// A draft that changed or cleared a value which is set is a plain overwrite.
+/// A draft that changes or clears a set value becomes a plain overwrite.
 #[derive(Clone, Copy, Debug)]
 pub struct First;
 
-/// An `Option`, the only type that can say that nothing was written yet.
+/// An `Option`, the only type that can be unset.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(first)]`",
     label = "cannot say that nothing was written yet",
     note = "make it an `Option<{Self}>`: it is unset while it is `None`"
 )]
 pub trait FirstChannel: Sized {
-    /// What it holds once it is set.
+    /// The value of a set channel.
     type Value: Clone + Send + Sync + 'static;
 
-    /// Tells whether a value was written.
+    /// Returns whether the channel is set.
     fn is_set(&self) -> bool;
 
-    /// Makes a channel that is set.
+    /// Creates a set channel.
     fn set_to(value: Self::Value) -> Self;
 
     /// Returns the value.

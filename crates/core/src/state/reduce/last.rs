@@ -1,4 +1,4 @@
-//! `last`: the update replaces the value.
+//! The `last` reducer: replaces the value.
 
 use std::convert::Infallible;
 
@@ -7,12 +7,12 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer of a channel without one: every write is a plain overwrite.
+/// The default reducer: every write is a plain overwrite.
 #[derive(Clone, Copy, Debug)]
 pub struct Last;
 
 impl<T> Reduce<T> for Last {
-    // There is nothing but overwrites.
+    // This reducer has only overwrites.
     type Input = Infallible;
     type More = Infallible;
 

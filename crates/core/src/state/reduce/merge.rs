@@ -1,4 +1,4 @@
-//! `merge`: the update's entries replace those of the same key.
+//! The `merge` reducer: replaces entries by key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash};
@@ -11,11 +11,11 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that puts entries into a map; only these, and the keys a draft removed, are stored.
+/// The reducer that puts entries into a map. Only the new entries and the removed keys are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Merge;
 
-/// Entries to put in, and keys to take out; no key is in both.
+/// Entries to put and keys to remove. No key is in both.
 #[derive(Clone, Debug)]
 pub struct MergeInput<K, V> {
     entries: Vec<(K, V)>,
@@ -23,22 +23,22 @@ pub struct MergeInput<K, V> {
 }
 
 impl<K, V> MergeInput<K, V> {
-    /// Makes an input that puts entries in.
+    /// Creates an input that puts entries.
     pub fn entries(entries: impl IntoIterator<Item = (K, V)>) -> Self {
         Self { entries: entries.into_iter().collect(), removed: Vec::new() }
     }
 }
 
-/// A map that entries can be merged into. It must serialise as an object of its entries.
+/// A map that supports merging. It must serialize as an object of its entries.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(merge)]`",
     label = "not a map",
     note = "make it a `BTreeMap`, a `HashMap` or a `serde_json::Map`, or choose another reducer"
 )]
 pub trait MergeChannel: Sized {
-    /// Its keys, which must serialise as text.
+    /// The keys, which must serialize as text.
     type Key: Clone + PartialEq + Serialize + Send + Sync + 'static;
-    /// Its values.
+    /// The values.
     type Value: Clone + PartialEq + Serialize + Send + Sync + 'static;
 
     /// Returns the value of a key.
@@ -47,10 +47,10 @@ pub trait MergeChannel: Sized {
     /// Returns the keys.
     fn keys(&self) -> impl Iterator<Item = &Self::Key>;
 
-    /// Puts entries in.
+    /// Puts entries.
     fn put(&mut self, entries: Vec<(Self::Key, Self::Value)>);
 
-    /// Takes a key out.
+    /// Removes a key.
     fn take(&mut self, key: &Self::Key);
 
     /// Returns the entries.

@@ -1,7 +1,7 @@
-//! How typed updates join typed channels: what `#[derive(State)]` is made of.
+//! Reducers: the joins of typed updates and typed channels, for `#[derive(State)]`.
 //!
-//! A reducer is a marker type that implements [`Reduce`] for the channel types it can join. Which types these are is said
-//! by one small trait per reducer ([`AppendChannel`], [`SumChannel`], ...), open to the types of applications.
+//! A reducer is a marker type that implements [`Reduce`] for the channel types that it supports. One small trait per reducer ([`AppendChannel`],
+//! [`SumChannel`], ...) selects these types. Applications can implement the traits for their own types.
 
 mod append;
 mod custom;
@@ -17,7 +17,7 @@ use super::channel::ChannelId;
 use super::writer::PatchWriter;
 use crate::error::Result;
 
-// For the derive, so that it needs no `serde` in the application's dependencies.
+// For the derive. The application then needs no `serde` dependency.
 pub use serde::Serializer;
 
 pub use append::{Append, AppendChannel};
@@ -34,34 +34,33 @@ pub use union::{Union, UnionChannel};
 
 /// A reducer, for channels of type `T`.
 ///
-/// An update is applied in two halves, so that it is applied whole or not at all: [`Reduce::prepare`] does all that can
-/// fail, [`Reduce::extend`] cannot.
+/// An update is applied in two phases, which makes it atomic: [`Reduce::prepare`] does all the work that can fail, and [`Reduce::extend`] cannot
+/// fail.
 pub trait Reduce<T> {
-    /// What an update carries for the channel.
+    /// The input of an update for the channel.
     type Input: Send + Sync + 'static;
 
-    /// What [`Reduce::extend`] adds to the channel in place.
+    /// The change that [`Reduce::extend`] makes to the channel in place.
     type More;
 
-    /// Whether an input that [`Reduce::diff`] made gives exactly the edited value, so that a draft which it does not give becomes a
-    /// plain overwrite.
+    /// Whether an input of [`Reduce::diff`] gives exactly the edited value. If so, a draft with another result becomes a plain overwrite.
     const EXACT: bool = false;
 
     /// Adds a later input of the same update to an earlier one.
     fn join(earlier: &mut Self::Input, later: Self::Input);
 
-    /// Turns an edited value, which differs from `before`, into an input or a plain overwrite.
+    /// Converts an edited value, which differs from `before`, to an input or a plain overwrite.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) naming the channel, if `T` cannot hold the difference.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with the channel's name, if `T` cannot represent the difference.
     fn diff(channel: &ChannelId, before: &T, after: T) -> Result<Difference<T, Self::Input>>;
 
-    /// Decides what joining `input` does to the channel, and writes it unless it is [`Step::Replace`].
+    /// Decides the effect of `input` on the channel, and writes it unless it is [`Step::Replace`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) naming the channel.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with the channel's name.
     fn prepare(
         channel: &ChannelId,
         current: &T,
@@ -69,30 +68,30 @@ pub trait Reduce<T> {
         patch: &mut PatchWriter,
     ) -> Result<Step<T, Self::More>>;
 
-    /// Does what [`Reduce::prepare`] decided.
+    /// Applies the decision of [`Reduce::prepare`].
     fn extend(current: &mut T, more: Self::More);
 }
 
-/// How an edited value differs.
+/// The difference of an edited value.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Difference<T, I> {
-    /// Not in a way that matters.
+    /// No relevant difference.
     None,
-    /// In a way the reducer can express.
+    /// A difference that the reducer can express.
     Input(I),
-    /// In another way: the value replaces whatever is there.
+    /// Any other difference: the value replaces the current one.
     Overwrite(T),
 }
 
-/// What joining an input does to a channel.
+/// The effect of an input on a channel.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Step<T, M> {
-    /// Nothing.
+    /// No effect.
     Keep,
-    /// Gives it a new value, which is still to be written.
+    /// Replaces the value. The new value is not written yet.
     Replace(T),
-    /// Adds to it in place; it is written already.
+    /// Adds to the value in place. The addition is already written.
     Extend(M),
 }

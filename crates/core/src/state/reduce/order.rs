@@ -1,4 +1,4 @@
-//! `max` and `min`: the greater or the lesser of the two stays.
+//! The `max` and `min` reducers: keep the greater or the lesser value.
 
 use std::cmp::Ordering;
 
@@ -7,23 +7,23 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that keeps the greater value. A draft that lowers it is a plain overwrite.
+/// The reducer that keeps the greater value. A draft that lowers it becomes a plain overwrite.
 #[derive(Clone, Copy, Debug)]
 pub struct Max;
 
-/// The reducer that keeps the lesser value. A draft that raises it is a plain overwrite.
+/// The reducer that keeps the lesser value. A draft that raises it becomes a plain overwrite.
 #[derive(Clone, Copy, Debug)]
 pub struct Min;
 
-/// [`Max`] for `Option<T>`, where `None` is a value still missing and gives way to any.
+/// [`Max`] for `Option<T>`. `None` is a missing value, and any value replaces it.
 #[derive(Clone, Copy, Debug)]
 pub struct MaxOption;
 
-/// [`Min`] for `Option<T>`, where `None` is a value still missing and gives way to any.
+/// [`Min`] for `Option<T>`. `None` is a missing value, and any value replaces it.
 #[derive(Clone, Copy, Debug)]
 pub struct MinOption;
 
-/// Tells whether `input` takes the place of `current`.
+/// Returns whether `input` replaces `current`.
 fn wins<T: PartialOrd>(channel: &ChannelId, current: &T, input: &T, wanted: Ordering) -> Result<bool> {
     match input.partial_cmp(current) {
         Some(order) => Ok(order == wanted),
@@ -38,7 +38,7 @@ macro_rules! order {
             type More = std::convert::Infallible;
 
             fn join(earlier: &mut T, later: T) {
-                // What has no order is kept for `prepare` to refuse.
+                // Keep a value without order, which `prepare` rejects.
                 if later.partial_cmp(earlier).is_none_or(|order| order == $wanted) {
                     *earlier = later;
                 }

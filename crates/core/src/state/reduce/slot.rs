@@ -1,4 +1,4 @@
-//! What a typed update holds for one channel, and applying it.
+//! The part of a typed update for one channel, and its application.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ use crate::state::same::same;
 use crate::state::strict;
 use crate::state::writer::{PatchWriter, Write};
 
-/// What a typed update holds for one channel: an overwrite, then an input for the reducer, each optional.
+/// The part of a typed update for one channel: an optional overwrite, then an optional input for the reducer.
 #[derive(Debug)]
 pub struct Slot<T, I> {
     overwrite: Option<T>,
@@ -25,7 +25,7 @@ impl<T, I> Default for Slot<T, I> {
 }
 
 impl<T, I> Slot<T, I> {
-    /// Replaces the channel, and forgets what the update did to it before.
+    /// Replaces the channel, and drops the update's earlier changes of it.
     pub fn overwrite(&mut self, value: T) {
         *self = Self { overwrite: Some(value), input: None };
     }
@@ -38,23 +38,23 @@ impl<T, I> Slot<T, I> {
         }
     }
 
-    /// Tells whether the update leaves the channel alone.
+    /// Returns whether the update does not change the channel.
     pub fn is_empty(&self) -> bool {
         self.overwrite.is_none() && self.input.is_none()
     }
 }
 
-/// How a channel is encoded: as its type says, or as its field's `#[serde(serialize_with)]` does.
+/// The encoding of a channel, either by its type or by `#[serde(serialize_with)]` of its field.
 pub trait Encode<T> {
-    /// Serialises the value of a channel.
+    /// Serializes the value of a channel.
     ///
     /// # Errors
     ///
-    /// Those of the serializer.
+    /// The errors of the serializer.
     fn encode<S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error>;
 }
 
-/// Encodes a channel as its type says.
+/// Encodes a channel by its type.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain;
 
@@ -72,7 +72,7 @@ impl<T, E: Encode<T>> Serialize for Encoded<'_, T, E> {
     }
 }
 
-/// A change of one channel that has been written and can no longer fail.
+/// A written change of one channel. Applying it cannot fail.
 #[derive(Debug)]
 #[must_use = "commit it, or the state is not what the patch says"]
 pub struct Ready<T, R: Reduce<T>> {
@@ -98,7 +98,7 @@ impl<T, R: Reduce<T>> Ready<T, R> {
 ///
 /// # Errors
 ///
-/// As [`Reduce::diff`].
+/// The errors of [`Reduce::diff`].
 pub fn diff<T: PartialEq, R: Reduce<T>>(
     channel: &ChannelId,
     before: &T,
@@ -115,12 +115,12 @@ pub fn diff<T: PartialEq, R: Reduce<T>>(
     Ok(slot)
 }
 
-/// How the derive compares a channel of an edited state: by `==` if that is an equality, else by what is stored of it as well.
+/// The derive's comparison of a channel: by `==` if the type is `Eq`, otherwise by the stored form as well.
 #[derive(Debug)]
 pub struct Comparison<T, R, E>(PhantomData<fn() -> T>, PhantomData<fn() -> R>, PhantomData<fn() -> E>);
 
 impl<T, R, E> Comparison<T, R, E> {
-    /// Makes a comparison of one channel.
+    /// Creates a comparison of one channel.
     pub const fn new() -> Self {
         Self(PhantomData, PhantomData, PhantomData)
     }
@@ -132,13 +132,13 @@ impl<T, R, E> Default for Comparison<T, R, E> {
     }
 }
 
-/// Comparing values of a type that is `Eq`.
+/// Comparison of values of an `Eq` type.
 pub trait ByEquality<T, R: Reduce<T>> {
     /// Compares one channel of an edited state, see [`diff`].
     ///
     /// # Errors
     ///
-    /// As [`Reduce::diff`].
+    /// The errors of [`Reduce::diff`].
     fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>>;
 }
 
@@ -148,15 +148,15 @@ impl<T: Eq, R: Reduce<T>, E> ByEquality<T, R> for Comparison<T, R, E> {
     }
 }
 
-/// Comparing values of a type that is not `Eq`, as one that holds floats: `==` takes `0.0` and `-0.0` for the same.
+/// Comparison of values of a type that is not `Eq`, such as one with floats: `==` treats `0.0` and `-0.0` as equal.
 ///
-/// For a reference to a [`Comparison`], so that the compiler takes [`ByEquality`] where both would do.
+/// Implemented for a reference to a [`Comparison`], because the compiler then prefers [`ByEquality`] if both apply.
 pub trait ByStored<T, R: Reduce<T>> {
-    /// Compares what is stored of one channel of an edited state.
+    /// Compares the stored form of one channel of an edited state.
     ///
     /// # Errors
     ///
-    /// As [`Reduce::diff`], and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a value that cannot be stored.
+    /// The errors of [`Reduce::diff`], and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a value that cannot be stored.
     fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>>;
 }
 
@@ -187,11 +187,11 @@ impl<T: Clone, R: Reduce<T>, E: Encode<T>> ByStored<T, R> for &Comparison<T, R, 
     }
 }
 
-/// Does all of a channel's change that can fail: computes it and writes it.
+/// Computes and writes a channel's change: all the work that can fail.
 ///
 /// # Errors
 ///
-/// As [`Reduce::prepare`] and [`PatchWriter::set`].
+/// The errors of [`Reduce::prepare`] and [`PatchWriter::set`].
 pub fn prepare<T: Clone, R: Reduce<T>, E: Encode<T>>(
     channel: &ChannelId,
     current: &T,
@@ -212,11 +212,11 @@ pub fn prepare<T: Clone, R: Reduce<T>, E: Encode<T>>(
     Ok(Ready { overwrite: slot.overwrite.clone(), step })
 }
 
-/// As [`prepare`], for a channel that is not stored: nothing is written, and no writer beside it is in conflict with it.
+/// Prepares the change of an ephemeral channel, like [`prepare`]. It writes nothing, and conflicts with no concurrent writer.
 ///
 /// # Errors
 ///
-/// As [`Reduce::prepare`].
+/// The errors of [`Reduce::prepare`].
 pub fn prepare_ephemeral<T: Clone, R: Reduce<T>>(
     channel: &ChannelId,
     current: &T,

@@ -1,4 +1,4 @@
-//! `sum`: the update is added.
+//! The `sum` reducer: adds the update.
 
 use std::time::Duration;
 
@@ -7,28 +7,27 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that adds. A draft's update is the difference it made: exact for integers; for floats, to within the
-/// rounding of the greater of the two values.
+/// The reducer that adds. A draft's update is its difference: exact for integers; for floats, within the rounding of the greater of the two values.
 #[derive(Clone, Copy, Debug)]
 pub struct Sum;
 
-/// A number that can be added up without overflowing in silence.
+/// A number with checked addition.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(sum)]`",
     label = "not a number that adds up",
     note = "make it an integer, a float or a `Duration`, implement `SumChannel` for it, or choose another reducer"
 )]
 pub trait SumChannel: Clone + PartialEq + Send + Sync + 'static {
-    /// What is wrong with a draft whose difference this type cannot hold.
+    /// The error message for a draft with a difference that this type cannot represent.
     const NO_DIFFERENCE: &'static str = WIDER;
 
-    /// Adds `more`; `None` if the sum does not fit.
+    /// Adds `more`, or returns `None` if the sum does not fit.
     fn plus(&self, more: &Self) -> Option<Self>;
 
-    /// Returns what to add to `before` to get this; `None` if that does not fit.
+    /// Returns the number to add to `before` to get this one, or `None` if that does not fit.
     fn difference(&self, before: &Self) -> Option<Self>;
 
-    /// Tells whether adding this changes nothing.
+    /// Returns whether adding this number changes nothing.
     fn is_zero(&self) -> bool;
 }
 
@@ -80,7 +79,7 @@ macro_rules! float {
 float!(f32 f64);
 
 impl<T: SumChannel> Reduce<T> for Sum {
-    // Added one by one, because two summands of one update may overflow where only an error can say so.
+    // Added one by one, because two summands of one update may overflow before an error can be reported.
     type Input = Vec<T>;
     type More = std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! `union`: the update's items that are not there yet follow those that are.
+//! The `union` reducer: adds the update's new items after the current ones.
 
 use std::collections::BTreeSet;
 
@@ -9,31 +9,31 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that adds the items which are not there yet. A draft that removed or moved items is a plain overwrite.
+/// The reducer that adds new items. A draft that removes or moves items becomes a plain overwrite.
 #[derive(Clone, Copy, Debug)]
 pub struct Union;
 
 /// A collection without duplicates.
 ///
-/// A `Vec` keeps the order of insertion and stores the new items only, but looks for each among all that are there. A
-/// `BTreeSet` finds them at once, but its order is its own, so it is stored whole whenever it changed.
+/// A `Vec` keeps the order of insertion and stores only the new items, but each addition scans all current items. A `BTreeSet` finds items quickly,
+/// but sorts them, so each change stores the whole set.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(union)]`",
     label = "not a collection with an order of its own",
     note = "make it a `Vec` or a `BTreeSet` (a `HashSet` is stored in another order each time), or choose another reducer"
 )]
 pub trait UnionChannel: Clone {
-    /// What it holds.
+    /// The items of the collection.
     type Item: Clone + Serialize + Send + Sync + 'static;
 
-    /// Turns an edited collection into the items it gained, or a plain overwrite.
+    /// Converts an edited collection to its new items, or to a plain overwrite.
     fn gained(self, before: &Self) -> Difference<Self, Vec<Self::Item>>;
 
-    /// Decides what adding `items` does.
+    /// Decides the effect of adding `items`.
     ///
     /// # Errors
     ///
-    /// As [`PatchWriter::append`].
+    /// The errors of [`PatchWriter::append`].
     fn add(
         &self,
         channel: &ChannelId,
@@ -41,7 +41,7 @@ pub trait UnionChannel: Clone {
         patch: &mut PatchWriter,
     ) -> Result<Step<Self, Vec<Self::Item>>>;
 
-    /// Adds items that are not there.
+    /// Adds new items.
     fn extend_with(&mut self, items: Vec<Self::Item>);
 }
 

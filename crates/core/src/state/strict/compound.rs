@@ -1,4 +1,4 @@
-//! The parts of sequences, maps and structs, each passed on with what room is left.
+//! Checked serialization of the elements of sequences, maps and structs.
 
 use serde::Serialize;
 use serde::ser::{
@@ -32,7 +32,7 @@ pub(super) enum Shape {
 }
 
 impl<C> Compound<'_, C> {
-    /// Adds the segment, and the variant it lies in, to the path of a failure.
+    /// Adds the segment, and the enclosing variant, to the path of a failure.
     #[inline]
     fn within<E>(&self, result: Result<(), E>, segment: impl FnOnce() -> Segment) -> Result<(), E> {
         if let Err(error) = result {
@@ -45,8 +45,8 @@ impl<C> Compound<'_, C> {
         Ok(())
     }
 
-    /// Refuses a field named as the first is: the tag of an enum or struct comes first, and the macro does not hold its
-    /// name against those of the fields.
+    /// Rejects a field with the name of the first field. The tag of an enum or struct comes first, and the derive macro does not compare its name
+    /// with those of the fields.
     #[inline]
     fn field_once<E: serde::ser::Error>(&mut self, name: &'static str) -> Result<(), E> {
         match self.first {
@@ -96,7 +96,7 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
 
     #[inline]
     fn serialize_key<T: ?Sized + Serialize>(&mut self, key: &T) -> Result<(), C::Error> {
-        // Keys are checked by the encoder itself: it refuses what is not text or a finite number.
+        // The encoder itself checks keys: it rejects keys other than text or finite numbers.
         let result = self.inner.serialize_key(key);
         self.within(result, || key_segment(key))?;
         if self.role != Role::Entries {

@@ -1,25 +1,25 @@
-//! The keys of one map: two that are the same text would be one entry, or none, when they are read back.
+//! The keys of one map. Two keys with the same text would be decoded as one entry or fail.
 
 use serde::{Serialize, Serializer};
 
-/// Stands behind each key. No UTF-8 text has this byte, so texts that differ stay different with it.
+/// The terminator of each key. UTF-8 text never has this byte, so different texts stay different.
 const END: u8 = 0xff;
 
-/// The keys of a map so far, as the text they are stored as.
+/// The keys of a map so far, in their stored form.
 #[derive(Default)]
 pub(super) struct Keys {
     text: Vec<u8>,
-    /// Where the last one begins.
+    /// The start of the last key.
     last: usize,
-    /// Whether one was not greater than the one before. Maps that are in order, as most are, need no further look.
+    /// Whether a key was not greater than its predecessor. Sorted maps, the common case, need no further check.
     out_of_order: bool,
 }
 
 impl Keys {
-    /// Notes a key that the encoder has taken.
+    /// Adds a key that the encoder has accepted.
     pub(super) fn note<K: ?Sized + Serialize>(&mut self, key: &K) {
         let begin = self.text.len();
-        // Cannot fail where the encoder did not.
+        // The encoder succeeded, so this cannot fail.
         if serde_json::to_writer(&mut self.text, &OneKey(key)).is_err() {
             self.text.truncate(begin);
             return;
@@ -31,7 +31,7 @@ impl Keys {
         self.last = begin;
     }
 
-    /// Returns a key that is there twice.
+    /// Returns a duplicate key.
     pub(super) fn repeated(&self) -> Option<String> {
         if !self.out_of_order {
             return None;
@@ -45,7 +45,7 @@ impl Keys {
     }
 }
 
-/// A map of one key, which is how `serde_json` is asked for the text of one.
+/// A map of one key, which makes `serde_json` return the key's text.
 pub(super) struct OneKey<'a, K: ?Sized>(pub(super) &'a K);
 
 impl<K: ?Sized + Serialize> Serialize for OneKey<'_, K> {

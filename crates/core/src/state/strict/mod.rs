@@ -1,12 +1,11 @@
-//! Encoding of values that users hand in: refuses what JSON cannot give back, instead of changing it in silence.
+//! Strict encoding of user values: rejects values that JSON cannot represent, instead of changing them silently.
 //!
-//! `serde_json` writes NaN as `null`, `Some(None)` as `null`, and reads nothing nested deeper than 128. A checkpoint written so
-//! would be another value after a restart, or none. Everything a user gives is therefore encoded through this module.
+//! `serde_json` writes NaN as `null`, `Some(None)` as `null`, and cannot read nesting deeper than 128. A checkpoint with such a value would decode to
+//! another value after a restart, or fail. All user values are therefore encoded through this module.
 //!
-//! What it sees is serde's data model: of a type whose `Serialize` and `Deserialize` fit each other, exactly those values are
-//! accepted that read back equal. What a type's own `Deserialize` makes of the text it cannot see: `untagged`, `flatten` and
-//! fields that are left out. [`start`](crate::runtime::Runtime::start) reads its input back for that, and
-//! [`check_reads_back`](crate::testing::check_reads_back) does it in tests.
+//! The module sees only serde's data model. If a type's `Serialize` and `Deserialize` fit each other, it accepts exactly the values that decode to an
+//! equal value. It cannot see the type's own `Deserialize`: `untagged`, `flatten` and skipped fields. [`start`](crate::runtime::Runtime::start)
+//! therefore decodes its input again, and [`check_reads_back`](crate::testing::check_reads_back) does so in tests.
 
 mod compound;
 mod keys;
@@ -24,23 +23,27 @@ use keys::OneKey;
 use path::{Subject, Tracker};
 use serializer::Strict;
 
-/// How deep a value may be nested.
+/// The maximum nesting depth of a value.
 ///
-/// `serde_json` refuses to read beyond 128, and a stored value sits a few levels inside its record.
+/// `serde_json` reads at most 128 levels, and a stored value is nested a few levels inside its record.
 pub const MAX_DEPTH: u8 = 100;
 
 /// Encodes `value` as JSON text.
 ///
-/// Whatever is accepted, `serde_json` reads back as an equal value, if the type's `Deserialize` reads what its `Serialize`
-/// writes. The cost over `serde_json::to_string` is a comparison per float and per level of nesting, and a copy of the keys of
-/// each map.
+/// `serde_json` decodes every accepted value to an equal value, if the type's `Deserialize` fits its `Serialize`. The cost over
+/// `serde_json::to_string` is a comparison per float and per level of nesting, and a copy of the keys of each map.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the place, for a NaN or an infinity, an integer beyond 64
-/// bits, a `Some` of what is written as `null` (`Some(None)`, `Some(())`), a map key that is not text, two keys of one map that
-/// are the same text, a tuple variant without fields, nesting deeper than [`MAX_DEPTH`], and for whatever the value's own
-/// `Serialize` refuses.
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), with the path, for:
+///
+/// - a NaN or an infinity;
+/// - an integer beyond 64 bits;
+/// - a `Some` of a value that is written as `null` (`Some(None)`, `Some(())`);
+/// - a map key other than text, or two keys of one map with the same text;
+/// - a tuple variant without fields;
+/// - nesting deeper than [`MAX_DEPTH`];
+/// - any error of the value's own `Serialize`.
 ///
 /// # Examples
 ///
@@ -56,11 +59,11 @@ pub fn to_json_string<T: ?Sized + Serialize>(value: &T) -> Result<String> {
     run(Subject::Value, value, |value| serde_json::to_string(value))
 }
 
-/// Encodes `value` as JSON text that embeds into other JSON without being read again.
+/// Encodes `value` as JSON text that other JSON can embed without parsing.
 ///
 /// # Errors
 ///
-/// As [`to_json_string`].
+/// The errors of [`to_json_string`].
 pub fn to_raw_value<T: ?Sized + Serialize>(value: &T) -> Result<Box<RawValue>> {
     run(Subject::Value, value, |value| serde_json::value::to_raw_value(value))
 }
@@ -69,35 +72,35 @@ pub fn to_raw_value<T: ?Sized + Serialize>(value: &T) -> Result<Box<RawValue>> {
 ///
 /// # Errors
 ///
-/// As [`to_json_string`].
+/// The errors of [`to_json_string`].
 pub fn to_value<T: ?Sized + Serialize>(value: &T) -> Result<Value> {
     run(Subject::Value, value, |value| serde_json::to_value(value))
 }
 
-/// Encodes what goes into the channel `name`, so that an error names it.
+/// Encodes a value of the channel `name`. Errors contain the name.
 pub(crate) fn channel_to_text<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<Text> {
     run(Subject::Channel(name), value, |value| Text::of(value))
 }
 
-/// Encodes entries to be merged into the channel `name`: of two with one key, the later one replaces the earlier one.
+/// Encodes entries to be merged into the channel `name`. If two entries have the same key, the later one wins.
 pub(crate) fn channel_entries_to_text<T: ?Sized + Serialize>(name: &str, entries: &T) -> Result<Text> {
     run_at(Subject::Channel(name), (MAX_DEPTH, Role::Entries), entries, |entries| Text::of(entries))
 }
 
-/// Converts what goes into the channel `name`, so that an error names it.
+/// Converts a value of the channel `name`. Errors contain the name.
 pub(crate) fn channel_to_value<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<Value> {
     run(Subject::Channel(name), value, |value| serde_json::to_value(value))
 }
 
-/// Encodes a whole state, whose first level are the channels.
+/// Encodes a whole state, with channels as its first level.
 pub(crate) fn state_to_raw_value<T: ?Sized + Serialize>(state: &T) -> Result<Box<RawValue>> {
-    // The object that holds the channels is no level of any of them: a value that fits a patch fits a base, too.
+    // The outer object does not count as a level: a value that fits a patch also fits a base.
     run_at(Subject::State, (MAX_DEPTH + 1, Role::Value), state, |state| {
         serde_json::value::to_raw_value(state)
     })
 }
 
-/// Encodes a map key the way `serde_json` encodes it inside a map.
+/// Encodes a map key as `serde_json` does inside a map.
 pub(crate) fn key_text<K: Serialize>(channel: &str, key: &K) -> Result<String> {
     let map = channel_to_value(channel, &OneKey(key))?;
     let key = map.as_object().and_then(|map| map.keys().next());
@@ -123,20 +126,20 @@ fn run_at<T: ?Sized + Serialize, R>(
         .map_err(|source| tracker.into_error(subject, source))
 }
 
-/// What a value is to what holds it.
+/// The role of a value in its container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Value,
-    /// What an option holds: written as `null`, it would be read back as none.
+    /// The content of an option. Written as `null`, it would be decoded as `None`.
     Held,
-    /// A map whose later entries replace earlier ones of the same key.
+    /// A map with later entries that replace earlier ones of the same key.
     Entries,
 }
 
-/// A value that serialises through [`Strict`], whatever serializer it is given.
+/// A value that serializes through [`Strict`] with any serializer.
 struct StrictValue<'a, T: ?Sized> {
     value: &'a T,
-    /// How many more levels it may open.
+    /// The remaining levels of nesting.
     room: u8,
     role: Role,
     tracker: &'a Tracker,

@@ -1,4 +1,4 @@
-//! Where in a value an encoding failed, built only once it has failed.
+//! The path of a failed encoding, built only after the failure.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::MAX_DEPTH;
 use crate::error::{Error, ErrorKind};
 
-/// What is being encoded, for the first words of an error.
+/// The subject of an encoding, for the first words of an error.
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
     Value,
@@ -16,7 +16,7 @@ pub(super) enum Subject<'a> {
     State,
 }
 
-/// Why a value is refused.
+/// The reason to reject a value.
 #[derive(Clone, Copy)]
 pub(super) enum Refusal {
     NotANumber,
@@ -36,7 +36,7 @@ pub(super) enum Segment {
     UnknownKey,
 }
 
-/// Collects the reason and, while the error travels outwards, the path: nothing is tracked while all goes well.
+/// Collects the reason and, while the error propagates outwards, the path. A successful encoding tracks nothing.
 #[derive(Default)]
 pub(super) struct Tracker {
     refusal: RefCell<Option<Refusal>>,
@@ -51,7 +51,7 @@ impl Tracker {
         E::custom("refused")
     }
 
-    /// Adds a segment to the path of a failure; kept out of the way of success.
+    /// Adds a segment to the path of a failure. Kept out of the success path.
     #[cold]
     pub(super) fn push(&self, segment: Segment) {
         self.path.borrow_mut().push(segment);

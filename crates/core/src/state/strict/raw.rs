@@ -1,4 +1,4 @@
-//! Raw JSON text that a value brings along: checked, and spelled as all other JSON of a record.
+//! Raw JSON text inside a value: checked, and converted to the canonical spelling of records.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::path::Refusal;
 use super::{MAX_DEPTH, Role};
 
-/// Returns the text of a raw value in the one spelling of records, if it can be read back within `room` levels.
+/// Returns the text of a raw value in the canonical spelling of records, if it can be decoded within `room` levels.
 pub(super) fn checked_raw<T: ?Sized + Serialize>(value: &T, room: u8, role: Role) -> Result<String, Refusal> {
     debug_assert!(room <= MAX_DEPTH + 1, "room only shrinks");
     let Ok(Value::String(text)) = serde_json::to_value(value) else { return Err(Refusal::BadRaw) };
@@ -27,10 +27,10 @@ fn fits(value: &Value, room: u8) -> bool {
     }
 }
 
-/// Rewrites valid JSON in the one spelling that records have: no space between tokens, and texts as `serde_json` writes them. Numbers keep
-/// their digits and objects the order of their keys. Returns `None` for a text that is none.
+/// Rewrites valid JSON in the canonical spelling of records: no space between tokens, and texts as `serde_json` writes them. Numbers keep their
+/// digits, and objects keep the order of their keys. Returns `None` for invalid text.
 ///
-/// With one spelling, equal texts are equal bytes: in comparisons of answers, in messages of one key, in searches.
+/// With one spelling, equal texts have equal bytes in comparisons of answers, in messages with the same key, and in searches.
 fn normalize_json(json: &str) -> Option<String> {
     let mut normal = String::with_capacity(json.len());
     let mut rest = json;
@@ -53,7 +53,7 @@ fn normalize_json(json: &str) -> Option<String> {
     Some(normal)
 }
 
-/// Returns the length of the text at the start of `json`, quotes included.
+/// Returns the length of the text at the start of `json`, including quotes.
 fn text_len(json: &str) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -61,7 +61,7 @@ fn text_len(json: &str) -> Option<usize> {
         if json[at..].starts_with('"') {
             return Some(at + 1);
         }
-        // A backslash and what it escapes.
+        // A backslash and the escaped character.
         at += 2;
     }
 }

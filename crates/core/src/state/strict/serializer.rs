@@ -1,4 +1,4 @@
-//! The serializer that stands between a user's value and the encoder.
+//! The strict serializer between a user's value and the encoder.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(super) struct Strict<'a, S> {
 }
 
 impl<'a, S: Serializer> Strict<'a, S> {
-    /// Opens `levels` of nesting, or says that there is no room for them.
+    /// Opens `levels` of nesting, or fails if they exceed the limit.
     #[inline]
     fn open<T>(
         self,
@@ -43,7 +43,7 @@ impl<'a, S: Serializer> Strict<'a, S> {
         })
     }
 
-    /// Refuses a `null` inside `Some`, which would be read back as `None`.
+    /// Rejects a `null` inside `Some`, which would be decoded as `None`.
     #[inline]
     fn null(&self) -> Result<(), S::Error> {
         if self.role == Role::Held { Err(self.tracker.refuse(Refusal::NullInSome)) } else { Ok(()) }
@@ -170,7 +170,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         name: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        // Written as what it holds, so what must not be `null` still must not.
+        // Written as its content, so the rule about `null` still applies.
         let value = StrictValue { value, room: self.room, role: self.role, tracker: self.tracker };
         self.inner.serialize_newtype_struct(name, &value)
     }
@@ -219,7 +219,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         len: usize,
     ) -> Result<Self::SerializeTupleVariant, S::Error> {
         if len == 0 {
-            // `serde_json` reads it from a `Value` as a unit, which no derived type takes for it.
+            // `serde_json` decodes it from a `Value` as a unit, which no derived type accepts.
             self.tracker.push(Segment::Field(variant));
             return Err(self.tracker.refuse(Refusal::EmptyVariant));
         }
@@ -237,7 +237,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
     #[inline]
     fn serialize_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeStruct, S::Error> {
         if name == RAW_VALUE {
-            // Not a level of its own; its text is looked into when it comes.
+            // Not a level of its own. Its text is checked later.
             return self.open(0, Shape::Raw, |inner| inner.serialize_struct(name, len));
         }
         self.open(1, Shape::Plain, |inner| inner.serialize_struct(name, len))

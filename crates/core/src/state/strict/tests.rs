@@ -1,4 +1,4 @@
-//! What is refused, how it is named, and that everything else comes back equal.
+//! Rejected values and their error messages. All other values decode to equal values.
 
 mod shapes;
 
@@ -76,7 +76,7 @@ fn nesting_ends_at_the_limit() {
     let text = to_json_string(&nested(limit)).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), nested(limit));
     assert!(refused(nested(limit + 1)).contains("nested deeper than 100 levels"));
-    // Inside a record, it is still within what can be read.
+    // Inside a record, the value is still within the readable depth.
     let patch = crate::state::Patch::from_ops(&[crate::state::Op::Set("a".into(), nested(limit))]).unwrap();
     let record = json!({ "body": { "patch": patch } }).to_string();
     assert!(serde_json::from_str::<Value>(&record).is_ok());
@@ -137,7 +137,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-/// Tells by another way whether every number can be stored.
+/// Computes in another way whether every number can be stored.
 fn storable(tree: &Tree) -> bool {
     match tree {
         Tree::Float(value) => value.is_finite(),
@@ -155,7 +155,7 @@ fn storable(tree: &Tree) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is accepted is exactly what can be stored, is what `serde_json` writes, and reads back as an equal value.
+    /// The encoder accepts exactly the storable values, writes them as `serde_json` does, and they decode to equal values.
     #[test]
     fn what_is_accepted_comes_back(tree in tree()) {
         match to_json_string(&tree) {
@@ -173,7 +173,7 @@ proptest! {
     }
 }
 
-/// How a stored value is read again: from text, as a channel of a base, and as one of a record.
+/// Decodes a stored value in each way: from text, as a channel of a base, and as one of a record.
 fn read_back(shape: &shapes::Shape, text: &str) -> [Option<shapes::Val>; 2] {
     let mut reader = serde_json::Deserializer::from_str(text);
     let from_text = shape.deserialize(&mut reader).ok().filter(|_| reader.end().is_ok());
@@ -184,7 +184,7 @@ fn read_back(shape: &shapes::Shape, text: &str) -> [Option<shapes::Val>; 2] {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Of any type of serde's data model, exactly those values are accepted that read back equal, however they are read.
+    /// For any type of serde's data model, the encoder accepts exactly the values that decode to equal values in every way.
     #[test]
     fn what_is_accepted_reads_back_equal(
         (shape, value) in shapes::shape().prop_flat_map(|shape| (Just(shape.clone()), shapes::value(&shape))),
@@ -197,7 +197,7 @@ proptest! {
                 prop_assert!(kept, "accepted, and read back as {:?}", read_back(&shape, &text));
                 prop_assert_eq!(&text, &plain.unwrap());
                 prop_assert!(to_raw_value(&typed).is_ok());
-                // Refuses a few more keys than text does, and changes nothing either.
+                // Rejects a few more keys than text does, and changes no value either.
                 if let Ok(json) = to_value(&typed) {
                     prop_assert_eq!((&shape).deserialize(json).ok(), Some(value));
                 }

@@ -1,4 +1,4 @@
-//! A shape and its JSON Schema say the same of answers.
+//! A shape and its JSON Schema agree on answers.
 
 use proptest::prelude::*;
 use serde_json::{Map, Number, Value, json};
@@ -8,7 +8,7 @@ use super::{shapes, texts};
 use crate::ask::{Question, Resolution};
 use crate::state::Patch;
 
-/// Whether a value fits a schema, by the rules of JSON Schema for the few words that schemas of shapes have.
+/// Returns whether a value fits a schema, for the subset of JSON Schema that shapes use.
 fn fits(schema: &Value, value: &Value) -> bool {
     let entries = schema.as_object().unwrap();
     let of = |key: &str| entries.get(key);
@@ -80,7 +80,7 @@ fn is_of(kind: &Value, value: &Value) -> bool {
     }
 }
 
-/// Choices, one after the other.
+/// A source of choices.
 struct Dice(u64);
 
 impl Dice {
@@ -94,7 +94,7 @@ impl Dice {
     }
 }
 
-/// A value that mostly fits a form; none where the form leaves no choice.
+/// Returns a value that usually fits a form, or none if the form leaves no choice.
 fn sample(form: &Form, dice: &mut Dice) -> Option<Value> {
     Some(match form {
         Form::Any => [json!(null), json!([1]), json!({ "a": 1 }), json!("a")][dice.below(4)].clone(),
@@ -152,7 +152,7 @@ fn sample(form: &Form, dice: &mut Dice) -> Option<Value> {
     })
 }
 
-/// Whether a value has a variant without content as an object, which only the shape takes.
+/// Returns whether a value has a variant without content as an object, which only the shape accepts.
 fn is_odd(shape: &Shape, value: &Value) -> bool {
     let text = serde_json::to_string(value).unwrap();
     text.contains(":null}") && serde_json::to_string(shape).unwrap().contains("variants")
@@ -166,7 +166,7 @@ proptest! {
         let schema = shape.json_schema();
         let mut dice = Dice(seed);
         let mut answers: Vec<Value> = (0..6).filter_map(|_| sample(&shape.0, &mut dice)).collect();
-        // Beside those that fit mostly, some that mostly do not: one field less, one more, one changed.
+        // Next to values that usually fit, values that usually do not: with a missing, an extra or a changed field.
         for answer in answers.clone() {
             if let Value::Object(object) = answer {
                 let key = object.keys().nth(dice.below(object.len())).cloned().unwrap_or_default();
@@ -240,7 +240,7 @@ fn each_kind_of_question_has_a_schema_of_its_answer() {
     let schema = question(asked).answer_schema();
     assert_eq!((&schema["title"], &schema["default"]), (&json!("Pay?"), &json!(false)));
     assert!(fits(&schema, &json!(true)) && !fits(&schema, &json!(1)));
-    // What is asked may be more than a text, and then is no title.
+    // A question other than a text does not become a title.
     let mut asked = of("asked");
     asked["text"] = json!("{\"eur\":7}");
     assert_eq!(question(asked).answer_schema()["title"], Value::Null);

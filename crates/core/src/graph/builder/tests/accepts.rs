@@ -1,4 +1,4 @@
-//! Nodes in every form, and what a plan holds of them.
+//! Nodes in every form, and their plans.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -206,7 +206,7 @@ fn a_hundred_thousand_nodes_build() {
     assert_eq!(builder.build().unwrap().node_names().count(), 100_000);
 }
 
-/// A graph without any limit and with a loop wrote 31,553 records in a second, and would have gone on.
+/// Regression: a graph with a loop and without a limit wrote records until it was stopped.
 #[test]
 fn only_a_graph_with_a_loop_has_a_limit_of_steps_unless_it_is_set() {
     let chain = || two().edge("a", "b");
@@ -221,7 +221,7 @@ fn only_a_graph_with_a_loop_has_a_limit_of_steps_unless_it_is_set() {
     assert_eq!(limit(round().unlimited_steps().max_steps(7)), Some(7));
 }
 
-/// It failed at its 10,000th message, and was to go on until the run is cancelled.
+/// Regression: the conversation failed at its 10,000th message instead of running until cancelled.
 #[test]
 fn a_conversation_by_itself_sets_no_limit_of_steps() {
     let talk = |next: &'static str| {

@@ -1,4 +1,4 @@
-//! What changes a fingerprint, and what does not.
+//! Changes that affect a fingerprint, and changes that do not.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn of(builder: GraphBuilder<Context>) -> (String, String) {
 
 #[test]
 fn are_the_same_in_every_release() {
-    // Stored runs rest on these: whoever changes them strands every run that is in flight.
+    // Stored runs depend on these values: a change strands every active run.
     assert_eq!(
         of(base()),
         ("97ccfc729d06aca9f4893e4d01b37e5e".into(), "029106413e2734cab46eb949e26d6297".into())

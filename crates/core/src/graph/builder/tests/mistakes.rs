@@ -4,7 +4,7 @@ use super::*;
 use crate::ask::Ask;
 use crate::graph::Effect;
 
-/// Checks that these are the mistakes of a graph, and no others.
+/// Checks that a graph has exactly these mistakes.
 #[track_caller]
 fn check(builder: GraphBuilder<Context>, expected: &[&str]) {
     let error = builder.build().unwrap_err();
@@ -305,7 +305,7 @@ fn more_tokens_than_can_ever_come() {
         &["node `a`: joins at least 2 tokens, but only 1 token can come; use at most 1"],
     );
     assert!(diamond().join(Join::AtLeast(2)).build().is_ok());
-    // Whatever may run more often than once may send more than one token.
+    // A node that may run more than once may send more than one token.
     let many = || diamond().join(Join::AtLeast(9));
     assert!(many().route("a", ["b"], |_, _| "b").build().is_ok());
     assert!(many().node("e", async |_, s| Ok(s)).edge("b", "e").edge("e", "b").build().is_ok());

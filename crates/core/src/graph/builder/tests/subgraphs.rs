@@ -1,4 +1,4 @@
-//! What a graph with subgraphs becomes, and what is refused.
+//! The result of inlining subgraphs, and rejected subgraphs.
 
 use super::*;
 use crate::graph::Lens;
@@ -52,7 +52,7 @@ fn every_branch_leads_on_where_nothing_is_decided() {
     );
 }
 
-/// Asked at each end, a condition could answer twice, and differently; a count would count the ends of one subgraph as many.
+/// If each end evaluated a condition, the results could differ; a count would count the ends of one subgraph separately.
 ///
 /// Guarantees: COMPOSE-4.
 #[test]
@@ -81,7 +81,7 @@ fn what_decides_or_counts_is_asked_once() {
         assert_eq!(edges(&graph)[4], out);
         assert_eq!(names(&graph)[2..6], ["review/split", "review/lint", "review/facts", "review"]);
     }
-    // One end, at which every branch meets, is asked itself.
+    // With a single end for all branches, that end decides.
     let one = nodes("a b").entry("a").edge("a", "b").build().unwrap();
     let graph = nodes("x y")
         .subgraph("s", &one, Lens::whole())
@@ -91,7 +91,7 @@ fn what_decides_or_counts_is_asked_once() {
     assert_eq!(edges(&graph.unwrap()), ["s/a -> s/b", "s/b -routed-> x", "s/b -routed-> y"]);
 }
 
-/// An end that is only sometimes one is an end all the same: the branch must not be lost in the subgraph.
+/// A conditional end is still an end: its branch must not be lost in the subgraph.
 ///
 /// Guarantees: COMPOSE-3.
 #[test]
@@ -133,7 +133,7 @@ fn failures_lead_out_of_the_nodes_whose_own_graph_does_not_take_them() {
     );
 }
 
-/// The way back that a node's own graph says comes first, then what is around it, from the inside out.
+/// The node's own graph provides the first retry target. Enclosing graphs follow, from the inside out.
 ///
 /// Guarantees: COMPOSE-8.
 #[test]
@@ -202,7 +202,7 @@ fn a_change_of_a_part_is_a_change_of_the_whole() {
     let (same, changed) = with(review().version("2"));
     assert_eq!(same, node, "the version is no part of a node");
     assert_ne!(changed, graph, "the version of a part is part of the whole");
-    // Under other names it is the same as it would be written flat.
+    // Under other names, it equals the flat graph.
     let flat = nodes("a b").entry("a").edge("a", "b").build().unwrap();
     let part = nodes("b").entry("b").build().unwrap();
     let composed = nodes("a").subgraph("s", &part, Lens::whole()).entry("a").edge("a", "s").build().unwrap();
@@ -308,7 +308,7 @@ fn the_keys_of_a_part_bring_their_reducers() {
     assert_eq!(whole.build().unwrap().schema().reducer("notes"), &Reducer::Append);
 }
 
-/// A change by one use took keys of the other away, without a word.
+/// Regression: a change by one subgraph silently removed keys of the other.
 ///
 /// Guarantees: COMPOSE-10.
 #[test]
@@ -323,7 +323,7 @@ fn overlapping_key_prefixes_are_refused() {
         }
         graph
     };
-    // Neighbours, and uses that share one part on purpose.
+    // Adjacent prefixes, and subgraphs that share one part deliberately.
     uses(&["a.", "b.", "a", "ab"]).build().unwrap_err();
     uses(&["a.", "b.", "a-b.", "a.", "b."]).build().unwrap();
     assert_eq!(
@@ -335,7 +335,7 @@ fn overlapping_key_prefixes_are_refused() {
         ]
     );
     assert_eq!(issues(uses(&["", "x"])).len(), 1);
-    // Next to the whole state, a part is meant.
+    // Next to the whole state, the part is intended.
     let whole = uses(&["a."]).subgraph("whole", &part(), Lens::whole()).edge("begin", "whole");
     whole.build().unwrap();
 }

@@ -1,4 +1,4 @@
-//! The named cases of the join rule, and what it must not cost.
+//! The named cases of the join rule, and its cost limits.
 
 use super::*;
 use crate::graph::liveness::WaitingTokens;
@@ -84,7 +84,7 @@ fn tokens_of_the_next_round_do_not_hold_up_the_loop() {
     live.arrived(h, true);
     live.arrived(c, false);
     live.arrived(x, false);
-    // The head waits for its round to end, the member does not wait for the head, and outside both are waited for.
+    // The head waits for the end of its round, the member does not wait for the head, and nodes outside wait for both.
     assert_eq!(graph.topology.next_ready(&live), Some(c));
     assert!(!graph.topology.ready(h, true, &live));
     assert!(!graph.topology.ready(x, false, &live));

@@ -1,8 +1,8 @@
-//! The join rule once more, written straight from its definition: recursive, slow and independent. Tests compare against it.
+//! An independent implementation of the join rule, written directly from its definition: recursive and slow. Tests compare against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A graph whose loops are found by recursion, level by level.
+/// A graph that finds its loops by recursion, level by level.
 pub(super) struct Oracle {
     pub(super) successors: Vec<Vec<u32>>,
     edges: Vec<(u32, u32)>,

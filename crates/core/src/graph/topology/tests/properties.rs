@@ -1,4 +1,4 @@
-//! What holds for every graph, every route and every order of completion.
+//! Properties of every graph, every route and every order of completion.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn graphs() -> impl Strategy<Value = (u32, Vec<(u32, u32)>)> {
         })
 }
 
-/// What makes an order weakly topological, given the loops.
+/// Checks that an order is weakly topological for these loops.
 fn check_order(nodes: u32, edges: &[(u32, u32)], oracle: &Oracle, topology: &Topology) {
     let mut sorted = topology.order().to_vec();
     sorted.sort();

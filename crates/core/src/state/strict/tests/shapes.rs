@@ -1,6 +1,6 @@
-//! Any type of serde's data model as data: a shape that is read by, and a value that is written by.
+//! Any type of serde's data model as data: a shape for decoding, and a value for encoding.
 //!
-//! So a property can ask of *all* types what no list of derived ones would: what is accepted reads back equal.
+//! A property can thus cover *all* types instead of a list of derived ones: accepted values decode to equal values.
 #![expect(clippy::cast_possible_truncation, reason = "each number was made for the width that it is cast to")]
 
 use std::fmt;
@@ -34,7 +34,7 @@ pub(super) enum Shape {
     Bytes,
     Unit,
     UnitStruct,
-    /// Whatever JSON can hold, read without a type.
+    /// Any JSON, decoded without a type.
     Json,
     Option(Box<Shape>),
     Newtype(Box<Shape>),
@@ -55,7 +55,7 @@ pub(super) enum Variant {
     Struct(Vec<Shape>),
 }
 
-/// A value of a shape. Floats are their bits, so that equality is that of what is stored.
+/// A value of a shape. Floats are stored as bits, for equality by the stored form.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Val {
     Bool(bool),
@@ -89,7 +89,7 @@ pub(super) enum Payload {
 }
 
 impl Val {
-    /// A map, whose entries have no order that would be kept.
+    /// A map. Its entries are unordered.
     fn map(mut entries: Vec<(Val, Val)>) -> Self {
         entries.sort_by_cached_key(|entry| format!("{entry:?}"));
         Self::Map(entries)
@@ -100,7 +100,7 @@ fn name(index: usize) -> &'static str {
     NAMES[index]
 }
 
-/// A value with its shape: what a derived `Serialize` of such a type does.
+/// A value with its shape. It acts like a derived `Serialize` of such a type.
 pub(super) struct Typed<'a>(pub(super) &'a Shape, pub(super) &'a Val);
 
 impl Serialize for Typed<'_> {
@@ -218,7 +218,7 @@ impl<'de> DeserializeSeed<'de> for &Shape {
     }
 }
 
-/// What a derived `Deserialize` of such a type does with what it is given.
+/// Acts like a derived `Deserialize` of such a type.
 struct Reader<'a>(&'a Shape);
 
 impl Reader<'_> {
@@ -444,7 +444,7 @@ pub(super) fn value(shape: &Shape) -> BoxedStrategy<Val> {
         Shape::Tuple(shapes) => all(shapes).prop_map(Val::Tuple).boxed(),
         Shape::TupleStruct(shapes) => all(shapes).prop_map(Val::TupleStruct).boxed(),
         Shape::Struct(shapes) => all(shapes).prop_map(Val::Struct).boxed(),
-        // Keys may be alike, as those of a type that takes two keys for different may be once they are text.
+        // Keys may become equal once they are text, even if their type treats them as different.
         Shape::Map(keys, inner) => {
             prop::collection::vec((value(keys), value(inner)), 0..3).prop_map(Val::map).boxed()
         }
