@@ -194,7 +194,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] when the runtime is gone.
+    /// [`ErrorKind::Closed`] once the runtime was dropped.
     ///
     /// # Cancel safety
     ///

@@ -238,7 +238,7 @@ impl HeartbeatMonitor {
         }
     }
 
-    /// Returns the number of late heartbeats, if there is no doubt now; `None` also if the term has changed.
+    /// Returns the number of late heartbeats, or `None` if there is doubt now or the claims of this term are lost.
     pub(crate) fn certain(&self, term: u64) -> Option<u64> {
         let mut beat = self.beat();
         let certain = beat.term == term && beat.lost.is_none() && !self.is_doubtful(&mut beat);

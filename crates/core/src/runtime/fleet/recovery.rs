@@ -148,7 +148,7 @@ impl Recovery {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists stalled runs: failed claims, and runs that have lacked a server or waited for a library for `patience`.
+    /// Lists stalled runs: failed claims, and runs that no process has served, or that have waited for a library, for `patience`.
     pub(crate) fn stalled(&self, now: Timestamp, patience: Duration) -> Vec<StalledRun> {
         let late = |since: Timestamp| now.since(since) >= patience;
         let mut all: Vec<_> = {
@@ -208,7 +208,7 @@ impl Recovery {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Records a sighting of a run, and returns whether to skip it until its next attempt.
+    /// Updates the sighting of a stalled run, and returns whether to skip it until its next attempt.
     pub(crate) fn rests(&self, run: &RunKey, filter: RunFilter, now: Timestamp) -> bool {
         self.lock().get_mut(run).is_some_and(|one| {
             (one.filter, one.found) = (filter, self.round());

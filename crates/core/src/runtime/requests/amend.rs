@@ -100,7 +100,7 @@ pub(crate) async fn amend(
             _ => None,
         };
         match said {
-            // Nothing was recorded: conflicts, or the driver was fenced or had ended.
+            // No record was written: conflicts, or the driver was fenced or had ended.
             Some(Err(error)) if is_untold(&error) => {}
             Some(said) => return said.map(|()| None),
             None => {

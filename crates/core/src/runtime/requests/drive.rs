@@ -26,7 +26,7 @@ pub(crate) struct DriverInput<S> {
     pub(crate) state: S,
     pub(crate) log: LogWriter,
     pub(crate) outbox: PendingRecords,
-    /// The content of the first record, if it is held back.
+    /// The content of the first record, if its append is deferred.
     pub(crate) first: Option<FirstRecord>,
     pub(crate) facts: Arc<RunFacts>,
 }

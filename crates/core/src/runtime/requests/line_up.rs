@@ -20,7 +20,7 @@ use crate::state::State;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Puts a recorded run in line; a closing runtime never has room.
+/// Puts a recorded run in line; a closing runtime leaves it to other processes.
 pub(super) fn line_up<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
