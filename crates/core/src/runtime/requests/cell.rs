@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 use crate::runtime::tasks::finish;
 use crate::state::{Channels, Op, Patch};
 
-/// The state of an idle run, which several processes change: each loads it, decides, and appends its change if nobody else did since. It serves
+/// The state of an idle run, which several processes change: each loads it, decides, and appends its change if no other process did since. It serves
 /// libraries that share state across all processes of a store, as a queue does with its slots.
 ///
 /// The run has no driver; best start it [on hold](super::StartRequest::on_hold) and never unpause it. A change is an ordinary edit record, so

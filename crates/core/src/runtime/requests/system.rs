@@ -79,7 +79,7 @@ pub fn queue_hold(queue: &str) -> String {
 
 /// Returns the events that put a run on hold when a retry, a move, a fork or an import makes it active; none without a queue.
 ///
-/// A manually paused run keeps that reason below the queue's one: the queue grants it a slot, and does not unpause it.
+/// A manually paused run keeps that reason after the queue's one: the queue grants it a slot, and does not unpause it.
 pub(crate) fn hold_for_queue(machine: &Machine, facts: Option<&RunFacts>, now: Timestamp) -> Vec<Event> {
     let Some(queue) = facts.and_then(queue_of) else { return Vec::new() };
     let hold = queue_hold(queue);
