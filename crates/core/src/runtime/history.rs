@@ -420,7 +420,7 @@ impl Runtime {
     }
 
     /// Imports an exported run into the store, under its own key or another. The import is atomic. Repeating it returns the same run, until
-    /// somebody appends to the run or prunes it. A run that has not ended has no owner: resume it, or serve its workflow.
+    /// a writer appends to the run or prunes it. A run that has not ended has no owner: resume it, or serve its workflow.
     ///
     /// # Errors
     ///
